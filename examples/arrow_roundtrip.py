@@ -37,7 +37,7 @@ def round_trip(bootstrap: str, table: pa.Table) -> pa.Table:
         with log.producer(compression="zstd") as producer:
             producer.send_arrow(TOPIC, table.append_column("key", table["sensor"]), key="key")
         parts = [
-            log.read_arrow(TOPIC, partition=partition, start=end, columns=("value",))
+            log.read_arrow(TOPIC, partitions=partition, start=end, columns=("value",))
             for partition, end in ends.items()
         ]
     values = pa.concat_tables(parts)["value"]

@@ -502,7 +502,7 @@ def read_with_client(report: Report, broker: Broker, flights: pa.Table) -> None:
     with working("Python client: read all"):
         started = time.perf_counter()
         with quorumlog.connect(broker.address) as log:
-            parts = [log.read_arrow(TOPIC, partition=index) for index in range(PARTITIONS)]
+            parts = [log.read_arrow(TOPIC, partitions=index) for index in range(PARTITIONS)]
         records = pa.concat_tables(parts)
         step = report.done("Python client: read all", started, rows=records.num_rows)
         step.size = pc.sum(pc.binary_length(records["value"])).as_py()

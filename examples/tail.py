@@ -41,7 +41,7 @@ def tail(bootstrap: str, topic: str, place: Path, *, until_end: bool) -> None:
         log.consumer(topic, start="earliest", until_end=until_end) as consumer,
     ):
         for partition, offset in load(place).items():
-            consumer.seek(topic, partition, offset)
+            consumer.seek((topic, partition), offset)
         while records := consumer.poll(timeout_ms=None):
             for record in records:
                 value = (record.value or b"").decode(errors="replace")

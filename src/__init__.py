@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .clients import ProducerConfig as ProducerConfig
     from .clients import Shift as Shift
     from .clients import TimestampMs as TimestampMs
+    from .clients import TopicPartition as TopicPartition
     from .clients.blocking import Log as Log
     from .clients.blocking import connect as connect
     from .errors import QuorumlogError as QuorumlogError
@@ -62,6 +63,7 @@ _HOMES = {
     "Record": ".records.record",
     "Shift": ".clients",
     "TimestampMs": ".clients",
+    "TopicPartition": ".clients",
     "connect": ".clients.blocking",
 }
 _MODULES = ("aio", "errors")

@@ -255,7 +255,7 @@ def _tables(log: "Log", topic: str) -> Reader:
             end = min(start + min(rows, wanted), ends[partition])
             table = log.read_arrow(
                 topic,
-                partition=partition,
+                partitions=partition,
                 start=start,
                 end=end,
                 columns=("key", "value", "offset", "timestamp"),

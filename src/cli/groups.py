@@ -210,8 +210,8 @@ def reset_offsets(
         partitions = _chosen_partitions(log, topic or [], partition or [])
         try:
             target = _reset_target(log, name, to, shift, partitions, datetime.now(UTC))
-            of = None if isinstance(target, dict) else partitions
-            planned = log.admin.reset_offsets(name, target, of=of, dry_run=True)
+            chosen = None if isinstance(target, dict) else partitions
+            planned = log.admin.reset_offsets(name, target, topics=chosen, dry_run=True)
             if not dry_run:
                 if not yes and not confirmed(
                     f"Set {count_text(len(planned), 'offset')} of group {name}?"

@@ -25,7 +25,7 @@ from ..clients.mirror import (
     Target,
 )
 from ..clients.mirror.group_offsets import CopiedOffsets, copy_group_offsets
-from ..clients.offsets import TopicPartition
+from ..clients.offsets import PartitionLike
 from ..frontends.http import HttpRequest, HttpResponse, HttpServer
 from ..runtime import Runtime, Scope
 from ..runtime.freed_memory import keep_freed_memory
@@ -174,7 +174,7 @@ async def _source(
 
 
 async def _copy_groups(
-    source: Connection, target: Connection, copied_to: Mapping[TopicPartition, int]
+    source: Connection, target: Connection, copied_to: Mapping[PartitionLike, int]
 ) -> CopiedOffsets:
     return await copy_group_offsets(source, target, copied_to)
 

@@ -13,7 +13,7 @@ def partitions_of(log: "Log", topic: str, *, wanted: int | None = None) -> int:
     """Return the partition count of a topic. Raise UnknownTopicOrPartition, with similar names, if
     the topic does not exist or has no partition `wanted`."""
     try:
-        count = log.partitions(topic)
+        count = log.partition_count(topic)
     except UnknownTopicOrPartition:
         raise unknown_topic(log, topic) from None
     if wanted is not None:

@@ -256,7 +256,7 @@ def delete(
     with settings.open_log(bootstrap=bootstrap) as log:
         try:
             if not yes:
-                partitions = count_text(log.partitions(name), "partition")
+                partitions = count_text(log.partition_count(name), "partition")
                 if not confirmed(f"Delete topic {name} and all records of its {partitions}?"):
                     raise InvalidRequest(f"topic {name} was not deleted: not confirmed")
             log.admin.delete_topic(name)

@@ -25,7 +25,7 @@ from .consumer.record import ConsumerRecord
 from .groups.coordinator import CommittedOffset
 from .groups.group_consumer import AsyncGroupConsumer
 from .log import AsyncLog
-from .offsets import Position, TimestampMs
+from .offsets import Position, TimestampMs, TopicPartition
 from .producer.batches import Delivered, DeliveredRange, Delivery, OnDelivery
 from .producer.bulk import AsyncSent
 from .producer.partitioner import Partitioner
@@ -58,6 +58,7 @@ __all__ = [
     "DeliveredRange",
     "Position",
     "TimestampMs",
+    "TopicPartition",
     "ConsumerStatistics",
     "PartitionLag",
     "PartitionStatistics",

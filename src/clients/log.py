@@ -4,10 +4,10 @@ It owns the channels to the brokers and the scope of all background tasks. It ru
 runtime, real or simulated.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..errors import InvalidRequest, Stopping
 from ..runtime import Runtime, Scope
@@ -23,10 +23,10 @@ from .config import (
     parse_bootstrap,
 )
 from .connection import Connection
-from .consumer.assignment import Assignment, Wanted, parse_assignment
+from .consumer.assignment import Wanted, parse_assignment
 from .consumer.consumer import AsyncConsumer
 from .groups.group_consumer import AsyncGroupConsumer
-from .groups.membership import Callbacks, OnPartitions, Start
+from .groups.membership import Callbacks, GroupStart, OnPartitions
 from .offsets import Bound, Position, resolve
 from .producer.partitioner import Partitioner
 from .producer.producer import AsyncProducer, Threading
@@ -103,100 +103,76 @@ class AsyncLog:
         self._children[producer] = None
         return producer
 
-    @overload
     def consumer(
         self,
-        topics: Wanted = (),
+        topics: Wanted,
         *,
-        assign: Assignment | None = None,
         start: Position = "earliest",
         until_end: bool = False,
         **settings: Unpack[ConsumerSettings],
-    ) -> AsyncConsumer: ...
-
-    @overload
-    def consumer(
-        self,
-        topics: Wanted = (),
-        *,
-        group: str,
-        pattern: str = "",
-        start: Start = "earliest",
-        instance_id: str = "",
-        on_assigned: OnPartitions | None = None,
-        on_revoked: OnPartitions | None = None,
-        on_lost: OnPartitions | None = None,
-        **settings: Unpack[ConsumerSettings],
-    ) -> AsyncGroupConsumer: ...
-
-    def consumer(
-        self,
-        topics: Wanted = (),
-        *,
-        assign: Assignment | None = None,
-        start: Start = "earliest",
-        until_end: bool = False,
-        group: str | None = None,
-        pattern: str = "",
-        instance_id: str = "",
-        on_assigned: OnPartitions | None = None,
-        on_revoked: OnPartitions | None = None,
-        on_lost: OnPartitions | None = None,
-        **settings: Unpack[ConsumerSettings],
     ) -> AsyncConsumer:
-        """Return a consumer of `topics`, of the partitions in `assign`, or, with `group`, of the
-        partitions that the group assigns to it.
+        """Return a consumer of topics (by name), or of partitions (by topic, or each as
+        `TopicPartition`).
 
-        `assign` and `topics` may map topics to partitions. `start` is "earliest", "latest", an
+        `start` is "earliest" (the default; Kafka's consumers start at "latest"), "latest", an
         offset, a datetime or a TimestampMs. With `until_end` reading ends at the end offsets of
         the moment it began. Partitions added to `topics` later are found at the next metadata
         refresh and read from their beginning. `settings` are the fields of `ConsumerConfig`.
+        """
+        assignment = parse_assignment(topics)
+        if not assignment:
+            raise InvalidRequest("a consumer needs topics or partitions")
+        consumer = AsyncConsumer(
+            self._connection,
+            self._open_scope(),
+            make_config(ConsumerConfig, settings),
+            assignment,
+            start=start,
+            until_end=until_end,
+            on_close=self._forget,
+        )
+        self._children[consumer] = None
+        return consumer
 
-        In a group, `start` applies to partitions without a committed offset; "none" raises an
-        error for those. `pattern` (RE2) subscribes to every topic with a matching name.
-        `instance_id` makes a static member, which keeps its partitions across a restart. The
-        callbacks take a list of (topic, partition) and may be async functions:
+    def group_consumer(
+        self,
+        group: str,
+        topics: Wanted = (),
+        *,
+        pattern: str | None = None,
+        start: GroupStart = "earliest",
+        instance_id: str | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        **settings: Unpack[ConsumerSettings],
+    ) -> AsyncGroupConsumer:
+        """Return a consumer of the partitions of `topics` that the group assigns to it.
+
+        `pattern` (RE2) subscribes to every topic with a matching name. `start` applies to
+        partitions without a committed offset: "earliest" (the default; Kafka's consumers start at
+        "latest"), "latest", an offset, a datetime, a TimestampMs, or "error", which raises
+        NoCommittedOffset. `instance_id` makes a static member, which keeps its partitions across
+        a restart. `settings` are the fields of `ConsumerConfig`.
+
+        The callbacks take a list of `TopicPartition` and may be async functions:
 
         - `on_assigned` runs before the first record is delivered; `seek` takes effect there.
         - `on_revoked` runs after the last record was committed, before another member owns it.
         - `on_lost` (default: `on_revoked`) runs if another member may own the partition already.
         """
-        config = make_config(ConsumerConfig, settings)
-        callbacks = Callbacks(on_assigned, on_revoked, on_lost)
-        consumer: AsyncConsumer
-        if group is not None:
-            if assign is not None or until_end:
-                raise InvalidRequest(
-                    "assign and until_end do not apply to a consumer of a group: remove them, or "
-                    "remove group"
-                )
-            consumer = AsyncGroupConsumer(
-                self._connection,
-                self._open_scope(),
-                config,
-                topics,
-                group=group,
-                pattern=pattern,
-                instance_id=instance_id,
-                start=start,
-                callbacks=callbacks,
-                on_close=self._forget,
-            )
-        elif pattern or instance_id or callbacks != Callbacks() or start == "none":
-            raise InvalidRequest(
-                "pattern, instance_id, on_assigned, on_revoked, on_lost and start='none' need a "
-                "group: give group too"
-            )
-        else:
-            consumer = AsyncConsumer(
-                self._connection,
-                self._open_scope(),
-                config,
-                _assignment(topics, assign),
-                start=start,
-                until_end=until_end,
-                on_close=self._forget,
-            )
+        consumer = AsyncGroupConsumer(
+            self._connection,
+            self._open_scope(),
+            make_config(ConsumerConfig, settings),
+            topics,
+            group=group,
+            pattern=pattern,
+            instance_id=instance_id,
+            start=start,
+            callbacks=Callbacks(on_assigned, on_revoked, on_lost),
+            on_close=self._forget,
+        )
         self._children[consumer] = None
         return consumer
 
@@ -204,15 +180,14 @@ class AsyncLog:
         self,
         topic: str,
         *,
-        partition: int | None = None,
-        partitions: Sequence[int] | None = None,
+        partitions: int | Sequence[int] | None = None,
         start: Bound = "earliest",
         end: Bound | None = None,
         columns: Sequence[str] = READ_ARROW_COLUMNS,
         max_records: int | None = None,
         max_bytes: int | None = None,
     ) -> "pa.Table":
-        """Return the records of [start, end) of the partitions (default: all) as one Arrow table.
+        """Return the records of [start, end) of partitions (default: all) as one Arrow table.
 
         `start` and `end` are a position, or positions by partition. `end` is limited by the
         committed end offset when the call begins, which is also its default. Rows are sorted by
@@ -225,7 +200,6 @@ class AsyncLog:
 
         scan = self.scan_arrow(
             topic,
-            partition=partition,
             partitions=partitions,
             start=start,
             end=end,
@@ -239,8 +213,7 @@ class AsyncLog:
         self,
         topic: str,
         *,
-        partition: int | None = None,
-        partitions: Sequence[int] | None = None,
+        partitions: int | Sequence[int] | None = None,
         start: Bound = "earliest",
         end: Bound | None = None,
         columns: Sequence[str] = READ_ARROW_COLUMNS,
@@ -259,7 +232,6 @@ class AsyncLog:
         self._open_scope()
         request = scan_request(
             topic,
-            partition=partition,
             partitions=partitions,
             start=start,
             end=end,
@@ -269,7 +241,7 @@ class AsyncLog:
         )
         return ArrowScan(self._connection, request)
 
-    async def partitions(self, topic: str) -> int:
+    async def partition_count(self, topic: str) -> int:
         """Return the number of a topic's partitions; raises UnknownTopicOrPartition."""
         return len((await self._connection.layout(topic)).partitions)
 
@@ -278,7 +250,7 @@ class AsyncLog:
         topic: str,
         *,
         at: Position = "latest",
-        partitions: Sequence[int] | None = None,
+        partitions: int | Sequence[int] | None = None,
         timeout_ms: int | None = None,
     ) -> dict[int, int]:
         """Return the offset of a position in each partition (default: all partitions).
@@ -293,6 +265,8 @@ class AsyncLog:
         if partitions is None:
             layout = await self._connection.layout(topic, deadline_ms=deadline_ms)
             partitions = range(len(layout.partitions))
+        elif isinstance(partitions, int):
+            partitions = [partitions]
         return await resolve(self._connection, topic, partitions, at, deadline_ms=deadline_ms)
 
     # --- opening and closing -----------------------------------------------------------------
@@ -379,17 +353,6 @@ class AsyncLog:
 
     def _forget(self, child: AsyncProducer | AsyncConsumer) -> None:
         self._children.pop(child, None)
-
-
-def _assignment(topics: Wanted, assign: Any) -> Assignment:
-    if not (assign is None or isinstance(assign, Mapping)):
-        raise InvalidRequest(
-            f"assign is {assign!r}: give partitions by topic, e.g. {{'flights': [0, 1]}}"
-        )
-    assignment = parse_assignment(topics) | parse_assignment(assign or {})
-    if not assignment:
-        raise InvalidRequest("a consumer needs topics or an assignment")
-    return assignment
 
 
 async def _close_child(child: AsyncProducer | AsyncConsumer, *, flush: bool) -> None:

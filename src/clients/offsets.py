@@ -5,10 +5,10 @@ the two apart.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ..errors import InvalidRequest, QuorumlogError, UnknownTopicOrPartition
 from ..proto import admin_pb2, log_pb2
@@ -31,21 +31,53 @@ Position: TypeAlias = Literal["earliest", "latest"] | int | datetime | Timestamp
 Bound: TypeAlias = Position | Mapping[int, Position]
 """A position in every partition, or positions by partition."""
 
-TopicPartition: TypeAlias = tuple[str, int]
-"""A (topic, partition) pair."""
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic. It equals the tuple (topic, partition)."""
+
+    topic: str
+    partition: int
+
+
+PartitionLike: TypeAlias = tuple[str, int]
+"""A `TopicPartition`, or a plain tuple (topic, partition)."""
+
+Partitions: TypeAlias = str | PartitionLike | Iterable[str | PartitionLike]
+"""A topic (by name), a partition, or several of them."""
 
 AskLeader: TypeAlias = Callable[
-    [Connection, str, Mapping[TopicPartition, int], Mapping[str, bytes], int],
-    Awaitable[Mapping[TopicPartition, int | QuorumlogError]],
+    [Connection, str, Mapping[PartitionLike, int], Mapping[str, bytes], int],
+    Awaitable[Mapping[PartitionLike, int | QuorumlogError]],
 ]
 """A request for the partitions of one leader; see `ask_leader`."""
 
-PlaceT = TypeVar("PlaceT", bound=TopicPartition)
+PlaceT = TypeVar("PlaceT", bound=PartitionLike)
+T = TypeVar("T")
 
 OFFSET_MAX = 2**63 - 1
+PARTITION_END = 2**31
 LATEST = -1
 EARLIEST = -2
 BEYOND = -1  # the ListOffsets result for a time after the last record
+
+
+def parse_partition(wanted: Any) -> TopicPartition:
+    """Return the partition of an argument; raise InvalidRequest if it is malformed."""
+    if not isinstance(wanted, tuple) or len(wanted) != 2:
+        raise InvalidRequest(
+            f"{wanted!r} is not a partition: give TopicPartition(topic, partition) or a tuple"
+        )
+    topic, partition = wanted
+    if not isinstance(topic, str) or not topic:
+        raise InvalidRequest(f"{topic!r} is not a topic: give its name as a str")
+    if type(partition) is not int or not 0 <= partition < PARTITION_END:
+        raise InvalidRequest(f"{partition!r} is not a partition: give a number >= 0", topic=topic)
+    return TopicPartition(topic, partition)
+
+
+def by_partition(found: Mapping[PartitionLike, T]) -> dict[TopicPartition, T]:
+    """Return the same values by `TopicPartition`."""
+    return {TopicPartition(*partition): value for partition, value in found.items()}
 
 
 def check_position(position: Position) -> None:
@@ -87,10 +119,10 @@ async def resolve(
 
 async def look_up(
     connection: Connection,
-    wanted: Mapping[TopicPartition, Position],
+    wanted: Mapping[PartitionLike, Position],
     *,
     deadline_ms: int | None = None,
-) -> dict[TopicPartition, int]:
+) -> dict[PartitionLike, int]:
     """Return the offset of each partition's position, in the given order, with one call per
     leader.
 
@@ -98,8 +130,8 @@ async def look_up(
     that is an offset is returned as it is, without a call. Raises the first error that is not
     retriable, or the last error at the deadline.
     """
-    found: dict[TopicPartition, int] = {}
-    codes: dict[TopicPartition, int] = {}
+    found: dict[PartitionLike, int] = {}
+    codes: dict[PartitionLike, int] = {}
     for place, position in wanted.items():
         check_position(position)
         if isinstance(position, int):
@@ -114,24 +146,24 @@ async def look_up(
 
 async def ask_leaders(
     connection: Connection,
-    codes: Mapping[TopicPartition, int],
+    codes: Mapping[PartitionLike, int],
     deadline_ms: int | None,
     *,
     ask: AskLeader | None = None,
     is_final: Callable[[BaseException], bool] = lambda _: False,
-) -> dict[TopicPartition, int]:
+) -> dict[PartitionLike, int]:
     """Call the leaders, by default with `ask_leader`, until each partition has a result.
 
     `is_final` returns True for retriable errors that must not be retried.
     """
     ask_one = ask or ask_leader
-    found: dict[TopicPartition, int] = {}
+    found: dict[PartitionLike, int] = {}
     absent: QuorumlogError | None = None
 
     async def attempt(remaining_ms: int) -> None:
         nonlocal absent
         until_ms = connection.runtime.clock.now_ms() + remaining_ms
-        leaders: dict[TopicPartition, PartitionLeader] = {}
+        leaders: dict[PartitionLike, PartitionLeader] = {}
         for place in codes:
             if place not in found:
                 try:
@@ -178,10 +210,10 @@ async def ask_leaders(
 async def ask_leader(
     connection: Connection,
     address: str,
-    codes: Mapping[TopicPartition, int],
+    codes: Mapping[PartitionLike, int],
     topic_ids: Mapping[str, bytes],
     timeout_ms: int,
-) -> dict[TopicPartition, int | QuorumlogError]:
+) -> dict[PartitionLike, int | QuorumlogError]:
     """Send one ListOffsets request to a broker.
 
     Returns for each partition its offset, BEYOND for a time after the last record, or an error.
@@ -234,7 +266,7 @@ def listed_offsets(
 
 def check_result_order(
     results: "Sequence[log_pb2.ListOffsetsResult] | Sequence[admin_pb2.DeleteRecordsResult]",
-    places: Collection[TopicPartition],
+    places: Collection[PartitionLike],
 ) -> None:
     """Raise UnknownServerError unless the results are for the requested partitions, in order."""
     if [(result.topic, result.partition) for result in results] != list(places):

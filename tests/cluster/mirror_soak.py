@@ -184,7 +184,7 @@ def _read(address: str, stop: threading.Event, seen: Soak) -> None:
         try:
             with (
                 quorumlog.connect(address) as log,
-                log.consumer(list(PARTITIONS), group=GROUP, start="earliest") as consumer,
+                log.group_consumer(GROUP, list(PARTITIONS), start="earliest") as consumer,
             ):
                 while not stop.is_set():
                     for each in consumer.poll(timeout_ms=200):
@@ -196,7 +196,7 @@ def _read(address: str, stop: threading.Event, seen: Soak) -> None:
 def _rows(address: str, topic: str, partition: int) -> dict[int, Row]:
     with (
         quorumlog.connect(address) as log,
-        log.consumer(assign={topic: [partition]}, start="earliest", until_end=True) as consumer,
+        log.consumer({topic: [partition]}, start="earliest", until_end=True) as consumer,
     ):
         return {
             each.offset: (each.key, each.value, each.timestamp_ms, tuple(each.headers))
@@ -257,7 +257,7 @@ def _go_on(target: str, committed: dict[Place, int], seen: Soak) -> None:
             seen.problems.append("nothing was left to read for the group")
         odd: list[tuple[str, int, int]] = []
         end = time.monotonic() + TRY_S
-        with log.consumer(PLAIN, group=GROUP, start="earliest") as consumer:
+        with log.group_consumer(GROUP, PLAIN, start="earliest") as consumer:
             while any(left.values()) and time.monotonic() < end and not odd:
                 for each in consumer.poll(timeout_ms=500):
                     place = (each.topic, each.partition)

@@ -68,7 +68,7 @@ def join(
 
         @contextmanager
         def ours(topic: str) -> Iterator[OurMember]:
-            with cluster.log() as log, log.consumer(topic, group=topic) as consumer:
+            with cluster.log() as log, log.group_consumer(topic, topic) as consumer:
                 yield OurMember(consumer)
 
         def make(

@@ -63,7 +63,7 @@ def test_every_record_is_read_once_where_it_was_stored(
     ]
     stored = []
     for partition in range(4):
-        table = log.read_arrow(name, partition=partition)
+        table = log.read_arrow(name, partitions=partition)
         stored += [tuple(row[column] for column in columns) for row in table.to_pylist()]
     assert [(p, o, bytes(k), bytes(v)) for p, o, k, v in found] == stored
     assert sorted(int(row[3].decode().removeprefix("value-")) for row in found) == list(

@@ -10,7 +10,7 @@ from .reader import ReadBounds, explain_out_of_range, read_on
 from .writers import fill
 
 if TYPE_CHECKING:
-    from ...clients import ConsumerRecord
+    from ...clients import ConsumerRecord, TopicPartition
     from ...clients.blocking import Log
     from .record_files import RecordFile
 
@@ -38,7 +38,7 @@ def read_as_member(
     one is requested, and at the end, so that records that failed to be written are not committed.
     """
     assert not isinstance(bounds.start, FromEnd), "excluded by check_group_options"
-    consumer = log.consumer(topics, group=group, start=bounds.start)
+    consumer = log.group_consumer(group, topics, start=bounds.start)
     with consumer, explain_out_of_range():
         yield from read_on(consumer, bounds)
 
@@ -51,12 +51,12 @@ def fill_as_member(
     those records again."""
     assert not isinstance(bounds.start, FromEnd), "excluded by check_group_options"
 
-    def forget(revoked: list[tuple[str, int]]) -> None:
+    def forget(revoked: "list[TopicPartition]") -> None:
         for partition in revoked:
             file.ends.pop(partition, None)
 
-    consumer = log.consumer(
-        topics, group=group, start=bounds.start, auto_commit=False, on_revoked=forget
+    consumer = log.group_consumer(
+        group, topics, start=bounds.start, auto_commit=False, on_revoked=forget
     )
     with consumer, explain_out_of_range():
         try:

@@ -52,13 +52,13 @@ def read(
     begins = _from_end(log, partitions, start.records) if isinstance(start, FromEnd) else {}
     ends = {} if bounds.end is None else _offsets(log, partitions, bounds.end)
     consumer = log.consumer(
-        assign=partitions,
+        partitions,
         start="latest" if isinstance(start, FromEnd) else start,
         until_end=bounds.until_end,
     )
     with consumer, explain_out_of_range():
         for (topic, partition), offset in begins.items():
-            consumer.seek(topic, partition, offset)
+            consumer.seek((topic, partition), offset)
         if ends:
             yield from _limited(_read_to(consumer, ends, bounds), bounds.records)
         else:
@@ -124,7 +124,7 @@ def _read_to(
         for partition, offset in {(r.topic, r.partition): r.offset for r in records}.items():
             if offset + 1 >= left.get(partition, offset + 2):
                 del left[partition]
-                consumer.pause(*partition)
+                consumer.pause(partition)
         idle_ms = 0 if records else idle_ms + END_CHECK_MS
         if not records:
             _drop_reached(consumer, left)
@@ -135,9 +135,9 @@ def _read_to(
 def _drop_reached(consumer: "Consumer", left: Offsets) -> None:
     """Remove and pause the partitions whose position is at their end, across offset gaps."""
     for partition, end in list(left.items()):
-        if consumer.position(*partition) >= end:
+        if consumer.position(partition) >= end:
             del left[partition]
-            consumer.pause(*partition)
+            consumer.pause(partition)
 
 
 def _from_end(log: "Log", partitions: Partitions, records: int) -> Offsets:

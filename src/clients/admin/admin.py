@@ -28,7 +28,7 @@ from ...services import (
 )
 from ..connection import Connection
 from ..consumer.assignment import Wanted
-from ..offsets import TopicPartition
+from ..offsets import PartitionLike, TopicPartition
 from ..retry import Attempts, is_absent, is_retriable_change
 from ..topology import check_topic, described_topic, invalid_response
 from .configs import (
@@ -351,7 +351,8 @@ class AsyncAdmin:
         )
 
     async def reassign_partitions(
-        self, targets: Mapping[TopicPartition, Sequence[int]]
+        self,
+        targets: Mapping[TopicPartition, Sequence[int]] | Mapping[PartitionLike, Sequence[int]],
     ) -> list[PartitionOutcome]:
         """Start to move partitions to other brokers, the preferred leader of each first.
 
@@ -363,7 +364,7 @@ class AsyncAdmin:
         return await alter_reassignments(self._connection, targets)
 
     async def cancel_reassignments(
-        self, partitions: Iterable[TopicPartition]
+        self, partitions: Iterable[PartitionLike]
     ) -> list[PartitionOutcome]:
         """Cancel moves in progress; the replicas are those from before, possibly in another order.
 
@@ -377,7 +378,7 @@ class AsyncAdmin:
         return await list_reassignments(self._connection, topics)
 
     async def elect_leaders(
-        self, partitions: Iterable[TopicPartition] = (), *, unclean: bool = False
+        self, partitions: Iterable[PartitionLike] = (), *, unclean: bool = False
     ) -> list[PartitionOutcome]:
         """Elect the preferred replica of each partition as leader; default: wherever one is in
         sync.
@@ -389,7 +390,7 @@ class AsyncAdmin:
         return await elect_leaders(self._connection, partitions, unclean=unclean)
 
     async def describe_replicas(
-        self, partitions: Iterable[TopicPartition]
+        self, partitions: Iterable[PartitionLike]
     ) -> list[PartitionReplicas]:
         """Return the replicas' progress as their leaders see it, with the reason if one is not in
         sync.
@@ -554,22 +555,22 @@ class AsyncAdmin:
         return await describe_group(self._connection, name)
 
     async def reset_offsets(
-        self, group: str, to: Target, *, of: Wanted | None = None, dry_run: bool = False
+        self, group: str, to: Target, *, topics: Wanted | None = None, dry_run: bool = False
     ) -> list[OffsetReset]:
         """Set the committed offsets of a group, clamped to the offsets that the logs have.
 
         `to` is a position ("earliest", "latest", an offset, a datetime), a `Shift` from the
-        committed offset, or a mapping from (topic, partition) to either. `of` names topics, or
+        committed offset, or a mapping from partition to either. `topics` names topics, or
         partitions by topic (default: all with a committed offset). `dry_run` returns the result
         without storing it. Raises NonEmptyGroup if the group has members.
         """
-        return await reset_offsets(self._connection, group, to, of=of, dry_run=dry_run)
+        return await reset_offsets(self._connection, group, to, topics=topics, dry_run=dry_run)
 
     async def delete_group(self, name: str) -> None:
         """Delete a group with its offsets; raise NonEmptyGroup or GroupNotFound."""
         await delete_group(self._connection, name)
 
-    async def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
+    async def delete_offsets(self, group: str, partitions: Collection[PartitionLike]) -> None:
         """Delete a group's committed offsets of (topic, partition) pairs that no member consumes.
 
         Raises GroupSubscribedToTopic or GroupNotFound.

@@ -25,7 +25,7 @@ from ..connection import Connection
 from ..consumer.assignment import Wanted, parse_assignment
 from ..groups import coordinator
 from ..groups.coordinator import CommittedOffset
-from ..offsets import Position, TopicPartition, look_up
+from ..offsets import PartitionLike, Position, TopicPartition, look_up, parse_partition
 from ..topology import invalid_response
 
 END_MS: Final = 2_000  # time limit of the end offsets of one leader's partitions
@@ -117,7 +117,12 @@ class Shift:
     by: int
 
 
-Target: TypeAlias = Position | Shift | Mapping[TopicPartition, Position | Shift]
+Target: TypeAlias = (
+    Position
+    | Shift
+    | Mapping[TopicPartition, Position | Shift]
+    | Mapping[PartitionLike, Position | Shift]
+)
 """The new offsets of a group: one for every partition, or by (topic, partition)."""
 
 
@@ -158,7 +163,9 @@ async def describe_group(connection: Connection, name: str) -> Group:
     described = await _describe(connection, name, deadline_ms)
     stored = await coordinator.fetch(connection, name, None, deadline_ms=deadline_ms)
     members = tuple(map(_member, described.members))
-    readers = {place: member for member in members for place in member.owned or member.target}
+    readers: dict[PartitionLike, GroupMember] = {
+        place: member for member in members for place in member.owned or member.target
+    }
     places = sorted({*readers, *stored})
     ends = await _ends(connection, places)
     holds = await _holds(connection, name, {topic for topic, _ in places})
@@ -181,14 +188,14 @@ async def describe_group(connection: Connection, name: str) -> Group:
 
 
 async def reset_offsets(
-    connection: Connection, name: str, to: Target, *, of: Wanted | None, dry_run: bool
+    connection: Connection, name: str, to: Target, *, topics: Wanted | None, dry_run: bool
 ) -> list[OffsetReset]:
     """Set the offsets of a group without members; see `AsyncAdmin.reset_offsets`."""
     deadline_ms = connection.deadline_ms()
     try:
         described = await _describe(connection, name, deadline_ms)
     except GroupNotFound:
-        if of is None and not isinstance(to, Mapping):
+        if topics is None and not isinstance(to, Mapping):
             raise
     else:
         if described.members:
@@ -197,7 +204,7 @@ async def reset_offsets(
                 "offsets: stop them first (`quorumlog groups describe` lists them)"
             )
     stored = await coordinator.fetch(connection, name, None, deadline_ms=deadline_ms)
-    wanted = await _targets(connection, to, of, stored, deadline_ms)
+    wanted = await _targets(connection, to, topics, stored, deadline_ms)
     shifted = {place: at for place, at in wanted.items() if isinstance(at, Shift)}
     found = await look_up(
         connection,
@@ -237,21 +244,23 @@ async def reset_offsets(
 async def _targets(
     connection: Connection,
     to: Target,
-    of: Wanted | None,
-    stored: Collection[TopicPartition],
+    topics: Wanted | None,
+    stored: Collection[PartitionLike],
     deadline_ms: int,
-) -> dict[TopicPartition, Position | Shift]:
+) -> dict[PartitionLike, Position | Shift]:
     """Return the position of each partition to reset."""
     if isinstance(to, Mapping):
-        if of is not None:
-            raise InvalidRequest("positions by partition determine the partitions: remove `of`")
-        return dict(to)
-    if of is None:
+        if topics is not None:
+            raise InvalidRequest("positions by partition determine the partitions: remove `topics`")
+        return {parse_partition(place): at for place, at in to.items()}
+    if topics is None:
         if not stored:
-            raise InvalidRequest("the group has no committed offsets: name the topics with `of`")
+            raise InvalidRequest(
+                "the group has no committed offsets: name the topics with `topics`"
+            )
         return dict.fromkeys(stored, to)
-    places: list[TopicPartition] = []
-    for topic, partitions in parse_assignment(of).items():
+    places: list[PartitionLike] = []
+    for topic, partitions in parse_assignment(topics).items():
         if partitions is None:
             layout = await connection.layout(topic, deadline_ms=deadline_ms)
             partitions = tuple(range(len(layout.partitions)))
@@ -272,7 +281,7 @@ async def delete_group(connection: Connection, name: str) -> None:
 
 
 async def delete_offsets(
-    connection: Connection, name: str, places: Iterable[TopicPartition]
+    connection: Connection, name: str, places: Iterable[PartitionLike]
 ) -> None:
     """Delete a group's committed offsets of partitions."""
     wanted = list(dict.fromkeys(places))
@@ -320,13 +329,13 @@ async def _describe(
 
 
 async def _ends(
-    connection: Connection, places: Iterable[TopicPartition]
-) -> dict[TopicPartition, int]:
+    connection: Connection, places: Iterable[PartitionLike]
+) -> dict[PartitionLike, int]:
     """Return the end offsets of partitions, if their leaders answer within END_MS.
 
     A failed leader must not prevent the result for the others.
     """
-    by_leader: dict[str, list[TopicPartition]] = {}
+    by_leader: dict[str, list[PartitionLike]] = {}
     absent: set[str] = set()
     for topic, partition in places:
         if topic in absent:
@@ -341,7 +350,7 @@ async def _ends(
             by_leader.setdefault(leader.address, []).append((topic, partition))
         else:
             connection.topology.doubt(topic)
-    ends: dict[TopicPartition, int] = {}
+    ends: dict[PartitionLike, int] = {}
     for some in by_leader.values():
         deadline_ms = connection.runtime.clock.now_ms() + END_MS
         try:
@@ -383,7 +392,7 @@ def _readable(text: str) -> tuple[Hold, ...]:
 
 
 def _offset(
-    place: TopicPartition,
+    place: PartitionLike,
     stored: CommittedOffset | None,
     end: int | None,
     member: GroupMember | None,
@@ -427,7 +436,8 @@ def _member(member: groups_pb2.GroupMember) -> GroupMember:
 
 
 def _places(partitions: Iterable[groups_pb2.GroupPartition]) -> tuple[TopicPartition, ...]:
-    return tuple(sorted((each.topic, each.partition) for each in partitions if each.topic))
+    named = [each for each in partitions if each.topic]
+    return tuple(sorted(TopicPartition(each.topic, each.partition) for each in named))
 
 
 def _name(group: Any) -> str:

@@ -30,6 +30,7 @@ from ...services import (
 from ..connection import Connection
 from ..offsets import (
     LATEST,
+    PartitionLike,
     Position,
     TopicPartition,
     ask_leaders,
@@ -101,7 +102,8 @@ async def create_partitions(
 
 
 async def alter_reassignments(
-    connection: Connection, targets: Mapping[TopicPartition, Sequence[int] | None]
+    connection: Connection,
+    targets: Mapping[TopicPartition, Sequence[int]] | Mapping[PartitionLike, Sequence[int] | None],
 ) -> list[PartitionOutcome]:
     """Start reassignments; cancel those with target None."""
     parts = []
@@ -159,7 +161,7 @@ async def list_reassignments(connection: Connection, topics: Sequence[str]) -> l
 
 
 async def elect_leaders(
-    connection: Connection, partitions: Iterable[TopicPartition], *, unclean: bool
+    connection: Connection, partitions: Iterable[PartitionLike], *, unclean: bool
 ) -> list[PartitionOutcome]:
     """Elect leaders; without partitions wherever the preferred replica can lead and does not."""
     parts = [
@@ -243,13 +245,13 @@ class PartitionReplicas:
 
 
 async def describe_replicas(
-    connection: Connection, leaders: Mapping[TopicPartition, int | None]
+    connection: Connection, leaders: Mapping[PartitionLike, int | None]
 ) -> list[PartitionReplicas]:
     """Query all leaders concurrently, each once; return the results in the given order.
 
     If a leader does not answer, its partitions carry the error.
     """
-    led: dict[int, list[TopicPartition]] = defaultdict(list)
+    led: dict[int, list[PartitionLike]] = defaultdict(list)
     for place, leader in leaders.items():
         if leader is not None:
             led[leader].append(place)
@@ -270,7 +272,7 @@ async def describe_replicas(
 
 
 async def _ask(
-    connection: Connection, leader: int, places: Sequence[TopicPartition]
+    connection: Connection, leader: int, places: Sequence[PartitionLike]
 ) -> list[PartitionReplicas]:
     request = pb.DescribeReplicasRequest(
         partitions=[
@@ -320,7 +322,7 @@ def _all(replicas: Iterable[pb.ReplicaDescription]) -> Iterable[Replica]:
         )
 
 
-def _unknown(place: TopicPartition, leader: int | None, error: QuorumlogError) -> PartitionReplicas:
+def _unknown(place: PartitionLike, leader: int | None, error: QuorumlogError) -> PartitionReplicas:
     topic, partition = place
     return PartitionReplicas(
         topic=topic,
@@ -333,7 +335,7 @@ def _unknown(place: TopicPartition, leader: int | None, error: QuorumlogError) -
     )
 
 
-def _leaderless(place: TopicPartition) -> NotLeaderOrFollower:
+def _leaderless(place: PartitionLike) -> NotLeaderOrFollower:
     topic, partition = place
     return NotLeaderOrFollower(
         "the partition has no leader to query", topic=topic, partition=partition
@@ -346,7 +348,7 @@ Before: TypeAlias = Position | Mapping[int, Position]
 
 def places_to_delete(
     topic: str, before: Before, *, partitions: int
-) -> dict[TopicPartition, Position]:
+) -> dict[PartitionLike, Position]:
     """Return the position of each named partition; raise InvalidRequest if one is invalid."""
     by_partition = (
         before if isinstance(before, Mapping) else dict.fromkeys(range(partitions), before)
@@ -362,7 +364,7 @@ def places_to_delete(
 
 async def delete_before(
     connection: Connection,
-    wanted: Mapping[TopicPartition, Position],
+    wanted: Mapping[PartitionLike, Position],
     *,
     topic_id: bytes,
     deadline_ms: int,
@@ -379,10 +381,10 @@ async def delete_before(
     async def ask(
         connection: Connection,
         address: str,
-        codes: Mapping[TopicPartition, int],
+        codes: Mapping[PartitionLike, int],
         topic_ids: Mapping[str, bytes],
         timeout_ms: int,
-    ) -> dict[TopicPartition, int | QuorumlogError]:
+    ) -> dict[PartitionLike, int | QuorumlogError]:
         return await _ask_leader(connection, address, codes, topic_id, timeout_ms)
 
     found = await ask_leaders(
@@ -398,10 +400,10 @@ async def delete_before(
 async def _ask_leader(
     connection: Connection,
     address: str,
-    codes: Mapping[TopicPartition, int],
+    codes: Mapping[PartitionLike, int],
     topic_id: bytes,
     timeout_ms: int,
-) -> dict[TopicPartition, int | QuorumlogError]:
+) -> dict[PartitionLike, int | QuorumlogError]:
     request = admin_pb2.DeleteRecordsRequest(
         partitions=[
             admin_pb2.DeleteRecordsPartition(

@@ -16,7 +16,7 @@ from ..admin.partitions import (
 )
 from ..admin.quorum import Quorum
 from ..consumer.assignment import Wanted
-from ..offsets import TopicPartition
+from ..offsets import PartitionLike, TopicPartition
 
 if TYPE_CHECKING:
     from .log import Log
@@ -139,12 +139,13 @@ class Admin:
         )
 
     def reassign_partitions(
-        self, targets: Mapping[TopicPartition, Sequence[int]]
+        self,
+        targets: Mapping[TopicPartition, Sequence[int]] | Mapping[PartitionLike, Sequence[int]],
     ) -> list[PartitionOutcome]:
         """Start to move partitions to other brokers; see `AsyncAdmin.reassign_partitions`."""
         return self._call(lambda admin: admin.reassign_partitions(targets))
 
-    def cancel_reassignments(self, partitions: Iterable[TopicPartition]) -> list[PartitionOutcome]:
+    def cancel_reassignments(self, partitions: Iterable[PartitionLike]) -> list[PartitionOutcome]:
         """Cancel moves in progress; see `AsyncAdmin.cancel_reassignments`."""
         return self._call(lambda admin: admin.cancel_reassignments(partitions))
 
@@ -153,7 +154,7 @@ class Admin:
         return self._call(lambda admin: admin.list_reassignments(topics))
 
     def elect_leaders(
-        self, partitions: Iterable[TopicPartition] = (), *, unclean: bool = False
+        self, partitions: Iterable[PartitionLike] = (), *, unclean: bool = False
     ) -> list[PartitionOutcome]:
         """Elect preferred replicas as leaders, or with `unclean` any live replica.
 
@@ -161,7 +162,7 @@ class Admin:
         """
         return self._call(lambda admin: admin.elect_leaders(partitions, unclean=unclean))
 
-    def describe_replicas(self, partitions: Iterable[TopicPartition]) -> list[PartitionReplicas]:
+    def describe_replicas(self, partitions: Iterable[PartitionLike]) -> list[PartitionReplicas]:
         """Return the replicas' progress as their leaders see it; see
         `AsyncAdmin.describe_replicas`."""
         return self._call(lambda admin: admin.describe_replicas(partitions))
@@ -246,16 +247,18 @@ class Admin:
         return self._call(lambda admin: admin.describe_group(name))
 
     def reset_offsets(
-        self, group: str, to: Target, *, of: Wanted | None = None, dry_run: bool = False
+        self, group: str, to: Target, *, topics: Wanted | None = None, dry_run: bool = False
     ) -> list[OffsetReset]:
         """Set the committed offsets of a group; see `AsyncAdmin.reset_offsets`."""
-        return self._call(lambda admin: admin.reset_offsets(group, to, of=of, dry_run=dry_run))
+        return self._call(
+            lambda admin: admin.reset_offsets(group, to, topics=topics, dry_run=dry_run)
+        )
 
     def delete_group(self, name: str) -> None:
         """Delete a group with its offsets; see `AsyncAdmin.delete_group`."""
         self._call(lambda admin: admin.delete_group(name))
 
-    def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
+    def delete_offsets(self, group: str, partitions: Collection[PartitionLike]) -> None:
         """Delete a group's committed offsets of partitions; see `AsyncAdmin.delete_offsets`."""
         self._call(lambda admin: admin.delete_offsets(group, partitions))
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ...errors import Stopping
-from ..consumer.assignment import Wanted
+from ..consumer.assignment import Wanted, parse_partitions
 from ..consumer.consumer import (
     POLL_ARROW_COLUMNS,
     AsyncConsumer,
@@ -23,7 +23,7 @@ from ..consumer.consumer import (
 )
 from ..consumer.record import ConsumerRecord, IterationBounds
 from ..log import AsyncLog
-from ..offsets import Position, TopicPartition
+from ..offsets import PartitionLike, Partitions, Position, TopicPartition, by_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +51,7 @@ class Consumer:
         self._consumer: AsyncConsumer
         self._ahead: deque[ConsumerRecord] = deque()  # polled, not delivered
         self._undelivered: dict[
-            TopicPartition, int
+            PartitionLike, int
         ] = {}  # first offsets of rows polled, not delivered
         self._is_closed = False
         self._make()
@@ -121,7 +121,7 @@ class Consumer:
     # --- assignment and positions --------------------------------------------------------------
 
     def assignment(self) -> list[TopicPartition]:
-        """Return the assigned (topic, partition) pairs."""
+        """Return the assigned partitions."""
         return self._wait(lambda consumer: consumer.assignment())
 
     def assign(self, wanted: Wanted, *, start: Position | None = None) -> None:
@@ -151,12 +151,12 @@ class Consumer:
 
         self._wait(unassign)
 
-    def position(self, topic: str, partition: int) -> int:
+    def position(self, partition: PartitionLike) -> int:
         """Return the offset of the next record to be delivered."""
 
         async def position(consumer: AsyncConsumer) -> int:
-            found = await consumer.position(topic, partition)
-            return self._ahead_positions().get((topic, partition), found)
+            found = await consumer.position(partition)
+            return self._ahead_positions().get(partition, found)
 
         return self._wait(position)
 
@@ -165,55 +165,55 @@ class Consumer:
         position."""
 
         async def positions(consumer: AsyncConsumer) -> dict[TopicPartition, int]:
-            return consumer.positions() | self._ahead_positions()
+            return consumer.positions() | by_partition(self._ahead_positions())
 
         return self._wait(positions)
 
-    def seek(self, topic: str, partition: int, position: Position) -> None:
+    def seek(self, partition: PartitionLike, position: Position) -> None:
         """Set the position of a partition; see `AsyncConsumer.seek`."""
 
         async def seek(consumer: AsyncConsumer) -> None:
-            await consumer.seek(topic, partition, position)
-            self._drop(topic, partition)
+            await consumer.seek(partition, position)
+            self._discard_buffered(partition.__eq__)
 
         self._wait(seek)
 
-    def seek_to_beginning(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Seek to the log start of one partition, of a topic's partitions, or of all."""
+    def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
+        """Seek to the log start of partitions or topics (default: all)."""
+        wanted = _selection(partitions)
 
         async def seek(consumer: AsyncConsumer) -> None:
-            await consumer.seek_to_beginning(topic, partition)
-            self._drop(topic, partition)
+            await consumer.seek_to_beginning(wanted)
+            self._discard_selected(wanted)
 
         self._wait(seek)
 
-    def seek_to_end(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Seek to the end of the committed records of one partition, of a topic's partitions, or
-        of all."""
+    def seek_to_end(self, partitions: Partitions | None = None) -> None:
+        """Seek to the end of the committed records of partitions or topics (default: all)."""
+        wanted = _selection(partitions)
 
         async def seek(consumer: AsyncConsumer) -> None:
-            await consumer.seek_to_end(topic, partition)
-            self._drop(topic, partition)
+            await consumer.seek_to_end(wanted)
+            self._discard_selected(wanted)
 
         self._wait(seek)
 
-    def pause(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Stop delivery from a partition, from a topic's partitions, or from all, until
-        `resume`."""
+    def pause(self, partitions: Partitions | None = None) -> None:
+        """Stop delivery from partitions or topics (default: all) until `resume`."""
 
         async def pause(consumer: AsyncConsumer) -> None:
-            await consumer.pause(topic, partition)
-            paused = set(consumer.paused())
+            await consumer.pause(partitions)
+            paused: set[PartitionLike] = set(consumer.paused())
             self._rewind_buffered(consumer, paused.__contains__)
 
         self._wait(pause)
 
-    def resume(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Resume a partition, a topic's partitions, or all."""
-        self._wait(lambda consumer: consumer.resume(topic, partition))
+    def resume(self, partitions: Partitions | None = None) -> None:
+        """Resume delivery from partitions or topics (default: all)."""
+        self._wait(lambda consumer: consumer.resume(partitions))
 
     def paused(self) -> list[TopicPartition]:
-        """Return the paused (topic, partition) pairs."""
+        """Return the paused partitions."""
 
         async def paused(consumer: AsyncConsumer) -> list[TopicPartition]:
             return consumer.paused()
@@ -228,9 +228,9 @@ class Consumer:
         """Query the high watermark, by assigned partition."""
         return self._wait(lambda consumer: consumer.end_offsets())
 
-    def high_watermark(self, topic: str, partition: int) -> int:
+    def high_watermark(self, partition: PartitionLike) -> int:
         """Return the high watermark of the last fetch response."""
-        return self._wait(lambda consumer: consumer.high_watermark(topic, partition))
+        return self._wait(lambda consumer: consumer.high_watermark(partition))
 
     def lag(self) -> dict[TopicPartition, PartitionLag]:
         """Query each assigned partition's distance between position and end."""
@@ -239,10 +239,10 @@ class Consumer:
             lags = await consumer.lag()
             ahead = self._ahead_positions()
             return {
-                place: PartitionLag(
-                    position=ahead.get(place, lag.position), high_watermark=lag.high_watermark
+                each: PartitionLag(
+                    position=ahead.get(each, lag.position), high_watermark=lag.high_watermark
                 )
-                for place, lag in lags.items()
+                for each, lag in lags.items()
             }
 
         return self._wait(lag)
@@ -325,9 +325,9 @@ class Consumer:
             self._ahead.extendleft(reversed(taken))
             raise
 
-    def _ahead_positions(self) -> dict[TopicPartition, int]:
+    def _ahead_positions(self) -> dict[PartitionLike, int]:
         """Return the first offset of each partition with buffered records."""
-        positions: dict[TopicPartition, int] = {}
+        positions: dict[PartitionLike, int] = {}
         for record in list(self._ahead):
             positions.setdefault((record.topic, record.partition), record.offset)
         return positions
@@ -338,18 +338,18 @@ class Consumer:
         consumer.rewind(undelivered)
 
     def _rewind_buffered(
-        self, consumer: AsyncConsumer, of: Callable[[TopicPartition], bool]
+        self, consumer: AsyncConsumer, of: Callable[[PartitionLike], bool]
     ) -> None:
         """Discard the buffered records of matching partitions and rewind the consumer to them."""
         consumer.rewind(self._discard_buffered(of))
 
-    def _discard_buffered(self, of: Callable[[TopicPartition], bool]) -> dict[TopicPartition, int]:
+    def _discard_buffered(self, of: Callable[[PartitionLike], bool]) -> dict[PartitionLike, int]:
         """Discard the buffered records of matching partitions; return their first offsets.
 
         Runs on the I/O thread; the reading thread may take from the other end concurrently.
         """
         kept: list[ConsumerRecord] = []
-        taken: dict[TopicPartition, int] = {}
+        taken: dict[PartitionLike, int] = {}
         with suppress(IndexError):
             while True:
                 record = self._ahead.pop()
@@ -361,10 +361,8 @@ class Consumer:
         self._ahead.extendleft(kept)
         return taken
 
-    def _drop(self, topic: str | None, partition: int | None) -> None:
-        self._discard_buffered(
-            lambda place: topic in (None, place[0]) and partition in (None, place[1])
-        )
+    def _discard_selected(self, wanted: list[str | PartitionLike] | None) -> None:
+        self._discard_buffered(lambda each: wanted is None or each in wanted or each[0] in wanted)
 
     def _keep_assigned(self, consumer: AsyncConsumer) -> None:
         """Discard buffered records of partitions that are no longer assigned."""
@@ -395,3 +393,8 @@ class Consumer:
 
         self._consumer = io.wait(make())
         self._io = io
+
+
+def _selection(partitions: Partitions | None) -> list[str | PartitionLike] | None:
+    """Return the topics and partitions of an argument, which may be an iterator; None: all."""
+    return None if partitions is None else parse_partitions(partitions)

@@ -25,7 +25,7 @@ from ..groups.delivered_positions import DeliveredPositions, first_offsets
 from ..groups.group_consumer import AsyncGroupConsumer, Offsets, OnCommitted
 from ..groups.membership import Callbacks, OnPartitions
 from ..log import AsyncLog
-from ..offsets import TopicPartition
+from ..offsets import PartitionLike, TopicPartition
 from .consumer import Consumer
 from .io_thread import thread_id
 
@@ -58,7 +58,7 @@ class BlockingDeliveredPositions(DeliveredPositions):
     def __init__(
         self,
         waiting: deque[ConsumerRecord],
-        rewind: Callable[[Mapping[TopicPartition, int]], None],
+        rewind: Callable[[Mapping[PartitionLike, int]], None],
     ) -> None:
         super().__init__()
         self.waiting = waiting  # polled, not delivered
@@ -66,9 +66,9 @@ class BlockingDeliveredPositions(DeliveredPositions):
         self._rewind = rewind  # rewinds the consumer to these offsets
         self._batch: list[ConsumerRecord] = []  # the last poll: taken records, then waiting ones
         self._aside: list[ConsumerRecord] = []  # removed from `waiting` by a revocation
-        self._rows: dict[TopicPartition, int] = {}  # first offsets of delivered rows
+        self._rows: dict[PartitionLike, int] = {}  # first offsets of delivered rows
 
-    def record(self, last: Sequence[ConsumerRecord] | Mapping[TopicPartition, int]) -> None:
+    def record(self, last: Sequence[ConsumerRecord] | Mapping[PartitionLike, int]) -> None:
         """Record what a reading call of the asyncio consumer returns."""
         super().record(())
         if isinstance(last, Mapping):
@@ -88,14 +88,14 @@ class BlockingDeliveredPositions(DeliveredPositions):
             self.waiting.extend(self._batch)
         return bool(self.waiting)
 
-    def pending(self) -> dict[TopicPartition, int]:
+    def pending(self) -> dict[PartitionLike, int]:
         """Return the first offset of each partition with unfinished records."""
         waiting = len(self.waiting)  # read once, and before `is_by_one`
         taken = len(self._batch) - waiting
         done = max(0, taken - 1) if self.is_by_one else 0
         return first_offsets(self._batch[done:] + self._aside) | self._rows
 
-    def undelivered(self) -> dict[TopicPartition, int]:
+    def undelivered(self) -> dict[PartitionLike, int]:
         """Return the first offset of each partition with records that were not delivered."""
         return first_offsets(list(self.waiting) + self._aside)
 
@@ -103,12 +103,12 @@ class BlockingDeliveredPositions(DeliveredPositions):
         """Return a value that changes whenever the application makes progress."""
         return super().mark(), len(self.waiting)
 
-    def recall(self, places: Collection[TopicPartition]) -> None:
+    def recall(self, places: Collection[PartitionLike]) -> None:
         """Set all waiting records aside; drop those of these partitions and rewind to them."""
         dropped, self._aside = self._drained(set(places).__contains__)
         self._rewind(dropped)
 
-    def take_out(self, of: Callable[[TopicPartition], bool]) -> dict[TopicPartition, int]:
+    def take_out(self, of: Callable[[PartitionLike], bool]) -> dict[PartitionLike, int]:
         """Discard the waiting records of matching partitions; return their first offsets."""
         taken, kept = self._drained(of)
         self._batch += kept
@@ -116,8 +116,8 @@ class BlockingDeliveredPositions(DeliveredPositions):
         return taken
 
     def _drained(
-        self, of: Callable[[TopicPartition], bool]
-    ) -> tuple[dict[TopicPartition, int], list[ConsumerRecord]]:
+        self, of: Callable[[PartitionLike], bool]
+    ) -> tuple[dict[PartitionLike, int], list[ConsumerRecord]]:
         """Remove all waiting records, from the end that the application does not take from.
 
         Returns the first offsets of matching partitions, and the records of the others.
@@ -136,10 +136,10 @@ class BlockingDeliveredPositions(DeliveredPositions):
 
 
 class GroupConsumer(Consumer):
-    """Reads the partitions that its group assigns; created by `Log.consumer(group=...)`.
+    """Reads the partitions that its group assigns; created by `Log.group_consumer()`.
 
     ```python
-    with log.consumer("flights", group="g") as consumer:
+    with log.group_consumer("billing", "flights") as consumer:
         for record in consumer:
             ...
     ```
@@ -240,15 +240,15 @@ class GroupConsumer(Consumer):
 
         return self._read(read)
 
-    def _discard_buffered(self, of: Callable[[TopicPartition], bool]) -> dict[TopicPartition, int]:
+    def _discard_buffered(self, of: Callable[[PartitionLike], bool]) -> dict[PartitionLike, int]:
         return self._delivered.take_out(of)
 
-    def _ahead_positions(self) -> dict[TopicPartition, int]:
+    def _ahead_positions(self) -> dict[PartitionLike, int]:
         return self._delivered.undelivered()
 
     # --- the group -----------------------------------------------------------------------------
 
-    def subscribe(self, topics: Wanted = (), *, pattern: str = "") -> None:
+    def subscribe(self, topics: Wanted = (), *, pattern: str | None = None) -> None:
         """Replace the subscription by these topics, or by those that match a pattern (RE2).
 
         See `AsyncGroupConsumer.subscribe`.
@@ -273,9 +273,9 @@ class GroupConsumer(Consumer):
         self._ask(commit)
 
     def committed(
-        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
+        self, partitions: Iterable[PartitionLike] | None = None, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """Query the committed offsets of (topic, partition) pairs, by default the assigned ones.
+        """Query the committed offsets of partitions, by default the assigned ones.
 
         None: no offset is stored.
         """

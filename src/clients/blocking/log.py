@@ -8,13 +8,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ...errors import QuorumlogError, Stopping
 from ..config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, make_config
 from ..consumer.arrow_reader import ArrowScan
-from ..consumer.assignment import Assignment, Wanted
-from ..groups.membership import Callbacks, OnPartitions, Start
+from ..consumer.assignment import Wanted
+from ..groups.group_consumer import AsyncGroupConsumer
+from ..groups.membership import Callbacks, GroupStart, OnPartitions
 from ..log import READ_ARROW_COLUMNS, AsyncLog
 from ..offsets import Bound, Position
 from ..producer.partitioner import Partitioner
@@ -80,58 +81,59 @@ class Log:
         """
         return Producer(self, partitioner, settings)
 
-    @overload
     def consumer(
         self,
-        topics: Wanted = (),
+        topics: Wanted,
         *,
-        assign: Assignment | None = None,
         start: Position = "earliest",
         until_end: bool = False,
         **settings: Unpack[ConsumerSettings],
-    ) -> Consumer: ...
+    ) -> Consumer:
+        """Return a consumer of topics (by name), or of partitions (by topic, or each as
+        `TopicPartition`).
 
-    @overload
-    def consumer(
+        It starts at "earliest" by default; Kafka's consumers start at "latest". See
+        `AsyncLog.consumer` for the arguments.
+        """
+        return Consumer(
+            self,
+            lambda log: log.consumer(topics, start=start, until_end=until_end, **settings),
+        )
+
+    def group_consumer(
         self,
+        group: str,
         topics: Wanted = (),
         *,
-        group: str,
-        pattern: str = "",
-        start: Start = "earliest",
-        instance_id: str = "",
+        pattern: str | None = None,
+        start: GroupStart = "earliest",
+        instance_id: str | None = None,
         on_assigned: OnPartitions | None = None,
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
         **settings: Unpack[ConsumerSettings],
-    ) -> GroupConsumer: ...
+    ) -> GroupConsumer:
+        """Return a consumer of the partitions of `topics` that the group assigns to it.
 
-    def consumer(
-        self,
-        topics: Wanted = (),
-        *,
-        on_assigned: OnPartitions | None = None,
-        on_revoked: OnPartitions | None = None,
-        on_lost: OnPartitions | None = None,
-        **options: Any,
-    ) -> Consumer:
-        """Return a consumer; see `AsyncLog.consumer` for the arguments.
-
-        Callbacks of a consumer of a group run on the thread that polls and may call its methods.
+        Without a committed offset it starts at "earliest" by default; Kafka's consumers start at
+        "latest". See `AsyncLog.group_consumer` for the arguments. The callbacks run on the thread
+        that polls and may call the consumer's methods.
         """
-        callbacks = Callbacks(on_assigned, on_revoked, on_lost)
 
-        def make(log: AsyncLog, callbacks: Callbacks) -> Any:
-            return log.consumer(
+        def make(log: AsyncLog, callbacks: Callbacks) -> AsyncGroupConsumer:
+            return log.group_consumer(
+                group,
                 topics,
+                pattern=pattern,
+                start=start,
+                instance_id=instance_id,
                 on_assigned=callbacks.on_assigned,
                 on_revoked=callbacks.on_revoked,
                 on_lost=callbacks.on_lost,
-                **options,
+                **settings,
             )
 
-        if options.get("group") is None:
-            return Consumer(self, lambda log: make(log, callbacks))
+        callbacks = Callbacks(on_assigned, on_revoked, on_lost)
         consumer = GroupConsumer(self, make, callbacks, lambda it: self._groups.pop(it, None))
         self._groups[consumer] = None
         return consumer
@@ -140,8 +142,7 @@ class Log:
         self,
         topic: str,
         *,
-        partition: int | None = None,
-        partitions: Sequence[int] | None = None,
+        partitions: int | Sequence[int] | None = None,
         start: Bound = "earliest",
         end: Bound | None = None,
         columns: Sequence[str] = READ_ARROW_COLUMNS,
@@ -155,7 +156,6 @@ class Log:
         return self.call(
             lambda log: log.read_arrow(
                 topic,
-                partition=partition,
                 partitions=partitions,
                 start=start,
                 end=end,
@@ -169,8 +169,7 @@ class Log:
         self,
         topic: str,
         *,
-        partition: int | None = None,
-        partitions: Sequence[int] | None = None,
+        partitions: int | Sequence[int] | None = None,
         start: Bound = "earliest",
         end: Bound | None = None,
         columns: Sequence[str] = READ_ARROW_COLUMNS,
@@ -185,7 +184,6 @@ class Log:
             self,
             lambda log: log.scan_arrow(
                 topic,
-                partition=partition,
                 partitions=partitions,
                 start=start,
                 end=end,
@@ -195,16 +193,16 @@ class Log:
             ),
         )
 
-    def partitions(self, topic: str) -> int:
+    def partition_count(self, topic: str) -> int:
         """Return the number of a topic's partitions; raises UnknownTopicOrPartition."""
-        return self.call(lambda log: log.partitions(topic))
+        return self.call(lambda log: log.partition_count(topic))
 
     def list_offsets(
         self,
         topic: str,
         *,
         at: Position = "latest",
-        partitions: Sequence[int] | None = None,
+        partitions: int | Sequence[int] | None = None,
         timeout_ms: int | None = None,
     ) -> dict[int, int]:
         """Return the offset of a position in each partition; see `AsyncLog.list_offsets`."""

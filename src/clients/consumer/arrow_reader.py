@@ -27,7 +27,7 @@ from ...records.batch import iterate_batches
 from ...runtime import Buffer, Stream
 from ...services import LOG_SUBSCRIBE
 from ..connection import Connection
-from ..offsets import Bound, Position, TopicPartition, check_position, look_up
+from ..offsets import Bound, PartitionLike, Position, check_position, look_up
 from ..topology import PartitionLeader
 from .partition_reader import FetchedChunk, PartitionReader, unreadable, unreadable_error, window
 
@@ -55,8 +55,7 @@ class ScanRequest:
 def scan_request(
     topic: str,
     *,
-    partition: int | None,
-    partitions: Sequence[int] | None,
+    partitions: int | Sequence[int] | None,
     start: Bound,
     end: Bound | None,
     columns: Sequence[str],
@@ -64,10 +63,8 @@ def scan_request(
     max_bytes: int | None,
 ) -> ScanRequest:
     """Return the validated request; raise InvalidRequest if an argument is invalid."""
-    if partition is not None and partitions is not None:
-        raise InvalidRequest("give either partition or partitions", topic=topic)
-    if partition is not None:
-        partitions = [partition]
+    if isinstance(partitions, int):
+        partitions = [partitions]
     for each in partitions or ():
         if type(each) is not int or each < 0:
             raise InvalidRequest(f"{each!r} is not a partition: give numbers >= 0", topic=topic)
@@ -208,7 +205,7 @@ async def _readings(
 
 def _bounds(
     topic: str, partitions: Sequence[int], bound: Bound, otherwise: Position
-) -> dict[TopicPartition, Position]:
+) -> dict[PartitionLike, Position]:
     if isinstance(bound, Mapping):
         return {(topic, each): bound.get(each, otherwise) for each in partitions}
     return {(topic, each): bound for each in partitions}
@@ -221,7 +218,7 @@ class _Reading:
         self,
         connection: Connection,
         schema: "pa.Schema",
-        place: TopicPartition,
+        place: PartitionLike,
         topic_id: bytes,
         *,
         next_offset: int,
@@ -441,7 +438,7 @@ class ArrowPoll:
         self._bytes_left = max_bytes
         self.rows = 0
         self.starts: dict[
-            TopicPartition, int
+            PartitionLike, int
         ] = {}  # position of each partition before its first row
 
     @property

@@ -23,8 +23,8 @@ from ...errors import (
 from ...runtime import Scope
 from ..connection import Connection
 from ..coordination import Changes
-from ..offsets import Position, TopicPartition, check_position
-from .assignment import Wanted, parse_assignment
+from ..offsets import PartitionLike, Partitions, Position, check_position
+from .assignment import Wanted, parse_assignment, parse_partitions
 from .fetcher import GONE_CHECK_MS, ConsumerFetcher
 from .partition_reader import PartitionReader
 
@@ -97,9 +97,9 @@ class AssignedPartitions:
         self._assigning = None
         self._arrivals.announce()
 
-    async def _expand(self, wanted: Mapping[str, Sequence[int] | None]) -> list[TopicPartition]:
+    async def _expand(self, wanted: Mapping[str, Sequence[int] | None]) -> list[PartitionLike]:
         """Return the partitions of an assignment, looking up partition counts."""
-        places: list[TopicPartition] = []
+        places: list[PartitionLike] = []
         for topic, partitions in wanted.items():
             if partitions is None:
                 partitions = range(len((await self._connection.layout(topic)).partitions))
@@ -146,7 +146,7 @@ class AssignedPartitions:
                 new = range(known, len(layout.partitions))
                 self._add([(topic, partition) for partition in new], "earliest")
 
-    def _add(self, places: Iterable[TopicPartition], start: Position) -> list[PartitionReader]:
+    def _add(self, places: Iterable[PartitionLike], start: Position) -> list[PartitionReader]:
         added = []
         for place in places:
             if place not in self._fetcher.readers:
@@ -252,13 +252,17 @@ class AssignedPartitions:
             raise InvalidRequest("not assigned to this consumer", topic=topic)
         return selected_of_topic
 
-    def selected(self, topic: str | None, partition: int | None) -> list[PartitionReader]:
-        """Return the readers of a partition, of a topic (partition None), or all (both None)."""
-        if topic is not None:
-            return self.selected_of_topic(topic, None if partition is None else [partition])
-        if partition is not None:
-            raise InvalidRequest(f"partition is {partition}: give its topic too")
-        return list(self._fetcher.readers.values())
+    def selected(self, partitions: Partitions | None) -> list[PartitionReader]:
+        """Return the readers of topics and partitions, without duplicates; None: all."""
+        if partitions is None:
+            return list(self._fetcher.readers.values())
+        found: dict[PartitionReader, None] = {}
+        for each in parse_partitions(partitions):
+            if isinstance(each, str):
+                found.update(dict.fromkeys(self.selected_of_topic(each, None)))
+            else:
+                found[self.reader(*each)] = None
+        return list(found)
 
     def check_open(self) -> None:
         """Raise Stopping if the consumer is closed, InvalidRequest on another event loop."""

@@ -1,17 +1,16 @@
-"""Arguments of assignments and subscriptions: topics by name, or partitions by topic."""
+"""Arguments of assignments, subscriptions and selections."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ...errors import InvalidRequest
+from ..offsets import PARTITION_END, PartitionLike, Partitions, parse_partition
 
 Assignment: TypeAlias = Mapping[str, Sequence[int] | None]
 """Partitions by topic; None: all partitions."""
 
-Wanted: TypeAlias = str | Sequence[str] | Assignment
-"""Topics with all their partitions, or an `Assignment`."""
-
-PARTITION_END = 2**31
+Wanted: TypeAlias = Partitions | Assignment
+"""Topics with all their partitions, partitions, or an `Assignment`."""
 
 
 def parse_assignment(wanted: Any) -> dict[str, tuple[int, ...] | None]:
@@ -19,13 +18,41 @@ def parse_assignment(wanted: Any) -> dict[str, tuple[int, ...] | None]:
     malformed."""
     if isinstance(wanted, Mapping):
         return {_topic(topic): _partitions(topic, wanted) for topic in wanted}
-    if isinstance(wanted, bytes) or not isinstance(wanted, Sequence):
+    found: dict[str, tuple[int, ...] | None] = {}
+    for each in _listed(wanted):
+        if isinstance(each, tuple):
+            topic, partition = parse_partition(each)
+            listed = found.setdefault(topic, ())
+            if listed is not None and partition not in listed:
+                found[topic] = (*listed, partition)
+        else:
+            found[_topic(each)] = None
+    return found
+
+
+def parse_partitions(wanted: Partitions) -> list[str | PartitionLike]:
+    """Return the topics and the partitions of a selection; raise InvalidRequest if it is
+    malformed."""
+    return [
+        parse_partition(each) if isinstance(each, tuple) else _topic(each)
+        for each in _listed(wanted)
+    ]
+
+
+def _listed(wanted: Any) -> Iterable[Any]:
+    if isinstance(wanted, str) or _is_partition(wanted):
+        return (wanted,)
+    if isinstance(wanted, bytes | Mapping) or not isinstance(wanted, Iterable):
         raise InvalidRequest(
-            f"{wanted!r} is not a list of topics: give names as str, or partitions by topic, e.g. "
-            "{'flights': [0, 1]}"
+            f"{wanted!r} is not a list of topics or partitions: give names as str, or "
+            "TopicPartition(topic, partition)"
         )
-    names = (wanted,) if isinstance(wanted, str) else wanted
-    return {_topic(name): None for name in names}
+    return wanted
+
+
+def _is_partition(wanted: Any) -> bool:
+    """Return True for a tuple (topic, partition), False for a tuple of topics."""
+    return isinstance(wanted, tuple) and len(wanted) == 2 and not isinstance(wanted[1], str | tuple)
 
 
 def _topic(name: Any) -> str:

@@ -28,7 +28,16 @@ from ...runtime import Scope
 from ..config import ConsumerConfig
 from ..connection import Connection
 from ..coordination import Changes
-from ..offsets import Position, TopicPartition, check_position, look_up
+from ..offsets import (
+    PartitionLike,
+    Partitions,
+    Position,
+    TopicPartition,
+    by_partition,
+    check_position,
+    look_up,
+    parse_partition,
+)
 from .assigned_partitions import AssignedPartitions
 from .assignment import Wanted, parse_assignment
 from .fetcher import ConsumerFetcher
@@ -263,12 +272,12 @@ class AsyncConsumer:
     # --- assignment --------------------------------------------------------------------------
 
     async def assignment(self) -> list[TopicPartition]:
-        """Return the assigned (topic, partition) pairs."""
+        """Return the assigned partitions."""
         await self._parts.ready()
-        return list(self._fetcher.readers)
+        return [TopicPartition(*each) for each in self._fetcher.readers]
 
     async def assign(self, wanted: Wanted, *, start: Position | None = None) -> None:
-        """Replace the assignment by these topics (by name) or partitions (by topic).
+        """Replace the assignment by these topics (by name) or partitions.
 
         Partitions assigned before keep their positions; new ones begin at `start` (default: the
         consumer's). Raises UnknownTopicOrPartition if a topic does not exist, without any change.
@@ -302,56 +311,57 @@ class AsyncConsumer:
         Returns {} before the first use.
         """
         readers = self._fetcher.readers.items()
-        return {place: reader.position for place, reader in readers if reader.position >= 0}
+        return by_partition(
+            {each: reader.position for each, reader in readers if reader.position >= 0}
+        )
 
-    async def position(self, topic: str, partition: int) -> int:
+    async def position(self, partition: PartitionLike) -> int:
         """Return the offset of the next record to be delivered."""
+        wanted = parse_partition(partition)
         await self._parts.ready()
-        while (reader := self._parts.reader(topic, partition)).is_unlocated:
+        while (reader := self._parts.reader(*wanted)).is_unlocated:
             await self._parts.located([reader])
         return reader.position
 
-    async def seek(self, topic: str, partition: int, position: Position) -> None:
+    async def seek(self, partition: PartitionLike, position: Position) -> None:
         """Set the position of a partition; prefetched records and fetches in flight are dropped.
 
         An offset is not checked: if it is out of range, the next poll raises or applies
         `on_out_of_range`.
         """
+        wanted = parse_partition(partition)
         await self._parts.ready()
-        await self._seek_all({self._parts.reader(topic, partition): position})
+        await self._seek_all({self._parts.reader(*wanted): position})
 
-    async def seek_to_beginning(
-        self, topic: str | None = None, partition: int | None = None
-    ) -> None:
-        """Seek to the log start of one partition, of a topic's partitions, or of all."""
+    async def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
+        """Seek to the log start of partitions or topics (default: all)."""
         await self._parts.ready()
-        await self._seek_all(dict.fromkeys(self._parts.selected(topic, partition), "earliest"))
+        await self._seek_all(dict.fromkeys(self._parts.selected(partitions), "earliest"))
 
-    async def seek_to_end(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Seek to the end of the committed records of one partition, of a topic's partitions, or
-        of all."""
+    async def seek_to_end(self, partitions: Partitions | None = None) -> None:
+        """Seek to the end of the committed records of partitions or topics (default: all)."""
         await self._parts.ready()
-        await self._seek_all(dict.fromkeys(self._parts.selected(topic, partition), "latest"))
+        await self._seek_all(dict.fromkeys(self._parts.selected(partitions), "latest"))
 
-    async def pause(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Stop delivery from a partition, from a topic's partitions, or from all, until
-        `resume`."""
+    async def pause(self, partitions: Partitions | None = None) -> None:
+        """Stop delivery from partitions or topics (default: all) until `resume`."""
         await self._parts.ready()
-        for reader in self._parts.selected(topic, partition):
+        for reader in self._parts.selected(partitions):
             reader.is_paused = True
         self._fetcher.wake()  # their prefetched data may be dropped for other partitions
 
-    async def resume(self, topic: str | None = None, partition: int | None = None) -> None:
-        """Resume a partition, a topic's partitions, or all."""
+    async def resume(self, partitions: Partitions | None = None) -> None:
+        """Resume delivery from partitions or topics (default: all)."""
         await self._parts.ready()
-        for reader in self._parts.selected(topic, partition):
+        for reader in self._parts.selected(partitions):
             reader.is_paused = False
         self._fetcher.wake()
         self._arrivals.announce()  # prefetched records can be delivered
 
     def paused(self) -> list[TopicPartition]:
-        """Return the paused (topic, partition) pairs."""
-        return [place for place, reader in self._fetcher.readers.items() if reader.is_paused]
+        """Return the paused partitions."""
+        readers = self._fetcher.readers.items()
+        return [TopicPartition(*each) for each, reader in readers if reader.is_paused]
 
     async def beginning_offsets(self) -> dict[TopicPartition, int]:
         """Query the log start offset, by assigned partition."""
@@ -361,13 +371,14 @@ class AsyncConsumer:
         """Query the high watermark, by assigned partition."""
         return await self._offsets("latest")
 
-    async def high_watermark(self, topic: str, partition: int) -> int:
+    async def high_watermark(self, partition: PartitionLike) -> int:
         """Return the high watermark of the last fetch response; query it if there was none."""
+        wanted = parse_partition(partition)
         await self._parts.ready()
-        reader = self._parts.reader(topic, partition)
+        reader = self._parts.reader(*wanted)
         if reader.high_watermark < 0:
-            found = await look_up(self._connection, {(topic, partition): "latest"})
-            reader.high_watermark = found[topic, partition]
+            found = await look_up(self._connection, {wanted: "latest"})
+            reader.high_watermark = found[wanted]
         return reader.high_watermark
 
     async def lag(self) -> dict[TopicPartition, PartitionLag]:
@@ -380,9 +391,9 @@ class AsyncConsumer:
         ends = await self._offsets("latest")
         positions = self.positions()
         return {
-            place: PartitionLag(position=positions[place], high_watermark=end)
-            for place, end in ends.items()
-            if place in positions
+            each: PartitionLag(position=positions[each], high_watermark=end)
+            for each, end in ends.items()
+            if each in positions
         }
 
     def statistics(self) -> ConsumerStatistics:
@@ -394,12 +405,15 @@ class AsyncConsumer:
             fetched_bytes=self._fetcher.fetched_bytes,
             failures=self._fetcher.failures,
             buffered_bytes=self._fetcher.buffered_bytes,
-            partitions={place: partition_statistics(reader) for place, reader in readers.items()},
+            partitions={
+                TopicPartition(*each): partition_statistics(reader)
+                for each, reader in readers.items()
+            },
         )
 
     # --- for the blocking consumer -----------------------------------------------------------
 
-    def rewind(self, positions: Mapping[TopicPartition, int]) -> None:
+    def rewind(self, positions: Mapping[PartitionLike, int]) -> None:
         """Set positions back to offsets that were delivered before."""
         for place, offset in positions.items():
             reader = self._fetcher.readers.get(place)
@@ -566,7 +580,8 @@ class AsyncConsumer:
 
     async def _offsets(self, position: Position) -> dict[TopicPartition, int]:
         await self._parts.ready()
-        return await look_up(self._connection, dict.fromkeys(self._fetcher.readers, position))
+        wanted = dict.fromkeys(self._fetcher.readers, position)
+        return by_partition(await look_up(self._connection, wanted))
 
 
 def check_limit(name: str, limit: int | None) -> None:

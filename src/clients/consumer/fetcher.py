@@ -39,7 +39,7 @@ from ...services import LOG_FETCH
 from ..config import ConsumerConfig
 from ..connection import Connection
 from ..coordination import Changes, coordinate
-from ..offsets import BEYOND, LATEST, TopicPartition, ask_leader, position_code
+from ..offsets import BEYOND, LATEST, PartitionLike, ask_leader, position_code
 from ..topology import PartitionLeader, absent, leaderless
 from .partition_reader import PartitionReader, checked_chunks, out_of_range_error
 
@@ -92,7 +92,7 @@ class ConsumerFetcher:
         self._clock = connection.runtime.clock
         self._config = config
         self._scope = scope
-        self.readers: dict[TopicPartition, PartitionReader] = {}  # in the order of assignment
+        self.readers: dict[PartitionLike, PartitionReader] = {}  # in the order of assignment
         self._served: dict[PartitionReader, None] = {}  # the same, by last response, oldest first
         self._calls: dict[_Call, None] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -336,8 +336,8 @@ class ConsumerFetcher:
 
     async def _locate(self, address: str, parts: list[tuple[PartitionReader, int]]) -> None:
         """Look up the start and end offsets of one leader's partitions."""
-        starts: dict[TopicPartition, int] = {}
-        ends: dict[TopicPartition, int] = {}
+        starts: dict[PartitionLike, int] = {}
+        ends: dict[PartitionLike, int] = {}
         topic_ids: dict[str, bytes] = {}
         for reader, _ in parts:
             place, target = (reader.topic, reader.partition), reader.target
@@ -363,8 +363,8 @@ class ConsumerFetcher:
     def _located(
         self,
         reader: PartitionReader,
-        starts: dict[TopicPartition, int | QuorumlogError],
-        ends: dict[TopicPartition, int | QuorumlogError],
+        starts: dict[PartitionLike, int | QuorumlogError],
+        ends: dict[PartitionLike, int | QuorumlogError],
     ) -> None:
         place, target = (reader.topic, reader.partition), reader.target
         end = ends.get(place)

@@ -15,7 +15,7 @@ from ...errors import CorruptionError, OffsetOutOfRange, QuorumlogError
 from ...records.batch import iterate_batches
 from ...records.codec import decode_all, decode_as
 from ...runtime import Buffer
-from ..offsets import Position, TopicPartition
+from ..offsets import PartitionLike, Position
 from ..topology import PartitionLeader
 from .record import ConsumerRecord
 
@@ -127,7 +127,7 @@ class PartitionReader:
         "wants_end",
     )
 
-    def __init__(self, place: TopicPartition, target: Position, *, wants_end: bool) -> None:
+    def __init__(self, place: PartitionLike, target: Position, *, wants_end: bool) -> None:
         self.topic, self.partition = place
         self._make = partial(ConsumerRecord, *place)
         self.target: Position | None = target  # start position; None once it is resolved

@@ -27,7 +27,7 @@ from ..connection import Connection
 from ..consumer.fetcher import ConsumerFetcher
 from ..consumer.partition_reader import PartitionReader
 from ..coordination import Changes
-from ..offsets import TopicPartition
+from ..offsets import PartitionLike
 from . import coordinator
 from .coordinator import Caller, CommittedOffset, MemberIdentity
 from .member import MemberStateMachine
@@ -43,11 +43,11 @@ _log = logging.getLogger(__name__)
 class _QueuedCommit:
     """A queued commit."""
 
-    offsets: Mapping[TopicPartition, CommittedOffset]
+    offsets: Mapping[PartitionLike, CommittedOffset]
     deadline_ms: int
     joins: int  # the member's number of joins when it was queued
     readers: Mapping[
-        TopicPartition, PartitionReader | None
+        PartitionLike, PartitionReader | None
     ]  # the owned readers then; None: not owned
     outcome: "asyncio.Future[None]"
 
@@ -76,23 +76,23 @@ class Commits:
         self._changes = changes  # of the member
         self._on_failure = on_failure  # an application's callback raised
         self._on_refusal = on_refusal  # the coordinator does not have the member
-        self._stored: dict[TopicPartition, int] = {}  # last stored offsets of owned partitions
+        self._stored: dict[PartitionLike, int] = {}  # last stored offsets of owned partitions
         self._waiting: deque[_QueuedCommit] = deque()  # the first one is in flight
         self._worker: asyncio.Task[None] | None = None
 
     # --- stored offsets ------------------------------------------------------------------------
 
-    def found(self, place: TopicPartition, offset: int) -> None:
+    def found(self, place: PartitionLike, offset: int) -> None:
         """Record the group's committed offset: it needs no commit until the position changes."""
         self._stored[place] = offset
 
-    def forget(self, place: TopicPartition) -> None:
+    def forget(self, place: PartitionLike) -> None:
         """Remove a partition that the member no longer owns."""
         self._stored.pop(place, None)
 
     def with_topic_ids(
-        self, offsets: Mapping[TopicPartition, CommittedOffset]
-    ) -> dict[TopicPartition, CommittedOffset]:
+        self, offsets: Mapping[PartitionLike, CommittedOffset]
+    ) -> dict[PartitionLike, CommittedOffset]:
         """Return the offsets with the ids of the topics that are being read."""
         ids = {place: reader.topic_id for place, reader in self._fetcher.readers.items()}
         return {
@@ -102,7 +102,7 @@ class Commits:
 
     # --- storing -------------------------------------------------------------------------------
 
-    async def store_changed(self, positions: Mapping[TopicPartition, CommittedOffset]) -> None:
+    async def store_changed(self, positions: Mapping[PartitionLike, CommittedOffset]) -> None:
         """Store the offsets that changed, within `COMMIT_MS`; log a failure."""
         news = {
             place: each
@@ -115,7 +115,7 @@ class Commits:
             _log.warning("group.commit_failed group=%s error=%s", self._joining.group, error)
 
     async def store(
-        self, offsets: Mapping[TopicPartition, CommittedOffset], *, deadline_ms: int
+        self, offsets: Mapping[PartitionLike, CommittedOffset], *, deadline_ms: int
     ) -> None:
         """Queue a commit and wait until it is stored; raise its error.
 
@@ -136,7 +136,7 @@ class Commits:
 
     def store_soon(
         self,
-        offsets: Mapping[TopicPartition, CommittedOffset],
+        offsets: Mapping[PartitionLike, CommittedOffset],
         on_done: Callable[[QuorumlogError | None], None] | None,
     ) -> None:
         """Queue a commit and return; pass a failure to `on_done`, or log it.
@@ -168,7 +168,7 @@ class Commits:
             _log.warning("group.commit_failed group=%s error=%s", self._joining.group, error)
 
     def _put(
-        self, offsets: Mapping[TopicPartition, CommittedOffset], deadline_ms: int
+        self, offsets: Mapping[PartitionLike, CommittedOffset], deadline_ms: int
     ) -> "asyncio.Future[None]":
         """Queue a commit."""
         readers = {place: self._fetcher.readers.get(place) for place in offsets}
@@ -231,7 +231,7 @@ class Commits:
                     partition=place[1],
                 )
 
-    async def settled(self, places: Collection[TopicPartition]) -> None:
+    async def settled(self, places: Collection[PartitionLike]) -> None:
         """Wait until no commit of these partitions is queued, `COMMIT_MS` at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(COMMIT_MS / 1000):
@@ -297,13 +297,13 @@ def _end(outcome: "asyncio.Future[None]", error: QuorumlogError | None) -> None:
 
 
 def reader_positions(
-    readers: Iterable[PartitionReader], at_most: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, CommittedOffset]:
+    readers: Iterable[PartitionReader], at_most: Mapping[PartitionLike, int]
+) -> dict[PartitionLike, CommittedOffset]:
     """Return the readers' positions, limited by `at_most`, with topic ids.
 
     The id keeps an offset from being applied to a topic of the same name created later.
     """
-    found: dict[TopicPartition, CommittedOffset] = {}
+    found: dict[PartitionLike, CommittedOffset] = {}
     for reader in readers:
         if reader.position >= 0 and (reader.target is None or isinstance(reader.target, int)):
             place = (reader.topic, reader.partition)

@@ -16,7 +16,7 @@ from ...runtime import Clock
 from ...runtime.error_detail import decode_error
 from ...services import GROUPS_COMMIT_OFFSETS, GROUPS_FETCH_OFFSETS, GROUPS_HEARTBEAT
 from ..connection import Connection
-from ..offsets import OFFSET_MAX, TopicPartition
+from ..offsets import OFFSET_MAX, PartitionLike
 from ..retry import is_retriable
 from ..topology import invalid_response
 from .member import GroupHeartbeat
@@ -77,7 +77,7 @@ class HeartbeatResult:
 
     epoch: int
     interval_ms: int
-    assignment: Mapping[TopicPartition, bytes] | None  # with topic ids; None: unchanged
+    assignment: Mapping[PartitionLike, bytes] | None  # with topic ids; None: unchanged
     session_ms: int  # session timeout; 0: not returned
     sent_ms: int  # earliest time at which the answered attempt was sent, on `steady_ms`
 
@@ -160,7 +160,7 @@ def _to_heartbeat(who: MemberIdentity, beat: GroupHeartbeat) -> groups_pb2.Group
 async def commit(
     connection: Connection,
     group: str,
-    offsets: Mapping[TopicPartition, CommittedOffset],
+    offsets: Mapping[PartitionLike, CommittedOffset],
     *,
     by: Caller = OUTSIDE,
     deadline_ms: int,
@@ -209,18 +209,18 @@ async def commit(
 async def fetch(
     connection: Connection,
     group: str,
-    places: Collection[TopicPartition] | None,
+    places: Collection[PartitionLike] | None,
     *,
     by: Caller = OUTSIDE,
     deadline_ms: int,
-) -> dict[TopicPartition, CommittedOffset | None]:
+) -> dict[PartitionLike, CommittedOffset | None]:
     """Return the committed offsets of these partitions (None: of all that have one).
 
     Waits for offsets of open transactions.
     """
     asked = None if places is None else list(dict.fromkeys(places))
 
-    async def attempt(remaining_ms: int) -> dict[TopicPartition, CommittedOffset | None]:
+    async def attempt(remaining_ms: int) -> dict[PartitionLike, CommittedOffset | None]:
         request = groups_pb2.FetchOffsetsRequest(
             group=group,
             partitions=_partitions(asked or ()),
@@ -255,12 +255,11 @@ async def log_absent_topics(connection: Connection, group: str, topics: Iterable
 
 
 def to_commit(
-    offsets: Mapping[TopicPartition, "int | CommittedOffset"],
-) -> dict[TopicPartition, CommittedOffset]:
+    offsets: Mapping[Any, "int | CommittedOffset"] | Mapping[Any, int],
+) -> dict[PartitionLike, CommittedOffset]:
     """Return validated offsets; raise InvalidRequest if one is invalid."""
-    found: dict[TopicPartition, CommittedOffset] = {}
-    places: Mapping[Any, int | CommittedOffset] = offsets
-    for place, value in places.items():
+    found: dict[PartitionLike, CommittedOffset] = {}
+    for place, value in offsets.items():
         given = value if isinstance(value, CommittedOffset) else CommittedOffset(value)
         number = given.offset
         if type(number) is not int or not 0 <= number <= OFFSET_MAX:
@@ -293,7 +292,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
-def _to_commit(place: TopicPartition, offset: CommittedOffset) -> groups_pb2.CommittedOffset:
+def _to_commit(place: PartitionLike, offset: CommittedOffset) -> groups_pb2.CommittedOffset:
     return groups_pb2.CommittedOffset(
         topic=place[0],
         partition=place[1],
@@ -316,17 +315,17 @@ def _committed(offset: groups_pb2.CommittedOffset) -> CommittedOffset | None:
     )
 
 
-def _partitions(places: Iterable[TopicPartition]) -> list[groups_pb2.GroupPartition]:
+def _partitions(places: Iterable[PartitionLike]) -> list[groups_pb2.GroupPartition]:
     return [groups_pb2.GroupPartition(topic=topic, partition=number) for topic, number in places]
 
 
-def _place(result: groups_pb2.OffsetResult) -> TopicPartition:
+def _place(result: groups_pb2.OffsetResult) -> PartitionLike:
     return (result.offset.topic, result.offset.partition)
 
 
 def _outcomes(
-    results: Iterable[groups_pb2.OffsetResult], asked: list[TopicPartition] | None
-) -> list[tuple[TopicPartition, QuorumlogError | None]]:
+    results: Iterable[groups_pb2.OffsetResult], asked: list[PartitionLike] | None
+) -> list[tuple[PartitionLike, QuorumlogError | None]]:
     """Return each partition's error, or None.
 
     Raises UnknownServerError unless the results are for the requested partitions.

@@ -6,7 +6,7 @@ Records count as processed at the application's next call; only those are commit
 from collections.abc import Collection, Mapping, Sequence
 
 from ..consumer.record import ConsumerRecord
-from ..offsets import TopicPartition
+from ..offsets import PartitionLike
 
 
 class DeliveredPositions:
@@ -15,10 +15,10 @@ class DeliveredPositions:
     __slots__ = ("_count", "_last")
 
     def __init__(self) -> None:
-        self._last: Sequence[ConsumerRecord] | Mapping[TopicPartition, int] = ()
+        self._last: Sequence[ConsumerRecord] | Mapping[PartitionLike, int] = ()
         self._count = 0  # of completed reading calls
 
-    def record(self, last: Sequence[ConsumerRecord] | Mapping[TopicPartition, int]) -> None:
+    def record(self, last: Sequence[ConsumerRecord] | Mapping[PartitionLike, int]) -> None:
         """Record what a reading call returns: records, or rows that begin at these offsets."""
         self._last = last
         self._count += 1
@@ -27,13 +27,13 @@ class DeliveredPositions:
         """Record that the application finished all delivered records: it called again."""
         self._last = ()
 
-    def pending(self) -> dict[TopicPartition, int]:
+    def pending(self) -> dict[PartitionLike, int]:
         """Return the first offset of each partition with unfinished records."""
         if isinstance(self._last, Mapping):
             return dict(self._last)
         return first_offsets(self._last)
 
-    def undelivered(self) -> dict[TopicPartition, int]:
+    def undelivered(self) -> dict[PartitionLike, int]:
         """Return the first undelivered offset of each partition with a position beyond it."""
         return {}
 
@@ -41,13 +41,13 @@ class DeliveredPositions:
         """Return a value that changes whenever the application makes progress."""
         return self._count
 
-    def recall(self, places: Collection[TopicPartition]) -> None:
+    def recall(self, places: Collection[PartitionLike]) -> None:
         """Withhold the undelivered records of these partitions, which are being revoked."""
 
 
-def first_offsets(records: Sequence[ConsumerRecord]) -> dict[TopicPartition, int]:
+def first_offsets(records: Sequence[ConsumerRecord]) -> dict[PartitionLike, int]:
     """Return the first offset of each partition in a sequence of records."""
-    found: dict[TopicPartition, int] = {}
+    found: dict[PartitionLike, int] = {}
     for record in records:
         found.setdefault((record.topic, record.partition), record.offset)
     return found

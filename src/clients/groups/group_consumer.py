@@ -8,7 +8,7 @@ between processing and commit.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...errors import InvalidRequest, QuorumlogError
 from ...runtime import Scope
@@ -17,10 +17,10 @@ from ..connection import Connection
 from ..consumer.assignment import Wanted, parse_assignment
 from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
-from ..offsets import Position, TopicPartition, check_position
+from ..offsets import PartitionLike, Position, TopicPartition, by_partition, check_position
 from .coordinator import CommittedOffset, steady_ms, to_commit
 from .member import GroupSubscription, check_group
-from .membership import Callbacks, Membership, Start
+from .membership import Callbacks, GroupStart, Membership
 
 if TYPE_CHECKING:
     from ..consumer.arrow_reader import ArrowPoll
@@ -32,14 +32,16 @@ TURN_MS = 50
 either blocks heartbeats; after this time the consumer yields."""
 TURNS = 4  # iterations of the loop per yield: a call takes several
 
-Offsets: TypeAlias = Mapping[TopicPartition, int | CommittedOffset]
-"""Offsets to commit by (topic, partition): each is the offset of the next record to read."""
+Offsets: TypeAlias = (
+    Mapping[TopicPartition, int | CommittedOffset] | Mapping[PartitionLike, int | CommittedOffset]
+)
+"""Offsets to commit by partition: each is the offset of the next record to read."""
 
 OnCommitted: TypeAlias = Callable[[QuorumlogError | None], None]
 """Called with None once a commit is stored, or with the error."""
 
 
-def parse_subscription(topics: Wanted, pattern: str) -> GroupSubscription:
+def parse_subscription(topics: Wanted, pattern: Any) -> GroupSubscription:
     """Return the validated subscription; raise InvalidRequest if it is empty or names
     partitions."""
     wanted = parse_assignment(topics)
@@ -47,21 +49,23 @@ def parse_subscription(topics: Wanted, pattern: str) -> GroupSubscription:
         if partitions is not None:
             raise InvalidRequest(
                 "a consumer of a group gets its partitions from the group: give topics without "
-                "partitions, or remove group",
+                "partitions, or use consumer()",
                 topic=topic,
             )
-    if not isinstance(pattern, str):
-        raise InvalidRequest(f"pattern is {pattern!r}: give a regular expression (RE2) as a str")
-    if not wanted and not pattern:
+    if pattern is not None and not (isinstance(pattern, str) and pattern):
+        raise InvalidRequest(
+            f"pattern is {pattern!r}: give a regular expression (RE2) as a str, or None"
+        )
+    if not wanted and pattern is None:
         raise InvalidRequest("a consumer of a group needs topics or a pattern")
-    return GroupSubscription(tuple(sorted(wanted)), pattern)
+    return GroupSubscription(tuple(sorted(wanted)), pattern or "")
 
 
 class AsyncGroupConsumer(AsyncConsumer):
-    """Reads the partitions that its group assigns; created by `AsyncLog.consumer(group=...)`.
+    """Reads the partitions that its group assigns; created by `AsyncLog.group_consumer()`.
 
     ```python
-    async with log.consumer("flights", group="g") as consumer:
+    async with log.group_consumer("billing", "flights") as consumer:
         async for record in consumer:
             ...
     ```
@@ -80,15 +84,15 @@ class AsyncGroupConsumer(AsyncConsumer):
         wanted: Wanted,
         *,
         group: str,
-        pattern: str,
-        instance_id: str,
-        start: Start,
+        pattern: str | None,
+        instance_id: str | None,
+        start: GroupStart,
         callbacks: Callbacks,
         on_close: Callable[[AsyncConsumer], None] | None = None,
     ) -> None:
         check_group(group, instance_id)
         subscription = parse_subscription(wanted, pattern)
-        if start != "none":
+        if start != "error":
             check_position(start)
         super().__init__(
             connection, scope, config, {}, start="earliest", until_end=False, on_close=on_close
@@ -102,7 +106,7 @@ class AsyncGroupConsumer(AsyncConsumer):
             scope,
             config,
             group=group,
-            instance_id=instance_id,
+            instance_id=instance_id or "",
             subscription=subscription,
             start=start,
             parts=self._parts,
@@ -202,7 +206,7 @@ class AsyncGroupConsumer(AsyncConsumer):
 
     # --- the group -----------------------------------------------------------------------------
 
-    async def subscribe(self, topics: Wanted = (), *, pattern: str = "") -> None:
+    async def subscribe(self, topics: Wanted = (), *, pattern: str | None = None) -> None:
         """Replace the subscription by these topics, or by those that match a pattern (RE2).
 
         Partitions of topics that stay are consumed without a pause; the group assigns the new
@@ -231,7 +235,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         An offset is that of the next record to read; a `CommittedOffset` adds a note.
 
         ```python
-        await consumer.commit({("flights", 0): CommittedOffset(42, note="run 7")})
+        await consumer.commit({TopicPartition("flights", 0): CommittedOffset(42, note="run 7")})
         ```
         Raises UnknownMember if the consumer was removed from its group, and the last error after
         `timeout_ms` (default: `call_timeout_ms`).
@@ -251,7 +255,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         self._parts.check_open()
         self.membership.commits.store_soon(self._to_commit(offsets), on_done)
 
-    def _to_commit(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:
+    def _to_commit(self, offsets: Offsets | None) -> dict[PartitionLike, CommittedOffset]:
         membership = self.membership
         if offsets is None:
             due = membership.delivered_positions()
@@ -261,18 +265,19 @@ class AsyncGroupConsumer(AsyncConsumer):
         return due
 
     async def committed(
-        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None
+        self, partitions: Iterable[PartitionLike] | None = None, *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """Query the committed offsets of (topic, partition) pairs, by default the assigned ones.
+        """Query the committed offsets of partitions, by default the assigned ones.
 
         None: no offset is stored.
         """
         self._parts.check_open()
         places = list(self._fetcher.readers if partitions is None else partitions)
         deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
-        return await self.membership.committed(
+        found = await self.membership.committed(
             places, deadline_ms=self._connection.deadline_ms(deadline_ms)
         )
+        return by_partition(found)
 
     # --- opening and closing -----------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from ...errors import (
     UnknownMember,
     UnreleasedInstance,
 )
-from ..offsets import TopicPartition
+from ..offsets import PartitionLike
 
 FOREVER_MS: Final = 2**62
 SESSION_MS: Final = 45_000  # group.consumer.session.timeout.ms if the broker does not return it
@@ -56,7 +56,7 @@ class MemberLease:
         self._asked_ms = FOREVER_MS  # sending of the first heartbeat after the last response
         self._session_end_ms = FOREVER_MS
         self.heard_ms = 0  # sending of the last heartbeat that was answered
-        self._wanted_back: dict[TopicPartition, int] = {}  # revocations, with their earliest start
+        self._wanted_back: dict[PartitionLike, int] = {}  # revocations, with their earliest start
 
     @property
     def session_end_ms(self) -> int:
@@ -77,8 +77,8 @@ class MemberLease:
         *,
         sent_ms: int,
         session_ms: int,
-        reported: Iterable[TopicPartition],
-        target: Collection[TopicPartition],
+        reported: Iterable[PartitionLike],
+        target: Collection[PartitionLike],
     ) -> None:
         """Record the response to a heartbeat sent at `sent_ms`.
 
@@ -121,7 +121,7 @@ class GroupHeartbeat:
     """A heartbeat to send; None: unchanged since the last one."""
 
     epoch: int
-    owned: tuple[TopicPartition, ...] | None = None
+    owned: tuple[PartitionLike, ...] | None = None
     subscription: GroupSubscription | None = None
     is_first: bool = False  # contains all fields, constant ones too
 
@@ -144,8 +144,8 @@ class RebalanceStep:
     """An action on a set of partitions."""
 
     act: StepKind
-    places: tuple[TopicPartition, ...]
-    topic_ids: Mapping[TopicPartition, bytes] = field(
+    places: tuple[PartitionLike, ...]
+    topic_ids: Mapping[PartitionLike, bytes] = field(
         default_factory=dict
     )  # of an assignment's topics
 
@@ -179,7 +179,7 @@ class MemberStateMachine:
     ) -> None:
         self.phase = Phase.JOINING
         self.epoch = JOIN_EPOCH
-        self.owned: dict[TopicPartition, bytes] = {}  # with topic ids
+        self.owned: dict[PartitionLike, bytes] = {}  # with topic ids
         self.why_lost = ""  # reason of the last loss
         self.error: QuorumlogError | None = None  # raised by the next poll
         self.failure: QuorumlogError | None = None  # of the last heartbeat, which is retried
@@ -192,10 +192,10 @@ class MemberStateMachine:
         self._is_static = is_static
         self._poll_interval_ms = poll_interval_ms
         self._backoff_ms = backoff_ms
-        self._target: Mapping[TopicPartition, bytes] | None = None  # None: not received yet
+        self._target: Mapping[PartitionLike, bytes] | None = None  # None: not received yet
         self._step: RebalanceStep | None = None  # in progress
         self._sent: GroupHeartbeat | None = None  # in flight
-        self._said_owned: tuple[TopicPartition, ...] | None = (
+        self._said_owned: tuple[PartitionLike, ...] | None = (
             None  # last acknowledged; None: unknown
         )
         self._said_subscription: GroupSubscription | None = None
@@ -277,7 +277,7 @@ class MemberStateMachine:
         is_held_new = self._owned_or_assigned() != self._said_owned
         return is_held_new or self._subscription != self._said_subscription
 
-    def _owned_or_assigned(self) -> tuple[TopicPartition, ...]:
+    def _owned_or_assigned(self) -> tuple[PartitionLike, ...]:
         """Return the partitions that the member owns or may own before the response.
 
         The coordinator assigns unreported partitions to other members at once.
@@ -293,7 +293,7 @@ class MemberStateMachine:
         *,
         epoch: int,
         interval_ms: int,
-        assignment: Mapping[TopicPartition, bytes] | None,
+        assignment: Mapping[PartitionLike, bytes] | None,
         session_ms: int,
         sent_ms: int,
         now_ms: int,
@@ -457,7 +457,7 @@ class MemberStateMachine:
         return self.phase is Phase.JOINED or step.act is StepKind.LOSE
 
     @property
-    def revoking(self) -> tuple[TopicPartition, ...]:
+    def revoking(self) -> tuple[PartitionLike, ...]:
         """The partitions of a revocation or loss in progress."""
         step = self._step
         return () if step is None or step.act is StepKind.ASSIGN else step.places
@@ -550,5 +550,5 @@ def check_group(group: Any, instance_id: Any) -> None:
     """Raise InvalidRequest if a group name or instance id is invalid."""
     if not isinstance(group, str) or not group:
         raise InvalidRequest(f"group is {group!r}: give the group's name as a str")
-    if not isinstance(instance_id, str):
-        raise InvalidRequest(f"instance_id is {instance_id!r}: give a name as a str")
+    if instance_id is not None and (not isinstance(instance_id, str) or not instance_id):
+        raise InvalidRequest(f"instance_id is {instance_id!r}: give a name as a str, or None")

@@ -33,7 +33,7 @@ from ..consumer.assigned_partitions import AssignedPartitions
 from ..consumer.fetcher import ConsumerFetcher
 from ..consumer.partition_reader import PartitionReader
 from ..coordination import Changes
-from ..offsets import Position, TopicPartition
+from ..offsets import PartitionLike, Position, TopicPartition
 from . import coordinator
 from .commits import COMMIT_MS, Commits, reader_positions
 from .coordinator import CommittedOffset, MemberIdentity, steady_ms
@@ -48,7 +48,7 @@ from .member import (
 )
 
 OnPartitions: TypeAlias = Callable[[list[TopicPartition]], Awaitable[None] | None]
-"""A rebalance callback: called with (topic, partition) pairs; may be async."""
+"""A rebalance callback: called with a list of partitions; may be async."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +64,18 @@ class Callbacks:
             callback: object = getattr(self, name)
             if callback is not None and not callable(callback):
                 raise InvalidRequest(
-                    f"{name} is {callback!r}: give a function that takes a list of "
-                    "(topic, partition)"
+                    f"{name} is {callback!r}: give a function that takes a list of TopicPartition"
                 )
 
 
 async def call(
-    callback: OnPartitions | None, places: Collection[TopicPartition]
+    callback: OnPartitions | None, places: Collection[PartitionLike]
 ) -> Exception | None:
     """Run a callback of the application; return the error that it raised, if any."""
     if callback is None:
         return None
     try:
-        outcome = callback(list(places))
+        outcome = callback([TopicPartition(*place) for place in places])
         if isawaitable(outcome):
             await outcome
     except asyncio.CancelledError as error:
@@ -97,8 +96,8 @@ LOST: Final = (Phase.FENCED, Phase.JOINING, Phase.AWAY, Phase.FAILED)
 LEAVE_MS: Final = 3_000  # time limit of the leave heartbeat; without it the session expires
 MEMBER_ID_SIZE: Final = 16
 
-Start: TypeAlias = Position | Literal["none"]
-"""The position without a committed offset; "none": raise NoCommittedOffset."""
+GroupStart: TypeAlias = Position | Literal["error"]
+"""The position without a committed offset; "error": raise NoCommittedOffset."""
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +114,7 @@ class Membership:
         group: str,
         instance_id: str,
         subscription: GroupSubscription,
-        start: Start,
+        start: GroupStart,
         parts: AssignedPartitions,
         fetcher: ConsumerFetcher,
         arrivals: Changes,
@@ -153,9 +152,9 @@ class Membership:
         self._beats = Changes()  # a heartbeat has ended
         self._work = asyncio.Event()
         self._mark: object = None  # `delivered.mark()` at the last check
-        self._fresh: dict[TopicPartition, None] = {}  # taken since the last reading call
+        self._fresh: dict[PartitionLike, None] = {}  # taken since the last reading call
         self._application_commits: dict[
-            TopicPartition, int
+            PartitionLike, int
         ] = {}  # commits by the application of delivered records
         self._application_commits_mark: object = None  # `delivered.mark()` of those
         self._error: BaseException | None = None  # of a callback or a step; not raised yet
@@ -427,7 +426,7 @@ class Membership:
             self._parts.start_delivery(reader)
         self.member.done(step)
 
-    async def _drop_lost(self, places: Collection[TopicPartition]) -> None:
+    async def _drop_lost(self, places: Collection[PartitionLike]) -> None:
         """Drop partitions that other members may own, then call back."""
         self.delivered.recall(places)
         self._on_recall()
@@ -451,12 +450,12 @@ class Membership:
                 self.commits.forget(place)
                 self._parts.drop(reader)
 
-    def _readers(self, places: Iterable[TopicPartition]) -> list[PartitionReader]:
+    def _readers(self, places: Iterable[PartitionLike]) -> list[PartitionReader]:
         found = (self._fetcher.readers.get(place) for place in places)
         return [reader for reader in found if reader is not None]
 
     def _reader(
-        self, place: TopicPartition, stored: CommittedOffset | None, step: RebalanceStep
+        self, place: PartitionLike, stored: CommittedOffset | None, step: RebalanceStep
     ) -> PartitionReader:
         """Return a reader at the committed offset, or at `start` if there is none."""
         topic_id = step.topic_ids.get(place)
@@ -466,11 +465,11 @@ class Membership:
             reader.topic_id = stored.topic_id or None
             reader.position = stored.offset
             return reader
-        if self._start != "none":
+        if self._start != "error":
             return PartitionReader(place, self._start, wants_end=False)
         reader = PartitionReader(place, "earliest", wants_end=False)
         reader.error = NoCommittedOffset(
-            f"group {self.joining.group} has no committed offset, and start is 'none': seek to a "
+            f"group {self.joining.group} has no committed offset, and start is 'error': seek to a "
             "position, or give start='earliest' or 'latest'",
             topic=place[0],
             partition=place[1],
@@ -479,7 +478,7 @@ class Membership:
 
     async def _fetch_committed(
         self, step: RebalanceStep
-    ) -> Mapping[TopicPartition, CommittedOffset | None] | None:
+    ) -> Mapping[PartitionLike, CommittedOffset | None] | None:
         """Fetch the committed offsets, retrying; None if the step no longer applies."""
         failures = 0
         while self.member.still_applies(step) and not self._is_closing:
@@ -504,7 +503,7 @@ class Membership:
         return None
 
     async def _call_back(
-        self, callback: OnPartitions | None, places: Collection[TopicPartition]
+        self, callback: OnPartitions | None, places: Collection[PartitionLike]
     ) -> None:
         """Run a callback; its error is raised by the next poll, or by `close`."""
         self._is_in_callback = True
@@ -533,11 +532,11 @@ class Membership:
             if self.member.phase is Phase.JOINED and not self._is_closing:
                 await self.commits.store_changed(self.processed_positions())
 
-    def delivered_positions(self) -> dict[TopicPartition, CommittedOffset]:
+    def delivered_positions(self) -> dict[PartitionLike, CommittedOffset]:
         """Return the offsets after the delivered records, by partition."""
         return reader_positions(self._fetcher.readers.values(), self.delivered.undelivered())
 
-    def processed_positions(self) -> dict[TopicPartition, CommittedOffset]:
+    def processed_positions(self) -> dict[PartitionLike, CommittedOffset]:
         """Return the offsets after the processed records, by partition."""
         pending = self._pending()  # before the positions: those only grow
         if self._application_commits_mark == self.delivered.mark():
@@ -547,20 +546,20 @@ class Membership:
             }
         return reader_positions(self._fetcher.readers.values(), pending)
 
-    def committed_by_application(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def committed_by_application(self, offsets: Mapping[PartitionLike, CommittedOffset]) -> None:
         """Record offsets that the application commits: the records before them are processed."""
         mark = self.delivered.mark()
         if self._application_commits_mark != mark:
             self._application_commits, self._application_commits_mark = {}, mark
         self._application_commits |= {place: each.offset for place, each in offsets.items()}
 
-    def _pending(self) -> dict[TopicPartition, int]:
+    def _pending(self) -> dict[PartitionLike, int]:
         pending = self.delivered.pending()
         return {place: offset for place, offset in pending.items() if place not in self._fresh}
 
     async def committed(
-        self, places: Collection[TopicPartition], *, deadline_ms: int
-    ) -> dict[TopicPartition, CommittedOffset | None]:
+        self, places: Collection[PartitionLike], *, deadline_ms: int
+    ) -> dict[PartitionLike, CommittedOffset | None]:
         """Return the committed offsets of partitions."""
         return await coordinator.fetch(
             self._connection, self.joining.group, places, deadline_ms=deadline_ms
@@ -594,7 +593,7 @@ class Membership:
 
     async def _leave(self, *, is_well: bool) -> None:
         positions = self.delivered_positions() if is_well else self.processed_positions()
-        in_step: Collection[TopicPartition] = ()
+        in_step: Collection[PartitionLike] = ()
         if asyncio.current_task() in self._tasks:  # called from a callback
             in_step = self.member.revoking
         else:

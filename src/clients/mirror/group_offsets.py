@@ -13,9 +13,9 @@ from ..admin.groups import list_groups
 from ..connection import Connection
 from ..groups import coordinator
 from ..groups.coordinator import CommittedOffset
-from ..offsets import TopicPartition
+from ..offsets import PartitionLike
 
-Committed: TypeAlias = Mapping[TopicPartition, CommittedOffset]
+Committed: TypeAlias = Mapping[PartitionLike, CommittedOffset]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class CopiedOffsets:
 
 
 def offsets_to_commit(
-    theirs: Committed, mine: Committed, copied_to: Mapping[TopicPartition, int]
+    theirs: Committed, mine: Committed, copied_to: Mapping[PartitionLike, int]
 ) -> Committed:
     """Return the offsets to commit: copied up to there already, and larger than the target's.
     Pure."""
@@ -41,7 +41,7 @@ def offsets_to_commit(
 
 
 async def copy_group_offsets(
-    source: Connection, target: Connection, copied_to: Mapping[TopicPartition, int]
+    source: Connection, target: Connection, copied_to: Mapping[PartitionLike, int]
 ) -> CopiedOffsets:
     """Copy committed offsets of these partitions, up to the mirrored offsets.
 
@@ -68,7 +68,7 @@ async def copy_group_offsets(
 
 
 async def _stored(
-    connection: Connection, group: str, places: Collection[TopicPartition]
+    connection: Connection, group: str, places: Collection[PartitionLike]
 ) -> Committed:
     stored = await coordinator.fetch(connection, group, None, deadline_ms=connection.deadline_ms())
     return {place: each for place, each in stored.items() if place in places and each is not None}

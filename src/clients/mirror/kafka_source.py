@@ -20,7 +20,7 @@ from ...errors import (
 )
 from ...records import Record
 from ...runtime import Runtime
-from ..offsets import TopicPartition
+from ..offsets import PartitionLike
 from .batches import encode_at_offsets
 from .source import PartitionData, PartitionFetch, SourceTopic
 
@@ -74,9 +74,9 @@ class KafkaSource:
         self._reader: Any = confluent_kafka.Consumer(reader)  # on its own lane, one job at a time
         self._peeker: Any = confluent_kafka.Consumer(reader)
         self._peeking = asyncio.Lock()
-        self._positions: dict[TopicPartition, int] = {}  # the reader's positions; empty: unknown
-        self._ended: dict[TopicPartition, tuple[int, int]] = {}  # offsets without records: from, to
-        self._starts: dict[TopicPartition, int] = {}  # log start offsets as last queried
+        self._positions: dict[PartitionLike, int] = {}  # the reader's positions; empty: unknown
+        self._ended: dict[PartitionLike, tuple[int, int]] = {}  # offsets without records: from, to
+        self._starts: dict[PartitionLike, int] = {}  # log start offsets as last queried
         self._asked = 0  # number of those queries
 
     async def close(self) -> None:
@@ -135,13 +135,13 @@ class KafkaSource:
             )
         return found
 
-    async def leadership(self, place: TopicPartition) -> tuple[str, int]:
+    async def leadership(self, place: PartitionLike) -> tuple[str, int]:
         """See `MirrorSource`; librdkafka tracks leaders and epochs itself."""
         return ADDRESS, 0
 
-    async def bounds(self, place: TopicPartition) -> tuple[int, int]:
+    async def bounds(self, place: PartitionLike) -> tuple[int, int]:
         """See `MirrorSource`."""
-        partition = self._kafka.TopicPartition(*place)
+        partition = self._kafka.PartitionLike(*place)
         async with self._peeking:
             low, high = await self._offload(
                 "read", lambda: self._peeker.get_watermark_offsets(partition, timeout=CALL_S)
@@ -158,7 +158,7 @@ class KafkaSource:
         return await self._offload("side:kafka", lambda: self._read(wants, max_wait_ms / 1000))
 
     def _peek(self, want: PartitionFetch) -> PartitionData:
-        place = self._kafka.TopicPartition(*want.place, want.offset)
+        place = self._kafka.PartitionLike(*want.place, want.offset)
         low, high = self._peeker.get_watermark_offsets(place, timeout=CALL_S)
         self._peeker.assign([place])
         try:
@@ -184,9 +184,9 @@ class KafkaSource:
         self._positions = {}  # set after a success: the records of a failed read are read again
         places = sorted(want.place for want in wants)  # the order of `wants` varies
         self._query_log_start(places[self._asked % len(places)])
-        found: defaultdict[TopicPartition, list[Any]] = defaultdict(list)
-        ends: dict[TopicPartition, int] = {}
-        errors: dict[TopicPartition, QuorumlogError] = {}
+        found: defaultdict[PartitionLike, list[Any]] = defaultdict(list)
+        ends: dict[PartitionLike, int] = {}
+        errors: dict[PartitionLike, QuorumlogError] = {}
         for message in self._consume(wait_s):
             place = (message.topic(), message.partition())
             error = message.error()
@@ -217,21 +217,21 @@ class KafkaSource:
             wait_s = 0
         return found
 
-    def _query_log_start(self, place: TopicPartition) -> None:
+    def _query_log_start(self, place: PartitionLike) -> None:
         """Query the log start offset of one partition; the cached one is not updated."""
         self._asked += 1
         try:
             low, _ = self._reader.get_watermark_offsets(
-                self._kafka.TopicPartition(*place), timeout=START_S
+                self._kafka.PartitionLike(*place), timeout=START_S
             )
         except self._kafka.KafkaException:
             return  # queried again soon
         self._starts[place] = low
 
-    def _assign_reader(self, wanted: dict[TopicPartition, int]) -> None:
+    def _assign_reader(self, wanted: dict[PartitionLike, int]) -> None:
         """Assign exactly these partitions at these offsets to the reader."""
         partitions = [
-            self._kafka.TopicPartition(*place, offset) for place, offset in wanted.items()
+            self._kafka.PartitionLike(*place, offset) for place, offset in wanted.items()
         ]
         if wanted.keys() != self._positions.keys():
             self._ended.clear()
@@ -247,8 +247,8 @@ class KafkaSource:
         self,
         want: PartitionFetch,
         messages: list[Any],
-        ends: dict[TopicPartition, int],
-        errors: dict[TopicPartition, QuorumlogError],
+        ends: dict[PartitionLike, int],
+        errors: dict[PartitionLike, QuorumlogError],
     ) -> PartitionData:
         place = want.place
         if place in errors:  # without its position, the next read assigns all partitions again
@@ -256,7 +256,7 @@ class KafkaSource:
         messages = [each for each in messages if each.offset() >= want.offset]
         next_offset = messages[-1].offset() + 1 if messages else want.offset
         _, high = self._reader.get_watermark_offsets(
-            self._kafka.TopicPartition(*place), cached=True
+            self._kafka.PartitionLike(*place), cached=True
         )
         self._positions[place] = next_offset
         end = -1 if high < 0 else max(high, next_offset)  # negative: unknown
@@ -278,7 +278,7 @@ class KafkaSource:
             return UnknownTopicOrPartition(sentence)
         return OutcomeUnknown(sentence)
 
-    def leader_failed(self, place: TopicPartition, error: QuorumlogError | None = None) -> None:
+    def leader_failed(self, place: PartitionLike, error: QuorumlogError | None = None) -> None:
         """Do nothing: librdkafka tracks leaders."""
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from ...errors import InvalidRequest, InvalidTxnState, NotMirror, QuorumlogError, TopicAlreadyExists
 from ...runtime import Buffer, Runtime, Scope
 from ..admin.descriptions import Topic
-from ..offsets import TopicPartition
+from ..offsets import PartitionLike
 from .batches import Divergence, PreparedBatches, find_divergence, overlap, prepare
 from .copy_progress import CopyProgress, CopyState
 from .group_offsets import CopiedOffsets
@@ -30,7 +30,7 @@ LOOKS_MAX: Final = 16  # concurrent comparisons
 STEP_BACK: Final = 8  # factor of the distance at which a comparison continues after compaction
 
 
-CopyGroups: TypeAlias = Callable[[Mapping[TopicPartition, int]], Awaitable[CopiedOffsets]]
+CopyGroups: TypeAlias = Callable[[Mapping[PartitionLike, int]], Awaitable[CopiedOffsets]]
 """Copies committed offsets of groups, up to the mirrored offsets; see `group_offsets`."""
 
 
@@ -85,7 +85,7 @@ class Mirror:
         self._refresh_ms = refresh_ms
         self._copy_groups = copy_groups
         self._say = say
-        self._copies: dict[TopicPartition, CopyProgress] = {}
+        self._copies: dict[PartitionLike, CopyProgress] = {}
         self._problems: dict[str, str] = {}  # by topic, or "" for all topics
         self._told: dict[str, str] = {}  # the last sentence, by subject
         self._has_looked = False  # the topics were checked successfully at least once
@@ -94,7 +94,7 @@ class Mirror:
         self._is_stopping = False
         self._turns: dict[str, None] = {}  # source addresses with a read in flight
         self._rooms: dict[str, asyncio.Semaphore] = {}  # limits of appends, by source address
-        self._newest: dict[TopicPartition, asyncio.Task[None]] = {}  # last append of each partition
+        self._newest: dict[PartitionLike, asyncio.Task[None]] = {}  # last append of each partition
         self._looks = 0
         self._reads = 0
         self._at_groups = asyncio.Lock()

@@ -11,7 +11,7 @@ from ...runtime import Buffer
 from ...runtime.error_detail import decode_error
 from ..admin.admin import AsyncAdmin
 from ..connection import Connection
-from ..offsets import TopicPartition, look_up
+from ..offsets import PartitionLike, look_up
 from ..topology import invalid_response
 from .messages import FETCH, FetchedBatches
 
@@ -34,7 +34,7 @@ class SourceTopic:
 class PartitionFetch:
     """A fetch of one partition."""
 
-    place: TopicPartition
+    place: PartitionLike
     offset: int
     epoch: int  # expected leader epoch
     max_bytes: int = PARTITION_BYTES_MAX  # one larger batch is returned nevertheless
@@ -45,7 +45,7 @@ class PartitionFetch:
 class PartitionData:
     """A fetch result of one partition."""
 
-    place: TopicPartition
+    place: PartitionLike
     records: Buffer = b""  # whole batches; the first may begin before the requested offset
     start: int = -1  # log start offset, -1: unknown
     end: int = -1  # high watermark, -1: unknown
@@ -61,7 +61,7 @@ class MirrorSource(Protocol):
     async def topics(self) -> Sequence[SourceTopic]:
         """Return its topics by name, without internal ones."""
 
-    async def leadership(self, place: TopicPartition) -> tuple[str, int]:
+    async def leadership(self, place: PartitionLike) -> tuple[str, int]:
         """Return a partition's leader address and leader epoch."""
 
     async def fetch(
@@ -69,10 +69,10 @@ class MirrorSource(Protocol):
     ) -> list[PartitionData]:
         """Fetch partitions led at an address; raise only errors that concern all of them."""
 
-    async def bounds(self, place: TopicPartition) -> tuple[int, int]:
+    async def bounds(self, place: PartitionLike) -> tuple[int, int]:
         """Return a partition's log start offset and high watermark."""
 
-    def leader_failed(self, place: TopicPartition, error: QuorumlogError | None = None) -> None:
+    def leader_failed(self, place: PartitionLike, error: QuorumlogError | None = None) -> None:
         """Update the leader of a partition after its error; None: look up the leader again."""
 
 
@@ -103,7 +103,7 @@ class ClusterSource:
             if not topic.name.startswith("__")
         ]
 
-    async def leadership(self, place: TopicPartition) -> tuple[str, int]:
+    async def leadership(self, place: PartitionLike) -> tuple[str, int]:
         """See `MirrorSource`."""
         leader = await self._connection.leader(*place)
         return leader.address, leader.epoch
@@ -136,13 +136,13 @@ class ClusterSource:
             raise invalid_response("returned other partitions than requested")
         return [_piece(result, records) for result, records in found]
 
-    async def bounds(self, place: TopicPartition) -> tuple[int, int]:
+    async def bounds(self, place: PartitionLike) -> tuple[int, int]:
         """See `MirrorSource`."""
         first = await look_up(self._connection, {place: "earliest"})
         end = await look_up(self._connection, {place: "latest"})
         return first[place], end[place]
 
-    def leader_failed(self, place: TopicPartition, error: QuorumlogError | None = None) -> None:
+    def leader_failed(self, place: PartitionLike, error: QuorumlogError | None = None) -> None:
         """See `MirrorSource`."""
         if error is None:
             self._connection.topology.doubt(place[0])

@@ -12,7 +12,7 @@ from ...settings.query_groups import RETENTION_HOLDS
 from ..admin.admin import AsyncAdmin
 from ..admin.descriptions import Topic
 from ..connection import Connection
-from ..offsets import TopicPartition
+from ..offsets import PartitionLike
 from ..topology import invalid_response
 from .messages import APPEND, encode_append
 from .source import ClusterSource, PartitionData, PartitionFetch, SourceTopic
@@ -36,7 +36,7 @@ APPEND_MS: Final = 30_000
 class CopyChunk:
     """Batches to append to one partition's copy."""
 
-    place: TopicPartition
+    place: PartitionLike
     source: str
     copy_end: int  # the offset to append at
     parts: Sequence[Buffer] = ()  # of whole batches; empty: only query the copy's bounds
@@ -46,7 +46,7 @@ class CopyChunk:
 class CopyBounds:
     """The bounds of a copy, -1 if unknown, and the error if nothing was appended."""
 
-    place: TopicPartition
+    place: PartitionLike
     start: int
     end: int
     high_watermark: int
@@ -100,7 +100,7 @@ class Target:
             said.append(f"{mirror.name} has its source's configs")
         return said
 
-    async def leader(self, place: TopicPartition) -> str:
+    async def leader(self, place: PartitionLike) -> str:
         """Return the address of a partition's leader."""
         return (await self._connection.leader(*place)).address
 
@@ -128,7 +128,7 @@ class Target:
             raise invalid_response("returned other partitions than requested")
         return [_copied(each) for each in answer.results]
 
-    async def read(self, place: TopicPartition, offset: int) -> PartitionData:
+    async def read(self, place: PartitionLike, offset: int) -> PartitionData:
         """Read the batch of a copy that contains an offset."""
         address, epoch = await self._reader.leadership(place)
         wants = [PartitionFetch(place, offset, epoch, 1)]
@@ -139,7 +139,7 @@ class Target:
         """Advance the log start offsets of a topic's copies."""
         await self._admin.delete_records(topic, starts)
 
-    def leader_failed(self, place: TopicPartition, error: QuorumlogError | None = None) -> None:
+    def leader_failed(self, place: PartitionLike, error: QuorumlogError | None = None) -> None:
         """Update the leader of a partition after its error; None: look up the leader again."""
         if error is None:
             self._connection.topology.doubt(place[0])

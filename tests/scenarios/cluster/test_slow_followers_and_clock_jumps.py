@@ -124,7 +124,7 @@ def test_a_leader_far_back_in_time_refuses_what_is_from_its_future_and_says_why(
 
 async def times(stage: ScriptedCluster) -> list[int]:
     """The timestamps of all records, in order of their offsets."""
-    async with stage.client().consumer(assign={"t": [0]}, until_end=True) as consumer:
+    async with stage.client().consumer({"t": [0]}, until_end=True) as consumer:
         return [record.timestamp_ms async for record in consumer]
 
 

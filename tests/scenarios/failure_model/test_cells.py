@@ -181,7 +181,7 @@ async def _write_one(stage: ScriptedCluster, producer: AsyncProducer) -> None:
 
 async def _read_some(stage: ScriptedCluster) -> None:
     """Read what was acknowledged long before the failure, with a new consumer."""
-    async with stage.client().consumer(assign={"t": [0]}) as consumer:
+    async with stage.client().consumer({"t": [0]}) as consumer:
         found = 0
         while found < BEFORE:
             found += len(await consumer.poll(timeout_ms=1_000))

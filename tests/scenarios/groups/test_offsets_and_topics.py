@@ -6,6 +6,7 @@ from tests.simulation.levels.groups import calls
 from tests.simulation.levels.groups.plan import MemberKind
 from tests.simulation.levels.groups.scripted import GROUP, TOPIC, ScriptedGroup
 
+from quorumlog.clients import TopicPartition
 from quorumlog.clients.groups.group_consumer import AsyncGroupConsumer
 from quorumlog.errors import OffsetOutOfRange, QuorumlogError
 from quorumlog.runtime import Runtime
@@ -38,9 +39,9 @@ def test_an_offset_beyond_the_log_is_answered_as_the_consumer_says(rule: str, fi
 
         async def consume(runtime: Runtime) -> list[tuple[int, int]]:
             log = scene.stage.client()
-            async with log.consumer(TOPIC, group=GROUP, on_out_of_range=rule) as consumer:
+            async with log.group_consumer(GROUP, TOPIC, on_out_of_range=rule) as consumer:
                 found: list[tuple[int, int]] = []
-                while consumer.positions().get((TOPIC, 0)) != 10:
+                while consumer.positions().get(TopicPartition(TOPIC, 0)) != 10:
                     found += await _poll_on(consumer)
                 async with log.producer(linger_ms=0) as producer:
                     await producer.send_and_wait(TOPIC, b"new", partition=0)
@@ -58,7 +59,7 @@ def test_an_offset_beyond_the_log_is_told_where_the_consumer_wants_to_hear_of_it
         commit_beyond(scene)
 
         async def consume(runtime: Runtime) -> QuorumlogError | None:
-            consumer = scene.stage.client().consumer(TOPIC, group=GROUP)
+            consumer = scene.stage.client().group_consumer(GROUP, TOPIC)
             try:
                 for _ in range(20):
                     await consumer.poll(timeout_ms=500)
@@ -89,9 +90,9 @@ def test_members_follow_a_topic_that_goes_and_comes_while_they_live() -> None:
                     for _, index in scene.places:
                         await producer.send_and_wait(TOPIC, b"one", partition=index)
 
-            consumer = log.consumer(
+            consumer = log.group_consumer(
+                GROUP,
                 TOPIC,
-                group=GROUP,
                 on_assigned=lambda places: events.append(("assigned", len(places))),
                 on_revoked=lambda places: events.append(("revoked", len(places))),
             )

@@ -125,7 +125,7 @@ class Client:
         for place in self.plan.places:
             topic, partition = place
             assign = {topic: [partition]}
-            async with log.consumer(assign=assign, start=0, until_end=True) as consumer:
+            async with log.consumer(assign, start=0, until_end=True) as consumer:
                 async for record in consumer:
                     stored[place].append((record.offset, record.value or b""))
         await log.close()

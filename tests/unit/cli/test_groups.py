@@ -101,7 +101,7 @@ def test_what_does_not_go_together_is_refused(
 
 
 def test_a_member_is_told_of_with_when_it_was_heard_of_last(address: str, group: str) -> None:
-    with quorumlog.connect(address) as log, log.consumer(group, group=f"{group}-heard"):
+    with quorumlog.connect(address) as log, log.group_consumer(f"{group}-heard", group):
         found = json.loads(
             succeed("groups", "describe", f"{group}-heard", "-o", "json", address=address)
         )

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from quorumlog.cli.lag_findings import lags
-from quorumlog.clients import Group, GroupMember, GroupOffset
+from quorumlog.clients import Group, GroupMember, GroupOffset, TopicPartition
 
 from .descriptions import group, lone_partition, partition
 
@@ -18,8 +18,8 @@ MEMBER = GroupMember(
     is_classic=False,
     topics=("t",),
     pattern="",
-    owned=(("t", 0),),
-    target=(("t", 0),),
+    owned=(TopicPartition("t", 0),),
+    target=(TopicPartition("t", 0),),
 )
 
 

@@ -66,7 +66,7 @@ def test_arrow_polls_give_the_records_that_polls_give() -> None:
         columns = ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
         async with brokers.client() as log, log.consumer("t") as consumer:
             rows = (await consumer.poll_arrow(columns=columns)).to_pylist()
-            await consumer.seek("t", 0, 0)
+            await consumer.seek(("t", 0), 0)
             polled = await consumer.poll()
         assert [row["key"] for row in rows] == [r.key for r in polled] == [b"k", None, b""]
         assert [row["value"] for row in rows] == [r.value for r in polled] == [b"v", b"w", None]
@@ -125,7 +125,7 @@ def test_a_batch_is_decoded_once_for_many_small_polls() -> None:
                 read += table["offset"].to_pylist()
             assert read == list(range(900))
             assert len(kept) == 3, "none, and one for each choice of columns"
-            await consumer.seek("t", 0, 5)
+            await consumer.seek(("t", 0), 5)
             read = (await consumer.poll_arrow(max_records=10))["offset"].to_pylist()
             assert read == list(range(5, 15))
             assert offsets(await consumer.poll(max_records=3)) == [15, 16, 17]
@@ -176,7 +176,7 @@ def test_polls_of_both_kinds_take_turns_on_one_position() -> None:
         async with brokers.client() as log, log.consumer("t") as consumer:
             read = offsets(await consumer.poll(max_records=4))
             read += (await consumer.poll_arrow(max_records=13))["offset"].to_pylist()
-            assert await consumer.position("t", 0) == 17
+            assert await consumer.position(("t", 0)) == 17
             read += offsets(await consumer.poll(max_records=6))
             read += (await consumer.poll_arrow(timeout_ms=5_000))["offset"].to_pylist()
             read += offsets(await consumer.poll(timeout_ms=50))
@@ -196,7 +196,7 @@ def test_an_arrow_poll_ends_in_front_of_a_rotten_batch_and_tells_it_next() -> No
             for _ in range(2):
                 with pytest.raises(CorruptionError, match="t-0: offsets 20 to 22"):
                     await consumer.poll_arrow(timeout_ms=5_000)
-            assert await consumer.position("t", 0) == 20
+            assert await consumer.position(("t", 0)) == 20
 
     play(main)
 
@@ -231,10 +231,8 @@ def test_a_topic_is_read_whole_or_by_partitions() -> None:
             assert offsets_by_partition(await log.read_arrow("t")) == everything
             some = await log.read_arrow("t", partitions=[2, 0])
             assert list(offsets_by_partition(some)) == [2, 0]
-            one = await log.read_arrow("t", partition=1)
+            one = await log.read_arrow("t", partitions=1)
             assert offsets_by_partition(one) == {1: list(range(50))}
-            with pytest.raises(InvalidRequest, match="either partition or partitions"):
-                await log.read_arrow("t", partition=1, partitions=[1])
             with pytest.raises(InvalidRequest, match="is not a partition"):
                 await log.read_arrow("t", partitions=["1"])  # type: ignore[list-item]
 

@@ -50,7 +50,7 @@ def test_the_ten_lines_of_the_first_page(log: Log, topic: str) -> None:
     assert future.result().offset == 0
     records = list(log.consumer(topics=[topic], until_end=True))
     assert [record.value for record in records] == [b"one", b'{"delay":3}']
-    table = log.read_arrow(topic, partition=future.result().partition, start=0)
+    table = log.read_arrow(topic, partitions=future.result().partition, start=0)
     assert table["value"].to_pylist() == [b"one", b'{"delay":3}']
 
 
@@ -286,15 +286,15 @@ def test_a_consumer_counts_delivered_records(log: Log, topic: str) -> None:
             producer.send(topic, b"%d" % number)
     with log.consumer(topic) as consumer:
         assert [next(consumer).offset for _ in range(3)] == [0, 1, 2]
-        assert consumer.position(topic, 0) == 3
-        consumer.pause(topic, 0)
+        assert consumer.position((topic, 0)) == 3
+        consumer.pause((topic, 0))
         assert consumer.poll(timeout_ms=50) == []
-        consumer.resume(topic, 0)
+        consumer.resume((topic, 0))
         assert next(consumer).offset == 3
-        consumer.seek(topic, 0, 40)
+        consumer.seek((topic, 0), 40)
         assert [r.offset for r in consumer.poll(max_records=2, timeout_ms=AMPLE_MS)] == [40, 41]
         assert consumer.assignment() == [(topic, 0)]
-        assert consumer.high_watermark(topic, 0) == 50
+        assert consumer.high_watermark((topic, 0)) == 50
 
 
 def test_one_thread_serves_all_clients_and_ends_with_the_last(address: str) -> None:

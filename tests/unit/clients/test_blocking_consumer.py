@@ -13,6 +13,7 @@ import pytest
 from tests.kit.waits import AMPLE_MS, AMPLE_S
 
 import quorumlog
+from quorumlog.clients import TopicPartition
 from quorumlog.clients.blocking import Log
 from quorumlog.clients.blocking.consumer import Consumer
 from quorumlog.errors import InvalidRequest, Stopping, UnknownTopicOrPartition
@@ -68,8 +69,8 @@ def test_everything_that_asyncio_offers_is_there(log: Log, topic: str) -> None:
         assert consumer.positions() == {(topic, 0): 3}
         consumer.assign_more({topic: [1]}, start="latest")
         assert consumer.assignment() == [(topic, 0), (topic, 1)]
-        consumer.seek_to_beginning(topic, 1)
-        consumer.seek_to_end(topic, 0)
+        consumer.seek_to_beginning((topic, 1))
+        consumer.seek_to_end((topic, 0))
         assert consumer.positions() == {(topic, 0): 50, (topic, 1): 0}
         assert {place: lag.lag for place, lag in consumer.lag().items()} == {
             (topic, 0): 0,
@@ -77,7 +78,7 @@ def test_everything_that_asyncio_offers_is_there(log: Log, topic: str) -> None:
         }
         assert consumer.end_offsets() == {(topic, 0): 50, (topic, 1): 50}
         assert consumer.beginning_offsets() == {(topic, 0): 0, (topic, 1): 0}
-        consumer.pause(topic, 1)
+        consumer.pause((topic, 1))
         assert consumer.paused() == [(topic, 1)]
         assert list(consumer.records(timeout_ms=50)) == []
         consumer.resume()
@@ -101,10 +102,10 @@ def test_entering_fixes_where_latest_is(log: Log, topic: str) -> None:
 def test_positions_count_what_the_caller_has_got(log: Log, topic: str) -> None:
     with log.consumer({topic: [0]}) as consumer:
         assert next(consumer).offset == 0
-        consumer.seek(topic, 0, 10)
+        consumer.seek((topic, 0), 10)
         assert [next(consumer).offset for _ in range(2)] == [10, 11]
-        assert consumer.position(topic, 0) == 12
-        assert consumer.lag()[topic, 0].position == 12
+        assert consumer.position((topic, 0)) == 12
+        assert consumer.lag()[TopicPartition(topic, 0)].position == 12
         table = consumer.poll_arrow(max_records=5, timeout_ms=AMPLE_MS)
         assert table["offset"].to_pylist() == [12, 13, 14, 15, 16]
         assert next(consumer).offset == 17
@@ -126,9 +127,9 @@ def test_a_second_thread_may_not_poll_concurrently_but_may_call_other_methods(
             consumer.poll(timeout_ms=1_000)
         with pytest.raises(InvalidRequest, match="another poll"):
             next(consumer)
-        assert consumer.position(topic, 0) == 50
+        assert consumer.position((topic, 0)) == 50
         assert consumer.statistics().records == 0
-        consumer.seek(topic, 0, 49)
+        consumer.seek((topic, 0), 49)
         thread.join(WAIT_S)
         assert [record.offset for record in outcome[0]] == [49]
 
@@ -149,9 +150,9 @@ def test_threads_that_control_a_reader_lose_it_no_record(log: Log, topic: str) -
 
     def control() -> None:
         while not done.is_set():
-            consumer.pause(topic, 0)
-            consumer.position(topic, 0)
-            consumer.resume(topic, 0)
+            consumer.pause((topic, 0))
+            consumer.position((topic, 0))
+            consumer.resume((topic, 0))
 
     with consumer:
         thread, _ = in_thread(control)

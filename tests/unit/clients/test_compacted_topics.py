@@ -205,12 +205,12 @@ def test_every_way_of_reading_gives_what_is_left(run: Run, served: Served, polic
                         async for r in consumer
                     ]
                     assert found == kept.records
-                    assert await consumer.position("t", 0) == kept.end
+                    assert await consumer.position(("t", 0)) == kept.end
                     (lag,) = (await consumer.lag()).values()
                     assert (lag.position, lag.high_watermark) == (kept.end, kept.end)
                 async with log.consumer("t", start="earliest", until_end=True) as consumer:
                     offsets: list[int] = []
-                    while await consumer.position("t", 0) < kept.end:
+                    while await consumer.position(("t", 0)) < kept.end:
                         rows = await consumer.poll_arrow(timeout_ms=AMPLE_MS)
                         offsets += rows.column("offset").to_pylist()
                     assert offsets == kept.offsets
@@ -232,7 +232,7 @@ def test_reading_begins_and_ends_in_gaps(run: Run, served: Served, policy: str) 
             log.consumer("t") as consumer,
         ):
             for start in range(0, kept.end, 5):
-                await consumer.seek("t", 0, start)
+                await consumer.seek(("t", 0), start)
                 rest = [offset for offset in kept.offsets if offset >= start]
                 record = await consumer.next(timeout_ms=AMPLE_MS) if rest else None
                 assert (record.offset if record else None) == (rest[0] if rest else None)

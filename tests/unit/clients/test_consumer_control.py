@@ -8,7 +8,14 @@ from typing import Any, TypeAlias
 import pytest
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncConsumer, ConsumerRecord, PartitionLag, Position, TimestampMs
+from quorumlog.clients import (
+    AsyncConsumer,
+    ConsumerRecord,
+    PartitionLag,
+    Position,
+    TimestampMs,
+    TopicPartition,
+)
 from quorumlog.errors import (
     InvalidRequest,
     NotLeaderOrFollower,
@@ -53,7 +60,7 @@ def test_a_replaced_assignment_keeps_the_positions_of_common_partitions() -> Non
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a", "b")
         async with brokers.client() as log, log.consumer({"a": [0, 1]}) as consumer:
-            await consumer.pause("a", 1)
+            await consumer.pause(("a", 1))
             assert offsets(await consumer.poll(max_records=4)) == [0, 1, 2, 3]
             await consumer.assign({"a": [0], "b": [1]}, start="latest")
             assert await consumer.assignment() == [("a", 0), ("b", 1)]
@@ -75,9 +82,9 @@ def test_partitions_come_and_go() -> None:
             await consumer.unassign({"a": [1]})
             await consumer.unassign("b")
             assert await places_of(consumer) == {("a", 0), ("c", 1)}
-            assert await consumer.position("c", 1) == 10
+            assert await consumer.position(("c", 1)) == 10
             await consumer.assign_more("a", start=7)
-            assert consumer.positions()["a", 0] == 10
+            assert consumer.positions()[TopicPartition("a", 0)] == 10
             assert [(r.partition, r.offset) for r in await consumer.poll()] == [
                 (1, 7),
                 (1, 8),
@@ -125,7 +132,7 @@ def test_an_assignment_that_cannot_be_found_changes_nothing() -> None:
             with pytest.raises(InvalidRequest, match="not assigned"):
                 await consumer.unassign({"a": [0, 5]})
             with pytest.raises(InvalidRequest, match="is not a partition"):
-                await consumer.assign({"a": ["0"]})  # type: ignore[list-item]
+                await consumer.assign({"a": ["0"]})
             assert await consumer.assignment() == [("a", 0), ("a", 1)]
 
     play(main)
@@ -204,11 +211,11 @@ def test_unassigning_a_partition_ends_the_wait_for_it_with_an_error() -> None:
         brokers.create("u")
         clock = brokers.runtime.clock
         async with brokers.client() as log, log.consumer("t") as consumer:
-            assert await log.partitions("u") == 1
+            assert await log.partition_count("u") == 1
             brokers.lookup_s = 20.0
             adding = asyncio.ensure_future(consumer.assign_more("u", start="latest"))
             await asyncio.sleep(1)
-            asking = asyncio.ensure_future(consumer.position("u", 0))
+            asking = asyncio.ensure_future(consumer.position(("u", 0)))
             await asyncio.sleep(1)
             began_ms = clock.now_ms()
             await consumer.unassign("u")
@@ -234,8 +241,8 @@ def test_a_seek_goes_to_an_offset_a_time_the_beginning_or_the_end() -> None:
                 ("latest", 10),
             ]
             for position, first in positions:
-                await consumer.seek("a", 0, position)
-                assert await consumer.position("a", 0) == first
+                await consumer.seek(("a", 0), position)
+                assert await consumer.position(("a", 0)) == first
                 assert offsets(await consumer.poll(timeout_ms=50)) == list(range(first, 10))
 
     play(main)
@@ -249,12 +256,17 @@ def test_all_partitions_seek_at_once_by_one_call_to_a_leader() -> None:
             await consumer.seek_to_end()
             assert set(consumer.positions().values()) == {10}
             await consumer.seek_to_beginning("b")
-            await consumer.seek_to_beginning("a", 7)
+            await consumer.seek_to_beginning(("a", 7))
             at_start = {place for place, offset in consumer.positions().items() if offset == 0}
             assert at_start == {("a", 7)} | {("b", partition) for partition in range(30)}
             assert [len(asked) for asked in brokers.look_ups] == [60, 30, 1]
-            with pytest.raises(InvalidRequest, match="give its topic too"):
-                await consumer.seek_to_end(partition=3)
+            await consumer.seek_to_end([TopicPartition("a", 7), ("b", 0), ("b", 0)])
+            await consumer.seek_to_end([])
+            assert consumer.positions()[TopicPartition("b", 0)] == 10
+            assert [len(asked) for asked in brokers.look_ups] == [60, 30, 1, 2]
+            for wrong in (3, ("a", -1), ("a", "b", 3), [("a",)]):
+                with pytest.raises(InvalidRequest, match="is not a"):
+                    await consumer.seek_to_end(wrong)  # type: ignore[arg-type]
 
     play(main)
 
@@ -265,8 +277,8 @@ def test_what_is_no_position_is_refused_and_moves_nothing(position: Any) -> None
         stored(brokers, "a", partitions=1)
         async with brokers.client() as log, log.consumer("a", start=4) as consumer:
             with pytest.raises(InvalidRequest, match="is not a position"):
-                await consumer.seek("a", 0, position)
-            assert await consumer.position("a", 0) == 4
+                await consumer.seek(("a", 0), position)
+            assert await consumer.position(("a", 0)) == 4
 
     play(main)
 
@@ -277,9 +289,9 @@ def test_a_paused_partition_keeps_what_was_decoded_and_what_was_read_ahead() -> 
         async with brokers.client() as log, log.consumer("a") as consumer:
             assert offsets(await consumer.poll(max_records=3)) == [0, 1, 2]
             fetches = consumer.statistics().fetches
-            await consumer.pause("a", 0)
+            await consumer.pause(("a", 0))
             assert await consumer.poll(timeout_ms=0) == []
-            await consumer.resume("a", 0)
+            await consumer.resume(("a", 0))
             assert offsets(await consumer.poll(timeout_ms=0)) == [3, 4, 5, 6, 7, 8, 9]
             assert consumer.statistics().fetches == fetches
 
@@ -306,7 +318,7 @@ def test_lag_and_ends_are_asked_for_and_statistics_are_not() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a")
         async with brokers.client() as log, log.consumer({"a": [0, 1]}) as consumer:
-            await consumer.pause("a", 1)
+            await consumer.pause(("a", 1))
             await consumer.poll(max_records=4)
             brokers.append(("a", 1), 90)
             assert await consumer.lag() == {
@@ -318,8 +330,8 @@ def test_lag_and_ends_are_asked_for_and_statistics_are_not() -> None:
             assert await consumer.beginning_offsets() == {("a", 0): 0, ("a", 1): 0}
             asked = len(brokers.look_ups)
             statistics = consumer.statistics()
-            assert (statistics.records, statistics.partitions["a", 0].lag) == (4, 6)
-            assert statistics.partitions["a", 1].is_paused
+            assert (statistics.records, statistics.partitions[TopicPartition("a", 0)].lag) == (4, 6)
+            assert statistics.partitions[TopicPartition("a", 1)].is_paused
             assert statistics.fetched_bytes > 0
             assert len(brokers.look_ups) == asked
 
@@ -333,12 +345,12 @@ def test_statistics_say_why_a_partition_stands_still() -> None:
         async with brokers.client() as log, log.consumer("a") as consumer:
             assert {record.partition for record in await consumer.poll()} == {0}
             assert await consumer.poll(timeout_ms=1_000) == []
-            bad = consumer.statistics().partitions["a", 1]
+            bad = consumer.statistics().partitions[TopicPartition("a", 1)]
             assert (bad.failure, bad.position) == ("being elected", 0)
             assert 5 < bad.failures < 100
             brokers.errors.clear()
             assert len(await consumer.poll()) == 10
-            assert consumer.statistics().partitions["a", 1].failure == ""
+            assert consumer.statistics().partitions[TopicPartition("a", 1)].failure == ""
 
     play(main)
 
@@ -390,7 +402,7 @@ def test_a_failing_position_lookup_is_raised_in_time() -> None:
             brokers.lookup_s = 60.0
             began_ms = brokers.runtime.clock.now_ms()
             with pytest.raises(TimedOut, match="position lookup: no broker answered in time"):
-                await consumer.position("a", 0)
+                await consumer.position(("a", 0))
             assert brokers.runtime.clock.now_ms() - began_ms < 2_100
 
     play(main)
@@ -405,7 +417,7 @@ def test_a_second_poll_at_a_time_is_refused() -> None:
             for second in (consumer.poll, consumer.poll_arrow, consumer.next):
                 with pytest.raises(InvalidRequest, match="another poll"):
                     await second(timeout_ms=1_000)
-            assert await consumer.position("a", 0) == 0  # the rest may be used
+            assert await consumer.position(("a", 0)) == 0  # the rest may be used
             brokers.append(("a", 0), 2)
             assert offsets(await first) == [0, 1]
             brokers.append(("a", 0), 1)

@@ -171,7 +171,7 @@ def test_reading_until_the_end_ends_behind_a_control_batch(run: Run) -> None:
         broker.answers[0].append(batch(0, 1, 2) + batch(3, is_control=True))
         async with broker.client(runtime) as log, log.consumer("t", until_end=True) as consumer:
             assert [record.offset async for record in consumer] == [0, 1, 2]
-            assert await consumer.position("t", 0) == 4
+            assert await consumer.position(("t", 0)) == 4
 
     run(main)
 

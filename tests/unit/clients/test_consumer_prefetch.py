@@ -187,7 +187,7 @@ def test_paused_partitions_give_their_room_to_others_and_lose_nothing() -> None:
             first = await consumer.poll(max_records=7)
             await asyncio.sleep(1)
             for partition in range(8):
-                await consumer.pause("t", partition)
+                await consumer.pause(("t", partition))
             brokers.append(("t", 8), 10, size=1_000, batches=20)
             assert by_partition(await read(consumer, 200)) == {8: list(range(200))}
             assert await consumer.poll(timeout_ms=100) == []
@@ -224,7 +224,7 @@ def test_what_is_under_way_at_a_seek_is_dropped() -> None:
         brokers.fetch_s = 1.0
         async with brokers.client() as log, log.consumer("t") as consumer:
             assert await consumer.poll(timeout_ms=500) == []
-            await consumer.seek("t", 0, 95)
+            await consumer.seek(("t", 0), 95)
             assert offsets(await consumer.poll(timeout_ms=10_000)) == [95, 96, 97, 98, 99]
             assert await consumer.poll(timeout_ms=5_000) == []
 

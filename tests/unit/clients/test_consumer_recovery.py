@@ -75,8 +75,8 @@ def test_records_before_a_corrupt_batch_are_delivered_and_the_error_has_its_offs
             for error in errors:
                 assert isinstance(error, CorruptionError)
                 assert str(error).startswith("t-0: offsets 5 to 7 cannot be read")
-            assert await consumer.position("t", 0) == 5
-            await consumer.seek("t", 0, 8)  # as the sentence says
+            assert await consumer.position(("t", 0)) == 5
+            await consumer.seek(("t", 0), 8)  # as the sentence says
             assert await told_and_read(consumer, polls=2) == ([], {("t", 0): [8, 9, 10, 11]})
 
     play(main)
@@ -112,7 +112,7 @@ def test_an_unknown_codec_is_raised_with_its_offsets() -> None:
             assert offsets(await consumer.poll()) == [0, 1]
             with pytest.raises(UnsupportedCompression, match=r"t-0: offsets 2 to 2 cannot be read"):
                 await consumer.poll()
-            assert await consumer.position("t", 0) == 2
+            assert await consumer.position(("t", 0)) == 2
 
     play(main)
 
@@ -135,7 +135,7 @@ def test_an_invalid_response_is_raised_and_not_used(data: bytes, sentence: str) 
             for _ in range(3):
                 with pytest.raises(CorruptionError, match=sentence):
                     await consumer.poll(timeout_ms=5_000)
-                assert await consumer.position("t", 0) == 4
+                assert await consumer.position(("t", 0)) == 4
 
     play(main)
 

@@ -81,10 +81,10 @@ def test_no_way_of_reading_shows_a_marker(run: Run, served: Served) -> None:
         async with served(runtime) as address, AsyncLog.open(runtime, address) as log:
             async with log.consumer("t", until_end=True) as consumer:
                 assert [record.offset async for record in consumer] == DATA
-                assert await consumer.position("t", 0) == END
+                assert await consumer.position(("t", 0)) == END
             async with log.consumer("t", until_end=True) as consumer:
                 offsets: list[int] = []
-                while await consumer.position("t", 0) < END:
+                while await consumer.position(("t", 0)) < END:
                     rows = await consumer.poll_arrow(timeout_ms=AMPLE_MS)
                     offsets += rows.column("offset").to_pylist()
                 assert offsets == DATA

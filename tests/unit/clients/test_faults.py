@@ -272,7 +272,7 @@ def test_a_full_buffer_raises_overloaded_after_block_ms_max(run: Run) -> None:
         script = Script(hold=asyncio.Event())
         assert script.hold is not None
         async with scripted(runtime, script) as log:
-            await log.partitions("t")  # the time to block is not for a look-up
+            await log.partition_count("t")  # the time to block is not for a look-up
             producer = log.producer(buffer_size=150, block_ms_max=50)
             await producer.send("t", b"1" * 100)
             with pytest.raises(Overloaded, match="buffer_size is 150"):
@@ -450,7 +450,7 @@ def test_a_closed_client_refuses_and_ends_every_call(run: Run) -> None:
 
         async def look_up() -> None:
             with pytest.raises(QuorumlogError):
-                await log.partitions("t")
+                await log.partition_count("t")
 
         async with runtime.tasks.scope("under way") as scope:
             scope.spawn(look_up(), name="look-up")

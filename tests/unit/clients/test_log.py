@@ -328,7 +328,7 @@ def test_many_partitions_are_read_each_in_order(with_log: With) -> None:
 def test_only_assigned_partitions_are_read(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await fill(log, 40, partitions=4)
-        records = await read_all(log.consumer(assign={"t": [1, 3]}, until_end=True))
+        records = await read_all(log.consumer({"t": [1, 3]}, until_end=True))
         assert {record.partition for record in records} == {1, 3}
         assert len(records) == 20
 
@@ -342,16 +342,16 @@ def test_seeking_moves_the_position_and_drops_what_was_read_ahead(with_log: With
             assert values(await consumer.poll(max_records=10, timeout_ms=AMPLE_MS)) == list(
                 range(10)
             )
-            assert await consumer.position("t", 0) == 10
-            await consumer.seek("t", 0, 90)
-            assert await consumer.position("t", 0) == 90
+            assert await consumer.position(("t", 0)) == 10
+            await consumer.seek(("t", 0), 90)
+            assert await consumer.position(("t", 0)) == 90
             assert values(await consumer.poll(max_records=3, timeout_ms=AMPLE_MS)) == [90, 91, 92]
-            await consumer.seek("t", 0, "earliest")
+            await consumer.seek(("t", 0), "earliest")
             record = await anext(consumer)
             assert record.offset == 0
-            assert await consumer.high_watermark("t", 0) == 100
+            assert await consumer.high_watermark(("t", 0)) == 100
             with pytest.raises(InvalidRequest, match="not assigned"):
-                await consumer.seek("t", 1, 0)
+                await consumer.seek(("t", 1), 0)
 
     with_log(body)
 
@@ -361,14 +361,14 @@ def test_a_paused_partition_stays_where_it_is(with_log: With) -> None:
         await fill(log, 100, partitions=2)
         async with log.consumer("t") as consumer:
             assert len(await consumer.poll(max_records=5, timeout_ms=AMPLE_MS)) == 5
-            await consumer.pause("t", 0)
-            position = await consumer.position("t", 0)
+            await consumer.pause(("t", 0))
+            position = await consumer.position(("t", 0))
             rest: list[ConsumerRecord] = []
-            while await consumer.position("t", 1) < 50:
+            while await consumer.position(("t", 1)) < 50:
                 rest += await consumer.poll()
             assert {record.partition for record in rest} == {1}
-            assert await consumer.position("t", 0) == position
-            await consumer.resume("t", 0)
+            assert await consumer.position(("t", 0)) == position
+            await consumer.resume(("t", 0))
             record = await anext(consumer)
             assert (record.partition, record.offset) == (0, position)
 
@@ -399,7 +399,7 @@ def test_an_offset_out_of_range_is_raised_or_reset(with_log: With) -> None:
                     "t-0: offset 50 is out of range; the log has [0, 10]; seek to an existing "
                     "offset, 'earliest' or 'latest', or set on_out_of_range"
                 )
-            await consumer.seek("t", 0, 9)
+            await consumer.seek(("t", 0), 9)
             assert values(await consumer.poll(timeout_ms=AMPLE_MS)) == [9]
         async with log.consumer("t", start=50, on_out_of_range="earliest") as consumer:
             assert values(await consumer.poll(timeout_ms=AMPLE_MS)) == list(range(10))
@@ -411,8 +411,8 @@ def test_an_unknown_topic_is_raised_by_the_consumer(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         with pytest.raises(UnknownTopicOrPartition):
             await log.consumer("nope").poll(timeout_ms=AMPLE_MS)
-        with pytest.raises(InvalidRequest, match="topics or an assignment"):
-            log.consumer()
+        with pytest.raises(InvalidRequest, match="topics or partitions"):
+            log.consumer([])
         with pytest.raises(InvalidRequest, match="not a position"):
             log.consumer("t", start=-3)
 
@@ -485,10 +485,11 @@ def test_what_is_wrong_with_a_topic_is_typed(with_log: With) -> None:
 @pytest.mark.parametrize(
     ("mistake", "sentence"),
     [
-        ({}, "needs topics or an assignment"),
+        ({"topics": ()}, "needs topics or partitions"),
         ({"topics": b"t"}, "give names as str"),
-        ({"assign": ["t"]}, "give partitions by topic"),
-        ({"assign": {"t": 0}}, "give partitions by topic"),
+        ({"topics": [("t", -1)]}, "is not a partition"),
+        ({"topics": [b"t"]}, "is not a topic"),
+        ({"topics": {"t": 0}}, "give partitions by topic"),
         ({"topics": "t", "start": "end"}, "'earliest', 'latest', an offset, a datetime"),
     ],
 )

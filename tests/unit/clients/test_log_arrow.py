@@ -62,7 +62,7 @@ def test_arrow_rows_go_where_records_with_their_keys_go(with_log: With) -> None:
             ranges = await producer.send_arrow("t", table, key="k", value="v")
         assert sum(part.end - part.first for part in ranges) == 2_000
         for partition in range(5):
-            read = await log.read_arrow("t", partition=partition, columns=["value", "key"])
+            read = await log.read_arrow("t", partitions=partition, columns=["value", "key"])
             rows = [n for n, key in enumerate(keys) if partition_for_key(key, 5) == partition]
             assert read["value"].to_pylist() == [b"%d" % n for n in rows]
             assert read["key"].to_pylist() == [keys[n] for n in rows]
@@ -127,7 +127,7 @@ def test_read_arrow_takes_bounds_and_columns(with_log: With) -> None:
         with pytest.raises(InvalidRequest, match="no column 'colour'"):
             await log.read_arrow("t", columns=["colour"])
         with pytest.raises(UnknownTopicOrPartition):
-            await log.read_arrow("t", partition=1)
+            await log.read_arrow("t", partitions=1)
 
     with_log(body)
 

@@ -148,7 +148,7 @@ def test_a_beginning_that_was_not_found_yet_is_that_of_the_new_topic() -> None:
         brokers.create("t")
         brokers.append(("t", 0), 5)
         async with brokers.client() as log:
-            assert await log.partitions("t") == 1, "the client knows the topic before"
+            assert await log.partition_count("t") == 1, "the client knows the topic before"
             brokers.delete("t")
             brokers.create("t")
             brokers.append(("t", 0), 3)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from quorumlog.clients import AsyncConsumer, ConsumerRecord
+from quorumlog.clients import AsyncConsumer, ConsumerRecord, TopicPartition
 from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Entropy, Runtime
@@ -129,32 +129,32 @@ class ConsumerWorkload:
         """Seek, pause or resume a partition."""
         place = self._clients.places[self._entropy.below(len(self._clients.places))]
         call_ms, name = self._clients.call_timeout_ms, self._plan.name
-        position = await consumer.position(*place)
+        position = await consumer.position(place)
         choice = self._entropy.below(6)
         if choice < 2:
             target = self._entropy.below(position + 1)
-            await within(0, f"seek of {name}", consumer.seek(*place, target))
+            await within(0, f"seek of {name}", consumer.seek(place, target))
             self._turns.seek(place, target)
         elif choice == 2:
             self._turns.seek(place, None)
-            await within(2 * call_ms, f"seek of {name}", consumer.seek(*place, "latest"))
+            await within(2 * call_ms, f"seek of {name}", consumer.seek(place, "latest"))
         elif choice == 3:
             when = datetime.fromtimestamp(
                 self._clock.wall_ms() / 1000 - self._entropy.below(20), tz=UTC
             )
             self._turns.seek(place, None)
-            await within(2 * call_ms, f"seek of {name}", consumer.seek(*place, when))
+            await within(2 * call_ms, f"seek of {name}", consumer.seek(place, when))
         elif place in self._paused:
             self._paused.discard(place)
-            await within(0, f"resume of {name}", consumer.resume(*place))
+            await within(0, f"resume of {name}", consumer.resume(place))
         else:
-            await within(0, f"pause of {name}", consumer.pause(*place))
+            await within(0, f"pause of {name}", consumer.pause(place))
             self._paused.add(place)
 
     async def _catch_up(self, consumer: AsyncConsumer) -> None:
         """Read on to the current ends of the partitions: no record may be missing."""
         deadline_ms = self._clock.now_ms() + CATCH_UP_MS
-        ends: dict[Place, int] | None = None
+        ends: dict[TopicPartition, int] | None = None
         while ends is None or any(consumer.positions()[place] < end for place, end in ends.items()):
             assert self._clock.now_ms() < deadline_ms, (
                 f"{self._plan.name} is at {consumer.positions()}, the partitions end at {ends}"
@@ -162,7 +162,7 @@ class ConsumerWorkload:
             try:
                 if ends is None:
                     ends = {
-                        (topic, partition): offset
+                        TopicPartition(topic, partition): offset
                         for topic in self._clients.partitions
                         for partition, offset in (await self._log.list_offsets(topic)).items()
                     }
@@ -175,7 +175,7 @@ class ConsumerWorkload:
         while not self._is_over():
             topic, partition = self._clients.places[self._entropy.below(len(self._clients.places))]
             work = self._log.read_arrow(
-                topic, partition=partition, start=0, columns=["offset", "value"]
+                topic, partitions=partition, start=0, columns=["offset", "value"]
             )
             try:
                 table = await within(

@@ -202,11 +202,11 @@ class Application:
         log = await self.connect()
         stored: dict[Place, list[tuple[int, bytes]]] = {}
         for topic in [*self.plan.partitions, CHURNED]:
-            for partition in range(await log.partitions(topic)):
+            for partition in range(await log.partition_count(topic)):
                 found: list[tuple[int, bytes]] = []
                 stored[topic, partition] = found
                 assign = {topic: [partition]}
-                async with log.consumer(assign=assign, until_end=True) as consumer:
+                async with log.consumer(assign, until_end=True) as consumer:
                     found += [(record.offset, record.value or b"") async for record in consumer]
         await log.close()
         return stored

@@ -92,7 +92,7 @@ async def _prove_alive(log: AsyncLog, places: list[Place]) -> None:
             delivered = await within(RECOVERY_MS, "the first honest answer", work)
             start = delivered.offset
             read = log.read_arrow(
-                topic, partition=partition, start=start, end=start + 1, columns=["value"]
+                topic, partitions=partition, start=start, end=start + 1, columns=["value"]
             )
             table = await within(RECOVERY_MS, "the first honest read", read)
             assert table["value"].to_pylist() == [value], f"{topic}-{partition} {start}: {table}"

@@ -1,9 +1,10 @@
 """A member that runs the Python client; its state changes go into the history."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from quorumlog.clients import TopicPartition
 from quorumlog.clients.groups.coordinator import CommittedOffset
 from quorumlog.clients.groups.group_consumer import AsyncGroupConsumer
 from quorumlog.clients.groups.member import GroupHeartbeat, GroupSubscription, MemberStateMachine
@@ -111,10 +112,10 @@ class ClientMember:
 
     def _consumer(self, log: AsyncLog) -> AsyncGroupConsumer:
         group, plan = self._setting.group, self._setting.plan
-        consumer: AsyncGroupConsumer = log.consumer(
+        consumer: AsyncGroupConsumer = log.group_consumer(
+            group.name,
             list(group.topics),
-            group=group.name,
-            instance_id=plan.instance_id,
+            instance_id=plan.instance_id or None,
             on_assigned=self._on_assigned,
             on_revoked=lambda places: self._on_revoked(consumer, places),
             on_lost=self._on_lost,
@@ -137,16 +138,16 @@ class ClientMember:
 
     # --- callbacks ---
 
-    def _on_assigned(self, places: list[Place]) -> None:
+    def _on_assigned(self, places: list[TopicPartition]) -> None:
         self._life.assign(places)
 
-    async def _on_revoked(self, consumer: AsyncGroupConsumer, places: list[Place]) -> None:
+    async def _on_revoked(self, consumer: AsyncGroupConsumer, places: list[TopicPartition]) -> None:
         longest_ms = 2 * self._setting.behaviour.work_ms[1]  # pending work takes a while
         await asyncio.sleep(self._entropy.uniform(0, longest_ms) / 1000)
         await self._commit(consumer, places)
         self._on_lost(places)
 
-    def _on_lost(self, places: list[Place]) -> None:
+    def _on_lost(self, places: list[TopicPartition]) -> None:
         self._life.revoke(places)
         for place in places:
             self._done.pop(place, None)
@@ -184,7 +185,7 @@ class ClientMember:
             self._commit_ns = now_ns + int(pause_ms * 1e6)
             await self._commit(consumer, list(self._done))
 
-    async def _commit(self, consumer: AsyncGroupConsumer, places: list[Place]) -> None:
+    async def _commit(self, consumer: AsyncGroupConsumer, places: Iterable[Place]) -> None:
         """Commit the processed offsets, unless the client does; no retries."""
         if self._setting.group.auto_commit:
             return

@@ -147,7 +147,7 @@ class Application:
         while True:
             found: list[tuple[int, bytes]] = []
             try:
-                async with log.consumer(assign={topic: [index]}, until_end=True) as consumer:
+                async with log.consumer({topic: [index]}, until_end=True) as consumer:
                     found += [(record.offset, record.value or b"") async for record in consumer]
             except QuorumlogError as error:
                 await self._after(error)
@@ -168,7 +168,7 @@ class Application:
                             if_not_exists=True,
                         )
                     else:
-                        await log.partitions(topic.name)
+                        await log.partition_count(topic.name)
                 except TopicAlreadyExists:
                     break
                 except QuorumlogError as error:

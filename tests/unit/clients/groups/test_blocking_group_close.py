@@ -11,11 +11,12 @@ import pytest
 from tests.kit.waits import AMPLE_MS, AMPLE_S
 
 import quorumlog
+from quorumlog.clients import TopicPartition
 from quorumlog.clients.blocking import Log
 from quorumlog.errors import Stopping
 from quorumlog.testing import Broker
 
-Place = tuple[str, int]
+Place = TopicPartition
 
 BUSY = """
 import asyncio, sys, time
@@ -32,7 +33,7 @@ async def main():
 
     async with (
         quorumlog.aio.connect(sys.argv[1]) as log,
-        log.consumer(sys.argv[2], group="g-busy") as consumer,
+        log.group_consumer("g-busy", sys.argv[2]) as consumer,
     ):
         turning = asyncio.create_task(turn())
         seen = []
@@ -73,15 +74,15 @@ def test_a_callback_that_raises_at_the_end_keeps_nothing_else_from_being_closed(
 
     told: list[list[Place]] = []
     mine = quorumlog.connect(address)
-    first = mine.consumer(topic, group="g-raises", on_revoked=on_revoked)
-    second = mine.consumer(topic, group="g-fine", on_revoked=told.append)
+    first = mine.group_consumer("g-raises", topic, on_revoked=on_revoked)
+    second = mine.group_consumer("g-fine", topic, on_revoked=told.append)
     assert first.poll(timeout_ms=AMPLE_MS)
     assert second.poll(timeout_ms=AMPLE_MS)
     with pytest.raises(ZeroDivisionError):
         mine.close()
     assert [sorted(places) for places in told] == [[(topic, 0), (topic, 1)]]
     with pytest.raises(Stopping):
-        mine.partitions(topic)
+        mine.partition_count(topic)
 
 
 @pytest.mark.slow
@@ -93,7 +94,7 @@ def test_a_callback_may_close_its_consumer(log: Log, topic: str) -> None:
         consumer.close()
         took_s.append(time.monotonic() - began)
 
-    consumer = log.consumer(topic, group="g-closes", on_assigned=on_assigned)
+    consumer = log.group_consumer("g-closes", topic, on_assigned=on_assigned)
     with pytest.raises(Stopping):
         consumer.poll(timeout_ms=AMPLE_MS)
     assert len(took_s) == 1
@@ -109,7 +110,7 @@ def test_a_callback_of_the_end_may_close_too_and_the_group_is_left(log: Log, top
         calls.append(places)
         consumer.close()
 
-    with log.consumer(topic, group="g-closes-too", on_revoked=on_revoked) as consumer:
+    with log.group_consumer("g-closes-too", topic, on_revoked=on_revoked) as consumer:
         assert consumer.poll(timeout_ms=AMPLE_MS)
     assert len(calls) == 1
     group = log.admin.describe_group("g-closes-too")
@@ -125,7 +126,7 @@ def test_a_callback_runs_once_though_two_threads_wait(log: Log, topic: str) -> N
         calls.append(threading.current_thread().name)
         time.sleep(0.2)  # long enough for the other one to run it too
 
-    consumer = log.consumer(topic, group="g-two-threads", on_revoked=on_revoked)
+    consumer = log.group_consumer("g-two-threads", topic, on_revoked=on_revoked)
     is_read = threading.Event()
 
     def work() -> None:
@@ -155,7 +156,7 @@ def test_a_table_that_was_being_worked_on_is_read_again(log: Log, topic: str) ->
 
     def fail_at_the_last() -> None:
         rows = 0
-        with log.consumer(topic, group="g-tables") as consumer:
+        with log.group_consumer("g-tables", topic) as consumer:
             while rows < 100:
                 table = consumer.poll_arrow(max_records=30, timeout_ms=AMPLE_MS)
                 rows += table.num_rows
@@ -166,7 +167,7 @@ def test_a_table_that_was_being_worked_on_is_read_again(log: Log, topic: str) ->
 
     with pytest.raises(ZeroDivisionError):
         fail_at_the_last()
-    with log.consumer(topic, group="g-tables") as consumer:
+    with log.group_consumer("g-tables", topic) as consumer:
         found = consumer.records(idle_ms=AMPLE_MS, max_records=len(last))
         again = [(record.partition, record.offset) for record in found]
         assert consumer.poll(timeout_ms=500) == []

@@ -12,6 +12,7 @@ import pytest
 from tests.kit.waits import AMPLE_MS, AMPLE_S, undisturbed
 
 import quorumlog
+from quorumlog.clients import TopicPartition
 from quorumlog.clients.blocking import Log
 from quorumlog.testing import Broker
 
@@ -28,7 +29,7 @@ import sys, time
 import quorumlog
 
 with quorumlog.connect(sys.argv[1]) as log:
-    consumer = log.consumer(sys.argv[2], group=sys.argv[3])
+    consumer = log.group_consumer(sys.argv[3], sys.argv[2])
     for record in consumer:
         print(record.offset, flush=True)
         time.sleep(60)
@@ -43,8 +44,8 @@ def tell(what):
     return lambda places: print(what, flush=True)
 
 with quorumlog.connect(sys.argv[1]) as log:
-    consumer = log.consumer(
-        sys.argv[2], group=sys.argv[3], on_assigned=tell("assigned"), on_lost=tell("lost")
+    consumer = log.group_consumer(
+        sys.argv[3], sys.argv[2], on_assigned=tell("assigned"), on_lost=tell("lost")
     )
     while True:
         for record in {iteration}:
@@ -86,7 +87,7 @@ def test_the_partitions_of_a_killed_member_go_to_the_other(
             victim.kill()
         everything = {(partition, offset) for partition in range(2) for offset in range(10)}
         got: set[tuple[int, int]] = set()
-        with log.consumer(topic, group="g-killed") as heir:
+        with log.group_consumer("g-killed", topic) as heir:
             for record in heir.records(idle_ms=AMPLE_MS):
                 got.add((record.partition, record.offset))
                 if got == everything:
@@ -129,14 +130,14 @@ def test_work_that_takes_longer_than_the_session_keeps_the_membership(log: Log, 
     def check(number: int) -> None:
         lost: list[object] = []
         group = f"g-slow-{number}"
-        with log.consumer(topic, group=group, on_lost=lost.append) as consumer:
+        with log.group_consumer(group, topic, on_lost=lost.append) as consumer:
             before = consumer.member_id
             first = next(consumer)
             time.sleep(2 * SESSION_S)
             members = log.admin.describe_group(group).members
             assert [member.member_id for member in members] == [before]
             consumer.commit()
-            stored = consumer.committed()[topic, first.partition]
+            stored = consumer.committed()[TopicPartition(topic, first.partition)]
             assert stored is not None
             assert stored.offset == 1
         assert lost == []
@@ -149,17 +150,17 @@ def test_callbacks_run_on_the_thread_that_reads_and_may_use_the_consumer(
 ) -> None:
     threads: list[str] = []
 
-    def on_assigned(places: list[tuple[str, int]]) -> None:
+    def on_assigned(places: list[TopicPartition]) -> None:
         threads.append(threading.current_thread().name)
         for place in places:
-            consumer.seek(*place, 7)
+            consumer.seek(place, 7)
 
-    def on_revoked(places: list[tuple[str, int]]) -> None:
+    def on_revoked(places: list[TopicPartition]) -> None:
         threads.append(threading.current_thread().name)
         consumer.commit({place: quorumlog.CommittedOffset(9, note="mine") for place in places})
 
-    consumer = log.consumer(
-        topic, group="g-called", auto_commit=False, on_assigned=on_assigned, on_revoked=on_revoked
+    consumer = log.group_consumer(
+        "g-called", topic, auto_commit=False, on_assigned=on_assigned, on_revoked=on_revoked
     )
     with consumer:
         offsets = sorted(record.offset for record in consumer.records(max_records=6))
@@ -176,7 +177,7 @@ def test_records_that_wait_are_not_committed_and_those_being_worked_on_neither(
         done: list[tuple[int, int]] = []
 
         def fail_at_the_fourth() -> None:
-            with log.consumer(topic, group=f"g-waiting-{number}") as consumer:
+            with log.group_consumer(f"g-waiting-{number}", topic) as consumer:
                 for record in consumer:
                     done.append((record.partition, record.offset))
                     if len(done) == 4:
@@ -184,7 +185,7 @@ def test_records_that_wait_are_not_committed_and_those_being_worked_on_neither(
 
         with pytest.raises(ZeroDivisionError):
             fail_at_the_fourth()
-        with log.consumer(topic, group=f"g-waiting-{number}") as consumer:
+        with log.group_consumer(f"g-waiting-{number}", topic) as consumer:
             found = consumer.records(idle_ms=AMPLE_MS, max_records=17)
             rest = [(record.partition, record.offset) for record in found]
         everything = [(partition, offset) for partition in range(2) for offset in range(10)]
@@ -196,13 +197,13 @@ def test_records_that_wait_are_not_committed_and_those_being_worked_on_neither(
 @pytest.mark.slow
 def test_a_member_that_iterates_gives_half_to_one_that_comes(log: Log, topic: str) -> None:
     def check(number: int) -> None:
-        with log.consumer(topic, group=f"g-shared-{number}") as first:
+        with log.group_consumer(f"g-shared-{number}", topic) as first:
             got = [(r.partition, r.offset) for r in (next(first), next(first))]
             assert len(first.assignment()) == 2
             thread_got: list[tuple[int, int]] = []
 
             def read_second() -> None:
-                with log.consumer(topic, group=f"g-shared-{number}") as second:
+                with log.group_consumer(f"g-shared-{number}", topic) as second:
                     deadline = time.monotonic() + WAIT_S
                     while not thread_got and time.monotonic() < deadline:
                         thread_got.extend(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients import AsyncGroupConsumer, AsyncLog, CommittedOffset
+from quorumlog.clients import AsyncGroupConsumer, AsyncLog, CommittedOffset, TopicPartition
 from quorumlog.errors import (
     InvalidRequest,
     PollTooLate,
@@ -23,11 +23,11 @@ ALL: list[Place] = [("t", number) for number in range(4)]
 
 def test_a_callback_may_name_a_topic_whose_partitions_have_just_come() -> None:
     async def main(log: AsyncLog) -> None:
-        async def on_assigned(places: list[Place]) -> None:
+        async def on_assigned(places: list[TopicPartition]) -> None:
             await consumer.seek_to_end("t")
             await consumer.pause("t")
 
-        consumer = log.consumer("t", group="g", on_assigned=on_assigned)
+        consumer = log.group_consumer("g", "t", on_assigned=on_assigned)
         async with consumer:
             assert await read_all(consumer, for_ms=500) == [[]]
             assert sorted(consumer.paused()) == ALL
@@ -43,17 +43,17 @@ def test_close_commits_nothing_of_partitions_revoked_during_it() -> None:
         given: list[Place] = []
         is_asked = asyncio.Event()
 
-        async def on_revoked(places: list[Place]) -> None:
+        async def on_revoked(places: list[TopicPartition]) -> None:
             if not given:
                 given.extend(places)
                 await first.commit({place: CommittedOffset(2, "mine") for place in places})
                 is_asked.set()
                 await asyncio.sleep(1)
 
-        first = log.consumer("t", group="g", on_revoked=on_revoked)
+        first = log.group_consumer("g", "t", on_revoked=on_revoked)
         async with first:
             await read_all(first, for_ms=1_000)
-            async with log.consumer("t", group="g", auto_commit=False) as second:
+            async with log.group_consumer("g", "t", auto_commit=False) as second:
                 async with asyncio.timeout(5):
                     await is_asked.wait()
                 await first.close()
@@ -71,14 +71,14 @@ def test_a_slow_callback_during_close_affects_no_other_consumer() -> None:
     async def main(log: AsyncLog) -> None:
         is_asked = asyncio.Event()
 
-        async def on_revoked(places: list[Place]) -> None:
+        async def on_revoked(places: list[TopicPartition]) -> None:
             is_asked.set()
             await asyncio.sleep(12)
 
-        first = log.consumer("t", group="g", on_revoked=on_revoked)
+        first = log.group_consumer("g", "t", on_revoked=on_revoked)
         async with first:
             await read_all(first, for_ms=1_000)
-            async with log.consumer("t", group="g") as second:
+            async with log.group_consumer("g", "t") as second:
                 async with asyncio.timeout(5):
                     await is_asked.wait()
                 await first.close()
@@ -90,12 +90,12 @@ def test_a_slow_callback_during_close_affects_no_other_consumer() -> None:
 
 def test_a_callback_that_awaits_what_was_cancelled_ends_no_rebalances() -> None:
     async def main(log: AsyncLog) -> None:
-        async def on_assigned(places: list[Place]) -> None:
+        async def on_assigned(places: list[TopicPartition]) -> None:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             waiting.cancel()
             await waiting
 
-        consumer = log.consumer("t", group="g", on_assigned=on_assigned)
+        consumer = log.group_consumer("g", "t", on_assigned=on_assigned)
         async with asyncio.timeout(5):
             with pytest.raises(InvalidRequest, match="a task that was cancelled"):
                 await consumer.poll(timeout_ms=1_000)
@@ -107,18 +107,18 @@ def test_a_callback_that_awaits_what_was_cancelled_ends_no_rebalances() -> None:
 
 
 async def _position(consumer: AsyncGroupConsumer, places: list[Place]) -> set[int]:
-    return {await consumer.position(*place) for place in places}
+    return {await consumer.position(place) for place in places}
 
 
 def test_a_position_in_a_topic_that_was_deleted_is_not_committed_in_its_successor() -> None:
     async def main(log: AsyncLog) -> None:
-        async with log.consumer("t", group="g", auto_commit_interval_ms=60_000) as consumer:
+        async with log.group_consumer("g", "t", auto_commit_interval_ms=60_000) as consumer:
             await read_all(consumer, for_ms=1_000)
             assert await _position(consumer, ALL) == {5}
             await log.admin.delete_topic("t")
             await log.admin.create_topic("t", partitions=4)
             await produce(log, 4, 7)
-        async with log.consumer("t", group="g") as heir:
+        async with log.group_consumer("g", "t") as heir:
             (got,) = await read_all(heir, for_ms=2_000)
         assert sorted(got) == [(place, offset) for place in ALL for offset in range(7)]
 
@@ -127,7 +127,7 @@ def test_a_position_in_a_topic_that_was_deleted_is_not_committed_in_its_successo
 
 def test_an_offset_of_a_topic_that_was_deleted_is_refused() -> None:
     async def main(log: AsyncLog) -> None:
-        async with log.consumer("t", group="g", auto_commit=False) as consumer:
+        async with log.group_consumer("g", "t", auto_commit=False) as consumer:
             await read_all(consumer, for_ms=1_000)
             await log.admin.delete_topic("t")
             await log.admin.create_topic("t", partitions=4)
@@ -140,10 +140,10 @@ def test_an_offset_of_a_topic_that_was_deleted_is_refused() -> None:
 
 def test_joining_waits_for_a_callback_that_takes_longer_than_a_call_may() -> None:
     async def main(log: AsyncLog) -> None:
-        async def on_assigned(places: list[Place]) -> None:
+        async def on_assigned(places: list[TopicPartition]) -> None:
             await asyncio.sleep(70)
 
-        async with log.consumer("t", group="g", on_assigned=on_assigned) as consumer:
+        async with log.group_consumer("g", "t", on_assigned=on_assigned) as consumer:
             assert len((await read_all(consumer, for_ms=1_000))[0]) == 20
 
     play(main)
@@ -153,11 +153,11 @@ def test_what_closing_has_committed_is_not_taken_back_by_the_commits_that_come_b
     """Of the records that were handed out last these know only that nobody has come back."""
 
     async def main(log: AsyncLog) -> None:
-        async def on_revoked(places: list[Place]) -> None:
+        async def on_revoked(places: list[TopicPartition]) -> None:
             await asyncio.sleep(1)
 
-        async with log.consumer(
-            "t", group="g", auto_commit_interval_ms=100, on_revoked=on_revoked
+        async with log.group_consumer(
+            "g", "t", auto_commit_interval_ms=100, on_revoked=on_revoked
         ) as consumer:
             count = 0
             while count < 20:
@@ -170,10 +170,10 @@ def test_what_closing_has_committed_is_not_taken_back_by_the_commits_that_come_b
 
 def test_what_a_callback_raises_at_the_end_is_raised_by_close_and_the_group_is_left() -> None:
     async def main(log: AsyncLog) -> None:
-        def on_revoked(places: list[Place]) -> None:
+        def on_revoked(places: list[TopicPartition]) -> None:
             raise ZeroDivisionError
 
-        consumer = log.consumer("t", group="g", on_revoked=on_revoked)
+        consumer = log.group_consumer("g", "t", on_revoked=on_revoked)
         with pytest.raises(ZeroDivisionError):
             async with consumer:
                 await read_all(consumer, for_ms=500)
@@ -187,7 +187,7 @@ def test_what_was_had_of_a_partition_before_it_was_lost_does_not_count_when_it_c
 ):
     async def main(log: AsyncLog) -> None:
         settings: dict[str, Any] = {"auto_commit_interval_ms": 500, "max_poll_interval_ms": 2_000}
-        async with log.consumer("t", group="g", **settings) as consumer:
+        async with log.group_consumer("g", "t", **settings) as consumer:
             (got,) = await read_all(consumer, for_ms=1_000)
             assert len(got) == 20
             await asyncio.sleep(3)  # it has left
@@ -209,15 +209,15 @@ def test_close_does_not_wait_for_partitions_assigned_during_it() -> None:
     async def main(log: AsyncLog) -> None:
         is_asked = asyncio.Event()
 
-        async def on_revoked(places: list[Place]) -> None:
+        async def on_revoked(places: list[TopicPartition]) -> None:
             if not is_asked.is_set():
                 is_asked.set()
                 await asyncio.sleep(4)
 
-        first = log.consumer("t", group="g", on_revoked=on_revoked)
+        first = log.group_consumer("g", "t", on_revoked=on_revoked)
         async with first:
             await read_all(first, for_ms=1_000)
-            async with log.consumer("t", group="g"):
+            async with log.group_consumer("g", "t"):
                 async with asyncio.timeout(5):
                     await is_asked.wait()
             await asyncio.sleep(2 * HEARTBEAT_MS / 1000)  # all of it is the first one's again
@@ -233,7 +233,7 @@ def test_a_callback_may_close_its_consumer(asked_by: str) -> None:
     async def main(log: AsyncLog) -> None:
         took_ms: list[float] = []
 
-        async def close(places: list[Place]) -> None:
+        async def close(places: list[TopicPartition]) -> None:
             loop = asyncio.get_running_loop()
             began = loop.time()
             if not took_ms:
@@ -247,10 +247,10 @@ def test_a_callback_may_close_its_consumer(asked_by: str) -> None:
             with suppress(Stopping):
                 await read_all(first, for_ms=10 * HEARTBEAT_MS)
 
-        first = log.consumer("t", group="g", **callbacks)
+        first = log.group_consumer("g", "t", **callbacks)
         reading = asyncio.create_task(read())
         await asyncio.sleep(1)
-        async with log.consumer("t", group="g") as second:
+        async with log.group_consumer("g", "t") as second:
             await read_all(second, for_ms=5 * HEARTBEAT_MS)
             assert reading.done()
             assert took_ms[0] < 1_000
@@ -262,10 +262,10 @@ def test_a_callback_may_close_its_consumer(asked_by: str) -> None:
 
 def test_a_callback_of_the_end_may_close_too_and_the_group_is_left() -> None:
     async def main(log: AsyncLog) -> None:
-        async def on_revoked(places: list[Place]) -> None:
+        async def on_revoked(places: list[TopicPartition]) -> None:
             await consumer.close()
 
-        consumer = log.consumer("t", group="g", on_revoked=on_revoked)
+        consumer = log.group_consumer("g", "t", on_revoked=on_revoked)
         async with consumer:
             await produce(log, 4, 1)
             await read_all(consumer, for_ms=1_000)
@@ -278,7 +278,7 @@ def test_a_callback_of_the_end_may_close_too_and_the_group_is_left() -> None:
 
 def test_two_that_close_at_one_time_both_leave_behind_a_group_that_was_left() -> None:
     async def main(log: AsyncLog) -> None:
-        async with log.consumer("t", group="g") as consumer:
+        async with log.group_consumer("g", "t") as consumer:
             await produce(log, 4, 1)
             await read_all(consumer, for_ms=1_000)
             await asyncio.gather(consumer.close(), consumer.close())
@@ -291,10 +291,10 @@ def test_two_that_close_at_one_time_both_leave_behind_a_group_that_was_left() ->
 
 def test_a_cancelled_close_leaves_no_task_running() -> None:
     async def main(log: AsyncLog) -> None:
-        async def on_revoked(places: list[Place]) -> None:
+        async def on_revoked(places: list[TopicPartition]) -> None:
             await asyncio.sleep(5)
 
-        consumer = log.consumer("t", group="g", on_revoked=on_revoked)
+        consumer = log.group_consumer("g", "t", on_revoked=on_revoked)
         await consumer.__aenter__()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(consumer.close(), 1)
@@ -307,7 +307,7 @@ def test_a_cancelled_close_leaves_no_task_running() -> None:
 def test_closing_tells_what_was_lost_just_before() -> None:
     async def main(log: AsyncLog) -> None:
         told = Told()
-        async with log.consumer("t", group="g", **told.callbacks()) as consumer:
+        async with log.group_consumer("g", "t", **told.callbacks()) as consumer:
             await read_all(consumer, for_ms=1_000)
             consumer.membership.member._fenced("it was")  # the very moment before
             await consumer.close()
@@ -321,7 +321,7 @@ def test_a_recreated_topic_is_read_from_its_beginning(meanwhile_ms: int) -> None
     """Whether or not a heartbeat came in between that told of it."""
 
     async def main(log: AsyncLog) -> None:
-        async with log.consumer("t", group="g", auto_commit_interval_ms=100) as consumer:
+        async with log.group_consumer("g", "t", auto_commit_interval_ms=100) as consumer:
             await read_all(consumer, for_ms=1_000)
             await log.admin.delete_topic("t")
             got: list[tuple[Place, int]] = []
@@ -359,7 +359,7 @@ def test_the_rows_of_a_table_are_committed_once_the_next_is_asked_for() -> None:
             stored = await consumer.committed(ALL)
             return {place: at.offset for place, at in stored.items() if at is not None}
 
-        async with log.consumer("t", group="g", auto_commit_interval_ms=100) as consumer:
+        async with log.group_consumer("g", "t", auto_commit_interval_ms=100) as consumer:
             rows = 0
             while rows < 20:
                 table = await consumer.poll_arrow(timeout_ms=5_000)
@@ -378,7 +378,7 @@ def test_the_rows_of_a_table_are_committed_once_the_next_is_asked_for() -> None:
 
 def test_an_absent_topic_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def main(log: AsyncLog) -> None:
-        async with log.consumer(["t", "flihgts"], group="g") as consumer:
+        async with log.group_consumer("g", ["t", "flihgts"]) as consumer:
             assert len((await read_all(consumer, for_ms=3_000))[0]) == 20
 
     play(main)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients import AsyncGroupConsumer, AsyncLog, CommittedOffset
+from quorumlog.clients import AsyncGroupConsumer, AsyncLog, CommittedOffset, TopicPartition
 from quorumlog.clients.groups.coordinator import heartbeat
 from quorumlog.clients.groups.member import LEAVE_EPOCH, GroupHeartbeat
 from quorumlog.errors import (
@@ -38,7 +38,7 @@ class Slow:
         stage.until(lambda: len(self.outcomes) == commits and bool(self.stored), "all has ended")
 
     async def play_first(self, log: AsyncLog) -> None:
-        consumer = log.consumer("t", group="g", auto_commit=False)
+        consumer = log.group_consumer("g", "t", auto_commit=False)
         while len(await consumer.assignment()) < 4:
             await consumer.poll(timeout_ms=1_000)
         self.stage.world.fabric.barriers.clog([("one", "server")], by_ms=1_000)
@@ -53,7 +53,7 @@ class Slow:
         self.ended_ms = self.stage.world.now_ms()
 
     async def play_second(self, log: AsyncLog) -> None:
-        consumer = log.consumer("t", group="g", auto_commit=False)
+        consumer = log.group_consumer("g", "t", auto_commit=False)
         while not (theirs := await consumer.assignment()):
             await consumer.poll(timeout_ms=200)
         self.joined_ms = self.stage.world.now_ms()
@@ -94,7 +94,7 @@ class Cut:
         stage.enter("one", self.play)
 
     async def play(self, log: AsyncLog) -> None:
-        consumer = log.consumer("t", group="g", auto_commit=False, **self.settings)
+        consumer = log.group_consumer("g", "t", auto_commit=False, **self.settings)
         await consumer.poll(timeout_ms=5_000)
         self.is_ready = True
         await self.go_on.wait()
@@ -162,7 +162,7 @@ def test_what_the_application_commits_is_not_taken_back_by_the_commits_that_come
                 assert await committed() == [5, 5, 5, 5]
                 raise ZeroDivisionError
 
-        consumer = log.consumer("t", group="g", auto_commit_interval_ms=100)
+        consumer = log.group_consumer("g", "t", auto_commit_interval_ms=100)
         with pytest.raises(ZeroDivisionError):
             await work()
         offsets = (await log.admin.describe_group("g")).offsets
@@ -194,7 +194,7 @@ def test_background_commits_are_bounded() -> None:
 def test_commits_without_a_wait_are_stored_in_their_order() -> None:
     async def main(log: AsyncLog) -> None:
         outcomes: list[tuple[int, QuorumlogError | None]] = []
-        async with log.consumer("t", group="g", auto_commit=False) as consumer:
+        async with log.group_consumer("g", "t", auto_commit=False) as consumer:
             await read_all(consumer, for_ms=1_000)
             for number in range(50):
 
@@ -205,7 +205,7 @@ def test_commits_without_a_wait_are_stored_in_their_order() -> None:
             await consumer.commit({("t", 1): 2})
             stored = await consumer.committed([("t", 0)])
         assert outcomes == [(number, None) for number in range(50)]
-        found = stored["t", 0]
+        found = stored[TopicPartition("t", 0)]
         assert found is not None
         assert found.offset == 49 % 6
 
@@ -218,7 +218,7 @@ def test_a_refused_commit_has_the_member_ask_at_once_whether_it_is_one() -> None
     async def main(log: AsyncLog) -> None:
         told = Told()
         settings: dict[str, Any] = {"auto_commit": False, **told.callbacks()}
-        async with log.consumer("t", group="g", **settings) as consumer:
+        async with log.group_consumer("g", "t", **settings) as consumer:
             await read_all(consumer, for_ms=1_000)
             joining, leave = consumer.membership.joining, GroupHeartbeat(epoch=LEAVE_EPOCH)
             await consumer.membership._beats.wait()  # the next one is a second away
@@ -245,12 +245,12 @@ def test_a_refused_commit_has_the_member_ask_at_once_whether_it_is_one() -> None
 )
 def test_what_is_no_commit_is_refused_at_once_and_harms_no_other_one(place: Any, what: Any) -> None:
     async def main(log: AsyncLog) -> None:
-        async with log.consumer("t", group="g", auto_commit=False) as consumer:
+        async with log.group_consumer("g", "t", auto_commit=False) as consumer:
             with pytest.raises(InvalidRequest):
                 await consumer.commit({place: what})
             with pytest.raises(InvalidRequest):
                 consumer.commit_nowait({place: what})
             await consumer.commit({("t", 0): 1})
-            assert (await consumer.committed([("t", 0)]))["t", 0] is not None
+            assert (await consumer.committed([("t", 0)]))[TopicPartition("t", 0)] is not None
 
     play(main)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients import AsyncLog, CommittedOffset
+from quorumlog.clients import AsyncLog, CommittedOffset, TopicPartition
 from quorumlog.errors import (
     InvalidRequest,
     NoCommittedOffset,
@@ -22,11 +22,11 @@ ALL: list[Place] = [("t", number) for number in range(4)]
 
 def test_one_member_reads_everything_once_and_the_next_continues() -> None:
     async def main(log: AsyncLog) -> None:
-        async with log.consumer("t", group="g") as consumer:
+        async with log.group_consumer("g", "t") as consumer:
             (got,) = await read_all(consumer, for_ms=2_000)
         assert sorted(got) == [(place, offset) for place in ALL for offset in range(5)]
         await produce(log, 4, 1)
-        async with log.consumer("t", group="g") as consumer:
+        async with log.group_consumer("g", "t") as consumer:
             assert await read_all(consumer, for_ms=2_000) == [[(place, 5) for place in ALL]]
 
     play(main)
@@ -36,7 +36,7 @@ def test_a_member_is_known_by_what_its_program_is_and_stays_in_its_epoch() -> No
     """Whoever names itself now and then only would be another member each time."""
 
     async def main(log: AsyncLog) -> None:
-        async with log.consumer("t", group="g") as consumer:
+        async with log.group_consumer("g", "t") as consumer:
             await read_all(consumer, for_ms=1_000)
             before = await log.admin.describe_group("g")
             await read_all(consumer, for_ms=5 * HEARTBEAT_MS)
@@ -50,10 +50,10 @@ def test_a_member_is_known_by_what_its_program_is_and_stays_in_its_epoch() -> No
 def test_a_second_member_gets_half_and_what_stays_is_read_without_a_stop() -> None:
     async def main(log: AsyncLog) -> None:
         told, other = Told(), Told()
-        async with log.consumer("t", group="g", **told.callbacks()) as first:
+        async with log.group_consumer("g", "t", **told.callbacks()) as first:
             await read_all(first, for_ms=1_000)
-            async with log.consumer("t", group="g", **other.callbacks()) as second:
-                fetched = first.statistics().partitions["t", 0]
+            async with log.group_consumer("g", "t", **other.callbacks()) as second:
+                fetched = first.statistics().partitions[TopicPartition("t", 0)]
                 await read_all(first, second, for_ms=3 * HEARTBEAT_MS)
                 kept, given = await first.assignment(), await second.assignment()
                 assert (len(kept), len(given)) == (2, 2)
@@ -78,14 +78,14 @@ def test_a_second_member_gets_half_and_what_stays_is_read_without_a_stop() -> No
 def test_a_partition_is_not_given_back_before_the_application_is_done_with_its_records() -> None:
     async def main(log: AsyncLog) -> None:
         told = Told()
-        async with log.consumer("t", group="g", **told.callbacks()) as first:
+        async with log.group_consumer("g", "t", **told.callbacks()) as first:
             held = await first.poll(timeout_ms=1_000)
             while len(held) < 20:
                 await asyncio.sleep(0.1)
                 held = [*held, *await first.poll(timeout_ms=100)]
             await produce(log, 4, 1)
             last = await first.poll(timeout_ms=1_000)
-            async with log.consumer("t", group="g") as second:
+            async with log.group_consumer("g", "t") as second:
                 (got,) = await read_all(second, for_ms=5 * HEARTBEAT_MS)
                 mine = {(record.topic, record.partition) for record in last}
                 assert mine
@@ -102,14 +102,14 @@ def test_a_failed_member_is_replaced_after_its_session_and_its_unfinished_record
     None
 ):
     async def main(log: AsyncLog) -> None:
-        dead = log.consumer("t", group="g", auto_commit_interval_ms=100)
+        dead = log.group_consumer("g", "t", auto_commit_interval_ms=100)
         await read_all(dead, for_ms=1_000)
         await produce(log, 4, 1)
         await asyncio.sleep(1)
         last = await dead.poll(timeout_ms=1_000)
         await asyncio.sleep(1)
         dead.membership._cancel()  # not a word any more: as of a killed process
-        async with log.consumer("t", group="g") as heir:
+        async with log.group_consumer("g", "t") as heir:
             (got,) = await read_all(heir, for_ms=SESSION_MS + 5 * HEARTBEAT_MS)
         again = [(("t", record.partition), record.offset) for record in last]
         assert set(again) <= set(got)
@@ -122,9 +122,9 @@ def test_a_member_that_does_not_poll_leaves_raises_and_rejoins() -> None:
     async def main(log: AsyncLog) -> None:
         told = Told()
         settings: dict[str, Any] = {"max_poll_interval_ms": 3_000, **told.callbacks()}
-        async with log.consumer("t", group="g", **settings) as idle:
+        async with log.group_consumer("g", "t", **settings) as idle:
             await idle.poll(timeout_ms=1_000)
-            async with log.consumer("t", group="g") as other:
+            async with log.group_consumer("g", "t") as other:
                 (got,) = await read_all(other, for_ms=8_000)
                 assert sorted(await other.assignment()) == ALL
                 assert {place for place, _ in got} == set(ALL)
@@ -141,7 +141,7 @@ def test_a_member_that_does_not_poll_leaves_raises_and_rejoins() -> None:
 def test_iterating_slowly_over_records_that_are_there_counts_as_reading_on() -> None:
     async def main(log: AsyncLog) -> None:
         count = 0
-        consumer = log.consumer("t", group="g", max_poll_interval_ms=3_000)
+        consumer = log.group_consumer("g", "t", max_poll_interval_ms=3_000)
         async with consumer:
             async for _ in consumer.records(max_records=10):
                 count += 1
@@ -157,7 +157,7 @@ def test_an_error_leaves_what_was_being_worked_on_to_be_read_again() -> None:
         seen = []
 
         async def fail_at_the_third() -> None:
-            async with log.consumer("t", group="g") as consumer:
+            async with log.group_consumer("g", "t") as consumer:
                 async for record in consumer:
                     seen.append(record)
                     if len(seen) == 3:
@@ -165,7 +165,7 @@ def test_an_error_leaves_what_was_being_worked_on_to_be_read_again() -> None:
 
         with pytest.raises(ZeroDivisionError):
             await fail_at_the_third()
-        async with log.consumer("t", group="g") as consumer:
+        async with log.group_consumer("g", "t") as consumer:
             (got,) = await read_all(consumer, for_ms=1_000)
         failed = (("t", seen[-1].partition), seen[-1].offset)
         done = [(("t", record.partition), record.offset) for record in seen[:-1]]
@@ -177,12 +177,16 @@ def test_an_error_leaves_what_was_being_worked_on_to_be_read_again() -> None:
 
 def test_a_commit_by_hand_has_notes_and_nothing_is_committed_by_itself_without() -> None:
     async def main(log: AsyncLog) -> None:
-        async with log.consumer("t", group="g", auto_commit=False) as consumer:
+        async with log.group_consumer("g", "t", auto_commit=False) as consumer:
             await read_all(consumer, for_ms=1_000)
             assert set((await consumer.committed()).values()) == {None}
-            await consumer.commit({("t", 1): CommittedOffset(3, note="run 7"), ("t", 0): 2})
+            offsets: dict[tuple[str, int], int | CommittedOffset] = {
+                ("t", 1): CommittedOffset(3, note="run 7"),
+                ("t", 0): 2,
+            }
+            await consumer.commit(offsets)
             stored = await consumer.committed([("t", 0), ("t", 1)])
-            first, second = stored["t", 0], stored["t", 1]
+            first, second = stored[TopicPartition("t", 0)], stored[TopicPartition("t", 1)]
             assert first is not None
             assert second is not None
             assert (first.offset, second.offset, second.note) == (2, 3, "run 7")
@@ -199,7 +203,7 @@ def test_a_commit_by_hand_has_notes_and_nothing_is_committed_by_itself_without()
 
 def test_a_commit_of_a_fenced_member_raises_with_a_remedy() -> None:
     async def main(log: AsyncLog) -> None:
-        async with log.consumer("t", group="g", max_poll_interval_ms=2_000) as consumer:
+        async with log.group_consumer("g", "t", max_poll_interval_ms=2_000) as consumer:
             await consumer.poll(timeout_ms=1_000)
             await asyncio.sleep(5)
             with pytest.raises(UnknownMember, match="poll to join again"):
@@ -210,7 +214,7 @@ def test_a_commit_of_a_fenced_member_raises_with_a_remedy() -> None:
 
 def test_a_commit_before_joining_raises_with_a_remedy() -> None:
     async def main(log: AsyncLog) -> None:
-        consumer = log.consumer("t", group="g")
+        consumer = log.group_consumer("g", "t")
         with pytest.raises(UnknownMember, match="has not joined group g yet: poll") as raised:
             await consumer.commit({("t", 0): 1})
         assert "others" not in raised.value.message
@@ -221,12 +225,12 @@ def test_a_commit_before_joining_raises_with_a_remedy() -> None:
 
 def test_a_start_of_none_raises_until_a_seek() -> None:
     async def main(log: AsyncLog) -> None:
-        async with log.consumer("t", group="g", start="none") as consumer:
+        async with log.group_consumer("g", "t", start="error") as consumer:
             for _ in range(2):
                 with pytest.raises(NoCommittedOffset, match="seek"):
                     await consumer.poll(timeout_ms=1_000)
             for _, partition in ALL:
-                await consumer.seek("t", partition, 4)
+                await consumer.seek(("t", partition), 4)
             (got,) = await read_all(consumer, for_ms=1_000)
             assert sorted(got) == [(place, 4) for place in ALL]
 
@@ -235,11 +239,11 @@ def test_a_start_of_none_raises_until_a_seek() -> None:
 
 def test_a_callback_may_seek_before_the_first_record() -> None:
     async def main(log: AsyncLog) -> None:
-        async def on_assigned(places: list[Place]) -> None:
+        async def on_assigned(places: list[TopicPartition]) -> None:
             for topic, partition in places:
-                await consumer.seek(topic, partition, 3)
+                await consumer.seek((topic, partition), 3)
 
-        consumer = log.consumer("t", group="g", on_assigned=on_assigned)
+        consumer = log.group_consumer("g", "t", on_assigned=on_assigned)
         async with consumer:
             (got,) = await read_all(consumer, for_ms=1_000)
         assert sorted(got) == [(place, offset) for place in ALL for offset in (3, 4)]
@@ -249,10 +253,10 @@ def test_a_callback_may_seek_before_the_first_record() -> None:
 
 def test_what_a_callback_raises_is_raised_by_the_next_poll() -> None:
     async def main(log: AsyncLog) -> None:
-        def on_assigned(places: list[Place]) -> None:
+        def on_assigned(places: list[TopicPartition]) -> None:
             raise ZeroDivisionError
 
-        consumer = log.consumer("t", group="g", on_assigned=on_assigned)
+        consumer = log.group_consumer("g", "t", on_assigned=on_assigned)
         with pytest.raises(ZeroDivisionError):
             await consumer.poll(timeout_ms=5_000)
         assert len(await consumer.poll(timeout_ms=5_000)) > 0
@@ -263,7 +267,7 @@ def test_what_a_callback_raises_is_raised_by_the_next_poll() -> None:
 
 def test_a_pattern_wants_topics_that_come_later() -> None:
     async def main(log: AsyncLog) -> None:
-        async with log.consumer(group="g", pattern="new-.*") as consumer:
+        async with log.group_consumer("g", pattern="new-.*") as consumer:
             assert await consumer.assignment() == []
             await log.admin.create_topic("new-one", partitions=1)
             await read_all(consumer, for_ms=3 * HEARTBEAT_MS)
@@ -278,14 +282,14 @@ def test_a_pattern_wants_topics_that_come_later() -> None:
 def test_a_restarted_static_member_keeps_its_partitions() -> None:
     async def main(log: AsyncLog) -> None:
         told = Told()
-        async with log.consumer("t", group="g", **told.callbacks()) as other:
-            first = log.consumer("t", group="g", instance_id="one")
+        async with log.group_consumer("g", "t", **told.callbacks()) as other:
+            first = log.group_consumer("g", "t", instance_id="one")
             await read_all(other, first, for_ms=4 * HEARTBEAT_MS)
             had = await first.assignment()
             await first.close()
             before = list(told.events)
             await read_all(other, for_ms=3 * HEARTBEAT_MS)
-            async with log.consumer("t", group="g", instance_id="one") as again:
+            async with log.group_consumer("g", "t", instance_id="one") as again:
                 assert sorted(await again.assignment()) == sorted(had)
             assert told.events == before
 
@@ -298,8 +302,8 @@ def test_two_static_members_of_one_instance_id_get_an_error(
     """At once in the log, and by the poll when the other one has not left in time."""
 
     async def main(log: AsyncLog) -> None:
-        async with log.consumer("t", group="g", instance_id="one") as first:
-            second = log.consumer("t", group="g", instance_id="one")
+        async with log.group_consumer("g", "t", instance_id="one") as first:
+            second = log.group_consumer("g", "t", instance_id="one")
             with pytest.raises(UnreleasedInstance):
                 await read_all(first, second, for_ms=100_000)
             assert sorted(await first.assignment()) == ALL
@@ -315,19 +319,28 @@ def test_two_static_members_of_one_instance_id_get_an_error(
     "options",
     [
         {"group": ""},
-        {"group": "g", "assign": {"t": [0]}},
-        {"group": "g", "until_end": True},
-        {"pattern": "t"},
-        {"on_lost": print},
-        {"group": "g", "on_assigned": 3},
-        {"group": "g", "on_lost": "print"},
+        {"topics": {"t": [0]}},
+        {"topics": ()},
+        {"pattern": ""},
+        {"instance_id": ""},
+        {"on_assigned": 3},
+        {"on_lost": "print"},
         {"start": "none"},
     ],
 )
-def test_what_does_not_go_together_is_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_of_a_group_consumer_are_refused(options: dict[str, Any]) -> None:
+    async def main(log: AsyncLog) -> None:
+        make: Any = log.group_consumer
+        with pytest.raises(InvalidRequest):
+            make(**({"group": "g", "topics": "t"} | options))
+
+    play(main)
+
+
+def test_a_consumer_without_a_group_needs_a_start() -> None:
     async def main(log: AsyncLog) -> None:
         make: Any = log.consumer
-        with pytest.raises(InvalidRequest):
-            make("t", **options)
+        with pytest.raises(InvalidRequest, match="'error' is not a position"):
+            make("t", start="error")
 
     play(main)

@@ -29,7 +29,7 @@ class Reader:
         stage.enter(name, self.play)
 
     async def play(self, log: AsyncLog) -> None:
-        self.consumer = log.consumer("t", group="g", **self.told.callbacks(), **self.settings)
+        self.consumer = log.group_consumer("g", "t", **self.told.callbacks(), **self.settings)
         while True:
             await self.read(self.consumer)
             await asyncio.sleep(ROUND_MS / 1000)
@@ -141,7 +141,7 @@ def test_a_stopped_member_commits_nothing_of_lost_partitions() -> None:
     outcomes: list[str] = []
 
     async def play(log: AsyncLog) -> None:
-        async with log.consumer("t", group="g", auto_commit=False) as consumer:
+        async with log.group_consumer("g", "t", auto_commit=False) as consumer:
             await consumer.poll(timeout_ms=1_000)
             is_ready.append(consumer)
             await go_on.wait()
@@ -180,7 +180,7 @@ def test_what_must_be_given_back_in_time_and_is_not_takes_the_rest_with_it() -> 
                 await asyncio.sleep(60)
 
             callbacks = self.told.callbacks() | {"on_revoked": on_revoked}
-            self.consumer = log.consumer("t", group="g", **callbacks, **self.settings)
+            self.consumer = log.group_consumer("g", "t", **callbacks, **self.settings)
             while True:
                 try:
                     await self.read(self.consumer)

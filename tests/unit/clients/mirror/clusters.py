@@ -124,7 +124,7 @@ def contents(cluster: Cluster, topic: str, partition: int = 0) -> Contents:
 
     async def work(log: AsyncLog) -> Contents:
         assign = {topic: [partition]}
-        async with log.consumer(assign=assign, start="earliest", until_end=True) as consumer:
+        async with log.consumer(assign, start="earliest", until_end=True) as consumer:
             return [
                 (record.offset, record.key, record.value, record.timestamp_ms)
                 async for record in consumer

@@ -16,7 +16,7 @@ from quorumlog.clients.mirror.group_offsets import (
     copy_group_offsets,
     offsets_to_commit,
 )
-from quorumlog.clients.offsets import TopicPartition
+from quorumlog.clients.offsets import PartitionLike
 from quorumlog.errors import GroupNotFound
 
 from .clusters import Clusters
@@ -115,7 +115,7 @@ def test_groups_are_copied_by_one_look_at_a_time(clusters: Clusters) -> None:
     clusters.send("t", b"a")
     under_way, most = 0, 0
 
-    async def copy(copied_to: Mapping[TopicPartition, int]) -> CopiedOffsets:
+    async def copy(copied_to: Mapping[PartitionLike, int]) -> CopiedOffsets:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
