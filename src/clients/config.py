@@ -1,6 +1,6 @@
 """Client settings: frozen dataclasses, validated at construction.
 
-Names follow Kafka's, with the unit last. The comment beside each field gives Kafka's name; it is
+Names follow Kafka's, with its word order. The comment beside each field gives Kafka's name; it is
 the field's row in docs/clients.md.
 """
 
@@ -32,18 +32,18 @@ class ClientConfig:
     connect_timeout_ms: int = 5_000  # time limit of the first response of any broker
     request_timeout_ms: int = 30_000  # request.timeout.ms: time limit of one attempt
     call_timeout_ms: int = 60_000  # default.api.timeout.ms: time limit of a call with its retries
-    retry_backoff_ms_min: int = 50  # retry.backoff.ms: pause before the first retry, with jitter
-    retry_backoff_ms_max: int = 1_000  # retry.backoff.max.ms: limit of the doubling pause
-    metadata_age_ms_max: int = 300_000  # metadata.max.age.ms: metadata is refreshed after it
+    retry_backoff_ms: int = 50  # retry.backoff.ms: pause before the first retry, with jitter
+    retry_backoff_max_ms: int = 1_000  # retry.backoff.max.ms: limit of the doubling pause
+    metadata_max_age_ms: int = 300_000  # metadata.max.age.ms: metadata is refreshed after it
 
     def __post_init__(self) -> None:
         for name in (
             "connect_timeout_ms",
             "request_timeout_ms",
             "call_timeout_ms",
-            "retry_backoff_ms_min",
-            "retry_backoff_ms_max",
-            "metadata_age_ms_max",
+            "retry_backoff_ms",
+            "retry_backoff_max_ms",
+            "metadata_max_age_ms",
         ):
             _at_least(name, getattr(self, name), 1)
 
@@ -67,9 +67,9 @@ class ProducerConfig:
     # objects; after encoding, the batch and 8 bytes a record. A request in flight holds one more
     # copy.
     buffer_size: int = 64 * MIB
-    on_full: str = "wait"  # a full buffer: "wait" up to block_ms_max, or "raise" Overloaded at once
-    request_size_max: int = 8 * MIB  # max.request.size: bytes of one request to one broker
-    block_ms_max: int = 60_000  # max.block.ms: total wait of send() for buffer space and metadata
+    on_full: str = "wait"  # a full buffer: "wait" up to max_block_ms, or "raise" Overloaded at once
+    max_request_size: int = 8 * MIB  # max.request.size: bytes of one request to one broker
+    max_block_ms: int = 60_000  # max.block.ms: total wait of send() for buffer space and metadata
     # delivery.timeout.ms: from send() to the outcome; a request in flight gets at least 5 s
     delivery_timeout_ms: int = 120_000
 
@@ -92,9 +92,9 @@ class ProducerConfig:
         _at_least("linger_ms", self.linger_ms, 0)
         _at_least("batch_size", self.batch_size, 1)
         _at_least("buffer_size", self.buffer_size, 1)
-        _at_least("request_size_max", self.request_size_max, KIB)
-        _at_most("request_size_max", self.request_size_max, REQUEST_SIZE_MAX)
-        _at_least("block_ms_max", self.block_ms_max, 0)
+        _at_least("max_request_size", self.max_request_size, KIB)
+        _at_most("max_request_size", self.max_request_size, REQUEST_SIZE_MAX)
+        _at_least("max_block_ms", self.max_block_ms, 0)
         _at_least("delivery_timeout_ms", self.delivery_timeout_ms, 1)
         if self.linger_ms >= self.delivery_timeout_ms:
             raise InvalidConfig(
@@ -124,17 +124,21 @@ class ProducerConfig:
 class ConsumerConfig:
     """Settings of a consumer: fetching, prefetching, group membership."""
 
-    fetch_wait_ms_max: int = 500  # fetch.max.wait.ms: time limit of a long poll
-    fetch_bytes_min: int = 1  # fetch.min.bytes: bytes that the broker waits for
-    fetch_bytes_max: int = 16 * MIB  # fetch.max.bytes: bytes of one response
-    partition_bytes_max: int = 2 * MIB  # max.partition.fetch.bytes: bytes of a partition in it
-    prefetch_bytes_max: int = 2 * MIB  # a partition with more undelivered bytes is not fetched
+    fetch_max_wait_ms: int = 500  # fetch.max.wait.ms: time limit of a long poll
+    fetch_min_bytes: int = 1  # fetch.min.bytes: bytes that the broker waits for
+    fetch_max_bytes: int = 16 * MIB  # fetch.max.bytes: bytes of one response
+    max_partition_fetch_bytes: int = (
+        2 * MIB
+    )  # max.partition.fetch.bytes: bytes of a partition in it
+    max_partition_prefetch_bytes: int = (
+        2 * MIB
+    )  # a partition with more undelivered bytes is not fetched
     # queued.max.messages.kbytes, in bytes: prefetched data of all partitions, fetches in flight
     # included; a batch larger than the rest of the budget is still fetched, one per request
-    prefetch_total_bytes_max: int = 64 * MIB
-    poll_records_max: int = 500  # max.poll.records: records of one poll()
+    prefetch_max_bytes: int = 64 * MIB
+    max_poll_records: int = 500  # max.poll.records: records of one poll()
     on_out_of_range: str = "raise"  # auto.offset.reset: action on a position out of range
-    rack: str = ""  # client.rack: rack to fetch from, if an in-sync replica is in it
+    rack: str | None = None  # client.rack: rack to fetch from, if an in-sync replica is in it
     # enable.auto.commit, in a group: delivered records count as processed at the next poll; they
     # are committed periodically, before a partition is revoked, and by close
     auto_commit: bool = True
@@ -142,27 +146,29 @@ class ConsumerConfig:
     # max.poll.interval.ms, in a group: a consumer that does not poll for this long leaves its
     # group; it is also the time limit of a revocation
     max_poll_interval_ms: int = 300_000
-    # group.remote.assignor: assignor of the coordinator, "uniform" or "range"; "": its default
-    assignor: str = ""
+    # group.remote.assignor: assignor of the coordinator, "uniform" or "range"; None: its default
+    assignor: str | None = None
 
     def __post_init__(self) -> None:
         _one_of("on_out_of_range", self.on_out_of_range, OUT_OF_RANGE)
-        _at_least("fetch_wait_ms_max", self.fetch_wait_ms_max, 0)
-        _at_least("fetch_bytes_min", self.fetch_bytes_min, 0)
-        _at_least("fetch_bytes_max", self.fetch_bytes_max, KIB)
-        _at_least("partition_bytes_max", self.partition_bytes_max, KIB)
-        _at_least("prefetch_bytes_max", self.prefetch_bytes_max, 1)
-        _at_least("prefetch_total_bytes_max", self.prefetch_total_bytes_max, KIB)
-        _at_most("fetch_wait_ms_max", self.fetch_wait_ms_max, FETCH_WAIT_MS_MAX)
-        _at_most("fetch_bytes_min", self.fetch_bytes_min, INT32_MAX)
-        _at_most("fetch_bytes_max", self.fetch_bytes_max, INT32_MAX)
-        _at_most("partition_bytes_max", self.partition_bytes_max, INT32_MAX)
-        _at_least("poll_records_max", self.poll_records_max, 1)
+        _at_least("fetch_max_wait_ms", self.fetch_max_wait_ms, 0)
+        _at_least("fetch_min_bytes", self.fetch_min_bytes, 0)
+        _at_least("fetch_max_bytes", self.fetch_max_bytes, KIB)
+        _at_least("max_partition_fetch_bytes", self.max_partition_fetch_bytes, KIB)
+        _at_least("max_partition_prefetch_bytes", self.max_partition_prefetch_bytes, 1)
+        _at_least("prefetch_max_bytes", self.prefetch_max_bytes, KIB)
+        _at_most("fetch_max_wait_ms", self.fetch_max_wait_ms, FETCH_WAIT_MS_MAX)
+        _at_most("fetch_min_bytes", self.fetch_min_bytes, INT32_MAX)
+        _at_most("fetch_max_bytes", self.fetch_max_bytes, INT32_MAX)
+        _at_most("max_partition_fetch_bytes", self.max_partition_fetch_bytes, INT32_MAX)
+        _at_least("max_poll_records", self.max_poll_records, 1)
         _at_least("auto_commit_interval_ms", self.auto_commit_interval_ms, 1)
         _at_least("max_poll_interval_ms", self.max_poll_interval_ms, 1)
         _at_most("max_poll_interval_ms", self.max_poll_interval_ms, POLL_INTERVAL_MS_MAX)
         if self.auto_commit not in (True, False):
             raise InvalidConfig(f"auto_commit is {self.auto_commit!r}: give True or False")
+        _name_or_none("rack", self.rack)
+        _name_or_none("assignor", self.assignor)
 
 
 class ClientSettings(TypedDict, total=False):
@@ -171,9 +177,9 @@ class ClientSettings(TypedDict, total=False):
     connect_timeout_ms: int
     request_timeout_ms: int
     call_timeout_ms: int
-    retry_backoff_ms_min: int
-    retry_backoff_ms_max: int
-    metadata_age_ms_max: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int
 
 
 class ProducerSettings(TypedDict, total=False):
@@ -187,27 +193,27 @@ class ProducerSettings(TypedDict, total=False):
     compression_level: int | None
     buffer_size: int
     on_full: str
-    request_size_max: int
-    block_ms_max: int
+    max_request_size: int
+    max_block_ms: int
     delivery_timeout_ms: int
 
 
 class ConsumerSettings(TypedDict, total=False):
     """The fields of `ConsumerConfig` as keyword arguments."""
 
-    fetch_wait_ms_max: int
-    fetch_bytes_min: int
-    fetch_bytes_max: int
-    partition_bytes_max: int
-    prefetch_bytes_max: int
-    prefetch_total_bytes_max: int
-    poll_records_max: int
+    fetch_max_wait_ms: int
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    max_partition_prefetch_bytes: int
+    prefetch_max_bytes: int
+    max_poll_records: int
     on_out_of_range: str
-    rack: str
+    rack: str | None
     auto_commit: bool
     auto_commit_interval_ms: int
     max_poll_interval_ms: int
-    assignor: str
+    assignor: str | None
 
 
 ConfigT = TypeVar("ConfigT", ClientConfig, ProducerConfig, ConsumerConfig)
@@ -258,6 +264,11 @@ def _at_least(name: str, value: int, least: int) -> None:
 def _at_most(name: str, value: int, most: int) -> None:
     if value > most:
         raise InvalidConfig(f"{name} is {value}: give {most} or less")
+
+
+def _name_or_none(name: str, value: object) -> None:
+    if value is not None and not (isinstance(value, str) and value):
+        raise InvalidConfig(f"{name} is {value!r}: give a name as a str, or None")
 
 
 def _level(name: str, level: int | None, codec: Codec) -> None:

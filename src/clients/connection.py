@@ -56,8 +56,8 @@ class Connection:
         self._is_closed = False
         self.backoff = Backoff(
             runtime.entropy.stream("retry"),
-            config.retry_backoff_ms_min,
-            config.retry_backoff_ms_max,
+            config.retry_backoff_ms,
+            config.retry_backoff_max_ms,
         )
         self._retrier = Retrier(runtime.clock, self.backoff)
 
@@ -345,7 +345,7 @@ class Connection:
 
     def _is_fresh(self, layout: TopicLayout) -> bool:
         age_ms = self.runtime.clock.now_ms() - layout.refreshed_ms
-        return age_ms < self.config.metadata_age_ms_max
+        return age_ms < self.config.metadata_max_age_ms
 
     async def _describe(self, topic: str, deadline_ms: int) -> TopicLayout:
         answer = await self.call_any(

@@ -72,7 +72,7 @@ def _too_large(size: int, limit: int) -> MessageTooLarge:
     return MessageTooLarge(f"the record has {size:,} bytes; the limit is {limit:,}")
 
 
-RECORD_BYTES_MAX = 8 << 20  # the limit of a request (`request_size_max`)
+RECORD_BYTES_MAX = 8 << 20  # the limit of a request (`max_request_size`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

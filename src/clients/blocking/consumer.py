@@ -63,7 +63,7 @@ class Consumer:
     ) -> list[ConsumerRecord]:
         """Return buffered records; wait up to `timeout_ms` for the first. See
         `AsyncConsumer.poll`."""
-        limit = self._consumer.config.poll_records_max if max_records is None else max_records
+        limit = self._consumer.config.max_poll_records if max_records is None else max_records
         check_limit("max_records", limit)
         if not self._ahead:
             self._read_ahead(limit, timeout_ms)

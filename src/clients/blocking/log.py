@@ -41,8 +41,8 @@ def connect(bootstrap: str = "127.0.0.1:9094", **settings: Unpack[ClientSettings
         print([topic.name for topic in log.admin.list_topics()])
     ```
     Use it in `with`, or close it. Thread-safe. `settings` are the fields of `ClientConfig`, all in
-    milliseconds: connect_timeout_ms, request_timeout_ms, call_timeout_ms, retry_backoff_ms_min,
-    retry_backoff_ms_max, metadata_age_ms_max. Raises OutcomeUnknown if no broker answers within
+    milliseconds: connect_timeout_ms, request_timeout_ms, call_timeout_ms, retry_backoff_ms,
+    retry_backoff_max_ms, metadata_max_age_ms. Raises OutcomeUnknown if no broker answers within
     `connect_timeout_ms`, InvalidConfig if the address is malformed.
     """
     log = Log(bootstrap, make_config(ClientConfig, settings))

@@ -233,7 +233,7 @@ class Producer:
             io, producer = self._io, self._producer
             try:
                 if bulk is None:
-                    bulk = make_bulk(topic, values, keys, size_max=producer.config.request_size_max)
+                    bulk = make_bulk(topic, values, keys, size_max=producer.config.max_request_size)
                     timestamp = producer.stamp(timestamp_ms)
                 taken = spans[-1].end if spans else 0
                 if taken == len(bulk.values):

@@ -158,7 +158,7 @@ class AsyncConsumer:
             wanted,
             start=start,
             until_end=until_end,
-            repeat_ms=config.fetch_wait_ms_max,
+            repeat_ms=config.fetch_max_wait_ms,
         )
         self._current: PartitionReader | None = None  # the reader being delivered from
         self._on_close = on_close
@@ -172,12 +172,12 @@ class AsyncConsumer:
     ) -> list[ConsumerRecord]:
         """Return prefetched records; wait up to `timeout_ms` (None: no limit) for the first.
 
-        Returns at most `max_records` (default: `poll_records_max`), and [] after the timeout or,
+        Returns at most `max_records` (default: `max_poll_records`), and [] after the timeout or,
         with `until_end`, at the end. The timeout includes metadata lookups, which continue in the
         background for the next poll. Cancelling a poll loses no record. Raises the errors of
         partitions, see the module.
         """
-        limit = self.config.poll_records_max if max_records is None else max_records
+        limit = self.config.max_poll_records if max_records is None else max_records
         check_limit("max_records", limit)
         reader = await self._wait(self._next_reader, timeout_ms)
         records: list[ConsumerRecord] = []
@@ -199,7 +199,7 @@ class AsyncConsumer:
     ) -> "pa.Table":
         """Return prefetched records as an Arrow table; wait like `poll` for the first row.
 
-        Returns at most `max_records` rows, and about `max_bytes` (default: `fetch_bytes_max`) of
+        Returns at most `max_records` rows, and about `max_bytes` (default: `fetch_max_bytes`) of
         stored batches, at least one batch. No Python object is created per record. Rows of a
         partition are contiguous and in order. Columns: those of `AsyncLog.read_arrow`.
         """
@@ -218,7 +218,7 @@ class AsyncConsumer:
 
         check_limit("max_records", max_records)
         check_limit("max_bytes", max_bytes)
-        size = self.config.fetch_bytes_max if max_bytes is None else max_bytes
+        size = self.config.fetch_max_bytes if max_bytes is None else max_bytes
         turn = ArrowPoll(columns, max_records=max_records, max_bytes=size)
         reader = await self._wait(lambda: self._next_chunks(turn), timeout_ms)
         while reader is not None and not turn.is_full:

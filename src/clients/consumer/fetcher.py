@@ -9,7 +9,7 @@ kinds of calls keep a partition with records from waiting for one without:
   one.
 
 Memory: buffered bytes plus the bytes that calls in flight may return stay within
-`prefetch_total_bytes_max`, except for one batch per call that is larger than its request's limit.
+`prefetch_max_bytes`, except for one batch per call that is larger than its request's limit.
 Each call gets a share of the budget, so that one slow leader cannot use it up. Data of paused
 partitions is dropped if other partitions need the memory. Partitions are requested in the order of
 their last response, oldest first.
@@ -160,7 +160,7 @@ class ConsumerFetcher:
             )
         busy = {call.address for call in self._calls}
         leaders = len(busy | set(plan.reads) | set(plan.watches))
-        budget = self._config.prefetch_total_bytes_max
+        budget = self._config.prefetch_max_bytes
         for address, parts in plan.reads.items():
             if self._count(address, is_watch=False) < READS_PER_LEADER_MAX:
                 share = budget // 2 // (leaders * READS_PER_LEADER_MAX)
@@ -220,7 +220,7 @@ class ConsumerFetcher:
                 plan.unlocated.setdefault(leader.address, []).append(reader)
             else:
                 source = reader.preferred_replica.source(leader, now_ms)
-                is_read = reader.is_behind and self._config.fetch_bytes_min <= 1
+                is_read = reader.is_behind and self._config.fetch_min_bytes <= 1
                 calls = plan.reads if is_read else plan.watches
                 calls.setdefault(source.address, []).append((reader, source))
             reader.is_gone = reader.is_gone and leader is None
@@ -233,7 +233,7 @@ class ConsumerFetcher:
             return True
         return not (
             reader.is_paused
-            or reader.buffered_bytes >= self._config.prefetch_bytes_max
+            or reader.buffered_bytes >= self._config.max_partition_prefetch_bytes
             or (reader.end_offset is not None and reader.fetch_offset >= reader.end_offset)
         )
 
@@ -248,17 +248,17 @@ class ConsumerFetcher:
     ) -> None:
         """Start a call with its share of the budget, if enough memory is free."""
         config = self._config
-        share = max(1, min(config.fetch_bytes_max, share))
-        room = self._room(min(share, config.partition_bytes_max))
+        share = max(1, min(config.fetch_max_bytes, share))
+        room = self._room(min(share, config.max_partition_fetch_bytes))
         if room <= 0:
             return  # `wake` is called when memory is freed
-        room = min(room, share, len(parts) * config.partition_bytes_max)
+        room = min(room, share, len(parts) * config.max_partition_fetch_bytes)
         wait_ms = 0
         if is_watch:
             for reader, _ in parts:
                 reader.waits_since_ms = reader.waits_since_ms or now_ms
             waited_ms = now_ms - min(reader.waits_since_ms for reader, _ in parts)
-            wait_ms = max(0, config.fetch_wait_ms_max - waited_ms)
+            wait_ms = max(0, config.fetch_max_wait_ms - waited_ms)
         marks = [(reader, reader.generation) for reader, _ in parts]
         call = _Call(address, is_watch, room, marks, now_ms, wait_ms)
         _mark_fetching(reader for reader, _ in parts)
@@ -272,7 +272,7 @@ class ConsumerFetcher:
         partitions for it."""
         for may_evict in (True, False):
             used = self.buffered_bytes + sum(call.room for call in self._calls)
-            room = self._config.prefetch_total_bytes_max - used
+            room = self._config.prefetch_max_bytes - used
             if room >= needed:
                 return room
             if may_evict:
@@ -392,17 +392,19 @@ class ConsumerFetcher:
     def _request(self, call: _Call, leaders: Iterable[PartitionLeader]) -> log_pb2.FetchRequest:
         return log_pb2.FetchRequest(
             max_wait_ms=call.wait_ms,
-            min_bytes=self._config.fetch_bytes_min,
+            min_bytes=self._config.fetch_min_bytes,
             max_bytes=call.room,
             partitions=[
                 log_pb2.FetchPartition(
                     topic=reader.topic,
                     partition=reader.partition,
                     offset=reader.fetch_offset,
-                    max_bytes=min(self._config.partition_bytes_max, call.room),
+                    max_bytes=min(self._config.max_partition_fetch_bytes, call.room),
                     leader_epoch=leader.epoch,
                     topic_id=leader.topic_id,
-                    rack=reader.preferred_replica.rack_to_send(self._config.rack, call.began_ms),
+                    rack=reader.preferred_replica.rack_to_send(
+                        self._config.rack or "", call.began_ms
+                    ),
                 )
                 for (reader, _), leader in zip(call.parts, leaders, strict=True)
             ],
@@ -503,7 +505,7 @@ class ConsumerFetcher:
         if policy == "raise":
             self._set_error(reader, out_of_range_error(error))
         elif reader.has_prefetched:
-            reader.retry_ms = now_ms + max(EARLY_ANSWER_MS, self._config.fetch_wait_ms_max)
+            reader.retry_ms = now_ms + max(EARLY_ANSWER_MS, self._config.fetch_max_wait_ms)
         else:
             _log.warning(
                 "consumer.reset topic=%s partition=%d offset=%d to=%s reason=%s",
@@ -533,7 +535,7 @@ class ConsumerFetcher:
             if reader.topic != topic or reader.error or reader.is_finished or reader.bind(topic_id):
                 continue
             if reader.is_from_group:  # the group revokes the partition and assigns it again
-                reader.retry_ms = now_ms + self._config.fetch_wait_ms_max
+                reader.retry_ms = now_ms + self._config.fetch_max_wait_ms
                 continue
             was_raised, reader.is_gone = reader.is_gone, False
             if policy == "raise" or was_raised:

@@ -541,7 +541,7 @@ class MemberStateMachine:
         self._failures = 0
         self.error = PollTooLate(
             f"{why}; the consumer left its group and its partitions were assigned to others. The "
-            "next poll joins again. Raise max_poll_interval_ms, lower poll_records_max, or do less "
+            "next poll joins again. Raise max_poll_interval_ms, lower max_poll_records, or do less "
             "in on_revoked"
         )
 

@@ -137,8 +137,8 @@ class Membership:
             group=group,
             member_id=runtime.entropy.token(MEMBER_ID_SIZE).hex(),
             instance_id=instance_id,
-            rack=config.rack,
-            assignor=config.assignor,
+            rack=config.rack or "",
+            assignor=config.assignor or "",
             rebalance_timeout_ms=config.max_poll_interval_ms,
         )
         self.member = MemberStateMachine(

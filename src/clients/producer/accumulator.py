@@ -52,9 +52,9 @@ class Accumulator:
         )
         # The built-in partitioners do not raise: call them without the checks of `choose`.
         self._ask: Partitioner = partitioner if self.takes_runs else partial(choose, partitioner)
-        self._batch_size_max = min(config.batch_size, config.request_size_max)
+        self._batch_size_max = min(config.batch_size, config.max_request_size)
         self._buffer_size = config.buffer_size
-        self._request_size_max = config.request_size_max
+        self._request_size_max = config.max_request_size
         self._is_idempotent = config.is_idempotent
 
     # --- appending records -----------------------------------------------------------------
@@ -310,7 +310,7 @@ class Accumulator:
     def _check_size(self, topic: str, size: int) -> None:
         if size > self._request_size_max:
             raise MessageTooLarge(
-                f"a record of {size} bytes is larger than request_size_max "
+                f"a record of {size} bytes is larger than max_request_size "
                 f"({self._request_size_max}): raise it on the producer, and max.message.bytes on "
                 "the topic",
                 topic=topic,

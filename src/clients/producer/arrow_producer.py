@@ -144,11 +144,11 @@ class _Sending:
         )
 
     async def _queue(self, encoded: EncodedRows) -> Batch:
-        limit = self._producer.config.request_size_max
+        limit = self._producer.config.max_request_size
         if len(encoded.records) > limit:  # it would break the stream, and fail other batches
             raise MessageTooLarge(
                 f"row {encoded.rows[0]} needs a batch of {len(encoded.records)} bytes, larger than "
-                f"request_size_max ({limit}): raise it on the producer, and max.message.bytes on "
+                f"max_request_size ({limit}): raise it on the producer, and max.message.bytes on "
                 "the topic",
                 topic=self._topic,
                 partition=encoded.partition,

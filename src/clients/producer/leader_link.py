@@ -199,10 +199,10 @@ class LeaderLink:
     def _take(self) -> list[Part]:
         """Take batches of the offered queues in turn, up to the size of one request.
 
-        A single batch may exceed `REQUEST_BYTES`, but not the producer's `request_size_max`.
+        A single batch may exceed `REQUEST_BYTES`, but not the producer's `max_request_size`.
         """
         parts: list[Part] = []
-        room = min(self._config.request_size_max, REQUEST_BYTES)
+        room = min(self._config.max_request_size, REQUEST_BYTES)
         now_ms = self._runtime.clock.now_ms()
         for _ in range(len(self._offered)):  # queues offered later are for the next request
             queue = self._offered[0]

@@ -158,7 +158,7 @@ class AsyncProducer:
         `on_delivery(delivered, error)` is called once, see `OnDelivery`.
 
         Raises UnknownTopicOrPartition, MessageTooLarge, InvalidTimestamp, PartitionerFailed.
-        Raises Overloaded if the buffer stays full for `block_ms_max`, or at once with
+        Raises Overloaded if the buffer stays full for `max_block_ms`, or at once with
         on_full="raise". After an error the record was not accepted.
         """
         batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
@@ -230,7 +230,7 @@ class AsyncProducer:
         stays full after a part was accepted, the remaining records fail with Overloaded and
         nothing is raised here.
         """
-        bulk = make_bulk(topic, values, keys, size_max=self.config.request_size_max)
+        bulk = make_bulk(topic, values, keys, size_max=self.config.max_request_size)
         timestamp = self.stamp(timestamp_ms)
         spans: list[Span] = []
         while (taken := spans[-1].end if spans else 0) < len(bulk.values):
@@ -452,7 +452,7 @@ class AsyncProducer:
     ) -> int:
         """Wait until `accept` may take a record of `size` bytes.
 
-        Raises UnknownTopicOrPartition, and Overloaded if the buffer stays full for `block_ms_max`,
+        Raises UnknownTopicOrPartition, and Overloaded if the buffer stays full for `max_block_ms`,
         or is full with on_full="raise". Returns the deadline: pass it as `until_ms` to a repeated
         wait for the same record.
         """
@@ -491,7 +491,7 @@ class AsyncProducer:
             await self._wait_room(topic, size, until_ms)
 
     def _block_until_ms(self) -> int:
-        return self._clock.now_ms() + self.config.block_ms_max
+        return self._clock.now_ms() + self.config.max_block_ms
 
     async def _wait_room(self, topic: str, size: int, until_ms: int) -> None:
         """Wait for buffer space, or until the producer is closed."""

@@ -120,7 +120,7 @@ def make_bulk(
     if largest > size_max:
         place = sizes.index(largest - RECORD_OVERHEAD)
         raise MessageTooLarge(
-            f"record {place} of {len(whole)} has {largest} bytes, more than request_size_max "
+            f"record {place} of {len(whole)} has {largest} bytes, more than max_request_size "
             f"({size_max}): none was taken",
             topic=topic,
         )

@@ -115,7 +115,7 @@ class Brokers:
         listeners = [await serve("127.0.0.1:0", self._handlers(broker)) for broker in numbers]
         for broker, listener in zip(numbers, listeners, strict=True):
             self.addresses[broker] = listener.address
-        settings = {"retry_backoff_ms_max": 60} | settings
+        settings = {"retry_backoff_max_ms": 60} | settings
         async with AsyncLog.open(self.runtime, self.addresses[1], **settings) as log:
             yield log
         for listener in listeners:

@@ -166,7 +166,7 @@ async def scripted(
 ) -> AsyncIterator[AsyncLog]:
     """A client of a scripted cluster."""
     listeners = [await Broker(script, node).serve(runtime) for node in range(1, nodes + 1)]
-    settings.setdefault("retry_backoff_ms_max", 60)
+    settings.setdefault("retry_backoff_max_ms", 60)
     settings.setdefault("connect_timeout_ms", AMPLE_MS)
     async with AsyncLog.open(runtime, listeners[0].address, **settings) as log:
         yield log

@@ -160,8 +160,8 @@ def test_one_record_larger_than_the_buffer_passes_alone() -> None:
 
 
 def test_a_record_that_no_request_can_carry_is_refused() -> None:
-    bench = Bench(request_size_max=1024)
-    with pytest.raises(MessageTooLarge, match="request_size_max"):
+    bench = Bench(max_request_size=1024)
+    with pytest.raises(MessageTooLarge, match="max_request_size"):
         bench.accumulator.accept("t", None, b"v" * 1024, 1, (), 0)
     assert bench.buffer.incomplete.buffered == 0
 

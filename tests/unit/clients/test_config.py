@@ -52,7 +52,7 @@ def test_what_is_no_whole_number_is_refused_where_it_is_given(value: Any) -> Non
 def test_a_setting_that_does_not_exist_names_the_nearest_one() -> None:
     with pytest.raises(TypeError, match="no setting 'linger': did you mean linger_ms"):
         make_config(ProducerConfig, {"linger": 5})
-    with pytest.raises(TypeError, match="no setting 'zzz': there are fetch_wait_ms_max, "):
+    with pytest.raises(TypeError, match="no setting 'zzz': there are fetch_max_wait_ms, "):
         make_config(ConsumerConfig, {"zzz": 5})
 
 
@@ -115,8 +115,8 @@ def test_a_linger_that_outlasts_the_delivery_deadline_is_refused() -> None:
 
 
 def test_a_request_is_no_larger_than_a_broker_takes() -> None:
-    with pytest.raises(InvalidConfig, match="request_size_max is 67108865: give 67108864 or less"):
-        ProducerConfig(request_size_max=(64 << 20) + 1)
+    with pytest.raises(InvalidConfig, match="max_request_size is 67108865: give 67108864 or less"):
+        ProducerConfig(max_request_size=(64 << 20) + 1)
 
 
 def test_what_a_full_buffer_does_is_one_of_two() -> None:

@@ -179,7 +179,7 @@ def test_partitions_that_a_topic_gets_later_are_read_from_their_beginning() -> N
         for name in ("whole", "part", "left"):
             brokers.create(name, 2)
         async with (
-            brokers.client(metadata_age_ms_max=1_000) as log,
+            brokers.client(metadata_max_age_ms=1_000) as log,
             log.consumer({"whole": None, "part": [0, 1], "left": None}, start="latest") as consumer,
         ):
             await consumer.unassign({"left": [1]})
@@ -196,7 +196,7 @@ def test_reading_to_the_end_takes_no_partition_that_comes_later() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 2)
         async with (
-            brokers.client(metadata_age_ms_max=1) as log,
+            brokers.client(metadata_max_age_ms=1) as log,
             log.consumer("t", until_end=True) as consumer,
         ):
             grow(brokers, "t", 3)

@@ -56,7 +56,7 @@ class Broker:
         handlers = {handler.method.path: handler for handler in table}
         listener = await runtime.network.serve("127.0.0.1:0", handlers)
         self.address = listener.address
-        async with AsyncLog.open(runtime, self.address, retry_backoff_ms_max=60) as log:
+        async with AsyncLog.open(runtime, self.address, retry_backoff_max_ms=60) as log:
             yield log
         await listener.close(0)
 
@@ -218,7 +218,7 @@ def test_closing_ends_a_poll_that_waits(run: Run, close_the_client: bool) -> Non
 def test_polls_that_find_nothing_leave_nothing_behind(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with Broker().client(runtime) as log:
-            consumer = log.consumer("t", fetch_wait_ms_max=60_000)
+            consumer = log.consumer("t", fetch_max_wait_ms=60_000)
             for _ in range(20):
                 assert await consumer.poll(timeout_ms=1) == []
             assert not consumer._fetcher._arrivals

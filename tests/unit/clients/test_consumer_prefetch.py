@@ -67,7 +67,7 @@ def test_the_bytes_read_ahead_are_bounded_in_all() -> None:
         async with (
             brokers.client() as log,
             log.consumer(
-                "t", prefetch_total_bytes_max=total, prefetch_bytes_max=64 * KIB
+                "t", prefetch_max_bytes=total, max_partition_prefetch_bytes=64 * KIB
             ) as consumer,
         ):
             await asyncio.sleep(5)
@@ -121,10 +121,10 @@ def test_a_batch_above_every_bound_gets_through() -> None:
             brokers.client() as log,
             log.consumer(
                 "t",
-                prefetch_total_bytes_max=4 * KIB,
-                prefetch_bytes_max=1,
-                fetch_bytes_max=KIB,
-                partition_bytes_max=KIB,
+                prefetch_max_bytes=4 * KIB,
+                max_partition_prefetch_bytes=1,
+                fetch_max_bytes=KIB,
+                max_partition_fetch_bytes=KIB,
             ) as consumer,
         ):
             assert by_partition(await read(consumer, 9)) == {p: [0, 1, 2] for p in range(3)}
@@ -140,7 +140,7 @@ def test_no_partition_waits_for_the_long_poll_of_others() -> None:
         clock = brokers.runtime.clock
         async with (
             brokers.client() as log,
-            log.consumer("t", fetch_wait_ms_max=60_000) as consumer,
+            log.consumer("t", fetch_max_wait_ms=60_000) as consumer,
         ):
             await asyncio.sleep(1)
             for turn in range(60):
@@ -164,7 +164,7 @@ def test_a_silent_leader_holds_up_no_other() -> None:
         silence = brokers.silences[2] = asyncio.Event()
         async with (
             brokers.client() as log,
-            log.consumer("t", prefetch_total_bytes_max=64 * KIB) as consumer,
+            log.consumer("t", prefetch_max_bytes=64 * KIB) as consumer,
         ):
             records = await read(consumer, 4 * 400)
             assert by_partition(records) == {p: list(range(400)) for p in (0, 2, 4, 6)}
@@ -182,7 +182,7 @@ def test_paused_partitions_give_their_room_to_others_and_lose_nothing() -> None:
             brokers.append(("t", partition), 10, size=100, batches=30)
         async with (
             brokers.client() as log,
-            log.consumer("t", prefetch_total_bytes_max=64 * KIB) as consumer,
+            log.consumer("t", prefetch_max_bytes=64 * KIB) as consumer,
         ):
             first = await consumer.poll(max_records=7)
             await asyncio.sleep(1)
@@ -207,7 +207,10 @@ def test_partitions_get_equal_shares_of_small_answers() -> None:
         async with (
             brokers.client() as log,
             log.consumer(
-                "t", fetch_bytes_max=8 * KIB, partition_bytes_max=8 * KIB, prefetch_bytes_max=KIB
+                "t",
+                fetch_max_bytes=8 * KIB,
+                max_partition_fetch_bytes=8 * KIB,
+                max_partition_prefetch_bytes=KIB,
             ) as consumer,
         ):
             counts = Counter(record.partition for record in await read(consumer, 3_000))
@@ -265,7 +268,7 @@ def test_a_broker_that_answers_at_once_with_nothing_is_not_hammered() -> None:
         brokers.create("t", 2)
         async with (
             brokers.client() as log,
-            log.consumer("t", fetch_wait_ms_max=0) as consumer,
+            log.consumer("t", fetch_max_wait_ms=0) as consumer,
         ):
             assert await consumer.poll(timeout_ms=1_000) == []
         assert len(brokers.asked) < 120
@@ -279,7 +282,7 @@ def test_a_consumer_that_waits_for_more_bytes_still_gets_the_last_ones() -> None
         brokers.append(("t", 0), 5)
         async with (
             brokers.client() as log,
-            log.consumer("t", fetch_bytes_min=KIB, fetch_wait_ms_max=200) as consumer,
+            log.consumer("t", fetch_min_bytes=KIB, fetch_max_wait_ms=200) as consumer,
         ):
             assert offsets(await consumer.poll(timeout_ms=1_000)) == [0, 1, 2, 3, 4]
         assert all(asked.wait_ms <= 200 for asked in brokers.asked)

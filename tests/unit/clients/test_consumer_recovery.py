@@ -243,7 +243,7 @@ def test_a_broker_that_finds_no_offset_in_range_is_not_hammered() -> None:
         brokers.create("t")
         brokers.append(("t", 0), 5)
         async with (
-            brokers.client(retry_backoff_ms_max=1_000) as log,
+            brokers.client(retry_backoff_max_ms=1_000) as log,
             log.consumer("t", on_out_of_range="earliest") as consumer,
         ):
             assert len(await consumer.poll()) == 5

@@ -96,7 +96,7 @@ def test_a_request_is_bounded_in_bytes(run: Run) -> None:
         script = Script()
         async with (
             scripted(runtime, script) as log,
-            log.producer(batch_size=400, request_size_max=2_048) as producer,
+            log.producer(batch_size=400, max_request_size=2_048) as producer,
         ):
             for _ in range(200):
                 await producer.send("t", b"1" * 100)
@@ -273,7 +273,7 @@ def test_a_full_buffer_raises_overloaded_after_block_ms_max(run: Run) -> None:
         assert script.hold is not None
         async with scripted(runtime, script) as log:
             await log.partition_count("t")  # the time to block is not for a look-up
-            producer = log.producer(buffer_size=150, block_ms_max=50)
+            producer = log.producer(buffer_size=150, max_block_ms=50)
             await producer.send("t", b"1" * 100)
             with pytest.raises(Overloaded, match="buffer_size is 150"):
                 await producer.send("t", b"1" * 100)
@@ -358,7 +358,7 @@ def test_closing_ends_the_wait_for_room(run: Run) -> None:
         script = Script(hold=asyncio.Event())
         assert script.hold is not None
         async with scripted(runtime, script) as log, runtime.tasks.scope("waiting") as scope:
-            producer = log.producer(buffer_size=150, block_ms_max=1_000_000)
+            producer = log.producer(buffer_size=150, max_block_ms=1_000_000)
             await producer.send("t", b"1" * 100)
             waiting = scope.spawn(sending_is_refused(producer), name="second")
             await wait_until(lambda: bool(script.requests))
@@ -435,7 +435,7 @@ def test_the_time_to_block_bounds_the_wait_for_another_ones_look_up(run: Run) ->
             patient = scope.spawn(log.producer().send("t", b"1"), name="patient")
             await wait_until(lambda: script.lookups == 1)
             with pytest.raises(TimedOut, match="metadata lookup: no broker answered in time"):
-                await log.producer(block_ms_max=50).send("u", b"1")
+                await log.producer(max_block_ms=50).send("u", b"1")
             script.lookup.set()
             await patient
 

@@ -289,7 +289,7 @@ def test_records_without_a_key_keep_away_from_a_partition_without_a_leader() -> 
 def test_a_running_producer_learns_of_more_partitions() -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(partitions=1)
-        async with scripted(runtime, script, metadata_age_ms_max=1_000) as log:
+        async with scripted(runtime, script, metadata_max_age_ms=1_000) as log:
             producer = log.producer(linger_ms=0, batch_size=1)
             await producer.send_and_wait("t", b"0")
             script.partitions = 4

@@ -145,8 +145,8 @@ def test_acks_none_returns_no_offsets_of_rows(with_log: With) -> None:
 def test_a_row_that_no_request_can_carry_is_refused_at_once(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
-        async with log.producer(request_size_max=2_000) as producer:
-            with pytest.raises(MessageTooLarge, match="request_size_max"):
+        async with log.producer(max_request_size=2_000) as producer:
+            with pytest.raises(MessageTooLarge, match="max_request_size"):
                 await producer.send_arrow("t", pa.table({"v": [b"x" * 3_000]}), value="v")
 
     with_log(body)

@@ -195,7 +195,7 @@ def test_many_records_wait_for_room_as_single_ones_do(with_log: With) -> None:
 def test_wrong_bulk_input_is_refused_as_a_whole(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
-        async with log.producer(request_size_max=2_000) as producer:
+        async with log.producer(max_request_size=2_000) as producer:
             with pytest.raises(InvalidRequest, match="2 values have 1 keys"):
                 await producer.send_many("t", [b"a", b"b"], keys=[b"k"])
             with pytest.raises(TypeError, match="bytes or str, not int"):

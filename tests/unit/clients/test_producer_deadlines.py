@@ -33,7 +33,7 @@ def test_block_ms_max_elapses_while_other_senders_take_the_space() -> None:
         broker = Broker()
         broker.hold = asyncio.Event()
         async with cluster(runtime, broker) as log, runtime.tasks.scope("senders") as scope:
-            producer = log.producer(buffer_size=1_000, linger_ms=0, block_ms_max=1_000)
+            producer = log.producer(buffer_size=1_000, linger_ms=0, max_block_ms=1_000)
             await producer.ensure_topic("t")
             ended_ms: list[int] = []
             refused: list[QuorumlogError] = []
@@ -208,7 +208,7 @@ def test_a_request_has_no_batch_too_many() -> None:
         script = Script(partitions=6)
         async with (
             scripted(runtime, script) as log,
-            log.producer(request_size_max=2_048, linger_ms=20) as producer,
+            log.producer(max_request_size=2_048, linger_ms=20) as producer,
         ):
             for partition in range(6):
                 await producer.send("t", b"1" * 1_400, partition=partition)

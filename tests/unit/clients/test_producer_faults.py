@@ -228,7 +228,7 @@ def test_a_partition_that_was_added_is_found_when_it_is_named() -> None:
 def test_partitions_that_were_added_are_used_once_the_metadata_is_old() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker(partitions=1)
-        settings = {"metadata_age_ms_max": 1_000}
+        settings = {"metadata_max_age_ms": 1_000}
         async with (
             cluster(runtime, broker, **settings) as log,
             log.producer(partitioner="round_robin") as producer,

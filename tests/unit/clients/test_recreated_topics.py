@@ -128,7 +128,7 @@ def test_prefetched_records_of_the_old_topic_are_delivered_before_the_error() ->
         brokers.append(("t", 0), 5)
         async with (
             brokers.client() as log,
-            log.consumer("t", on_out_of_range="earliest", poll_records_max=2) as consumer,
+            log.consumer("t", on_out_of_range="earliest", max_poll_records=2) as consumer,
         ):
             assert offsets(await consumer.poll()) == [0, 1]
             brokers.delete("t")
@@ -169,8 +169,8 @@ def test_reading_to_the_end_ends_where_the_new_topic_did() -> None:
                 "t",
                 until_end=True,
                 on_out_of_range="earliest",
-                partition_bytes_max=1_024,
-                prefetch_bytes_max=1,
+                max_partition_fetch_bytes=1_024,
+                max_partition_prefetch_bytes=1,
             ) as consumer,
         ):
             assert len(await consumer.poll(max_records=9)) == 9

@@ -60,7 +60,7 @@ def test_a_consumer_reads_from_the_replica_in_its_rack_and_from_the_leader_witho
     with cluster(brokers=3, combined=True, racks=RACKS) as play:
         ask(play, make)
         leader, follower = roles(play)
-        rack = ""
+        rack: str | None = None
 
         async def read(runtime: Runtime) -> list[int]:
             async with (
@@ -74,7 +74,7 @@ def test_a_consumer_reads_from_the_replica_in_its_rack_and_from_the_leader_witho
             (RACKS[follower - 1], follower),
             (RACKS[leader - 1], leader),
             ("z", leader),
-            ("", leader),
+            (None, leader),
         ):
             before = fetched_bytes(play)
             assert ask(play, read) == [*range(COUNT)]

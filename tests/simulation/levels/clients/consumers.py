@@ -71,10 +71,10 @@ class ConsumerWorkload:
         while not self._is_over():
             consumer = self._log.consumer(
                 list(self._clients.partitions),
-                poll_records_max=self._plan.poll_records_max,
-                prefetch_bytes_max=self._plan.prefetch_bytes_max,
-                partition_bytes_max=self._plan.partition_bytes_max,
-                fetch_bytes_max=4 * self._plan.partition_bytes_max,
+                max_poll_records=self._plan.max_poll_records,
+                max_partition_prefetch_bytes=self._plan.max_partition_prefetch_bytes,
+                max_partition_fetch_bytes=self._plan.max_partition_fetch_bytes,
+                fetch_max_bytes=4 * self._plan.max_partition_fetch_bytes,
             )
             calls = 2 * len(self._clients.partitions)
             try:
@@ -99,7 +99,7 @@ class ConsumerWorkload:
                 for record in await within(POLL_MS, f"poll of {self._plan.name}", work):
                     self._take(record)
             case "next":
-                for _ in range(self._plan.poll_records_max):
+                for _ in range(self._plan.max_poll_records):
                     work_one = consumer.next(timeout_ms=POLL_MS)
                     one = await within(POLL_MS, f"next of {self._plan.name}", work_one)
                     if one is None:
@@ -197,11 +197,11 @@ class ConsumerWorkload:
 
     def _check_memory(self, consumer: AsyncConsumer) -> None:
         """Check that a partition buffers less than the prefetch bound plus one response."""
-        answer = max(self._plan.partition_bytes_max, self._largest_batch + ANSWER_BYTES)
+        answer = max(self._plan.max_partition_fetch_bytes, self._largest_batch + ANSWER_BYTES)
         for place, reader in consumer._fetcher.readers.items():
             held = sum(len(chunk.batches) for chunk in reader.chunks)
             assert held == reader.buffered_bytes, f"{place} counts {reader.buffered_bytes}: {held}"
-            allowed = self._plan.prefetch_bytes_max + answer
+            allowed = self._plan.max_partition_prefetch_bytes + answer
             check_budget(f"{self._plan.name} of {place}", held, allowed)
 
 

@@ -26,9 +26,9 @@ class ProducerPlan:
     batch_size: int
     compression: str
     buffer_size: int
-    request_size_max: int
+    max_request_size: int
     delivery_timeout_ms: int
-    block_ms_max: int
+    max_block_ms: int
     burst_max: int  # records of a task before it waits for their outcomes
     pause_s_max: float
     value_size_max: int
@@ -48,9 +48,9 @@ class ReaderPlan:
     name: str
     style: str  # "poll", "next", "iterate" or "arrow"
     wanders: bool  # seeks, pauses and resumes
-    poll_records_max: int
-    prefetch_bytes_max: int
-    partition_bytes_max: int
+    max_poll_records: int
+    max_partition_prefetch_bytes: int
+    max_partition_fetch_bytes: int
     pause_s_max: float  # between two reads
 
 
@@ -118,9 +118,9 @@ def _draw_producer(entropy: SimEntropy, number: int) -> ProducerPlan:
         batch_size=entropy.spread(500, 100_000),
         compression=("none", "lz4", "zstd", "gzip", "snappy")[entropy.below(5)],
         buffer_size=entropy.spread(500, 8_000) if has_small_buffer else 1 << 20,
-        request_size_max=entropy.spread(1_024, 10_000) if has_small_requests else 8 << 20,
+        max_request_size=entropy.spread(1_024, 10_000) if has_small_requests else 8 << 20,
         delivery_timeout_ms=entropy.spread(50, 5_000) if has_short_deadline else 120_000,
-        block_ms_max=entropy.spread(10, 1_000) if has_small_buffer else 60_000,
+        max_block_ms=entropy.spread(10, 1_000) if has_small_buffer else 60_000,
         burst_max=entropy.spread(2, 40),
         pause_s_max=entropy.spread(100, 2_000) / 1000,
         value_size_max=entropy.spread(20, 2_000),
@@ -134,9 +134,9 @@ def _draw_reader(entropy: SimEntropy, number: int) -> ReaderPlan:
         name=f"r{number}",
         style=("poll", "next", "iterate", "arrow")[entropy.below(4)],
         wanders=entropy.chance(0.6),
-        poll_records_max=entropy.spread(1, 500),
-        prefetch_bytes_max=entropy.spread(1, 100_000),
-        partition_bytes_max=entropy.spread(1_024, 100_000),
+        max_poll_records=entropy.spread(1, 500),
+        max_partition_prefetch_bytes=entropy.spread(1, 100_000),
+        max_partition_fetch_bytes=entropy.spread(1_024, 100_000),
         pause_s_max=entropy.spread(1_000, 5_000) / 1000 if is_slow else 0.5,
     )
 
@@ -147,8 +147,8 @@ def _follower(entropy: SimEntropy) -> ReaderPlan:
         name="follower",
         style="poll",
         wanders=False,
-        poll_records_max=entropy.spread(10, 500),
-        prefetch_bytes_max=entropy.spread(1_024, 100_000),
-        partition_bytes_max=entropy.spread(1_024, 100_000),
+        max_poll_records=entropy.spread(10, 500),
+        max_partition_prefetch_bytes=entropy.spread(1_024, 100_000),
+        max_partition_fetch_bytes=entropy.spread(1_024, 100_000),
         pause_s_max=0.2,
     )

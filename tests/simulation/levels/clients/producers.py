@@ -48,9 +48,9 @@ class ProducerWorkload:
             batch_size=producer.batch_size,
             compression=producer.compression,
             buffer_size=producer.buffer_size,
-            request_size_max=producer.request_size_max,
+            max_request_size=producer.max_request_size,
             delivery_timeout_ms=producer.delivery_timeout_ms,
-            block_ms_max=producer.block_ms_max,
+            max_block_ms=producer.max_block_ms,
         )
 
     async def run(self, task: str) -> None:
@@ -91,7 +91,7 @@ class ProducerWorkload:
             generation = self._history.generation
             try:
                 delivery = await within(
-                    self.plan.block_ms_max,
+                    self.plan.max_block_ms,
                     f"send of {self.plan.name}",
                     self._producer.send(topic, value, key=self._key(entropy), partition=partition),
                 )
@@ -123,7 +123,7 @@ class ProducerWorkload:
     async def _wait_for_room(self, topic: str, size: int) -> None:
         try:
             await within(
-                self.plan.block_ms_max,
+                self.plan.max_block_ms,
                 f"wait_acceptable of {self.plan.name}",
                 self._producer.wait_acceptable(topic, size),
             )
@@ -169,11 +169,11 @@ class ProducerWorkload:
         waits = 2 + held // min(self.plan.batch_size, self.plan.buffer_size)  # for room
         generation = self._history.generation
         for name in names:
-            self._history.give(name, self.plan, more_ms=waits * self.plan.block_ms_max)
+            self._history.give(name, self.plan, more_ms=waits * self.plan.max_block_ms)
         table = pa.table({"value": pa.array(names, ROW_TYPE)})
         try:
             ranges = await within(
-                self.plan.delivery_timeout_ms + 10_000 + waits * self.plan.block_ms_max,
+                self.plan.delivery_timeout_ms + 10_000 + waits * self.plan.max_block_ms,
                 f"send_arrow of {self.plan.name}",
                 self._producer.send_arrow(topic, table, value="value", partition=partition),
             )
