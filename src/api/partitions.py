@@ -10,10 +10,10 @@ from ..broker import DeletionOutcome, DeletionSpec, ReplicaSize
 from ..broker.isr import ReplicaStatus
 from ..broker.shell.replica_manager import ReplicaManager
 from ..errors import (
+    DiskFailed,
     InvalidRequest,
     NotLeaderOrFollower,
     QuorumlogError,
-    StorageError,
     UnknownTopicOrPartition,
 )
 from ..ids import NO_NODE, NodeId, Offset
@@ -199,9 +199,7 @@ class PartitionAdmin:
         try:
             capacity_bytes, free_bytes = files.capacity_bytes(path), files.free_bytes(path)
         except OSError as error:
-            raise StorageError(
-                f"{path}: cannot read its size: {error.strerror or error}"
-            ) from error
+            raise DiskFailed(f"{path}: cannot read its size: {error.strerror or error}") from error
         sizes: Sequence[ReplicaSize] = ()
         if not directory_only:
             left_ms = self._metadata.left_ms(context) - ANSWER_MS

@@ -117,8 +117,8 @@ from .storage import (
     DirectoryMismatch,
     DirectoryNotFormatted,
     DirectoryUnusable,
+    DiskFailed,
     DiskFull,
-    StorageError,
 )
 from .table import ERROR_BY_NAME, ERRORS
 
@@ -204,7 +204,7 @@ __all__ = [
     "StaleMemberEpoch",
     "StaleMetadata",
     "Stopping",
-    "StorageError",
+    "DiskFailed",
     "StreamBroken",
     "TimedOut",
     "TopicAlreadyExists",

@@ -3,7 +3,7 @@
 from .base import QuorumlogError
 
 
-class StorageError(
+class DiskFailed(
     QuorumlogError, code=56, name="STORAGE_ERROR", status="UNAVAILABLE", retriable=True
 ):
     """A disk write, read or sync failed; the log accepts no more appends. Repair the disk and

@@ -111,8 +111,8 @@ from .storage import (
     DirectoryMismatch,
     DirectoryNotFormatted,
     DirectoryUnusable,
+    DiskFailed,
     DiskFull,
-    StorageError,
 )
 
 ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
@@ -177,7 +177,7 @@ ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
     NotMirror,
     MirrorOutOfPlace,
     MirrorDiverged,
-    StorageError,
+    DiskFailed,
     DiskFull,
     DirectoryInUse,
     DirectoryNotFormatted,

@@ -15,7 +15,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from ..errors import InvalidRecord, StorageError
+from ..errors import DiskFailed, InvalidRecord
 from ..records.batch import (
     LENGTH_END,
     PREFIX_SIZE,
@@ -265,10 +265,10 @@ def headers_of(batches: "Buffer") -> Headers:
 
 
 def check_epoch(folder: str, leader_epoch: int, *, latest: int) -> None:
-    """Raise StorageError if a log holds a later epoch than its leader's: the leader has the newest
+    """Raise DiskFailed if a log holds a later epoch than its leader's: the leader has the newest
     epoch of its cluster, so another cluster wrote the folder."""
     if leader_epoch < latest:
-        raise StorageError(
+        raise DiskFailed(
             f"{folder} holds batches of leader epoch {latest}, above the partition's epoch"
             f" {leader_epoch}; another cluster wrote it; it can be read, not appended to"
         )

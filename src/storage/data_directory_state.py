@@ -14,9 +14,9 @@ from ..errors import (
     DirectoryMismatch,
     DirectoryNotFormatted,
     DirectoryUnusable,
+    DiskFailed,
     DiskFull,
     QuorumlogError,
-    StorageError,
 )
 from ..ids import ClusterId, NodeId, TopicId
 from .checkpoints import (
@@ -217,7 +217,7 @@ def recover_log(files: "Files", recovery: Recovery, topic_id: TopicId | None) ->
     folder = recovery.folder
     there, found = meta_of_folder(files, folder)
     if there is not None and there.topic_id != topic_id:
-        raise StorageError(f"{folder} belongs to another topic of this name")
+        raise DiskFailed(f"{folder} belongs to another topic of this name")
     was_flushed = recovery.is_clean or recovery.recovery_point > 0
     if there is None and recovery.recovery_point == 0 and files.exists(folder):
         _clear_unowned(files, folder, is_clean=recovery.is_clean)
@@ -299,7 +299,7 @@ def _clear_unowned(files: "Files", folder: str, *, is_clean: bool) -> None:
         for name in files.names(folder)
     )
     if is_clean and has_batches:
-        raise StorageError(
+        raise DiskFailed(
             f"{folder} has no topic id, so no node of this directory wrote it; put a"
             f" {PARTITION_METADATA} with the topic's id into it, or move it away"
         )

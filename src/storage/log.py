@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..errors import DiskFull, MessageTooLarge, OffsetOutOfRange, StorageError
+from ..errors import DiskFailed, DiskFull, MessageTooLarge, OffsetOutOfRange
 from ..ids import TopicId
 from ..records.batch import NO_PRODUCER
 from .append import (
@@ -83,7 +83,7 @@ class Log:
         self.gaps_below = state.gaps_below  # as stored durably in the folder
         # now or earlier: offsets may have gaps
         self.was_compacted = config.compacted or state.gaps_below is not None
-        self.failure: StorageError | None = None
+        self.failure: DiskFailed | None = None
         self.is_closed = False  # the reason of `failure`, rather than the disk
         unflushed = Unflushed()
         segments = Segments(pool, indexes, unflushed, folder=folder, found=state.segments)
@@ -154,7 +154,7 @@ class Log:
         `start_offset`; None if there are none, or their segment is being truncated.
 
         The range ends with its segment and has at most `max_bytes`, but always the first batch if
-        `min_one`. Raises OffsetOutOfRange, CorruptionError, StorageError. The caller releases the
+        `min_one`. Raises OffsetOutOfRange, CorruptionError, DiskFailed. The caller releases the
         range.
         """
         log_end = self.log_end_offset
@@ -188,31 +188,31 @@ class Log:
     # --- failure and close ---------------------------------------------------------------------
 
     def check_usable(self) -> None:
-        """Raise StorageError if the log failed or was closed."""
+        """Raise DiskFailed if the log failed or was closed."""
         if self.failure is not None:
-            raise StorageError(self.failure.message)
+            raise DiskFailed(self.failure.message)
 
-    def give_up(self, error: OSError) -> StorageError:
+    def give_up(self, error: OSError) -> DiskFailed:
         """Fail the log: its disk failed in a way that cannot be undone, and it accepts no more
         appends."""
         if self.failure is None or self.is_closed:
             reason = f"{error.strerror or error}; the log accepts no more appends"
-            self.failure, self.is_closed = StorageError(f"{self.folder}: {reason}"), False
-        return StorageError(self.failure.message)
+            self.failure, self.is_closed = DiskFailed(f"{self.folder}: {reason}"), False
+        return DiskFailed(self.failure.message)
 
-    def open_error(self, error: OSError) -> DiskFull | StorageError:
+    def open_error(self, error: OSError) -> DiskFull | DiskFailed:
         """Return the error for a file that could not be opened or created; nothing was written."""
         if error.errno in OUT_OF_SPACE:
             return _disk_full(self.folder)
         if error.errno in OUT_OF_DESCRIPTORS:
-            return StorageError(f"{self.folder}: {error.strerror}; nothing was stored")
+            return DiskFailed(f"{self.folder}: {error.strerror}; nothing was stored")
         return self.give_up(error)
 
     def close(self, reason: str) -> None:
         """Close the log's files; it accepts no more appends. Unflushed data is not made durable."""
         assert self.appender.segment is None, f"{self.name}: closed during a write"
         if self.failure is None:
-            self.failure, self.is_closed = StorageError(f"{self.folder}: {reason}"), True
+            self.failure, self.is_closed = DiskFailed(f"{self.folder}: {reason}"), True
         self._segments.close()
         self._unflushed.abandon()
 
@@ -248,7 +248,7 @@ class LogAppender:
         `is_validated`: a lane has already checked the records. Return None if a new segment is due
         while writes are outstanding, or if the batch retries an outstanding write: end those first,
         then call again. Raises AlreadyStored for a retry of a stored batch, and the errors of
-        `validate_batch`, InvalidRecord, MessageTooLarge, DiskFull, StorageError; nothing is
+        `validate_batch`, InvalidRecord, MessageTooLarge, DiskFull, DiskFailed; nothing is
         reserved then.
         """
         log = self._log
@@ -326,7 +326,7 @@ class LogAppender:
         if write.producers:
             log.producers.complete(write.producers, segment.base_offset)
 
-    def failed(self, write: LogWrite, failure: WriteFailed) -> DiskFull | StorageError:
+    def failed(self, write: LogWrite, failure: WriteFailed) -> DiskFull | DiskFailed:
         """Release the reservation of a failed write; return the error for the caller.
 
         Newest outstanding write first. A full disk leaves the log usable if the partial write was
@@ -473,7 +473,7 @@ class LogFlusher:
         flush repeats it."""
         self._unflushed.postpone(flush)
 
-    def fail(self, flush: Flush, error: OSError) -> StorageError:
+    def fail(self, flush: Flush, error: OSError) -> DiskFailed:
         """Fail the log after a failed flush: a repeated fsync would report success for lost
         data."""
         self._unflushed.end(flush)
@@ -656,7 +656,7 @@ class LogCleanup:
 
     def check_deletion(self, offset: int) -> int:
         """Return the offset below which records may be deleted: `offset`, or the high watermark for
-        -1. Raises OffsetOutOfRange, StorageError."""
+        -1. Raises OffsetOutOfRange, DiskFailed."""
         log = self._log
         log.check_usable()
         if offset == -1:
@@ -711,7 +711,7 @@ class LogCleanup:
 
     def begin_replace(self, group: CleanedGroup) -> Swap | None:
         """Plan to replace segments by a cleaned one; None if they changed since they were read.
-        Raises StorageError, OSError."""
+        Raises DiskFailed, OSError."""
         log, segments, sources = self._log, self._segments, group.sources
         log.check_usable()
         if group.end_offset > log.recovery_point:

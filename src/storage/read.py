@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ..errors import CorruptionError, StorageError
+from ..errors import CorruptionError, DiskFailed
 from ..records.batch import HEADER_SIZE, LENGTH_END
 from .file_pool import FilePool
 from .index import SegmentIndex
@@ -195,18 +195,18 @@ class SegmentRange:
             self._locate(self._floors, self.file.read_cached)
         except WouldWait:
             return
-        except (CorruptionError, StorageError):
+        except (CorruptionError, DiskFailed):
             self.release()
             raise
         except OSError as error:
             self.release()
-            raise StorageError(f"{self.file.path}: {error.strerror}") from error
+            raise DiskFailed(f"{self.file.path}: {error.strerror}") from error
 
     def _locate(self, floors: Floors, probe: Probe) -> None:
         try:
             self.position, self.size, self.next_offset = locate(probe, self._wanted, floors)
         except RangeTruncated as missing:
-            raise StorageError(f"{self.file.path}: {missing}; {_TRUNCATED}") from None
+            raise DiskFailed(f"{self.file.path}: {missing}; {_TRUNCATED}") from None
         start = tail = self.position
         end = start + self.size
         for place in (floors.end, floors.cut, floors.before):  # most often descending
@@ -217,7 +217,7 @@ class SegmentRange:
 
     def _whole(self, content: bytes) -> bytes:
         if len(content) != self.size:
-            raise StorageError(
+            raise DiskFailed(
                 f"{self.file.path}: {len(content)} of {self.size} bytes at {self.position} are "
                 f"left; {_TRUNCATED}"
             )
@@ -337,7 +337,7 @@ class ReadPlanner:
         min_one: bool,
     ) -> SegmentRange | None:
         """Return whole batches of [start_offset, end_offset) of one segment, as specified by
-        `Log.read`; None without any. Raises CorruptionError, StorageError."""
+        `Log.read`; None without any. Raises CorruptionError, DiskFailed."""
         if self._cut_from is not None:
             end_offset = min(end_offset, self._cut_from)
         at = self._segments.find(start_offset)
@@ -398,7 +398,7 @@ class ReadPlanner:
         try:
             file = self._segments.file_of(segment)
         except OSError as error:
-            raise StorageError(f"{segment.path}: {error.strerror}") from error
+            raise DiskFailed(f"{segment.path}: {error.strerror}") from error
         index = self._segments.index_of(segment)
         if index is None:
             loader = IndexLoader(

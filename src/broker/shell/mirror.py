@@ -20,7 +20,7 @@ rules keep the copy correct:
 from dataclasses import dataclass
 from typing import Final
 
-from ...errors import InvalidRecord, MirrorOutOfPlace, NotMirror, QuorumlogError, StorageError
+from ...errors import DiskFailed, InvalidRecord, MirrorOutOfPlace, NotMirror, QuorumlogError
 from ...ids import Epoch
 from ...records.batch import (
     CONTROL_BIT,
@@ -101,7 +101,7 @@ class MirrorWriter:
             try:
                 await self._directory.expect_gaps(log)
             except OSError as error:
-                raise StorageError(f"{log.folder}: {error}") from None
+                raise DiskFailed(f"{log.folder}: {error}") from None
         # No await between these checks and the place in the append queue.
         epoch = _check(replica, spec)
         if log.log_end_offset != spec.log_end_offset:

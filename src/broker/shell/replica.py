@@ -17,12 +17,12 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from ...errors import (
     CorruptionError,
+    DiskFailed,
     DiskFull,
     NotLeaderOrFollower,
     Overloaded,
     QuorumlogError,
     Stopping,
-    StorageError,
 )
 from ...ids import NO_NODE, Offset, TopicId
 from ...metadata import INTERNAL_TOPICS
@@ -245,7 +245,7 @@ class Replica:
             self._role_pending = None
 
     async def delete(self) -> None:
-        """Delete the log of a failed replica. Raises StorageError."""
+        """Delete the log of a failed replica. Raises DiskFailed."""
         assert self._error is not None, f"{self.partition.name} is deleted while it serves"
         if self._opened is not None:
             await self._opened.wait()
@@ -302,7 +302,7 @@ class Replica:
             )
             if self.flushes and log.flushed_end_offset < log.log_end_offset:
                 await self._directory.flush(log)  # recovered records count once they are durable
-        except (Overloaded, DiskFull, StorageError, CorruptionError, Stopping) as error:
+        except (Overloaded, DiskFull, DiskFailed, CorruptionError, Stopping) as error:
             self._open_failed(error)
         except asyncio.CancelledError:
             self.give_up(

@@ -23,9 +23,9 @@ from itertools import chain
 from typing import Any, Final
 
 from ...errors import (
+    DiskFailed,
     NotLeaderOrFollower,
     QuorumlogError,
-    StorageError,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -274,7 +274,7 @@ class ReplicaManager:
     async def _delete(self, replica: Replica, name: str, gone: asyncio.Event) -> None:
         try:
             await replica.delete()
-        except StorageError as error:  # the rest is a stray folder at the next start
+        except DiskFailed as error:  # the rest is a stray folder at the next start
             _LOG.warning("broker.not_deleted log=%s error=%s", name, error)
         finally:
             gone.set()
@@ -297,7 +297,7 @@ class ReplicaManager:
                 continue
             try:
                 await self._directory.delete_folder(name)
-            except StorageError as error:  # it only takes space, so the start continues
+            except DiskFailed as error:  # it only takes space, so the start continues
                 _LOG.warning("broker.not_deleted log=%s error=%s", name, error)
             else:
                 _LOG.info("broker.stray_deleted log=%s topic_id=%s", name, topic_id.hex())

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
-from ...errors import InvalidRequest, StorageError
+from ...errors import DiskFailed, InvalidRequest
 from ..output import time_text
 from ..record_json import MEMBERS, record_json, record_line
 
@@ -41,7 +41,7 @@ class RecordFile:
     """A file of records. Leaving the context completes it, also after an error.
 
     Raises InvalidRequest for an unknown suffix and for an existing file (unless `overwrite`), and
-    StorageError if writing fails.
+    DiskFailed if writing fails.
     """
 
     def __init__(self, path: str, *, overwrite: bool) -> None:
@@ -73,7 +73,7 @@ class RecordFile:
         return self
 
     def write(self, records: "Sequence[ConsumerRecord]") -> None:
-        """Write records; raise StorageError if the file cannot be written."""
+        """Write records; raise DiskFailed if the file cannot be written."""
         try:
             self._sink.write(records)
         except OSError as error:
@@ -93,13 +93,13 @@ class RecordFile:
             finally:
                 self._file.close()
         except OSError as failure:
-            if not isinstance(error, StorageError):
+            if not isinstance(error, DiskFailed):
                 raise self._failed(failure) from None
         else:
-            self.is_whole = not isinstance(error, StorageError)
+            self.is_whole = not isinstance(error, DiskFailed)
 
-    def _failed(self, error: OSError) -> StorageError:
-        return StorageError(f"{self.path} cannot be written: {error.strerror or error}")
+    def _failed(self, error: OSError) -> DiskFailed:
+        return DiskFailed(f"{self.path} cannot be written: {error.strerror or error}")
 
 
 class TextSink:

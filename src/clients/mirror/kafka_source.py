@@ -230,9 +230,7 @@ class KafkaSource:
 
     def _assign_reader(self, wanted: dict[PartitionLike, int]) -> None:
         """Assign exactly these partitions at these offsets to the reader."""
-        partitions = [
-            self._kafka.PartitionLike(*place, offset) for place, offset in wanted.items()
-        ]
+        partitions = [self._kafka.PartitionLike(*place, offset) for place, offset in wanted.items()]
         if wanted.keys() != self._positions.keys():
             self._ended.clear()
             self._starts.clear()
@@ -255,9 +253,7 @@ class KafkaSource:
             return PartitionData(place=place, error=errors[place])
         messages = [each for each in messages if each.offset() >= want.offset]
         next_offset = messages[-1].offset() + 1 if messages else want.offset
-        _, high = self._reader.get_watermark_offsets(
-            self._kafka.PartitionLike(*place), cached=True
-        )
+        _, high = self._reader.get_watermark_offsets(self._kafka.PartitionLike(*place), cached=True)
         self._positions[place] = next_offset
         end = -1 if high < 0 else max(high, next_offset)  # negative: unknown
         if place in ends:  # librdkafka reports it once

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from copy import copy
 
 from ...errors import (
+    DiskFailed,
     DuplicateSequence,
     InvalidProducerEpoch,
     MessageTooLarge,
@@ -20,7 +21,6 @@ from ...errors import (
     OutOfOrderSequence,
     QuorumlogError,
     Stopping,
-    StorageError,
     StreamBroken,
     TimedOut,
     UnknownProducerId,
@@ -41,7 +41,7 @@ UNKNOWN_OUTCOMES = (
     TimedOut,
     NotLeaderOrFollower,  # it may have led when the batch arrived
     NotEnoughReplicasAfterAppend,
-    StorageError,
+    DiskFailed,
     Stopping,
     UnknownServerError,
 )

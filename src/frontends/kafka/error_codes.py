@@ -8,6 +8,7 @@ from typing import Final
 
 from ...errors import (
     CoordinatorNotAvailable,
+    DiskFailed,
     DiskFull,
     NotCoordinator,
     NotEnoughReplicas,
@@ -16,7 +17,6 @@ from ...errors import (
     Overloaded,
     QuorumlogError,
     Stopping,
-    StorageError,
     TimedOut,
 )
 from .api import Fields
@@ -50,7 +50,7 @@ KAFKA_STORAGE_ERROR: Final = 56
 _GROUP: Final[dict[type[QuorumlogError], int]] = {
     Stopping: NotCoordinator.code,
     NotLeaderOrFollower: NotCoordinator.code,
-    StorageError: NotCoordinator.code,
+    DiskFailed: NotCoordinator.code,
     DiskFull: NotCoordinator.code,
     NotEnoughReplicas: CoordinatorNotAvailable.code,
     NotEnoughReplicasAfterAppend: CoordinatorNotAvailable.code,
@@ -61,13 +61,13 @@ _PRODUCE: Final[dict[type[QuorumlogError], int]] = {
     Overloaded: NOT_ENOUGH_REPLICAS,  # nothing was stored: retriable with back-off
     Stopping: NOT_LEADER_OR_FOLLOWER,  # the client looks up the leader and retries there
     DiskFull: KAFKA_STORAGE_ERROR,
-    StorageError: KAFKA_STORAGE_ERROR,
+    DiskFailed: KAFKA_STORAGE_ERROR,
 }
 _FETCH: Final[dict[type[QuorumlogError], int]] = {
     Overloaded: KAFKA_STORAGE_ERROR,  # retriable with back-off
     Stopping: NOT_LEADER_OR_FOLLOWER,
     DiskFull: KAFKA_STORAGE_ERROR,
-    StorageError: KAFKA_STORAGE_ERROR,
+    DiskFailed: KAFKA_STORAGE_ERROR,
 }
 
 

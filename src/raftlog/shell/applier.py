@@ -119,7 +119,7 @@ class Applier:
     async def restore(self, snapshot: SnapshotId) -> None:
         """Load the state machine from a snapshot on disk and continue after it.
 
-        Call it only while paused or before run(). Raise SnapshotDamaged or StorageError.
+        Call it only while paused or before run(). Raise SnapshotDamaged or DiskFailed.
         """
         reader = await self._log.open_snapshot(snapshot)
         self._machine.begin_restore()

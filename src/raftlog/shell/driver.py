@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ...errors import (
+    DiskFailed,
     DiskFull,
     InvalidRequest,
     NotController,
     OutcomeUnknown,
     Overloaded,
     QuorumlogError,
-    StorageError,
 )
 from ...ids import NO_NODE, ClusterId, Epoch, NodeId, Offset
 from ...runtime import Clock, Runtime, Scope
@@ -518,14 +518,14 @@ class Driver:
         """Run work that uses the disk beside the writer. End the node if the disk fails."""
         try:
             await work()
-        except (StorageError, OSError) as error:
+        except (DiskFailed, OSError) as error:
             self._storage_failed(error, what="read, or its snapshot written")
 
     def _storage_failed(self, error: Exception, *, what: str = "written") -> None:
         """Stop the node, because the state on disk is unknown."""
         reason = f"metadata log: not {what}; {error}"
         _LOG.error("raft.storage_failed node=%d error=%s", self.node_id, error)
-        self.end(StorageError(reason))
+        self.end(DiskFailed(reason))
         self._stop_node(reason)
 
     def end(self, error: QuorumlogError) -> None:

@@ -7,7 +7,7 @@ the only voter.
 
 from functools import partial
 
-from ...errors import DirectoryMismatch, InvalidRequest, StorageError
+from ...errors import DirectoryMismatch, DiskFailed, InvalidRequest
 from ...ids import ClusterId, DirectoryId, NodeId
 from ...runtime import Files, Runtime
 from ...storage import DirectoryMeta
@@ -76,7 +76,7 @@ async def _check_voters(runtime: Runtime, path: str, voters: VoterSet) -> None:
     try:
         found, is_known = await runtime.tasks.offload("read", job)
     except OSError as error:
-        raise StorageError(f"{path}: {error}") from error
+        raise DiskFailed(f"{path}: {error}") from error
     if is_known and found != voters:
         raise DirectoryMismatch(
             f"{path}: already formatted with other voters; change voters while the cluster runs, or"

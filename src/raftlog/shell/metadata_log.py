@@ -21,11 +21,11 @@ from typing import Final, TypeVar
 from ...errors import (
     CorruptionError,
     DirectoryMismatch,
+    DiskFailed,
     DiskFull,
     Overloaded,
     QuorumlogError,
     SnapshotDamaged,
-    StorageError,
 )
 from ...ids import Epoch, Offset
 from ...records.batch import BatchHeader, check_crc, iterate_batches
@@ -185,7 +185,7 @@ class MetadataLog:
         """Read and verify all state, and complete operations that a crash interrupted.
 
         Raise DirectoryMismatch if the directory is not `me`'s, CorruptionError if the log, a
-        snapshot or quorum-state is damaged (nothing is changed), or StorageError.
+        snapshot or quorum-state is damaged (nothing is changed), or DiskFailed.
         """
         meta = directory.meta
         if me != Voter(meta.node_id, meta.directory_id):
@@ -529,7 +529,7 @@ async def _finally(work: Awaitable[None]) -> None:
     try:
         await work
     except DiskFull as error:
-        raise StorageError(f"snapshot: not made durable; {error.message}") from error
+        raise DiskFailed(f"snapshot: not made durable; {error.message}") from error
 
 
 def _holds_end_of(view: LogView, snapshot: SnapshotId) -> bool:
@@ -590,7 +590,7 @@ class _Reading:
         for tries_left in reversed(range(READ_TRIES)):
             try:
                 return await admitted(partial(self._read_once, start))
-            except StorageError:
+            except DiskFailed:
                 if not tries_left:
                     raise
         raise AssertionError(f"{READ_TRIES} reads without a result")

@@ -50,7 +50,7 @@ class RaftNode:
         """Read and verify the durable state. Nothing runs before start().
 
         Raise CorruptionError if the log, a snapshot or quorum-state is damaged, DirectoryMismatch
-        for another node's directory, or StorageError.
+        for another node's directory, or DiskFailed.
         """
         try:
             log = await MetadataLog.open(runtime, directory, me=config.me)
@@ -153,7 +153,7 @@ class RaftNode:
         """Load the newest snapshot and start the tasks.
 
         A lone voter leads and has delivered its log when this returns. For others see wait_ready().
-        Raise AddressInUse, SnapshotDamaged, StorageError, or the error that ended a lone voter.
+        Raise AddressInUse, SnapshotDamaged, DiskFailed, or the error that ended a lone voter.
         """
         assert not self._tasks, "started twice"
         await self._driver.transport.listen(self._listener)
@@ -223,7 +223,7 @@ class RaftNode:
         node.
 
         Raise NotController or Overloaded: nothing was appended. Raise OutcomeUnknown if the
-        leadership or the node ended before the outcome was known. Raise Stopping or StorageError if
+        leadership or the node ended before the outcome was known. Raise Stopping or DiskFailed if
         the node ended.
         """
         proposal = self.propose_nowait(values)
@@ -234,7 +234,7 @@ class RaftNode:
         """Queue values and return the proposal with its offsets at once; see `wait_committed`.
 
         Proposals of one turn of the event loop, and those made during a write, share a batch. Raise
-        NotController, Overloaded, Stopping or StorageError: nothing was appended.
+        NotController, Overloaded, Stopping or DiskFailed: nothing was appended.
         """
         raft, driver = self._raft, self._driver
         role = raft.role

@@ -55,7 +55,7 @@ class Proposal:
         """Return after the values are committed and were delivered on this node.
 
         Raise NotController if they were not appended, OutcomeUnknown if the leadership or the node
-        ended before the outcome was known, or StorageError. Any number of calls may wait;
+        ended before the outcome was known, or DiskFailed. Any number of calls may wait;
         cancelling one does not affect the others.
         """
         if not self.is_done:

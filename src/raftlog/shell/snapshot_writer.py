@@ -83,7 +83,7 @@ class SnapshotWriter:
         self._moved.set()
 
     async def run(self) -> None:
-        """Take snapshots until close(). Raise StorageError."""
+        """Take snapshots until close(). Raise DiskFailed."""
         while True:
             await self._due.wait()
             self._due.clear()

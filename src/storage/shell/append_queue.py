@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from ...errors import QuorumlogError, StorageError
+from ...errors import DiskFailed, QuorumlogError
 from ...ids import Offset
 from ...runtime.ports import Buffer, Runtime, Scope
 from ..append import AppendOrigin
@@ -253,7 +253,7 @@ class AppendQueue:
         default_factory=deque
     )  # (end offset, callback once everything below it is durable), ascending
     on_appended: list[Callable[[], None]] = field(default_factory=list)
-    on_failed: list[Callable[[StorageError], None]] = field(default_factory=list)
+    on_failed: list[Callable[[DiskFailed], None]] = field(default_factory=list)
 
     @property
     def always_flushes(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, TypeAlias
 
-from ...errors import DiskFull, QuorumlogError, StorageError
+from ...errors import DiskFailed, DiskFull, QuorumlogError
 from ...runtime.ports import Runtime, Scope
 from ..checkpoints import Checkpoints, encode_epochs, encode_partition_metadata
 from ..data_directory_state import replace_offsets
@@ -173,7 +173,7 @@ class Checkpointer:
         """Store a log start offset, unless the log starts above it already; durable at the return.
 
         Everything below must be flushed. Requests that arrive during a store are stored together.
-        Raises OffsetOutOfRange if the log was truncated in between, DiskFull, StorageError.
+        Raises OffsetOutOfRange if the log was truncated in between, DiskFull, DiskFailed.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._starting.append((queue.log, offset, waiter))
@@ -200,11 +200,11 @@ class Checkpointer:
         await self._writer.run(begin, end)
         await waiter
 
-    def _not_stored(self, error: OSError) -> DiskFull | StorageError:
+    def _not_stored(self, error: OSError) -> DiskFull | DiskFailed:
         path = join(self._path, LOG_START_OFFSETS)
         if error.errno in OUT_OF_SPACE:
             return DiskFull(f"{path}: no space is left; free some space, then retry")
-        return StorageError(f"{path}: {error.strerror or error}")
+        return DiskFailed(f"{path}: {error.strerror or error}")
 
 
 def _is_due(start: _Start) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
-from ...errors import CorruptionError, DirectoryMismatch, DiskFull, StorageError
+from ...errors import CorruptionError, DirectoryMismatch, DiskFailed, DiskFull
 from ...ids import ClusterId, DirectoryId, NodeId, TopicId
 from ...metrics import Histogram
 from ...runtime.ports import Buffer, Runtime, Scope
@@ -91,9 +91,9 @@ class Quarantine:
 
     async def add(self, name: str) -> str:
         """Rename the folder of a log that is not open, durably, and return its new path; the next
-        log of that name is new. Raises StorageError, DiskFull, Overloaded; may be repeated."""
+        log of that name is new. Raises DiskFailed, DiskFull, Overloaded; may be repeated."""
         if name in self._queues:
-            raise StorageError(
+            raise DiskFailed(
                 f"{join(self._path, name)} is open; close the log before its quarantine"
             )
         new = join(self._path, aside_folder(name, self._tokens.token(_TOKEN_BYTES).hex()))
@@ -363,7 +363,7 @@ class DataDirectory:
     async def open_log(self, name: str, config: LogConfig, *, topic_id: TopicId | None) -> Log:
         """Open the log of this name, after recovery if needed; a second call returns the same log.
 
-        The first append creates its folder. Raises CorruptionError, StorageError for a failed disk
+        The first append creates its folder. Raises CorruptionError, DiskFailed for a failed disk
         or a folder of another topic id; Overloaded and DiskFull if files or space are temporarily
         lacking: it may be opened later.
         """
@@ -427,7 +427,7 @@ class DataDirectory:
         """Append whole batches; with `flush` return after they are durable.
 
         The order of calls is the order in the log. A cancelled call gives up the result, not the
-        append. Raises Overloaded, Stopping, StorageError, DiskFull and the errors of
+        append. Raises Overloaded, Stopping, DiskFailed, DiskFull and the errors of
         `LogAppender.prepare`; nothing is stored then. `batches` must not change until the return.
         """
         return await self.append_nowait(
@@ -439,7 +439,7 @@ class DataDirectory:
     ) -> PendingAppend:
         """Queue an append; small ones are written at once.
 
-        Raises Overloaded, Stopping, StorageError, and DiskFull below the reserve; other errors are
+        Raises Overloaded, Stopping, DiskFailed, and DiskFull below the reserve; other errors are
         the outcome of the pending append.
         """
         append = PendingAppend(self.completed, batches, leader_epoch, origin, flush)
@@ -462,14 +462,14 @@ class DataDirectory:
         return None if queue.is_settled else self._writer.barrier(queue)
 
     async def flush(self, log: Log) -> None:
-        """Make everything completed before the call durable. Raises StorageError."""
+        """Make everything completed before the call durable. Raises DiskFailed."""
         await self._writer.flush(self._queue_of(log))
 
     async def truncate(self, log: Log, offset: int) -> None:
         """Truncate every batch that holds or follows `offset`, durably, after everything queued
         before.
 
-        Raises StorageError, CorruptionError, DiskFull: nothing is changed then.
+        Raises DiskFailed, CorruptionError, DiskFull: nothing is changed then.
         """
         begun = []
 
@@ -508,7 +508,7 @@ class DataDirectory:
         queued before.
 
         A crash leaves the log unchanged, a prefix of it, or the empty log; the caller must have
-        recorded elsewhere that the reset is due. Raises StorageError, DiskFull: nothing is dropped
+        recorded elsewhere that the reset is due. Raises DiskFailed, DiskFull: nothing is dropped
         then, but the log is unreadable until the call is repeated.
         """
 
@@ -548,7 +548,7 @@ class DataDirectory:
         """Make the records below `offset` (-1: below the high watermark) unreadable for good;
         return the log start offset, which is durable then. Retention frees the space.
 
-        Raises OffsetOutOfRange above the high watermark; DiskFull, StorageError: the outcome is
+        Raises OffsetOutOfRange above the high watermark; DiskFull, DiskFailed: the outcome is
         unknown then, and the call may be repeated.
         """
         queue = self._queue_of(log)
@@ -561,7 +561,7 @@ class DataDirectory:
         return log.log_start_offset
 
     async def delete_log(self, log: Log) -> None:
-        """Delete a log with its folder; it accepts no more appends. Raises StorageError."""
+        """Delete a log with its folder; it accepts no more appends. Raises DiskFailed."""
         queue = self._queue_of(log)
         await self.maintenance.stop_cleaning(log)
         new = self._deleted_path(log.name)
@@ -578,19 +578,19 @@ class DataDirectory:
         await self._unlink(new)
 
     async def delete_folder(self, name: str) -> None:
-        """Delete the folder of a log that is not open, if it exists. Raises StorageError."""
+        """Delete the folder of a log that is not open, if it exists. Raises DiskFailed."""
         if name in self._queues:  # its deletion failed with an unknown outcome on disk
-            raise StorageError(f"{join(self.path, name)} is open, or could not be deleted before")
+            raise DiskFailed(f"{join(self.path, name)} is open, or could not be deleted before")
         new = self._deleted_path(name)
         try:
             await self._writer.run(lambda: self._renaming_away(name, new))
         except OSError as error:
-            raise StorageError(f"{join(self.path, name)}: {error}") from error
+            raise DiskFailed(f"{join(self.path, name)}: {error}") from error
         await self._unlink(new)
 
     async def topic_of_folder(self, name: str) -> TopicId | None:
         """Return the topic id in a log's folder; None without one, or without a folder. Raises
-        StorageError, Overloaded."""
+        DiskFailed, Overloaded."""
         found: list[TopicId | None] = []
         files, path = self._runtime.files, join(self.path, name)
         try:
@@ -622,14 +622,14 @@ class DataDirectory:
         """Add a callback on the loop for moves of the log end or the flushed end."""
         self._queue_of(log).on_appended.append(callback)
 
-    def on_failed(self, log: Log, callback: Callable[[StorageError], None]) -> None:
+    def on_failed(self, log: Log, callback: Callable[[DiskFailed], None]) -> None:
         """Add a callback on the loop for the final failure of the log's disk; it runs once."""
         self._queue_of(log).on_failed.append(callback)
 
     # --- reads ---------------------------------------------------------------------------------
 
     async def read(self, found: SegmentRange) -> bytes:
-        """Return a range's bytes and release it. Raises StorageError, CorruptionError, Overloaded.
+        """Return a range's bytes and release it. Raises DiskFailed, CorruptionError, Overloaded.
 
         Bytes in the page cache are read at once, others in the read lane.
         """
@@ -637,14 +637,14 @@ class DataDirectory:
 
     async def locate(self, found: SegmentRange) -> None:
         """Make a range exact, in the read lane if that would wait for the device. The caller still
-        releases it. Raises StorageError, CorruptionError, Overloaded."""
+        releases it. Raises DiskFailed, CorruptionError, Overloaded."""
         await self._reader.locate(found)
 
     async def offset_for_time(
         self, log: Log, timestamp_ms: int | None, *, end_offset: int | None = None
     ) -> TimedOffset | None:
         """Return the first record below `end_offset` at or after a time; without a time, the first
-        one with the largest timestamp. Raises StorageError, CorruptionError, Overloaded."""
+        one with the largest timestamp. Raises DiskFailed, CorruptionError, Overloaded."""
         queue = self._queue_of(log)
         return await self._reader.offset_for_time(log, queue, timestamp_ms, end_offset=end_offset)
 
@@ -655,7 +655,7 @@ class DataDirectory:
         return self._small_files.get(name)
 
     async def store_file(self, name: str, content: bytes) -> None:
-        """Replace a small file durably. Raises DiskFull, StorageError: the outcome is unknown
+        """Replace a small file durably. Raises DiskFull, DiskFailed: the outcome is unknown
         then."""
         job = partial(replace_file, self._runtime.files, self.path, name, content)
 
@@ -667,7 +667,7 @@ class DataDirectory:
         except OSError as error:
             if error.errno in OUT_OF_SPACE:
                 raise DiskFull(f"no space is left for {join(self.path, name)}") from error
-            raise StorageError(f"{join(self.path, name)}: {error}") from error
+            raise DiskFailed(f"{join(self.path, name)}: {error}") from error
 
     async def checkpoint(self) -> None:
         """Flush the logs with appends, then store the checkpoints. Raises OSError."""
@@ -677,4 +677,4 @@ class DataDirectory:
         queue = self._queues.get(log.name)
         if queue is not None and queue.log is log:
             return queue
-        raise StorageError(f"{log.name} is not open in {self.path}")
+        raise DiskFailed(f"{log.name} is not open in {self.path}")

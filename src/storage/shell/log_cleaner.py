@@ -224,7 +224,7 @@ class LogCleaner:
             return
 
     async def _swap(self, queue: AppendQueue, group: CleanedGroup) -> None:
-        """Replace the sources of a group. Raises OSError with the log unchanged, StorageError if
+        """Replace the sources of a group. Raises OSError with the log unchanged, DiskFailed if
         the log failed, StalePlan."""
         log = queue.log
         begun: list[Swap] = []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from ...errors import DiskFull, Overloaded, QuorumlogError, Stopping, StorageError
+from ...errors import DiskFailed, DiskFull, Overloaded, QuorumlogError, Stopping
 from ...ids import TopicId
 from ...runtime.ports import Files
 from ..config import LogConfig
@@ -122,4 +122,4 @@ def not_opened(path: str, error: OSError) -> QuorumlogError:
         )
     if error.errno in OUT_OF_SPACE:
         return DiskFull(f"{path}: no space is left to open it; free some space, then retry")
-    return StorageError(f"{path}: {error}")
+    return DiskFailed(f"{path}: {error}")

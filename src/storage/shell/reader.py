@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from ...errors import CorruptionError, Overloaded, StorageError
+from ...errors import CorruptionError, DiskFailed, Overloaded
 from ...runtime.ports import Runtime, Scope
 from ..index import IndexCache
 from ..log import Log
@@ -43,7 +43,7 @@ class LogReader:
             content = found.read_cached()
         except OSError as error:
             found.release()
-            raise StorageError(f"{found.file.path}: {error}") from error
+            raise DiskFailed(f"{found.file.path}: {error}") from error
         if content is not None:
             found.release()
             return content
@@ -71,7 +71,7 @@ class LogReader:
                 lookup = log.time_lookup(timestamp_ms, end_offset=end_offset)
                 try:
                     found = await self._offload(partial(lookup.run, self._runtime.files))
-                except (StorageError, CorruptionError):
+                except (DiskFailed, CorruptionError):
                     if before == log.segment_version:
                         raise
                 else:
@@ -80,9 +80,7 @@ class LogReader:
             # The lookup opens files by name, and the names get other contents: wait for that, then
             # retry.
             await self._writer.exclusive(queue, lambda: None, lambda _: None, changes=False)
-        raise StorageError(
-            f"{log.folder}: its segments changed during {LOOKUPS_MAX} lookups by time"
-        )
+        raise DiskFailed(f"{log.folder}: its segments changed during {LOOKUPS_MAX} lookups by time")
 
     async def _in_lane(
         self,
@@ -97,7 +95,7 @@ class LogReader:
         lease = found.file.lease()
         try:
             result = await self._offload(job, cost_bytes=found.size)
-        except (StorageError, CorruptionError, Overloaded) as error:
+        except (DiskFailed, CorruptionError, Overloaded) as error:
             if not waiter.done():
                 waiter.set_exception(error)
         else:
@@ -114,4 +112,4 @@ class LogReader:
         try:
             return await self._runtime.tasks.offload("read", job, cost_bytes=cost_bytes)
         except OSError as error:
-            raise StorageError(f"{self._path}: {error}") from error
+            raise DiskFailed(f"{self._path}: {error}") from error

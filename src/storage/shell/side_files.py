@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from ...errors import DiskFull, StorageError
+from ...errors import DiskFailed, DiskFull
 from ...runtime.ports import Buffer, File, Files, Runtime
 from ..layout import join, parent_of
 from ..small_files import OUT_OF_SPACE
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class SideFiles:
-    """The files of one log's folder. Every method raises StorageError; writing methods also
+    """The files of one log's folder. Every method raises DiskFailed; writing methods also
     DiskFull."""
 
     def __init__(self, runtime: Runtime, folder: str, *, lane: str) -> None:
@@ -97,7 +97,7 @@ class SideFiles:
     def _opened(self, name: str) -> File:
         file = self._open.get(name)
         if file is None:
-            raise StorageError(f"{join(self._folder, name)} is not open; write at position 0 first")
+            raise DiskFailed(f"{join(self._folder, name)} is not open; write at position 0 first")
         return file
 
     def _publish(self, name: str, final_name: str) -> None:
@@ -130,7 +130,7 @@ class SideFiles:
                 raise DiskFull(
                     f"{self._folder}: no space is left; free some space, then retry"
                 ) from error
-            raise StorageError(f"{self._folder}: {error}") from error
+            raise DiskFailed(f"{self._folder}: {error}") from error
 
 
 def _durable_names(files: Files, folder: str) -> list[str]:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from ...errors import Overloaded, QuorumlogError, Stopping, StorageError
+from ...errors import DiskFailed, Overloaded, QuorumlogError, Stopping
 from ...ids import Offset
 from ...runtime.ports import Buffer, Clock, File, Runtime, Scope
 from ..append import AppendOrigin, LogWrite, WriteFailed, write_fully
@@ -248,7 +248,7 @@ class LogWriter:
             size += write.size
         if log.failure is not None:
             assert not group, f"{log.name} failed while it prepared a group"
-            self._fail_queue(queue, StorageError(log.failure.message))
+            self._fail_queue(queue, DiskFailed(log.failure.message))
         return group
 
     @staticmethod
@@ -381,7 +381,7 @@ class LogWriter:
             item.fail(queue.log.appender.failed(write, failure))
         self._space.check()
         if queue.log.failure is not None:
-            self._fail_queue(queue, StorageError(queue.log.failure.message))
+            self._fail_queue(queue, DiskFailed(queue.log.failure.message))
 
     # --- flushes -------------------------------------------------------------------------------
 
@@ -392,7 +392,7 @@ class LogWriter:
         if queue.is_gathering:
             self._advance(queue)
         if log.failure is not None:
-            waiter.set_exception(StorageError(log.failure.message))
+            waiter.set_exception(DiskFailed(log.failure.message))
         elif not log.flusher.is_dirty:
             waiter.set_result(None)
         else:
@@ -416,7 +416,7 @@ class LogWriter:
         log = queue.log
         queue.is_flush_queued = False
         if log.failure is not None:
-            self._fail_queue(queue, StorageError(log.failure.message))
+            self._fail_queue(queue, DiskFailed(log.failure.message))
             return
         if queue.is_flushing:  # its policy changed; the running flush requests another at its end
             return
@@ -610,15 +610,15 @@ class LogWriter:
             if failure is None:
                 self._advance(queue)
             else:
-                self._reject_queued(queue, StorageError(f"the data directory: {failure}"))
+                self._reject_queued(queue, DiskFailed(f"the data directory: {failure}"))
 
     def _check(self, queue: AppendQueue) -> None:
         if self.is_closing:
             raise Stopping("the data directory is closing")
         if queue.log.failure is not None:
-            raise StorageError(queue.log.failure.message)
+            raise DiskFailed(queue.log.failure.message)
 
-    def _fail_queue(self, queue: AppendQueue, failure: StorageError) -> None:
+    def _fail_queue(self, queue: AppendQueue, failure: DiskFailed) -> None:
         """Fail everything queued after the log's disk failed or the log was closed, and run the
         callbacks."""
         self._reject_queued(queue, failure)
@@ -632,7 +632,7 @@ class LogWriter:
         for callback in callbacks:
             callback(failure)
 
-    def _reject_queued(self, queue: AppendQueue, failure: StorageError) -> None:
+    def _reject_queued(self, queue: AppendQueue, failure: DiskFailed) -> None:
         while queue.items:
             item = queue.items[0]
             if isinstance(item, ExclusiveWork):

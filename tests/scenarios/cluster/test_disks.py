@@ -203,7 +203,7 @@ def test_a_broken_disk_gives_up_the_one_partition_that_nobody_else_has() -> None
 
         with pytest.raises(Exception, match="t-0") as caught:
             stage.do(lambda runtime: once())
-        assert type(caught.value).__name__ in ("StorageError", "TimedOut"), repr(caught.value)
+        assert type(caught.value).__name__ in ("DiskFailed", "TimedOut"), repr(caught.value)
         assert broken.sim.alive
         asked(stage, lambda admin: admin.describe_topic("t"))
         assert not is_fenced(stage, broken)

@@ -8,11 +8,11 @@ from quorumlog.broker import Acks, LeaderAndIsr, Partition, PurgatoryEntry
 from quorumlog.broker.isr import FollowerFetch
 from quorumlog.broker.partition_leader import PartitionLeader
 from quorumlog.errors import (
+    DiskFailed,
     FencedLeaderEpoch,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     Overloaded,
-    StorageError,
     UnknownLeaderEpoch,
 )
 from quorumlog.ids import Epoch, NodeId, Offset
@@ -193,7 +193,7 @@ def test_resigning_releases_every_wait_with_its_error() -> None:
         leader_of(partition).wait_for(Acks.ALL, Offset(1), None),
         leader_of(partition).wait_for(Acks.LEADER, Offset(1), None),
     )
-    error = StorageError("the disk is gone")
+    error = DiskFailed("the disk is gone")
     assert partition.resign(error) == waits
     assert [wait.error for wait in waits] == [error, error]
     with pytest.raises(NotLeaderOrFollower):

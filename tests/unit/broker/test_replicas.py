@@ -8,12 +8,12 @@ import pytest
 
 from quorumlog.broker import LATEST, Acks, OffsetSpec
 from quorumlog.errors import (
+    DiskFailed,
     FencedLeaderEpoch,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     Overloaded,
     QuorumlogError,
-    StorageError,
     TimedOut,
     UnknownTopicOrPartition,
 )
@@ -37,14 +37,14 @@ def test_a_failed_disk_gives_the_partition_up_and_no_other(operation: str) -> No
                 poll = scope.spawn(b.fetch(offset=1, max_wait_ms=60_000), name="poll")
                 await asyncio.sleep(0.01)
                 node.device.fail(operation, errno.EIO, path_part="/t-0/", times=10)
-                with pytest.raises(StorageError):
+                with pytest.raises(DiskFailed):
                     await b.append(b"lost")
                 (outcome,) = await poll
-                assert isinstance(outcome.error, StorageError), "the poll learns of it at once"
-            with pytest.raises(StorageError):
+                assert isinstance(outcome.error, DiskFailed), "the poll learns of it at once"
+            with pytest.raises(DiskFailed):
                 await b.append(b"more")
             (listed,) = await b.replicas.list_offsets([OffsetSpec("t", 0, LATEST)])
-            assert isinstance(listed.error, StorageError)
+            assert isinstance(listed.error, DiskFailed)
             assert await b.append(b"well", topic="u") == 0
 
     simulate(main)
@@ -58,7 +58,7 @@ def test_a_failed_read_is_an_error_of_its_partition_alone() -> None:
             await b.append(b"of u", topic="u")
             node.device.fail("read", errno.EIO, path_part="/t-0/", times=10)
             bad, good = await b.fetch("t", "u")
-            assert isinstance(bad.error, StorageError)
+            assert isinstance(bad.error, DiskFailed)
             assert values(good) == [b"of u"]
 
     simulate(main, faults=Faults(cache_miss=1.0))

@@ -14,13 +14,13 @@ import pytest
 from quorumlog.broker.config import ReplicationConfig, RequestConfig
 from quorumlog.broker.shell.replica_manager import ReplicaManager
 from quorumlog.errors import (
+    DiskFailed,
     MessageTooLarge,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     Overloaded,
     PartlyStored,
     QuorumlogError,
-    StorageError,
     TimedOut,
     UnknownTopicOrPartition,
 )
@@ -205,7 +205,7 @@ def test_a_failure_is_told_without_acknowledgement_too() -> None:
             d.apply(*topic([ME], [ME]))
             assert (await d.publish(0, acks=log_pb2.ACKS_NONE)).base_offset == -1
             node.device.fail("write", errno.EIO, path_part="/t-0/", times=10)
-            with pytest.raises(StorageError):
+            with pytest.raises(DiskFailed):
                 await d.publish(0, acks=log_pb2.ACKS_NONE)
 
     simulate(main)

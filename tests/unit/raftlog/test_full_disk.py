@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from quorumlog.errors import DiskFull, QuorumlogError, SnapshotDamaged, StorageError
+from quorumlog.errors import DiskFailed, DiskFull, QuorumlogError, SnapshotDamaged
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.ready import HardState
 from quorumlog.raftlog.shell.metadata_log import MetadataLog
@@ -57,7 +57,7 @@ def test_an_install_that_finds_no_room_is_repeated() -> None:
 
 @pytest.mark.parametrize(
     ("name", "error"),
-    [("recovery-point-offset", DiskFull), ("log-start-offset", StorageError)],
+    [("recovery-point-offset", DiskFull), ("log-start-offset", DiskFailed)],
 )
 def test_an_install_that_never_found_room_is_done_at_the_next_start(
     name: str, error: type[QuorumlogError]

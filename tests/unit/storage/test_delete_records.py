@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.errors import DiskFull, OffsetOutOfRange, StorageError
+from quorumlog.errors import DiskFailed, DiskFull, OffsetOutOfRange
 from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
@@ -133,7 +133,7 @@ def test_a_full_disk_refuses_a_deletion_that_may_be_repeated(kit: Kit, batch: Ma
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             await kit.append(directory, log, batch(3))
             log.note_high_watermark(3)
-            for number, error in ((errno.ENOSPC, DiskFull), (errno.EIO, StorageError)):
+            for number, error in ((errno.ENOSPC, DiskFull), (errno.EIO, DiskFailed)):
                 node.device.fail("write", number, path_part="log-start")
                 with pytest.raises(error, match="log-start-offset-checkpoint"):
                     await directory.delete_records(log, 2)
@@ -152,13 +152,13 @@ def test_records_of_a_log_that_failed_or_was_deleted_are_not_deleted(
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             await kit.append(directory, log, batch(3))
             node.device.fail("sync", errno.EIO)
-            with pytest.raises(StorageError):
+            with pytest.raises(DiskFailed):
                 await kit.append(directory, log, batch(3))
-            with pytest.raises(StorageError):
+            with pytest.raises(DiskFailed):
                 await directory.delete_records(log, 0)
             other = await directory.open_log("t-1", FSYNC, topic_id=TOPIC)
             await directory.delete_log(other)
-            with pytest.raises(StorageError):
+            with pytest.raises(DiskFailed):
                 await directory.delete_records(other, 0)
 
     simulated(main)

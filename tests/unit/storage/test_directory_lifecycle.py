@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.errors import CorruptionError, Stopping, StorageError
+from quorumlog.errors import CorruptionError, DiskFailed, Stopping
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import decode_all
 from quorumlog.runtime import Runtime
@@ -77,7 +77,7 @@ def test_a_deleted_log_is_gone_and_may_be_made_anew(kit: Kit, run: Run, batch: M
             await directory.delete_log(log)
             assert directory.log_names() == []
             assert len(decode_all(await directory.read(taken))) == 3, "a lease keeps it readable"
-            with pytest.raises(StorageError):
+            with pytest.raises(DiskFailed):
                 await kit.append(directory, log, batch(1))
             again = await directory.open_log("t-0", FSYNC, topic_id=TopicId(b"u" * 16))
             assert again.log_end_offset == 0
@@ -203,7 +203,7 @@ def test_a_folder_of_another_topic_id_is_refused(kit: Kit, run: Run, batch: Make
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             await kit.append(directory, log, batch(1))
         async with kit.opened(runtime, path) as directory:
-            with pytest.raises(StorageError, match="another topic"):
+            with pytest.raises(DiskFailed, match="another topic"):
                 await directory.open_log("t-0", FAST, topic_id=TopicId(b"u" * 16))
             assert directory.log_names() == ["t-0"]
             await directory.open_log("t-0", FAST, topic_id=TOPIC)
@@ -222,7 +222,7 @@ def test_a_folder_that_somebody_put_there_is_refused_and_kept(
         files.make_folder(f"{path}/foreign-0")
         write_file(files, f"{path}/foreign-0/{name}", read_file(files, f"{path}/t-0/{name}"))
         async with kit.opened(runtime, path) as directory:
-            with pytest.raises(StorageError, match="has no topic id"):
+            with pytest.raises(DiskFailed, match="has no topic id"):
                 await directory.open_log("foreign-0", FSYNC, topic_id=TOPIC)
         kept = read_file(files, f"{path}/foreign-0/{name}")
         assert kept == read_file(files, f"{path}/t-0/{name}")

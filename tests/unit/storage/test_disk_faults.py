@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from quorumlog.errors import (
+    DiskFailed,
     DiskFull,
-    StorageError,
 )
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.runtime import Runtime
@@ -96,19 +96,19 @@ def test_a_broken_disk_ends_the_log_and_only_that(
             bad = await directory.open_log("bad-0", FSYNC, topic_id=TOPIC)
             good = await directory.open_log("good-0", FSYNC, topic_id=TOPIC)
             await kit.append(directory, bad, batch(1, value=b"a"))
-            told: list[StorageError] = []
+            told: list[DiskFailed] = []
             directory.on_failed(bad, told.append)
             node.device.fail(operation, number, path_part="bad-0")
             answers = await asyncio.gather(
                 *[kit.append(directory, bad, batch(1, size=size)) for _ in range(3)],
                 return_exceptions=True,
             )
-            assert [type(answer) for answer in answers] == [StorageError] * 3
-            with pytest.raises(StorageError):
+            assert [type(answer) for answer in answers] == [DiskFailed] * 3
+            with pytest.raises(DiskFailed):
                 await kit.append(directory, bad, batch(1))
-            with pytest.raises(StorageError):
+            with pytest.raises(DiskFailed):
                 await directory.flush(bad)
-            with pytest.raises(StorageError):
+            with pytest.raises(DiskFailed):
                 await directory.truncate(bad, 0)
             assert len(told) == 1
             assert (await kit.values(directory, bad))[0] == b"a-0", "reads go on"
@@ -131,7 +131,7 @@ def test_an_fsync_that_failed_is_never_repeated(kit: Kit, batch: MakeBatch) -> N
             await kit.append(directory, log, batch(1, value=b"a"), flush=True)
             await kit.append(directory, log, batch(1, value=b"b"), flush=False)
             node.device.fail("sync", errno.EIO, path_part="t-0")
-            with pytest.raises(StorageError):
+            with pytest.raises(DiskFailed):
                 await directory.flush(log)
             await directory.checkpoint()
             assert log.flushed_end_offset == 1
@@ -166,7 +166,7 @@ def test_a_marker_that_cannot_be_removed_stops_the_first_append(kit: Kit, batch:
         async with kit.opened(runtime, "/data") as directory:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             node.device.fail("remove", errno.EROFS)
-            with pytest.raises(StorageError):
+            with pytest.raises(DiskFailed):
                 await kit.append(directory, log, batch(1))
             await kit.append(directory, log, batch(1))
 
@@ -184,7 +184,7 @@ def test_a_cold_read_that_fails_is_a_storage_error(kit: Kit, batch: MakeBatch) -
                 node.device.fail(operation, errno.EIO)
                 if operation == "read":
                     node.device.fail("read_cached", errno.EAGAIN)
-                with pytest.raises(StorageError):
+                with pytest.raises(DiskFailed):
                     await directory.read(taken)
                 node.device.faults.clear()
             assert await kit.values(directory, log) == [b"v-0"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.errors import StorageError
+from quorumlog.errors import DiskFailed
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
@@ -265,7 +265,7 @@ def test_a_deletion_that_was_cut_short_leaves_the_topics_own_records_or_none(mom
         async with runtime.tasks.scope("life") as scope:
             directory = await DataDirectory.open(runtime, scope, DATA)
             if "t-0" in directory.log_names():
-                with pytest.raises(StorageError, match="another topic"):
+                with pytest.raises(DiskFailed, match="another topic"):
                     await directory.open_log("t-0", PLAIN, topic_id=TopicId(b"u" * 16))
             scope.cancel()
 

@@ -11,11 +11,11 @@ from crc32c import crc32c
 
 from quorumlog.errors import (
     CorruptionError,
+    DiskFailed,
     DiskFull,
     InvalidRecord,
     MessageTooLarge,
     OffsetOutOfRange,
-    StorageError,
 )
 from quorumlog.records.batch import (
     CRC_START,
@@ -126,8 +126,8 @@ def test_any_other_failed_write_is_final(
     b = bench()
     b.append(batch(1))
     error = b.log.appender.failed(prepare(b, batch(1)), failure)
-    assert type(error) is StorageError
-    with pytest.raises(StorageError):
+    assert type(error) is DiskFailed
+    with pytest.raises(DiskFailed):
         prepare(b, batch(1))
     assert len(decode_all(b.read(0))) == 1, "what was there is still readable"
 
@@ -135,9 +135,9 @@ def test_any_other_failed_write_is_final(
 def test_a_failed_flush_is_final(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench()
     b.append(batch(1))
-    assert isinstance(b.log.flusher.fail(b.log.flusher.begin(), FULL), StorageError)
+    assert isinstance(b.log.flusher.fail(b.log.flusher.begin(), FULL), DiskFailed)
     assert b.log.flushed_end_offset == 0
-    with pytest.raises(StorageError):
+    with pytest.raises(DiskFailed):
         prepare(b, batch(1))
 
 
@@ -247,10 +247,10 @@ def test_a_range_that_was_cut_away_is_no_damage(bench: MakeBench, batch: MakeBat
     wanted = b.log.read(0, max_bytes=1 << 20, end_offset=50)
     assert wanted is not None
     b.truncate(5)
-    with pytest.raises(StorageError, match="truncated during the read"):
+    with pytest.raises(DiskFailed, match="truncated during the read"):
         wanted.read()
     wanted.is_located = False
-    with pytest.raises(StorageError, match="truncated during the read"):
+    with pytest.raises(DiskFailed, match="truncated during the read"):
         wanted.locate()
     wanted.release()
 
@@ -397,7 +397,7 @@ def test_a_range_that_was_truncated_meanwhile_is_an_error(
     b.append(batch(1))
     found = b.log.read(0, max_bytes=1000)
     b.truncate(1)
-    with pytest.raises(StorageError, match="truncated"):
+    with pytest.raises(DiskFailed, match="truncated"):
         found.read()
     found.release()
 
@@ -552,7 +552,7 @@ def test_a_folder_with_later_epochs_than_the_leaders_is_not_appended_to(
     """Another cluster wrote it: that is no fault of the program, and nothing is stored."""
     b = bench()
     b.append(batch(), epoch=7)
-    with pytest.raises(StorageError, match="leader epoch 7, above the partition's epoch 3"):
+    with pytest.raises(DiskFailed, match="leader epoch 7, above the partition's epoch 3"):
         b.append(batch(), epoch=3)
     assert b.log.log_end_offset == 1
     b.append(batch(), epoch=7)

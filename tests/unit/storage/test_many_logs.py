@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.errors import Stopping, StorageError
+from quorumlog.errors import DiskFailed, Stopping
 from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
@@ -166,7 +166,7 @@ def test_a_closed_directory_refuses_work_instead_of_waiting_for_ever(
                 directory.open_log("t-1", FAST, topic_id=TOPIC),
                 kit.append(directory, log, batch(1)),
             ):
-                with pytest.raises((Stopping, StorageError)):
+                with pytest.raises((Stopping, DiskFailed)):
                     await asyncio.wait_for(refused, 10)
         async with kit.opened(runtime, "/data") as directory:
             assert directory.was_clean

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from quorumlog import simulation
-from quorumlog.errors import StorageError
+from quorumlog.errors import DiskFailed
 from quorumlog.ids import Offset
 from quorumlog.runtime import Runtime
 from quorumlog.storage import AppendOrigin
@@ -66,8 +66,8 @@ def test_await_returns_the_offsets_or_raises_the_error() -> None:
         loop.call_soon(stored.resolve, STORED, None)
         assert await stored == STORED
         assert await stored == STORED, "again, without a wait"
-        loop.call_soon(failed.resolve, STORED, StorageError("the flush failed"))
-        with pytest.raises(StorageError, match="the flush failed"):
+        loop.call_soon(failed.resolve, STORED, DiskFailed("the flush failed"))
+        with pytest.raises(DiskFailed, match="the flush failed"):
             await failed
 
     simulation.run(main)

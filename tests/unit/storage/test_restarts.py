@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from quorumlog import simulation
-from quorumlog.errors import DiskFull, Overloaded, Stopping, StorageError
+from quorumlog.errors import DiskFailed, DiskFull, Overloaded, Stopping
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
@@ -110,9 +110,9 @@ def test_a_log_whose_deletion_failed_refuses_to_be_deleted_and_ends_nothing_else
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             await append(directory, log)
             node.device.fail("rename", errno.EIO, path_part="t-0")
-            with pytest.raises(StorageError):
+            with pytest.raises(DiskFailed):
                 await directory.delete_log(log)
-            with pytest.raises(StorageError, match="could not be deleted"):
+            with pytest.raises(DiskFailed, match="could not be deleted"):
                 await directory.delete_folder("t-0")
             other = await directory.open_log("u-0", FSYNC, topic_id=TOPIC)
             assert await append(directory, other) == 0
@@ -132,7 +132,7 @@ def test_what_comes_behind_a_deletion_is_refused_and_no_disk_is_said_to_have_fai
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             deletion = scope.spawn(directory.delete_log(log), name="deletion")
             await asyncio.sleep(0)
-            with pytest.raises(StorageError, match="deleted"):
+            with pytest.raises(DiskFailed, match="deleted"):
                 await append(directory, log)
             await deletion
             assert directory.figures.failed_logs == 0
@@ -149,7 +149,7 @@ def test_a_deletion_that_fails_is_said_with_its_reason(caplog: pytest.LogCapture
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             await append(directory, log)
             node.device.fail("rename", errno.EIO, path_part="t-0")
-            with pytest.raises(StorageError, match=os.strerror(errno.EIO)):
+            with pytest.raises(DiskFailed, match=os.strerror(errno.EIO)):
                 await directory.delete_log(log)
             assert directory.figures.failed_logs == 1
             await directory.close()
@@ -298,7 +298,7 @@ def test_what_a_failed_sync_left_in_the_page_cache_is_not_taken_for_durable(seed
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             await append(directory, log)
             node.device.fail("sync", errno.EIO, path_part="/t-0/")
-            with pytest.raises(StorageError):
+            with pytest.raises(DiskFailed):
                 await append(directory, log, bytes(1_000))
             await directory.close()
 
@@ -437,7 +437,7 @@ def test_a_failed_probe_of_a_read_is_a_storage_error_and_keeps_no_lease() -> Non
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             await append(directory, log)
             node.device.fail("read_cached", errno.EIO, path_part="/t-0/")
-            with pytest.raises(StorageError):
+            with pytest.raises(DiskFailed):
                 log.read(0, max_bytes=100)
             found = log.read(0, max_bytes=100)
             assert found is not None
@@ -465,7 +465,7 @@ def test_a_truncation_that_failed_leaves_no_recovery_point_above_it() -> None:
                 await append(directory, log)
             await directory.checkpoint()
             node.device.fail("truncate", errno.EIO, path_part="/t-0/")
-            with pytest.raises(StorageError):
+            with pytest.raises(DiskFailed):
                 await directory.truncate(log, 1)
             other = await directory.open_log("u-0", small, topic_id=TOPIC)
             await append(directory, other)

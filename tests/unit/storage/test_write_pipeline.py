@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.errors import DiskFull, StorageError
+from quorumlog.errors import DiskFailed, DiskFull
 from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import Faults, SimNode, SimWorld
@@ -81,8 +81,8 @@ async def played(
         assert again.base_offset == len(stored) + 1
         return
     assert stored == list(range(len(stored))), "nothing is stored behind what failed for good"
-    assert all(isinstance(answer, StorageError) for answer in refused)
-    with pytest.raises(StorageError):
+    assert all(isinstance(answer, DiskFailed) for answer in refused)
+    with pytest.raises(DiskFailed):
         await kit.append(directory, log, batch(1), flush=False)
 
 

@@ -41,7 +41,7 @@ class GroupLogReader:
         """Return the next records, possibly none, and None at the end. Each call yields to the
         event loop.
 
-        Raises StorageError, Overloaded.
+        Raises DiskFailed, Overloaded.
         """
         await asyncio.sleep(0)
         if not self._read and not await self._fill():

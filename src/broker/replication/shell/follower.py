@@ -20,11 +20,11 @@ from functools import partial
 from typing import Final, Protocol
 
 from ....errors import (
+    DiskFailed,
     InvalidRequest,
     OutcomeUnknown,
     QuorumlogError,
     Stopping,
-    StorageError,
     StreamBroken,
 )
 from ....ids import NO_NODE, ClusterId, Epoch, NodeId, Offset, TopicId
@@ -232,7 +232,7 @@ class FollowedPartition:
         try:
             await self._directory.expect_gaps(self.replica.log)
         except OSError as error:
-            self._failed(StorageError(f"{self.replica.log.folder}: {error}"))
+            self._failed(DiskFailed(f"{self.replica.log.folder}: {error}"))
 
     async def _truncate(self, offset: int) -> None:
         log = self.replica.log
@@ -287,7 +287,7 @@ class FollowedPartition:
 
     def _failed(self, error: QuorumlogError) -> None:
         self.delay_ms = self._backoff_ms = min(max(RETRY_MS[0], 2 * self._backoff_ms), RETRY_MS[1])
-        if not isinstance(error, Stopping | StorageError):  # logged where they occur
+        if not isinstance(error, Stopping | DiskFailed):  # logged where they occur
             self._log_error(error)
 
     def _log_error(self, error: QuorumlogError) -> None:
