@@ -19,9 +19,9 @@ from quorumlog.clients.retry import Backoff, BlockingRetrier, RetryLimit, is_abs
 from quorumlog.clients.topology import PartitionLeader, Topology, by_address, leaderless
 from quorumlog.errors import (
     OffsetOutOfRange,
-    OutcomeUnknown,
     QuorumlogError,
     TimedOut,
+    TransportError,
     UnknownTopicOrPartition,
 )
 from quorumlog.proto import admin_pb2, log_pb2
@@ -354,7 +354,7 @@ class Cluster:
             address = self._bootstrap[(attempt + index) % count]
             try:
                 return channel_to(address).call(method, request, timeout_ms=timeout_ms)
-            except (OutcomeUnknown, TimedOut) as error:
+            except (TransportError, TimedOut) as error:
                 failure = error
         assert failure is not None, "no bootstrap address"
         raise type(failure)(

@@ -16,7 +16,7 @@ def connect(bootstrap: str = "127.0.0.1:9094", **settings: Unpack[ClientSettings
         print([topic.name for topic in await log.admin.list_topics()])
     ```
     `bootstrap` is "host:port", or several separated by commas. `settings` are the fields of
-    `ClientConfig`, see `quorumlog.connect`. Entering raises OutcomeUnknown if no broker answers
+    `ClientConfig`, see `quorumlog.connect`. Entering raises ConnectionFailed if no broker answers
     within `connect_timeout_ms`; a malformed address raises InvalidConfig.
     """
     from .runtime.real import close_runtime, real_runtime  # only if a client is created

@@ -7,7 +7,7 @@ from typing import Any, Final
 from ..clients.admin.descriptions import Topic
 from ..clients.blocking import Log
 from ..clients.mirror.source import source_name, topic_id_text
-from ..errors import OutcomeUnknown, QuorumlogError, TimedOut
+from ..errors import QuorumlogError, TimedOut, TransportError
 
 END_TIMEOUT_MS: Final = 3_000
 """Timeout for the end offsets of one leader, so that a failed leader does not hide the others."""
@@ -72,7 +72,7 @@ def _ends(log: Log, topic: Topic) -> _Ends:
     for led in by_leader.values():
         error = _list_ends(log, topic.name, led, ends)
         if error is not None and not isinstance(
-            error, OutcomeUnknown | TimedOut
+            error, TransportError | TimedOut
         ):  # perhaps of one partition
             for partition in led:
                 _list_ends(log, topic.name, [partition], ends)

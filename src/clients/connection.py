@@ -14,14 +14,14 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from ..errors import (
+    ClientClosed,
     ConnectionFailed,
     InvalidRequest,
     NotImplementedHere,
     NotLeaderOrFollower,
-    OutcomeUnknown,
     QuorumlogError,
-    Stopping,
     TimedOut,
+    TransportError,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -62,7 +62,7 @@ class Connection:
         self._retrier = Retrier(runtime.clock, self.backoff)
 
     async def open(self) -> None:
-        """Discover the brokers; raise OutcomeUnknown if none answers within connect_timeout_ms.
+        """Discover the brokers; raise ConnectionFailed if none answers within connect_timeout_ms.
 
         A controller without client services is accepted too: it serves the Quorum service.
         """
@@ -73,8 +73,8 @@ class Connection:
                 admin_pb2.DescribeClusterRequest(),
                 deadline_ms=deadline_ms,
             )
-        except OutcomeUnknown as error:
-            raise type(error)(
+        except (TransportError, TimedOut) as error:
+            raise ConnectionFailed(
                 f"no broker answers at {','.join(self._bootstrap)} ({error.message}): check the "
                 "address, or start one with `quorumlog dev`"
             ) from error
@@ -90,16 +90,16 @@ class Connection:
         self.topology.saw_brokers(answer.brokers)
 
     async def close(self) -> None:
-        """Close the channels and fail the calls in flight; further calls raise Stopping."""
+        """Close the channels and fail the calls in flight; further calls raise ClientClosed."""
         self._is_closed = True
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()
 
     def channel(self, address: str) -> Channel:
-        """Return the channel to an address; raise Stopping if the client is closed."""
+        """Return the channel to an address; raise ClientClosed if the client is closed."""
         if self._is_closed:
-            raise Stopping("the client is closed")
+            raise ClientClosed("the client is closed")
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = self.runtime.network.channel(address)

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..errors import InvalidRequest, Stopping
+from ..errors import ClientClosed, InvalidRequest
 from ..runtime import Runtime, Scope
 from .admin.admin import AsyncAdmin
 from .config import (
@@ -46,7 +46,7 @@ class AsyncLog:
     async with quorumlog.aio.connect("127.0.0.1:9094") as log: ...
     log = await quorumlog.aio.connect("127.0.0.1:9094")  # then: await log.close()
     ```
-    Entering or awaiting it connects to a broker, or raises OutcomeUnknown. Leaving it closes its
+    Entering or awaiting it connects to a broker, or raises ConnectionFailed. Leaving it closes its
     producers and consumers, newest first.
     """
 
@@ -272,7 +272,7 @@ class AsyncLog:
     # --- opening and closing -----------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect to a broker; raise OutcomeUnknown if none answers within connect_timeout_ms."""
+        """Connect to a broker; raise ConnectionFailed if none answers within connect_timeout_ms."""
         assert self._scope is None, "the client is open already"
         async with AsyncExitStack() as stack:
             if self._on_close is not None:
@@ -320,7 +320,7 @@ class AsyncLog:
 
     def _open_scope(self) -> Scope:
         if self._scope is None:
-            raise Stopping("the client is closed, or was never entered")
+            raise ClientClosed("the client is closed, or was never entered")
         return self._scope
 
     async def _close_children(self, *, flush: bool) -> None:

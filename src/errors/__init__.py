@@ -8,7 +8,12 @@ of the gRPC status, so that code below the network does not need grpc.
 """
 
 from .base import (
+    AdminError,
+    GroupError,
     QuorumlogError,
+    RetriableError,
+    StorageError,
+    TransportError,
 )
 from .cluster import (
     BrokerIdNotRegistered,
@@ -82,6 +87,7 @@ from .producers import (
     UnknownProducerId,
 )
 from .programs import (
+    ClientClosed,
     EnvironmentUnusable,
     NotDelivered,
     NotImplementedHere,
@@ -123,6 +129,12 @@ from .storage import (
 from .table import ERROR_BY_NAME, ERRORS
 
 __all__ = [
+    "AdminError",
+    "ClientClosed",
+    "GroupError",
+    "RetriableError",
+    "StorageError",
+    "TransportError",
     "AddressInUse",
     "BrokerIdNotRegistered",
     "CoordinatorLoading",

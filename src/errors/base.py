@@ -1,4 +1,4 @@
-"""The base class of operational errors."""
+"""The base classes of operational errors: those to catch."""
 
 from typing import ClassVar
 
@@ -6,7 +6,8 @@ from typing import ClassVar
 class QuorumlogError(Exception):
     """An operational error with a message that states the problem and the remedy.
 
-    `topic` and `partition` are those that the error concerns, if any.
+    `topic` and `partition` are those that the error concerns, if any. A class without a `name` of
+    its own is a base class: it is caught, never raised.
     """
 
     code: ClassVar[int] = -1
@@ -20,13 +21,34 @@ class QuorumlogError(Exception):
         self.topic = topic
         self.partition = partition
 
-    def __init_subclass__(
-        cls, *, code: int = -1, name: str, status: str, retriable: bool = False
-    ) -> None:
-        cls.code, cls.name, cls.status, cls.retriable = code, name, status, retriable
+    def __init_subclass__(cls, *, name: str = "", code: int = -1, status: str = "") -> None:
+        if name:
+            cls.code, cls.name, cls.status = code, name, status
 
     def __str__(self) -> str:
         if not self.topic:
             return self.message
         where = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
         return f"{where}: {self.message}"
+
+
+class RetriableError(QuorumlogError):
+    """A retry may succeed. `retriable` is true for these errors only."""
+
+    retriable: ClassVar[bool] = True
+
+
+class TransportError(QuorumlogError):
+    """A connection or a stream failed, or an address is in use."""
+
+
+class GroupError(QuorumlogError):
+    """A consumer group refused a request or a member."""
+
+
+class AdminError(QuorumlogError):
+    """A request about topics, brokers, configs or voters was refused."""
+
+
+class StorageError(QuorumlogError):
+    """A disk or a data directory failed."""

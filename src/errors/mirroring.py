@@ -1,6 +1,6 @@
 """Errors of mirror topics and their producers."""
 
-from .base import QuorumlogError
+from .base import QuorumlogError, RetriableError
 
 
 class MirrorTopic(QuorumlogError, code=44, name="MIRROR_TOPIC", status="FAILED_PRECONDITION"):
@@ -13,9 +13,7 @@ class NotMirror(QuorumlogError, code=44, name="NOT_MIRROR", status="FAILED_PRECO
     this one."""
 
 
-class MirrorOutOfPlace(
-    QuorumlogError, code=1, name="MIRROR_OUT_OF_PLACE", status="OUT_OF_RANGE", retriable=True
-):
+class MirrorOutOfPlace(RetriableError, code=1, name="MIRROR_OUT_OF_PLACE", status="OUT_OF_RANGE"):
     """The batch does not continue the mirror's end; the message has the end offset. Continue from
     there."""
 

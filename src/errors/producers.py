@@ -4,10 +4,7 @@ from .base import QuorumlogError
 
 
 class OutOfOrderSequence(
-    QuorumlogError,
-    code=45,
-    name="OUT_OF_ORDER_SEQUENCE_NUMBER",
-    status="FAILED_PRECONDITION",
+    QuorumlogError, code=45, name="OUT_OF_ORDER_SEQUENCE_NUMBER", status="FAILED_PRECONDITION"
 ):
     """A batch does not continue its producer's sequence: an earlier one is missing, or it is too
     late for duplicate detection. Continue with a new producer epoch, from sequence 0."""

@@ -6,6 +6,11 @@ from typing import Any, NamedTuple
 from .base import QuorumlogError
 
 
+class ClientClosed(QuorumlogError, name="CLIENT_CLOSED", status="CANCELLED"):
+    """The client, producer or consumer was closed, by the program or by the end of its event loop.
+    Create a new one."""
+
+
 class NotImplementedHere(
     QuorumlogError, code=35, name="UNSUPPORTED_VERSION", status="UNIMPLEMENTED"
 ):

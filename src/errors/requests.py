@@ -1,7 +1,7 @@
 """Errors of requests for records."""
 
 from ..ids import NO_EPOCH, NO_NODE, NodeId
-from .base import QuorumlogError
+from .base import QuorumlogError, RetriableError
 
 
 class CorruptionError(QuorumlogError, code=2, name="CORRUPT_MESSAGE", status="DATA_LOSS"):
@@ -72,28 +72,18 @@ class OffsetOutOfRange(QuorumlogError, code=1, name="OFFSET_OUT_OF_RANGE", statu
 
 
 class UnknownTopicOrPartition(
-    QuorumlogError,
-    code=3,
-    name="UNKNOWN_TOPIC_OR_PARTITION",
-    status="NOT_FOUND",
-    retriable=True,
+    RetriableError, code=3, name="UNKNOWN_TOPIC_OR_PARTITION", status="NOT_FOUND"
 ):
     """The topic or partition does not exist here; retriable, since metadata may be delayed. Check
     the name, or create the topic."""
 
 
-class UnknownTopicId(
-    QuorumlogError, code=100, name="UNKNOWN_TOPIC_ID", status="NOT_FOUND", retriable=True
-):
+class UnknownTopicId(RetriableError, code=100, name="UNKNOWN_TOPIC_ID", status="NOT_FOUND"):
     """No topic has this id: it was deleted or recreated. Look up its name again."""
 
 
 class NotLeaderOrFollower(
-    QuorumlogError,
-    code=6,
-    name="NOT_LEADER_OR_FOLLOWER",
-    status="FAILED_PRECONDITION",
-    retriable=True,
+    RetriableError, code=6, name="NOT_LEADER_OR_FOLLOWER", status="FAILED_PRECONDITION"
 ):
     """This broker is not the partition's leader. Use the leader, `leader_id` at `leader_address`,
     or refresh the metadata if they are unknown."""
@@ -115,41 +105,31 @@ class NotLeaderOrFollower(
 
 
 class FencedLeaderEpoch(
-    QuorumlogError,
-    code=74,
-    name="FENCED_LEADER_EPOCH",
-    status="FAILED_PRECONDITION",
-    retriable=True,
+    RetriableError, code=74, name="FENCED_LEADER_EPOCH", status="FAILED_PRECONDITION"
 ):
     """The request's leader epoch is older than the partition's. Refresh the metadata."""
 
 
 class UnknownLeaderEpoch(
-    QuorumlogError, code=75, name="UNKNOWN_LEADER_EPOCH", status="UNAVAILABLE", retriable=True
+    RetriableError, code=75, name="UNKNOWN_LEADER_EPOCH", status="UNAVAILABLE"
 ):
     """The request's leader epoch is newer than this broker's. Retry later."""
 
 
-class NotEnoughReplicas(
-    QuorumlogError, code=19, name="NOT_ENOUGH_REPLICAS", status="UNAVAILABLE", retriable=True
-):
+class NotEnoughReplicas(RetriableError, code=19, name="NOT_ENOUGH_REPLICAS", status="UNAVAILABLE"):
     """The in-sync replicas are fewer than min.insync.replicas; nothing was stored. Retry when
     replicas have caught up."""
 
 
 class NotEnoughReplicasAfterAppend(
-    QuorumlogError,
-    code=20,
-    name="NOT_ENOUGH_REPLICAS_AFTER_APPEND",
-    status="UNAVAILABLE",
-    retriable=True,
+    RetriableError, code=20, name="NOT_ENOUGH_REPLICAS_AFTER_APPEND", status="UNAVAILABLE"
 ):
     """The leader stored the batch, then the in-sync replicas fell below min.insync.replicas. It is
     not acknowledged. Retry; an idempotent producer stores nothing twice."""
 
 
 class OffsetNotAvailable(
-    QuorumlogError, code=78, name="OFFSET_NOT_AVAILABLE", status="UNAVAILABLE", retriable=True
+    RetriableError, code=78, name="OFFSET_NOT_AVAILABLE", status="UNAVAILABLE"
 ):
     """The broker does not have the partition's high watermark yet: it just became leader, or it is
     a follower that is behind. Retry later."""
@@ -160,8 +140,6 @@ class PartlyStored(QuorumlogError, name="PARTLY_STORED", status="ABORTED"):
     twice: set `errors_in_results` to get the result of each."""
 
 
-class StaleMetadata(
-    QuorumlogError, code=-1, name="STALE_METADATA", status="UNAVAILABLE", retriable=True
-):
+class StaleMetadata(RetriableError, code=-1, name="STALE_METADATA", status="UNAVAILABLE"):
     """The broker did not reach the requested metadata offset within the deadline. Retry, here or at
     another broker."""

@@ -77,6 +77,7 @@ from .producers import (
     UnknownProducerId,
 )
 from .programs import (
+    ClientClosed,
     EnvironmentUnusable,
     NotDelivered,
     NotImplementedHere,
@@ -208,6 +209,7 @@ ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
     StaleBrokerEpoch,
     DuplicateBrokerRegistration,
     InconsistentClusterId,
+    ClientClosed,
     NotImplementedHere,
     PartitionerFailed,
     NotDelivered,

@@ -452,7 +452,7 @@ class _GrpcChannel:
         except aio.AioRpcError as error:
             self._maybe_allow_longer(used, error)
             failure = decode_failure(error, path, self._address, OutcomeUnknown)
-            if isinstance(failure, OutcomeUnknown):
+            if isinstance(failure, OutcomeUnknown | ConnectionFailed):
                 raise failure from error
             # The peer has answered already: `receive` raises its error.
         except asyncio.CancelledError:

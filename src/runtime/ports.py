@@ -335,8 +335,7 @@ class Channel(Protocol):
     async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
         """Call and wait. Raise the handler's error, TimedOut, or OutcomeUnknown (outcome unknown).
 
-        A timeout of 0 has passed already. A refused connection may raise OutcomeUnknown's subclass
-        ConnectionFailed.
+        A timeout of 0 has passed already. A refused connection may raise ConnectionFailed.
         """
 
     async def stream(self, method: Method[Q, R], *, timeout_ms: int) -> Stream[Q, R]:

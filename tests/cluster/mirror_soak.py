@@ -283,7 +283,7 @@ def _promote(target: str, seen: Soak) -> None:
             with log.producer() as producer:
                 for partition in range(partitions):
                     delivery = producer.send(topic, b"mine", key=b"k", partition=partition)
-                    where = delivery.result(timeout=TRY_S)
+                    where = delivery.result(timeout_ms=int(TRY_S * 1_000))
                     if where.offset != ends[partition]:
                         seen.problems.append(f"{topic}-{partition} went on at {where.offset}")
 

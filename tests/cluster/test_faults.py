@@ -20,7 +20,11 @@ from tests.kit.node_process import NodeProcess
 
 import quorumlog
 from quorumlog.clients import Delivered
-from quorumlog.errors import OutcomeUnknown, QuorumlogError, TimedOut
+from quorumlog.errors import (
+    ConnectionFailed,
+    QuorumlogError,
+    TimedOut,
+)
 from quorumlog.runtime import Runtime, real
 from quorumlog.testing import Direction, ForwardingProxy
 
@@ -335,7 +339,7 @@ def test_a_port_that_wants_tls_is_named_as_such(tmp_path: Path) -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
-            with pytest.raises(OutcomeUnknown) as caught:
+            with pytest.raises(ConnectionFailed) as caught:
                 await quorumlog.aio.AsyncLog.open(runtime, address, connect_timeout_ms=2_000)
         finally:
             server.close()

@@ -37,7 +37,7 @@ NOT_ANSWERED = {
     },
     "made by a client for its caller": {
         "NETWORK_EXCEPTION",
-        "NOT_SENT",
+        "CONNECTION_FAILED",
         "STREAM_BROKEN",
         "UNSUPPORTED_VERSION",
         "PARTITIONER_FAILED",

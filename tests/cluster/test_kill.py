@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.errors import OutcomeUnknown, StreamBroken
+from quorumlog.errors import (
+    TransportError,
+)
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import Record, decode_all, encode_batch
 from quorumlog.runtime import Channel, Runtime, real
@@ -138,7 +140,7 @@ def live(run: Run, folder: Path, *, until: int, kill: bool) -> None:
 
     with server(folder) as (process, address):
         if kill:
-            with pytest.raises((StreamBroken, OutcomeUnknown)):
+            with pytest.raises(TransportError):
                 real.run(main)
         else:
             real.run(main)

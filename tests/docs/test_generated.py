@@ -12,7 +12,13 @@ import pytest
 from quorumlog.cli.pages import cli_page
 from quorumlog.clients import ClientConfig, ConsumerConfig, ProducerConfig
 from quorumlog.clients.reference import table, with_tables
-from quorumlog.errors import ERRORS
+from quorumlog.errors import (
+    ERRORS,
+    AdminError,
+    GroupError,
+    StorageError,
+    TransportError,
+)
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -31,7 +37,7 @@ def test_the_page_of_commands_has_every_command() -> None:
 def test_the_tables_of_the_clients_page_are_those_of_the_code() -> None:
     page = (ROOT / "docs" / "clients.md").read_text()
     assert page == with_tables(page), "run `make docs`"
-    assert page.count("<!-- made by `make docs`: ") == 4
+    assert page.count("<!-- made by `make docs`: ") == 5
 
 
 @pytest.mark.parametrize("kind", [ClientConfig, ProducerConfig, ConsumerConfig])
@@ -45,6 +51,17 @@ def test_every_error_is_listed_with_a_sentence() -> None:
     rows = re.findall(r"^\| `(\w+)`.*? \| (yes|no) \| (.+) \|$", table("errors"), re.MULTILINE)
     assert [name for name, _, _ in rows] == [error.__name__ for error in ERRORS]
     assert all(len(meaning.split()) >= 5 for _, _, meaning in rows)
+
+
+def test_every_error_is_in_the_tree_under_its_base() -> None:
+    tree = table("error_tree")
+    for error in ERRORS:
+        assert tree.count(f"`{error.__name__}`") == 1, error
+    for base in (TransportError, GroupError, AdminError, StorageError):
+        under = tree.partition(f"  - `{base.__name__}`: ")[2].partition("\n  - ")[0]
+        assert {each.__name__ for each in ERRORS if issubclass(each, base)} == set(
+            re.findall(r"`(\w+)`", under)
+        )
 
 
 def test_the_page_of_benchmarks_has_a_place_for_each_of_them() -> None:

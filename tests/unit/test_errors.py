@@ -27,13 +27,45 @@ STATUSES = {
 }
 
 
+BASES = {
+    errors.QuorumlogError,
+    errors.RetriableError,
+    errors.TransportError,
+    errors.GroupError,
+    errors.AdminError,
+    errors.StorageError,
+}
+
+
 def test_every_error_class_is_in_the_table() -> None:
     written = {
         value
         for value in vars(errors).values()
         if inspect.isclass(value) and issubclass(value, errors.QuorumlogError)
     }
-    assert written - {errors.QuorumlogError} == set(errors.ERRORS)
+    assert written - BASES == set(errors.ERRORS)
+
+
+def test_bases_are_caught_and_not_raised() -> None:
+    assert {base for base in BASES if "name" in vars(base)} == {errors.QuorumlogError}
+    for error in errors.ERRORS:
+        own = [base for base in error.__mro__[1:] if base in BASES]
+        assert own[-1] is errors.QuorumlogError
+        assert error.retriable == issubclass(error, errors.RetriableError), error
+        assert len(set(own) - {errors.QuorumlogError, errors.RetriableError}) <= 1, error
+
+
+def test_a_time_out_is_the_one_of_python_too() -> None:
+    with pytest.raises(TimeoutError, match="t-1: too late") as caught:
+        raise errors.TimedOut("too late", topic="t", partition=1)
+    assert isinstance(caught.value, errors.RetriableError)
+    assert (caught.value.topic, caught.value.partition) == ("t", 1)
+    assert caught.value.args == ("too late",)
+
+
+def test_a_refused_connection_is_no_unknown_outcome() -> None:
+    assert not issubclass(errors.ConnectionFailed, errors.OutcomeUnknown)
+    assert not errors.ClientClosed.retriable
 
 
 def test_names_are_unique() -> None:

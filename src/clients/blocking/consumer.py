@@ -12,7 +12,7 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ...errors import Stopping
+from ...errors import ClientClosed
 from ..consumer.assignment import Wanted, parse_partitions
 from ..consumer.consumer import (
     POLL_ARROW_COLUMNS,
@@ -41,7 +41,7 @@ class Consumer:
 
     One thread reads at a time: a second one that would have to wait gets InvalidRequest; buffered
     records go to any caller. Every other method is thread-safe. `close` makes a waiting poll raise
-    Stopping.
+    ClientClosed.
     """
 
     def __init__(self, log: "Log", make: Callable[[AsyncLog], AsyncConsumer]) -> None:
@@ -255,7 +255,7 @@ class Consumer:
     # --- opening and closing -------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop reading; a waiting poll raises Stopping. Idempotent."""
+        """Stop reading; a waiting poll raises ClientClosed. Idempotent."""
         if not self._is_closed:
             self._io.refuse_callbacks()
             self._is_closed = True
@@ -294,7 +294,7 @@ class Consumer:
         """Return the next record; None if none came in time, or at the end."""
         while True:
             if self._is_closed:
-                raise Stopping("the consumer is closed")
+                raise ClientClosed("the consumer is closed")
             try:
                 return self._ahead.popleft()
             except IndexError:
@@ -375,7 +375,7 @@ class Consumer:
 
     def _wait(self, work: Callable[[AsyncConsumer], Coroutine[Any, Any, T]]) -> T:
         if self._is_closed:
-            raise Stopping("the consumer is closed")
+            raise ClientClosed("the consumer is closed")
         if self._io.is_ended:
             self._make()
         return self._io.wait(work(self._consumer))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...errors import InvalidRequest, Stopping
+from ...errors import ClientClosed, InvalidRequest
 from ..consumer.assignment import Wanted
 from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
@@ -287,7 +287,7 @@ class GroupConsumer(Consumer):
         """Commit delivered records (with `auto_commit`), revoke the partitions and leave the
         group.
 
-        A waiting poll raises Stopping. Idempotent.
+        A waiting poll raises ClientClosed. Idempotent.
         """
         if self._is_closed:
             return
@@ -362,7 +362,7 @@ class GroupConsumer(Consumer):
         An error of a callback cancels the method; with `run_to_end` it is raised at the end.
         """
         if self._is_closed:
-            raise Stopping("the consumer is closed")
+            raise ClientClosed("the consumer is closed")
         if self._io.is_ended:
             self._make()
         io, failure = self._io, None

@@ -22,7 +22,7 @@ from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
-from ...errors import InvalidRequest, Stopping
+from ...errors import ClientClosed, InvalidRequest
 from ...runtime import Runtime
 from ...runtime.files import at_fork
 from ...runtime.real import run
@@ -163,8 +163,8 @@ class IoThread:
         await self._stop.wait()
 
 
-def _ended() -> Stopping:
-    return Stopping("the client's I/O thread has ended")
+def _ended() -> ClientClosed:
+    return ClientClosed("the client's I/O thread has ended")
 
 
 def _ignore(reason: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from ...errors import QuorumlogError, Stopping
+from ...errors import ClientClosed, QuorumlogError
 from ..config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, make_config
 from ..consumer.arrow_reader import ArrowScan
 from ..consumer.assignment import Wanted
@@ -42,7 +42,7 @@ def connect(bootstrap: str = "127.0.0.1:9094", **settings: Unpack[ClientSettings
     ```
     Use it in `with`, or close it. Thread-safe. `settings` are the fields of `ClientConfig`, all in
     milliseconds: connect_timeout_ms, request_timeout_ms, call_timeout_ms, retry_backoff_ms,
-    retry_backoff_max_ms, metadata_max_age_ms. Raises OutcomeUnknown if no broker answers within
+    retry_backoff_max_ms, metadata_max_age_ms. Raises ConnectionFailed if no broker answers within
     `connect_timeout_ms`, InvalidConfig if the address is malformed.
     """
     log = Log(bootstrap, make_config(ClientConfig, settings))
@@ -274,7 +274,7 @@ class Log:
             return io, log
         with STATE.lock:
             if self._is_closed:
-                raise Stopping("the client is closed")
+                raise ClientClosed("the client is closed")
             if self._io is None or self._log is None or self._io.is_ended:
                 io, log = IoThread.hold(self), None
                 try:

@@ -26,7 +26,12 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...errors import QuorumlogError, Stopping
+from ...errors import (
+    ClientClosed,
+    InvalidRequest,
+    QuorumlogError,
+    TimedOut,
+)
 from ..config import ProducerSettings
 from ..producer.batches import Batch, Delivered, DeliveredRange, OnDelivery
 from ..producer.bulk import BulkDelivery, Span
@@ -75,26 +80,37 @@ class Delivery(Future[Delivered]):
         """Return True if the outcome is known."""
         return self._batch.is_done
 
-    def result(self, timeout: float | None = None) -> Delivered:
-        """Wait up to `timeout` seconds; return the record's position, or raise its delivery error.
+    def result(self, timeout: float | None = None, *, timeout_ms: int | None = None) -> Delivered:
+        """Wait up to `timeout_ms`; return the record's position, or raise its delivery error.
 
-        Raises TimeoutError if the outcome is not known by then.
+        Raises TimedOut if the outcome is not known by then. `timeout`, in seconds, is for code that
+        takes any `concurrent.futures.Future`.
         """
-        if not self._batch.is_done:
-            refuse_callbacks()
-            super().exception(timeout)
+        self._wait(timeout, timeout_ms)
         return self._batch.delivered(self._index)
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait up to `timeout` seconds; return the delivery error, or None if the record is
-        stored.
+    def exception(
+        self, timeout: float | None = None, *, timeout_ms: int | None = None
+    ) -> BaseException | None:
+        """Wait like `result`; return the delivery error, or None if the record is stored."""
+        self._wait(timeout, timeout_ms)
+        return self._batch.error_of(self._index)
 
-        Raises TimeoutError if the outcome is not known by then.
-        """
+    def _wait(self, timeout_s: float | None, timeout_ms: int | None) -> None:
+        if timeout_ms is not None:
+            if timeout_s is not None:
+                raise InvalidRequest("give timeout_ms, or timeout in seconds, not both")
+            timeout_s = timeout_ms / 1000
         if not self._batch.is_done:
             refuse_callbacks()
-            super().exception(timeout)
-        return self._batch.error_of(self._index)
+            try:
+                super().exception(timeout_s)
+            except TimeoutError:
+                raise TimedOut(
+                    f"the record has no outcome after {timeout_s} s; wait longer, or lower "
+                    "delivery_timeout_ms",
+                    topic=self._batch.queue.topic,
+                ) from None
 
     def cancel(self) -> bool:
         """Return False: an accepted record cannot be cancelled."""
@@ -110,10 +126,10 @@ class Delivery(Future[Delivered]):
 class BlockingSent(BulkDelivery[Delivery]):
     """`BulkDelivery` with a blocking `result`."""
 
-    def result(self, timeout: float | None = None) -> list[DeliveredRange]:
-        """Wait up to `timeout` seconds for every outcome; return or raise as `ranges` does.
+    def result(self, *, timeout_ms: int | None = None) -> list[DeliveredRange]:
+        """Wait up to `timeout_ms` for every outcome; return or raise as `ranges` does.
 
-        Raises TimeoutError if an outcome is not known by then.
+        Raises TimedOut if an outcome is not known by then.
         """
         self.observe()
         if not self.done():
@@ -130,8 +146,11 @@ class BlockingSent(BulkDelivery[Delivery]):
                     ended.set()
 
             next_one()
-            if not ended.wait(timeout):
-                raise TimeoutError(f"not every outcome is known after {timeout} s")
+            if not ended.wait(None if timeout_ms is None else timeout_ms / 1000):
+                raise TimedOut(
+                    f"some records have no outcome after {timeout_ms} ms; wait longer, or lower "
+                    "delivery_timeout_ms"
+                )
         return self.ranges()
 
 
@@ -210,7 +229,7 @@ class Producer:
                 until_ms = io.wait(
                     producer.wait_acceptable(topic, size, partition, until_ms=until_ms)
                 )
-            except Stopping:
+            except ClientClosed:
                 if self._is_closed or not io.is_ended:
                     raise
                 self._make()  # the thread ended for a fork
@@ -243,7 +262,7 @@ class Producer:
                 spans.extend(more)
                 if not more:
                     io.wait(producer.make_room(topic, bulk, spans, timestamp, partition))
-            except Stopping:
+            except ClientClosed:
                 if self._is_closed or not io.is_ended:
                     raise
                 self._make()  # the thread ended for a fork
@@ -308,7 +327,7 @@ class Producer:
 
     def _wait(self, work: Callable[[AsyncProducer], Coroutine[Any, Any, T]]) -> T:
         if self._is_closed:
-            raise Stopping("the producer is closed")
+            raise ClientClosed("the producer is closed")
         if self._io.is_ended:
             self._make()
         return self._io.wait(work(self._producer))

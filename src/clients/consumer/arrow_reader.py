@@ -20,6 +20,7 @@ from ...errors import (
     OffsetOutOfRange,
     QuorumlogError,
     StreamBroken,
+    TimedOut,
 )
 from ...proto import log_pb2
 from ...records.arrow import arrow_schema, decode_arrow
@@ -326,6 +327,8 @@ class _Reading:
                         )
                     if response.next_offset > self._next_offset:
                         return response
+        except TimedOut:
+            raise
         except TimeoutError:
             raise StreamBroken(f"the broker sent no response within {timeout_ms} ms") from None
 

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import (
+    ClientClosed,
     InvalidRequest,
     NoCommittedOffset,
     QuorumlogError,
-    Stopping,
     TimedOut,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -64,7 +64,7 @@ class AssignedPartitions:
         self.is_closed = False
 
     def close(self) -> None:
-        """Cancel the pending assignment; further calls raise Stopping."""
+        """Cancel the pending assignment; further calls raise ClientClosed."""
         self.is_closed = True
         if self._assigning is not None:
             self._assigning.cancel()
@@ -198,6 +198,8 @@ class AssignedPartitions:
                     for reader in waiting:
                         self._raise_absence(reader)
                     await self._arrivals.wait()
+        except TimedOut:
+            raise
         except TimeoutError:
             late = waiting[0]
             raise late.failure or TimedOut(
@@ -265,13 +267,13 @@ class AssignedPartitions:
         return list(found)
 
     def check_open(self) -> None:
-        """Raise Stopping if the consumer is closed, InvalidRequest on another event loop."""
+        """Raise ClientClosed if the consumer is closed, InvalidRequest on another event loop."""
         if asyncio.get_running_loop() is not self._loop:
             raise InvalidRequest(
                 "the consumer belongs to another event loop: create it on the loop that uses it"
             )
         if self.is_closed or self._fetcher.is_ended:
-            raise Stopping("the consumer is closed")
+            raise ClientClosed("the consumer is closed")
 
     def error_raised(self, reader: PartitionReader) -> None:
         """Schedule the next attempt after the reader's error was raised.

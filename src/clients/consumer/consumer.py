@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from ...errors import InvalidRequest
+from ...errors import InvalidRequest, TimedOut
 from ...runtime import Scope
 from ..config import ConsumerConfig
 from ..connection import Connection
@@ -428,7 +428,7 @@ class AsyncConsumer:
     # --- opening and closing -----------------------------------------------------------------
 
     async def close(self) -> None:
-        """Stop reading; a waiting poll raises Stopping. Idempotent."""
+        """Stop reading; a waiting poll raises ClientClosed. Idempotent."""
         if not self._parts.is_closed:
             self._parts.close()
             self._current = None
@@ -482,6 +482,8 @@ class AsyncConsumer:
                         return None
                     self._parts.check_open()
                     await self._arrivals.wait()
+        except TimedOut:
+            raise
         except TimeoutError:
             return None
         finally:

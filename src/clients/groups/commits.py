@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ...errors import (
+    ClientClosed,
     FencedMemberEpoch,
     Overloaded,
     QuorumlogError,
     StaleMemberEpoch,
-    Stopping,
     TimedOut,
     UnknownMember,
 )
@@ -128,6 +128,8 @@ class Commits:
         try:
             async with asyncio.timeout(max(0, left_ms) / 1000 + GRACE_S):
                 await outcome
+        except TimedOut:
+            raise
         except TimeoutError:
             raise TimedOut(
                 "the commits queued before this one did not complete in time: nothing of it is "
@@ -156,7 +158,9 @@ class Commits:
         outcome: "asyncio.Future[None]",
         on_done: Callable[[QuorumlogError | None], None] | None,
     ) -> None:
-        failure = Stopping("the consumer is closed") if outcome.cancelled() else outcome.exception()
+        failure = (
+            ClientClosed("the consumer is closed") if outcome.cancelled() else outcome.exception()
+        )
         error = failure if isinstance(failure, QuorumlogError) else None
         if on_done is not None:
             try:

@@ -287,8 +287,8 @@ class AsyncGroupConsumer(AsyncConsumer):
     async def close(self) -> None:
         """Commit delivered records (with `auto_commit`), revoke the partitions and leave the group.
 
-        A waiting poll raises Stopping. Idempotent. Raises an error of a callback that no poll has
-        raised.
+        A waiting poll raises ClientClosed. Idempotent. Raises an error of a callback that no poll
+        has raised.
         """
         is_over = True
         try:

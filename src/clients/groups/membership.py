@@ -16,12 +16,12 @@ from inspect import isawaitable
 from typing import Any, Final, Literal, TypeAlias
 
 from ...errors import (
+    ClientClosed,
     FencedMemberEpoch,
     InvalidRequest,
     NoCommittedOffset,
     QuorumlogError,
     StaleMemberEpoch,
-    Stopping,
     TimedOut,
     UnknownMember,
     UnreleasedInstance,
@@ -289,7 +289,7 @@ class Membership:
 
     def _check_open(self) -> None:
         if self._is_closing:
-            raise Stopping("the consumer is closed")
+            raise ClientClosed("the consumer is closed")
 
     def _changed(self) -> None:
         self._work.set()

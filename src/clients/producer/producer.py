@@ -18,7 +18,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import NotDelivered, Overloaded, QuorumlogError, Stopping, TimedOut
+from ...errors import ClientClosed, NotDelivered, Overloaded, QuorumlogError, TimedOut
 from ...runtime import Scope
 from ..config import ProducerConfig
 from ..connection import Connection
@@ -296,9 +296,9 @@ class AsyncProducer:
     async def close(self, *, flush: bool = True, timeout_ms: int | None = None) -> None:
         """Flush, then stop. Idempotent.
 
-        Without `flush`, and after `timeout_ms`, the remaining records fail with Stopping. Raises
-        NotDelivered as `flush` does, also for records that the timeout cut off; without `flush`
-        nothing is raised.
+        Without `flush`, and after `timeout_ms`, the remaining records fail with ClientClosed.
+        Raises NotDelivered as `flush` does, also for records that the timeout cut off; without
+        `flush` nothing is raised.
         """
         self._refuse()
         try:
@@ -381,7 +381,7 @@ class AsyncProducer:
         one. The cost of a record is listed in `blocking.producer`.
         """
         if self.is_closed:
-            raise Stopping("the producer is closed")
+            raise ClientClosed("the producer is closed")
         if value is not None and type(value) is not bytes:
             value = as_bytes(value, "value")
         if key is not None and type(key) is not bytes:
@@ -403,7 +403,7 @@ class AsyncProducer:
     ) -> list[Span]:
         """Append records of `bulk` from `first`, like `accept`."""
         if self.is_closed:
-            raise Stopping("the producer is closed")
+            raise ClientClosed("the producer is closed")
         if partition is not None:
             partition = as_int(partition, "a partition is")
         return accept_many(
@@ -484,7 +484,7 @@ class AsyncProducer:
         size, until_ms = len(encoded) + count * ENCODED_OVERHEAD, self._block_until_ms()
         while True:
             if self.is_closed:
-                raise Stopping("the producer is closed")
+                raise ClientClosed("the producer is closed")
             with self.lock:
                 if self._incomplete.has_room(size):
                     return self.accumulator.add_encoded(topic, partition, encoded, count)
@@ -526,7 +526,7 @@ class AsyncProducer:
         """Fail the remaining records and end the waits for buffer space."""
         with self.lock:
             left = self._incomplete.take_all()
-        self._outcomes.fail(left, Stopping(reason))
+        self._outcomes.fail(left, ClientClosed(reason))
 
     def _wake(self) -> None:
         self._sender.wake()

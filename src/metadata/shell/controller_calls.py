@@ -103,7 +103,7 @@ class ControllerCalls:
         except NotController as error:
             self._controllers.failed(target, hint=error.leader_id)
             raise
-        except OutcomeUnknown:
+        except (OutcomeUnknown, ConnectionFailed):
             self._controllers.failed(target, hint=NO_NODE)
             raise
 
@@ -119,6 +119,8 @@ class ControllerCalls:
                     return await self.channel(address).call(method, request, timeout_ms=timeout_ms)
                 finally:
                     del self._in_flight[bound]
+        except TimedOut:
+            raise
         except TimeoutError:
             raise OutcomeUnknown(
                 f"controller {target} lost its leadership before it responded"

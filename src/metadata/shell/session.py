@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ...errors import (
+    ConnectionFailed,
     DuplicateBrokerRegistration,
     FeatureUpdateFailed,
     InconsistentClusterId,
     NotController,
     OutcomeUnknown,
     QuorumlogError,
+    TimedOut,
 )
 from ...ids import NO_NODE, ClusterId, DirectoryId, NodeId, Offset
 from ...proto import controller_pb2 as pb
@@ -271,6 +273,8 @@ class BrokerSession:
         try:
             async with asyncio.timeout(self._config.session_timeout_ms / 1000):
                 response = await stream.receive()
+        except TimedOut:
+            raise
         except TimeoutError:
             raise OutcomeUnknown(f"controller {self.controller_id} does not respond") from None
         if response is None:
@@ -367,7 +371,9 @@ class _Twin:
             since_ms = self._since_ms = now_ms if self._since_ms is None else self._since_ms
             if now_ms - since_ms > self._patience_ms:
                 raise error
-        elif was_registered or not isinstance(error, NotController | OutcomeUnknown):
+        elif was_registered or not isinstance(
+            error, NotController | OutcomeUnknown | ConnectionFailed
+        ):
             self.is_gone()
 
     def is_gone(self) -> None:

@@ -11,7 +11,11 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message as Encoded
 
-from ...errors import OutcomeUnknown, QuorumlogError
+from ...errors import (
+    ConnectionFailed,
+    OutcomeUnknown,
+    QuorumlogError,
+)
 from ...proto import raft_pb2 as pb
 from ...runtime import Entropy, Method, Runtime
 from ...services import RAFT_FOLLOW, RAFT_VOTE
@@ -107,7 +111,7 @@ class PeerCalls:
             address = self._addresses.find(peer)  # looked up again: the peer may have moved
             try:
                 return await self._call(RAFT_VOTE, address, call, timeout_ms=left_ms)
-            except OutcomeUnknown:
+            except (OutcomeUnknown, ConnectionFailed):
                 pause_ms = self._entropy.uniform(config.backoff_ms_min, 2 * config.backoff_ms_min)
                 if clock.now_ms() + pause_ms >= deadline_ms:
                     raise

@@ -8,7 +8,7 @@ import sys
 
 import quorumlog
 from quorumlog.clients import AsyncLog, AsyncProducer, Delivery
-from quorumlog.errors import Stopping
+from quorumlog.errors import ClientClosed
 
 
 async def begin(address: str, topic: str) -> tuple[AsyncLog, AsyncProducer, Delivery]:
@@ -28,10 +28,10 @@ def main() -> None:
     """See the module."""
     log, producer, delivery = asyncio.run(begin(sys.argv[1], sys.argv[2]))
     assert delivery.done(), "the record has no outcome"
-    assert isinstance(delivery.exception(), Stopping), delivery.exception()
+    assert isinstance(delivery.exception(), ClientClosed), delivery.exception()
     try:
         producer.send_nowait(sys.argv[2], b"w")
-    except Stopping as error:
+    except ClientClosed as error:
         print(error)
     asyncio.run(go_on(log, producer))
 

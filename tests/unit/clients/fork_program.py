@@ -32,13 +32,13 @@ def both_sides(address: str, topic: str) -> None:
     consumer = log.consumer(topic)
 
     def child() -> None:
-        assert deliveries[19].result(0).offset == 19  # delivered before the fork
+        assert deliveries[19].result(timeout_ms=0).offset == 19  # delivered before the fork
         assert [next(consumer).offset for _ in range(3)] == [0, 1, 2]
         with log.producer() as another:
             assert another.send(topic, b"child").result(WAIT_S).offset == 20
         delivery = producer.send(topic, b"child again")
         producer.flush()
-        assert delivery.result(0).offset == 21
+        assert delivery.result(timeout_ms=0).offset == 21
         log.close()
 
     assert in_child(child) == 0
@@ -87,7 +87,7 @@ def threads_go_on_sending(address: str, topic: str) -> None:
     def child() -> None:
         delivery = producer.send(topic, b"child")
         producer.flush()
-        assert delivery.result(0).offset > 0
+        assert delivery.result(timeout_ms=0).offset > 0
         log.close()
 
     assert in_child(child) == 0

@@ -9,7 +9,7 @@ import pytest
 from quorumlog import simulation
 from quorumlog.clients import AsyncConsumer, AsyncLog, Position, TimestampMs
 from quorumlog.clients.consumer.arrow_reader import read_table
-from quorumlog.errors import CorruptionError, InvalidRequest, OffsetOutOfRange, Stopping
+from quorumlog.errors import ClientClosed, CorruptionError, InvalidRequest, OffsetOutOfRange
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
 
@@ -310,9 +310,9 @@ def test_a_scan_that_is_left_or_whose_client_closes_ends() -> None:
             open_scan = log.scan_arrow("t")
             await anext(open_scan)
             kept.append(log)
-        with pytest.raises(Stopping):
+        with pytest.raises(ClientClosed):
             kept[0].scan_arrow("t")
-        with pytest.raises(Stopping):
+        with pytest.raises(ClientClosed):
             await read_table(open_scan)
 
     play(main)

@@ -17,12 +17,12 @@ import quorumlog
 from quorumlog.clients.blocking import Log
 from quorumlog.clients.blocking.producer import Delivery
 from quorumlog.errors import (
+    ClientClosed,
     ConnectionFailed,
     InvalidRequest,
     MessageTooLarge,
     NotDelivered,
     OffsetOutOfRange,
-    Stopping,
     TimedOut,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -71,8 +71,16 @@ def test_a_delivery_that_takes_too_long_is_a_timeout(log: Log, topic: str) -> No
     log.admin.create_topic(topic)
     with log.producer(linger_ms=60_000) as producer:
         delivery = producer.send(topic, b"v")
-        with pytest.raises(TimeoutError):
-            delivery.result(timeout=0.01)
+        for kind in (TimedOut, TimeoutError):
+            with pytest.raises(kind, match="no outcome after"):
+                delivery.result(timeout_ms=10)
+        with pytest.raises(TimedOut):
+            delivery.exception(timeout=0.01)
+        with pytest.raises(InvalidRequest, match="not both"):
+            delivery.result(1, timeout_ms=10)
+        sent = producer.send_many(topic, [b"w"])
+        with pytest.raises(TimedOut, match="no outcome after 10 ms"):
+            sent.result(timeout_ms=10)
         assert not delivery.done()
     assert delivery.result().offset == 0
 
@@ -116,7 +124,7 @@ def test_closing_inside_a_callback_is_refused_and_closes_nothing(log: Log, topic
     assert outcomes == [InvalidRequest] * 3
     assert next(consumer).value == b"v"
     log.close()
-    assert waiting.result(0).offset == 1
+    assert waiting.result(timeout_ms=0).offset == 1
 
 
 def test_a_callback_may_send_while_another_thread_connects(log: Log, topic: str) -> None:
@@ -183,7 +191,7 @@ def test_closing_ends_a_reader_that_waits_in_another_thread(
             began.set()
             try:
                 next(consumer)
-            except Stopping as error:
+            except ClientClosed as error:
                 outcomes.append(str(error))
 
         thread = threading.Thread(target=read, daemon=True)
@@ -213,7 +221,7 @@ def test_methods_raise_after_close(address: str, topic: str, is_last: bool) -> N
         ("client", lambda: log.consumer(topic)),
     ]
     for what, use in uses:
-        with pytest.raises(Stopping, match=f"the {what} is closed"):
+        with pytest.raises(ClientClosed, match=f"the {what} is closed"):
             use()
     for again in (producer.flush, producer.close, consumer.close, log.close):
         again()
@@ -303,7 +311,7 @@ def test_one_thread_serves_all_clients_and_ends_with_the_last(address: str) -> N
     first.close()
     first.close()
     assert second.admin.list_topics() is not None
-    with pytest.raises(Stopping):
+    with pytest.raises(ClientClosed):
         first.admin.list_topics()
     second.close()
     assert io_threads() == []

@@ -16,7 +16,7 @@ import quorumlog
 from quorumlog.clients import TopicPartition
 from quorumlog.clients.blocking import Log
 from quorumlog.clients.blocking.consumer import Consumer
-from quorumlog.errors import InvalidRequest, Stopping, UnknownTopicOrPartition
+from quorumlog.errors import ClientClosed, InvalidRequest, UnknownTopicOrPartition
 
 WAIT_S = AMPLE_S
 
@@ -140,7 +140,7 @@ def test_closing_in_another_thread_ends_a_poll(log: Log, topic: str) -> None:
     until_reading(log, consumer)
     consumer.close()
     thread.join(WAIT_S)
-    assert isinstance(outcome[0], Stopping)
+    assert isinstance(outcome[0], ClientClosed)
 
 
 def test_threads_that_control_a_reader_lose_it_no_record(log: Log, topic: str) -> None:

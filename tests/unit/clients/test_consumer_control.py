@@ -17,9 +17,9 @@ from quorumlog.clients import (
     TopicPartition,
 )
 from quorumlog.errors import (
+    ClientClosed,
     InvalidRequest,
     NotLeaderOrFollower,
-    Stopping,
     TimedOut,
     UnknownTopicOrPartition,
 )
@@ -501,7 +501,7 @@ def test_a_closed_consumer_delivers_nothing_and_keeps_its_statistics() -> None:
                 consumer.lag,
                 consumer.seek_to_end,
             ):
-                with pytest.raises(Stopping, match="closed"):
+                with pytest.raises(ClientClosed, match="closed"):
                     await use()
             assert consumer.statistics().records == 4
 

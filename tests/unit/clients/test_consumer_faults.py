@@ -12,13 +12,13 @@ from tests.kit.waits import AMPLE_MS, run_patiently, wait_until
 
 from quorumlog.clients import AsyncConsumer, AsyncLog
 from quorumlog.errors import (
+    ClientClosed,
     CorruptionError,
     InvalidRecord,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     OutcomeUnknown,
     QuorumlogError,
-    Stopping,
 )
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import Record, encode_batch
@@ -204,7 +204,7 @@ def test_closing_ends_a_poll_that_waits(run: Run, close_the_client: bool) -> Non
             await consumer.assignment()
 
             async def read() -> None:
-                with pytest.raises(Stopping):
+                with pytest.raises(ClientClosed):
                     await consumer.poll(timeout_ms=None)
 
             reading = scope.spawn(read(), name="poll")

@@ -9,12 +9,12 @@ from tests.kit.waits import run_patiently, wait_until, with_time
 from quorumlog import simulation
 from quorumlog.clients import AsyncLog, AsyncProducer, Delivery
 from quorumlog.errors import (
+    ClientClosed,
     InvalidRecord,
     NotDelivered,
     NotEnoughReplicas,
     Overloaded,
     QuorumlogError,
-    Stopping,
     TimedOut,
     UnknownTopicOrPartition,
 )
@@ -370,7 +370,7 @@ def test_closing_ends_the_wait_for_room(run: Run) -> None:
 
 
 async def sending_is_refused(producer: AsyncProducer) -> None:
-    with pytest.raises(Stopping):
+    with pytest.raises(ClientClosed):
         await producer.send("t", b"1" * 100)
 
 
@@ -399,7 +399,7 @@ def test_an_interrupted_close_leaves_nothing_without_an_outcome(run: Run) -> Non
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await log.close()
-        assert [type(delivery.exception()) for delivery in deliveries] == [Stopping] * 3
+        assert [type(delivery.exception()) for delivery in deliveries] == [ClientClosed] * 3
         script.hold.set()
         await listener.close(0)
 
@@ -422,7 +422,7 @@ def test_a_client_whose_tasks_fail_leaves_nothing_without_an_outcome(run: Run) -
 
         with pytest.raises(ZeroDivisionError):
             await use()
-        assert [type(delivery.exception()) for delivery in deliveries] == [Stopping]
+        assert [type(delivery.exception()) for delivery in deliveries] == [ClientClosed]
 
     run(main)
 
@@ -456,9 +456,9 @@ def test_a_closed_client_refuses_and_ends_every_call(run: Run) -> None:
             scope.spawn(look_up(), name="look-up")
             await wait_until(lambda: script.lookups == 1)
             await log.close()
-        with pytest.raises(Stopping, match="the client is closed"):
+        with pytest.raises(ClientClosed, match="the client is closed"):
             await log.admin.describe_cluster()
-        with pytest.raises(Stopping, match="the client is closed"):
+        with pytest.raises(ClientClosed, match="the client is closed"):
             await log.list_offsets("t")
         await listener.close(0)
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from quorumlog.clients.blocking.io_thread import IoThread
-from quorumlog.errors import Stopping
+from quorumlog.errors import ClientClosed
 
 
 class Closing(asyncio.SelectorEventLoop):
@@ -27,5 +27,5 @@ def test_a_call_during_the_end_of_the_thread_raises_stopping() -> None:
     io = IoThread()
     io.loop = Closing()
     io.loop.close()
-    with pytest.raises(Stopping, match="I/O thread has ended"):
+    with pytest.raises(ClientClosed, match="I/O thread has ended"):
         io.wait(work())

@@ -7,7 +7,9 @@ import sys
 import pytest
 
 import quorumlog
-from quorumlog.errors import OutcomeUnknown
+from quorumlog.errors import (
+    ConnectionFailed,
+)
 
 LIGHT = """
 import sys
@@ -47,7 +49,7 @@ def test_every_public_name_is_there() -> None:
 
 def test_asyncio_connect_raises_if_no_broker_answers() -> None:
     async def main() -> None:
-        with pytest.raises(OutcomeUnknown, match="quorumlog dev"):
+        with pytest.raises(ConnectionFailed, match="quorumlog dev"):
             await quorumlog.aio.connect("127.0.0.1:1", connect_timeout_ms=100)
 
     asyncio.run(main())

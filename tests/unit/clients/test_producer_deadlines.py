@@ -12,11 +12,11 @@ from tests.kit.waits import wait_until, with_time
 from quorumlog.clients.producer.leader_link import INLINE_BYTES_MAX
 from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.errors import (
+    ClientClosed,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     Overloaded,
     QuorumlogError,
-    Stopping,
     TimedOut,
 )
 from quorumlog.runtime import Runtime, real
@@ -241,7 +241,7 @@ def test_closing_that_is_interrupted_anywhere_leaves_nothing_without_an_outcome(
             statistics = producer.statistics()
             assert (statistics.buffered_records, statistics.buffered_bytes) == (0, 0)
             assert statistics.delivered_records + statistics.failed_records == 5
-            with pytest.raises(Stopping):
+            with pytest.raises(ClientClosed):
                 await producer.send("t", b"late")
             await producer.close(flush=False)
             broker.hold.set()

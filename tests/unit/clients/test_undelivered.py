@@ -9,11 +9,11 @@ from tests.kit.waits import wait_until
 
 from quorumlog.clients import DeliveredRange
 from quorumlog.errors import (
+    ClientClosed,
     InvalidRecord,
     NotDelivered,
     Overloaded,
     RowsNotDelivered,
-    Stopping,
     TimedOut,
 )
 from quorumlog.proto import log_pb2
@@ -76,7 +76,7 @@ def test_closing_in_bounded_time_tells_what_was_left() -> None:
                 await producer.close(timeout_ms=500)
             assert 500 <= runtime.clock.now_ms() - began_ms < 1_500
             found = [(r.value, r.may_be_stored, type(r.error)) for r in caught.value.records]
-            assert found == [(b"sent", True, Stopping), (b"waiting", False, Stopping)]
+            assert found == [(b"sent", True, ClientClosed), (b"waiting", False, ClientClosed)]
             await producer.close()
             broker.hold.set()
 
@@ -91,7 +91,7 @@ def test_closing_without_a_flush_raises_nothing() -> None:
             delivery = await producer.send("t", b"1")
             await producer.close(flush=False)
             await producer.close()
-            assert isinstance(delivery.exception(), Stopping)
+            assert isinstance(delivery.exception(), ClientClosed)
 
     run(main)
 

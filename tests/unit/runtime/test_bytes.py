@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from quorumlog.errors import AddressInUse, ConnectionFailed, OutcomeUnknown
+from quorumlog.errors import AddressInUse, ConnectionFailed
 from quorumlog.runtime import ByteConnection, Runtime
 
 from .byte_connection import WAIT_S, Peer, connected, filled_file
@@ -175,7 +175,7 @@ def test_a_connection_that_is_aborted_when_it_is_accepted_ends_at_the_caller(run
 
             try:
                 await runtime.network.connect_bytes(listener.address, call)
-            except OutcomeUnknown:
+            except TransportError:
                 continue
             caller = callers[0]
             async with asyncio.timeout(WAIT_S):

@@ -19,6 +19,7 @@ from quorumlog.errors import (
     QuorumlogError,
     StreamBroken,
     TimedOut,
+    TransportError,
     UnknownServerError,
 )
 from quorumlog.proto.log_pb2 import (
@@ -299,7 +300,7 @@ def test_channel_comes_back_when_its_server_does(run: Run, served: Served) -> No
                 try:
                     await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
                     break
-                except OutcomeUnknown:
+                except TransportError:
                     await asyncio.sleep(0.01)
         await channel.close()
         await again.close(0)

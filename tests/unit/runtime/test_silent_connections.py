@@ -5,7 +5,11 @@ import asyncio
 import pytest
 from tests.kit.waits import AMPLE_MS
 
-from quorumlog.errors import OutcomeUnknown, StreamBroken, TimedOut
+from quorumlog.errors import (
+    StreamBroken,
+    TimedOut,
+    TransportError,
+)
 from quorumlog.proto.log_pb2 import ProduceRequest, ProduceResponse, PublishRequest, PublishResponse
 from quorumlog.runtime import CallContext, Channel, Handler, Runtime, Stream
 from quorumlog.runtime.byte_network import ByteNetwork
@@ -35,7 +39,7 @@ async def talking(channel: Channel) -> Stream[ProduceRequest, ProduceResponse]:
             stream = await channel.stream(LOG_PRODUCE, timeout_ms=0)
             await stream.send(ProduceRequest(correlation_id=1))
             answer = await stream.receive()
-        except (OutcomeUnknown, StreamBroken):
+        except TransportError:
             await asyncio.sleep(0)
             continue
         assert answer is not None
@@ -72,7 +76,7 @@ def test_a_stream_on_a_silent_connection_breaks_and_the_next_call_gets_through()
                         try:
                             await channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=WAIT_MS)
                             break
-                        except (OutcomeUnknown, TimedOut):
+                        except (TransportError, TimedOut):
                             await asyncio.sleep(0)
                     await channel.close()
         finally:

@@ -5,7 +5,10 @@ import asyncio
 import pytest
 from tests.kit.waits import AMPLE_MS
 
-from quorumlog.errors import ConnectionFailed, OutcomeUnknown
+from quorumlog.errors import (
+    ConnectionFailed,
+    TransportError,
+)
 from quorumlog.proto.log_pb2 import ProduceRequest, ProduceResponse, PublishRequest, PublishResponse
 from quorumlog.runtime import CallContext, Channel, Handler, Runtime, Stream
 from quorumlog.runtime.grpc_network import SyncChannel
@@ -108,7 +111,7 @@ def test_a_far_peer_is_reached_without_a_loop() -> None:
                 for attempt in range(ATTEMPTS):
                     try:
                         channel.call(LOG_PUBLISH, PublishRequest(), timeout_ms=AMPLE_MS)
-                    except OutcomeUnknown:
+                    except TransportError:
                         continue
                     requests = [ProduceRequest(correlation_id=7)]
                     answers = channel.stream(LOG_PRODUCE, requests, timeout_ms=AMPLE_MS)

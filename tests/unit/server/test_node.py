@@ -16,10 +16,10 @@ from quorumlog.errors import (
     DirectoryInUse,
     DirectoryMismatch,
     DirectoryNotFormatted,
-    OutcomeUnknown,
     QuorumlogError,
     Stopping,
     StreamBroken,
+    TransportError,
 )
 from quorumlog.ids import Epoch, Offset
 from quorumlog.proto import admin_pb2, log_pb2
@@ -196,7 +196,7 @@ async def keep_producing(channel: Channel, acknowledged: dict[int, bytes]) -> No
             assert not response.results[0].HasField("error"), response
             acknowledged[response.results[0].base_offset] = value
             number += 1
-    except (Stopping, StreamBroken, OutcomeUnknown):
+    except (Stopping, TransportError):
         return
 
 

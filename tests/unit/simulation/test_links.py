@@ -11,6 +11,7 @@ from quorumlog.errors import (
     QuorumlogError,
     StreamBroken,
     TimedOut,
+    TransportError,
 )
 from quorumlog.proto.log_pb2 import PublishRequest, PublishResponse
 from quorumlog.runtime import CallContext, Handler, Method, Runtime, Stream
@@ -133,7 +134,7 @@ def test_a_call_may_be_executed_though_its_answer_is_lost() -> None:
             for _ in range(20):
                 try:
                     await channel.call(CALL, PublishRequest(), timeout_ms=1_000)
-                except (OutcomeUnknown, TimedOut):
+                except (TransportError, TimedOut):
                     lost += 1
                     await asyncio.sleep(0.6)
 

@@ -15,10 +15,10 @@ from tests.unit.spark.queries import positions
 
 from quorumlog.clients.topology import PartitionLeader
 from quorumlog.errors import (
+    ConnectionFailed,
     InvalidConfig,
     NotLeaderOrFollower,
     OffsetOutOfRange,
-    OutcomeUnknown,
     StreamBroken,
     TimedOut,
     UnknownTopicOrPartition,
@@ -169,7 +169,7 @@ def test_unknown_topics_and_partitions_are_named(script: Any) -> None:
 @pytest.mark.slow
 def test_a_bootstrap_where_nobody_listens_is_named() -> None:
     made = QuorumlogSource({"bootstrap": "127.0.0.1:1", "subscribe": "t"})
-    with pytest.raises(OutcomeUnknown, match=r"no broker responds at 127\.0\.0\.1:1"):
+    with pytest.raises(ConnectionFailed, match=r"no broker responds at 127\.0\.0\.1:1"):
         made.reader(made.schema()).partitions()
 
 

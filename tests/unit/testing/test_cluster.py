@@ -43,7 +43,7 @@ def log(cluster: Cluster) -> Iterator[quorumlog.Log]:
 def send(log: quorumlog.Log, topic: str, value: str) -> int:
     """Send a record and return its offset, once all in-sync replicas have it."""
     with log.producer() as producer:
-        return producer.send(topic, value=value).result(60).offset
+        return producer.send(topic, value=value).result(timeout_ms=60_000).offset
 
 
 def test_nodes_are_one_cluster_with_addresses_of_their_own(

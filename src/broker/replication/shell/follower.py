@@ -26,6 +26,7 @@ from ....errors import (
     QuorumlogError,
     Stopping,
     StreamBroken,
+    TimedOut,
 )
 from ....ids import NO_NODE, ClusterId, Epoch, NodeId, Offset, TopicId
 from ....proto import replica_pb2 as pb
@@ -564,6 +565,8 @@ class ReplicaFetcher:
         try:
             async with asyncio.timeout((config.fetch_wait_max_ms + config.silence_ms_max) / 1000):
                 found: Answer = await answer
+        except TimedOut:
+            raise
         except TimeoutError:
             raise OutcomeUnknown(
                 f"broker {self.leader_id} at {self.address}: no answer in time"

@@ -13,7 +13,7 @@ from tests.kit.waits import AMPLE_MS, AMPLE_S
 import quorumlog
 from quorumlog.clients import TopicPartition
 from quorumlog.clients.blocking import Log
-from quorumlog.errors import Stopping
+from quorumlog.errors import ClientClosed
 from quorumlog.testing import Broker
 
 Place = TopicPartition
@@ -81,7 +81,7 @@ def test_a_callback_that_raises_at_the_end_keeps_nothing_else_from_being_closed(
     with pytest.raises(ZeroDivisionError):
         mine.close()
     assert [sorted(places) for places in told] == [[(topic, 0), (topic, 1)]]
-    with pytest.raises(Stopping):
+    with pytest.raises(ClientClosed):
         mine.partition_count(topic)
 
 
@@ -95,7 +95,7 @@ def test_a_callback_may_close_its_consumer(log: Log, topic: str) -> None:
         took_s.append(time.monotonic() - began)
 
     consumer = log.group_consumer("g-closes", topic, on_assigned=on_assigned)
-    with pytest.raises(Stopping):
+    with pytest.raises(ClientClosed):
         consumer.poll(timeout_ms=AMPLE_MS)
     assert len(took_s) == 1
     assert took_s[0] < 5
@@ -136,7 +136,7 @@ def test_a_callback_runs_once_though_two_threads_wait(log: Log, topic: str) -> N
                 read += len(consumer.poll(timeout_ms=AMPLE_MS))
                 if read == 100:
                     is_read.set()
-        except Stopping:
+        except ClientClosed:
             pass
 
     reader = threading.Thread(target=work)

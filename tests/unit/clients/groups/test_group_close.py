@@ -8,10 +8,10 @@ import pytest
 
 from quorumlog.clients import AsyncGroupConsumer, AsyncLog, CommittedOffset, TopicPartition
 from quorumlog.errors import (
+    ClientClosed,
     InvalidRequest,
     PollTooLate,
     QuorumlogError,
-    Stopping,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -244,7 +244,7 @@ def test_a_callback_may_close_its_consumer(asked_by: str) -> None:
         callbacks: dict[str, Any] = {asked_by: close}
 
         async def read() -> None:
-            with suppress(Stopping):
+            with suppress(ClientClosed):
                 await read_all(first, for_ms=10 * HEARTBEAT_MS)
 
         first = log.group_consumer("g", "t", **callbacks)
@@ -298,7 +298,7 @@ def test_a_cancelled_close_leaves_no_task_running() -> None:
         await consumer.__aenter__()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(consumer.close(), 1)
-        with pytest.raises(Stopping):
+        with pytest.raises(ClientClosed):
             await consumer.poll(timeout_ms=0)
 
     play(main)

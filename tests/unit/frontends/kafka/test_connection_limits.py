@@ -12,7 +12,9 @@ from tests.kit.waits import wait_until
 
 from quorumlog import simulation
 from quorumlog.broker.quotas import ClientQuotaManager
-from quorumlog.errors import OutcomeUnknown
+from quorumlog.errors import (
+    TransportError,
+)
 from quorumlog.frontends.kafka import KafkaServer
 from quorumlog.frontends.kafka.api import Answer, BrokerContext, Call, Done, KafkaApi
 from quorumlog.metadata.client_quotas import REQUEST_PERCENTAGE
@@ -47,7 +49,7 @@ async def is_let_in(runtime: Runtime, address: str) -> bool:
     try:
         async with connected(runtime, address) as client:
             return await is_served(client)
-    except (OutcomeUnknown, ConnectionEnded):
+    except (TransportError, ConnectionEnded):
         return False
 
 

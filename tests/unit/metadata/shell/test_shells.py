@@ -24,11 +24,11 @@ from quorumlog.errors import (
     InvalidReplicationFactor,
     InvalidRequest,
     NotController,
-    OutcomeUnknown,
     StaleBrokerEpoch,
     StaleMetadata,
     TimedOut,
     TopicAlreadyExists,
+    TransportError,
     UnknownTopicOrPartition,
 )
 from quorumlog.ids import NO_NODE, ClusterId, DirectoryId, NodeId, Offset, TopicId
@@ -403,7 +403,7 @@ def test_acknowledged_topics_survive_crashes_power_cuts_and_broken_links(seed: i
                 while name not in acknowledged:
                     try:
                         await session.submit(create(name, topic_id), timeout_ms=CALL_MS)
-                    except (OutcomeUnknown, TimedOut):
+                    except (TransportError, TimedOut):
                         continue  # with the same id a repeat is harmless
                     except InvalidReplicationFactor:
                         await session.unfenced.wait()  # fenced meanwhile: nobody to place it on
