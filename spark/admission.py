@@ -8,7 +8,8 @@ connector, in integer arithmetic. Pure: time is an argument.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from quorumlog.spark.offsets import Offsets, TopicPartition
+from quorumlog.ids import TopicPartition
+from quorumlog.spark.offsets import Offsets
 from quorumlog.spark.options import Limits
 
 RECORD_BYTES: int = 1_000

@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from quorumlog.ids import TopicPartition
 from quorumlog.records.arrow import decode_arrow
 from quorumlog.records.batch import iterate_batches
-from quorumlog.spark.offsets import TopicPartition
 
 ROWS_MIN: Final = 10_000
 ROWS_MAX: Final = 65_000

@@ -24,6 +24,7 @@ from quorumlog.errors import (
     TransportError,
     UnknownTopicOrPartition,
 )
+from quorumlog.ids import TopicPartition
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.runtime import Method
 from quorumlog.runtime.grpc_network import SyncChannel
@@ -35,7 +36,7 @@ from quorumlog.services import (
     LOG_LIST_OFFSETS,
 )
 from quorumlog.spark.admission import Density
-from quorumlog.spark.offsets import EARLIEST, LATEST, Offsets, TopicPartition
+from quorumlog.spark.offsets import EARLIEST, LATEST, Offsets
 from quorumlog.spark.options import (
     Assigned,
     Isolation,

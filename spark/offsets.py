@@ -9,24 +9,15 @@ import base64
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from quorumlog.errors import InvalidConfig
+from quorumlog.ids import TopicPartition
 
 LATEST: Final = -1
 EARLIEST: Final = -2
 NUMBER_MAX: Final = 2**63 - 1
 """The maximum of the protocol and of Spark's LongType."""
-
-
-class TopicPartition(NamedTuple):
-    """One partition of a topic, by name."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 Offsets: TypeAlias = dict[TopicPartition, int]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn, TypeAlias
 
 from quorumlog.errors import InvalidConfig
+from quorumlog.ids import TopicPartition
 from quorumlog.settings.quantities import parse_quantity
 from quorumlog.settings.query_groups import START_GROUP_PREFIX, can_hold
 from quorumlog.spark.offsets import (
@@ -22,7 +23,6 @@ from quorumlog.spark.offsets import (
     LATEST,
     NUMBER_MAX,
     Offsets,
-    TopicPartition,
     parse_assignment,
     parse_positions,
 )

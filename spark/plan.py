@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from quorumlog.errors import InvalidConfig, OffsetOutOfRange
-from quorumlog.spark.offsets import EARLIEST, LATEST, Offsets, TopicPartition
+from quorumlog.ids import TopicPartition
+from quorumlog.spark.offsets import EARLIEST, LATEST, Offsets
 from quorumlog.spark.options import (
     AtEarliest,
     AtLatest,

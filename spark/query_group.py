@@ -21,12 +21,13 @@ from quorumlog.errors import (
     QuorumlogError,
     UnknownTopicOrPartition,
 )
+from quorumlog.ids import TopicPartition
 from quorumlog.proto import groups_pb2
 from quorumlog.runtime.error_detail import decode_error
 from quorumlog.services import GROUPS_COMMIT_OFFSETS, GROUPS_DELETE, GROUPS_FETCH_OFFSETS
 from quorumlog.settings.query_groups import START_GROUP_PREFIX
 from quorumlog.spark.cluster import CALL_TIMEOUT_MS, PATIENT_ATTEMPTS, Cluster
-from quorumlog.spark.offsets import Offsets, TopicPartition
+from quorumlog.spark.offsets import Offsets
 from quorumlog.spark.options import ReadOptions, Subscribed
 
 OFFSETS_A_CALL: Final = 1_000

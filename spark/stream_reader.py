@@ -31,7 +31,7 @@ from quorumlog.errors import (
     QuorumlogError,
     UnknownTopicOrPartition,
 )
-from quorumlog.ids import NO_EPOCH
+from quorumlog.ids import NO_EPOCH, TopicPartition
 from quorumlog.spark.admission import Admission, Density, Pace
 from quorumlog.spark.cluster import Cluster, now_ms
 from quorumlog.spark.offsets import (
@@ -39,7 +39,6 @@ from quorumlog.spark.offsets import (
     Offsets,
     OffsetsJson,
     StreamOffsets,
-    TopicPartition,
     to_json,
     topic_id_text,
 )

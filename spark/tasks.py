@@ -26,6 +26,7 @@ from quorumlog.errors import (
     TimedOut,
     UnknownTopicOrPartition,
 )
+from quorumlog.ids import TopicPartition
 from quorumlog.proto import log_pb2
 from quorumlog.runtime.grpc_network import SyncStream
 from quorumlog.services import LOG_SUBSCRIBE
@@ -37,7 +38,6 @@ from quorumlog.spark.cluster import (
     isolation_number,
     now_ms,
 )
-from quorumlog.spark.offsets import TopicPartition
 from quorumlog.spark.options import Isolation, ReadOptions
 from quorumlog.spark.plan import FAIL_ON_DATA_LOSS, Range
 

@@ -2,10 +2,27 @@
 
 from typing import Unpack
 
+from .clients import (
+    AsyncAdmin,
+    AsyncBulkDelivery,
+    AsyncConsumer,
+    AsyncGroupConsumer,
+    AsyncLog,
+    AsyncProducer,
+    Delivery,
+)
 from .clients.config import ClientConfig, ClientSettings, make_config
-from .clients.log import AsyncLog
 
-__all__ = ["AsyncLog", "connect"]
+__all__ = [
+    "AsyncAdmin",
+    "AsyncBulkDelivery",
+    "AsyncConsumer",
+    "AsyncGroupConsumer",
+    "AsyncLog",
+    "AsyncProducer",
+    "Delivery",
+    "connect",
+]
 
 
 def connect(bootstrap: str = "127.0.0.1:9094", **settings: Unpack[ClientSettings]) -> AsyncLog:

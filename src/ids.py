@@ -3,7 +3,7 @@
 Nothing here allocates or validates ids. `Entropy` draws random ones.
 """
 
-from typing import NewType
+from typing import NamedTuple, NewType
 
 NodeId = NewType("NodeId", int)
 """The id of a node, >= 0; -1 for "none" in the Kafka protocol."""
@@ -23,6 +23,17 @@ DirectoryId = NewType("DirectoryId", bytes)
 
 ClusterId = NewType("ClusterId", str)
 """22 characters of base64url drawn when the cluster is formatted."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic, by name. It equals the tuple (topic, partition)."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
 
 NO_NODE = NodeId(-1)
 NO_EPOCH = Epoch(-1)

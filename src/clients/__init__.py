@@ -5,6 +5,7 @@ takes a `Runtime`, so it runs on the real and on the simulated one. Producers ar
 default: a retry after an unknown outcome stores a record once.
 """
 
+from ..ids import TopicPartition
 from .admin.admin import AsyncAdmin
 from .admin.configs import ClientQuotas, Config, Feature, LogDir, LogSize, QuotaEntity
 from .admin.descriptions import Broker, Cluster, Partition, Topic, TopicListing
@@ -24,15 +25,17 @@ from .consumer.consumer import AsyncConsumer, ConsumerStatistics, PartitionLag, 
 from .consumer.record import ConsumerRecord
 from .groups.coordinator import CommittedOffset
 from .groups.group_consumer import AsyncGroupConsumer
-from .log import AsyncLog
-from .offsets import Position, TimestampMs, TopicPartition
+from .groups.membership import OnPartitions
+from .log import AsyncLog, make_log
+from .offsets import Position, TimestampMs
 from .producer.batches import Delivered, DeliveredRange, Delivery, OnDelivery
-from .producer.bulk import AsyncSent
+from .producer.bulk import AsyncBulkDelivery
 from .producer.partitioner import Partitioner
 from .producer.producer import AsyncProducer, ProducerStatistics
 
 __all__ = [
     "AsyncLog",
+    "make_log",
     "AsyncProducer",
     "AsyncConsumer",
     "AsyncGroupConsumer",
@@ -52,7 +55,8 @@ __all__ = [
     "Delivered",
     "Delivery",
     "OnDelivery",
-    "AsyncSent",
+    "OnPartitions",
+    "AsyncBulkDelivery",
     "Partitioner",
     "ProducerStatistics",
     "DeliveredRange",

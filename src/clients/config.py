@@ -127,12 +127,10 @@ class ConsumerConfig:
     fetch_max_wait_ms: int = 500  # fetch.max.wait.ms: time limit of a long poll
     fetch_min_bytes: int = 1  # fetch.min.bytes: bytes that the broker waits for
     fetch_max_bytes: int = 16 * MIB  # fetch.max.bytes: bytes of one response
-    max_partition_fetch_bytes: int = (
-        2 * MIB
-    )  # max.partition.fetch.bytes: bytes of a partition in it
-    max_partition_prefetch_bytes: int = (
-        2 * MIB
-    )  # a partition with more undelivered bytes is not fetched
+    # max.partition.fetch.bytes: bytes of a partition in it
+    max_partition_fetch_bytes: int = 2 * MIB
+    # a partition with more undelivered bytes is not fetched
+    max_partition_prefetch_bytes: int = 2 * MIB
     # queued.max.messages.kbytes, in bytes: prefetched data of all partitions, fetches in flight
     # included; a batch larger than the rest of the budget is still fetched, one per request
     prefetch_max_bytes: int = 64 * MIB

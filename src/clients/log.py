@@ -67,23 +67,12 @@ class AsyncLog:
         self._scope: Scope | None = None
         self._children: dict[AsyncProducer | AsyncConsumer, None] = {}
 
-    @classmethod
-    def open(
-        cls, runtime: Runtime, bootstrap: str, **settings: Unpack[ClientSettings]
-    ) -> "AsyncLog":
-        """Return a client on the given runtime for "host:port,host:port"; enter it or await it.
-
-        `settings` are the fields of `ClientConfig`.
-        """
-        return cls(runtime, bootstrap, make_config(ClientConfig, settings))
-
     # --- producers and consumers -------------------------------------------------------------
 
     def producer(
         self,
         *,
         partitioner: str | Partitioner = "murmur2",
-        threading: Threading | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> AsyncProducer:
         """Return a producer. Use it in `async with`, or close it.
@@ -92,16 +81,7 @@ class AsyncLog:
         ...). `partitioner` is "murmur2" (hash of the key; without a key, one partition per batch),
         "sticky", "round_robin", "crc32" (as librdkafka), or a callable, see `Partitioner`.
         """
-        producer = AsyncProducer(
-            self._connection,
-            self._open_scope(),
-            make_config(ProducerConfig, settings),
-            partitioner=partitioner,
-            threading=threading,
-            on_close=self._forget,
-        )
-        self._children[producer] = None
-        return producer
+        return self.add_producer(make_config(ProducerConfig, settings), partitioner)
 
     def consumer(
         self,
@@ -269,11 +249,32 @@ class AsyncLog:
             partitions = [partitions]
         return await resolve(self._connection, topic, partitions, at, deadline_ms=deadline_ms)
 
+    # --- for the blocking client -------------------------------------------------------------
+
+    def add_producer(
+        self,
+        config: ProducerConfig,
+        partitioner: str | Partitioner,
+        threading: Threading | None = None,
+    ) -> AsyncProducer:
+        """Return a producer; with `threading` other threads may append to it."""
+        producer = AsyncProducer(
+            self._connection,
+            self._open_scope(),
+            config,
+            partitioner=partitioner,
+            threading=threading,
+            on_close=self._forget,
+        )
+        self._children[producer] = None
+        return producer
+
     # --- opening and closing -----------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect to a broker; raise ConnectionFailed if none answers within connect_timeout_ms."""
-        assert self._scope is None, "the client is open already"
+        if self._scope is not None:
+            raise InvalidRequest("the client is open already: enter or await it once")
         async with AsyncExitStack() as stack:
             if self._on_close is not None:
                 stack.push_async_callback(self._on_close)
@@ -326,37 +327,39 @@ class AsyncLog:
     async def _close_children(self, *, flush: bool) -> None:
         """Close all children, newest first; then raise the first failure.
 
-        After an interruption the remaining children are closed without flushing.
+        Without `flush` no group consumer commits the last records delivered. After an interruption
+        the remaining children are closed without flushing.
         """
-        if not flush:
-            self.in_error()
         failure: Exception | None = None  # of a record, or of a callback of the application
         children = reversed(list(self._children))
         try:
             for child in children:
                 try:
-                    await _close_child(child, flush=flush)
+                    await _close_child(child, flush=flush, commit=flush)
                 except Exception as error:
                     failure = failure or error
         finally:
             for child in children:
-                await _close_child(child, flush=False)
+                await _close_child(child, flush=False, commit=flush)
         if failure is not None:
             raise failure
-
-    def in_error(self) -> None:
-        """Mark the group consumers as ended by an error: they do not commit the last records
-        delivered."""
-        for child in self._children:
-            if isinstance(child, AsyncGroupConsumer):
-                child.is_in_error = True
 
     def _forget(self, child: AsyncProducer | AsyncConsumer) -> None:
         self._children.pop(child, None)
 
 
-async def _close_child(child: AsyncProducer | AsyncConsumer, *, flush: bool) -> None:
+def make_log(runtime: Runtime, bootstrap: str, **settings: Unpack[ClientSettings]) -> AsyncLog:
+    """Return a client on the given runtime, real or simulated; enter it or await it.
+
+    `settings` are the fields of `ClientConfig`. Programs use `quorumlog.aio.connect`.
+    """
+    return AsyncLog(runtime, bootstrap, make_config(ClientConfig, settings))
+
+
+async def _close_child(child: AsyncProducer | AsyncConsumer, *, flush: bool, commit: bool) -> None:
     if isinstance(child, AsyncProducer):
         await child.close(flush=flush)
+    elif isinstance(child, AsyncGroupConsumer):
+        await child.close(commit=commit)
     else:
         await child.close()

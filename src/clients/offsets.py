@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from ..errors import InvalidRequest, QuorumlogError, UnknownTopicOrPartition
+from ..ids import TopicPartition
 from ..proto import admin_pb2, log_pb2
 from ..runtime.error_detail import decode_error
 from ..services import LOG_LIST_OFFSETS
@@ -30,13 +31,6 @@ Position: TypeAlias = Literal["earliest", "latest"] | int | datetime | Timestamp
 
 Bound: TypeAlias = Position | Mapping[int, Position]
 """A position in every partition, or positions by partition."""
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic. It equals the tuple (topic, partition)."""
-
-    topic: str
-    partition: int
 
 
 PartitionLike: TypeAlias = tuple[str, int]

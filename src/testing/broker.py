@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..clients.blocking import Log
     from ..clients.config import ClientSettings
 
-START_S: Final = 60.0  # for a busy machine; usually under a second
+START_MS: Final = 60_000  # for a busy machine; usually under a second
 NODE: Final = 1
 
 
@@ -36,16 +36,16 @@ class Broker:
         *,
         settings: Mapping[str, object] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
-        timeout_s: float = START_S,
+        timeout_ms: int = START_MS,
     ) -> None:
         """Create the broker without starting it.
 
         `settings` are those of docs/configuration.md by name, except addresses and ids. A given
         `data_dir` is kept; otherwise the data are removed with the broker. A start may take
-        `timeout_s`.
+        `timeout_ms`.
         """
         check_settings(settings or {})
-        self._group = NodeGroup(timeout_s)
+        self._group = NodeGroup(timeout_ms / 1000)
         self._addresses = NodeEndpoints.take(self._group.ports)
         place = self._group.home.folder / "data" if data_dir is None else Path(data_dir).absolute()
         self.data_dir = place
@@ -191,7 +191,7 @@ class Broker:
             partitions=partitions,
             replication=None,
             configs=configs or {},
-            timeout_s=START_S,
+            timeout_s=START_MS / 1000,
         )
         return topic
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from ..errors import InvalidRequest, TimedOut
-from .broker import START_S
+from .broker import START_MS
 from .cluster_links import ClusterLinks, CutDirection
 from .node_group import NodeGroup, fresh_name
 from .node_process import NodeProcess
@@ -67,7 +67,7 @@ class Cluster:
         controllers: int = 0,
         settings: Mapping[str, object] | None = None,
         racks: Sequence[str] = (),
-        timeout_s: float = START_S,
+        timeout_ms: int = START_MS,
     ) -> None:
         """Create the cluster without starting it.
 
@@ -75,18 +75,18 @@ class Cluster:
         controllers only, numbered after the brokers. `settings` are those of docs/configuration.md
         by name, for every node, except addresses and ids; `racks` are assigned to brokers in turn.
         Topics have three replicas unless set otherwise, or as many as there are brokers. A start
-        may take `timeout_s`. Raises InvalidRequest.
+        may take `timeout_ms`. Raises InvalidRequest.
         """
         if brokers < 1 or controllers < 0:
             raise InvalidRequest(
                 f"{brokers} brokers, {controllers} controllers: at least 1 broker is needed"
             )
         check_settings(settings or {})
-        self._timeout_s = timeout_s
+        self._timeout_s = timeout_ms / 1000
         self._cuts: set[CutDirection] = set()  # membership only
         roles = {number: ("broker",) if controllers else BOTH for number in range(1, brokers + 1)}
         roles |= {brokers + 1 + each: ("controller",) for each in range(controllers)}
-        self._group = NodeGroup(timeout_s)
+        self._group = NodeGroup(timeout_ms / 1000)
         try:
             addresses = {number: NodeEndpoints.take(self._group.ports) for number in roles}
             self._wires = ClusterLinks({n: addresses[n].dialled(roles[n]) for n in roles})

@@ -24,7 +24,7 @@ from typing import Any, Final
 from tests.simulation.levels.groups.checker import check_found, check_owners
 from tests.simulation.levels.groups.history import GroupHistory, MemberIncarnation
 
-from quorumlog.clients.log import AsyncLog
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime, real
 from quorumlog.testing.checkers import Place
@@ -75,7 +75,7 @@ class GroupChaos:
 
     async def _run(self, runtime: Runtime, nodes: ChaosNodes) -> dict[str, Any]:
         began_s = time.monotonic()
-        async with AsyncLog.open(runtime, nodes.bootstrap) as log:
+        async with make_log(runtime, nodes.bootstrap) as log:
             await log.admin.create_topic(TOPIC, partitions=PARTITIONS, replication=3)
             producing = asyncio.create_task(self._produce(log))
             rng = random.Random(self.seed)

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 import quorumlog
-from quorumlog.clients import ConsumerRecord, DeliveredRange
+from quorumlog.clients import ConsumerRecord, DeliveredRange, make_log
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime, real
 
@@ -159,9 +159,7 @@ class AsyncWork:
         """Produce and consume until it is over, then close everything."""
         self.tally.expected.clear()
         async with (
-            quorumlog.aio.AsyncLog.open(
-                self.runtime, self.address, connect_timeout_ms=CONNECT_MS
-            ) as log,
+            make_log(self.runtime, self.address, connect_timeout_ms=CONNECT_MS) as log,
             self.runtime.tasks.scope("soak") as scope,
         ):
             for work in (self._send_singles, self._send_tables, self._follow, self._watch):

@@ -19,7 +19,7 @@ import pytest
 from tests.kit.node_process import NodeProcess
 
 import quorumlog
-from quorumlog.clients import Delivered
+from quorumlog.clients import Delivered, make_log
 from quorumlog.errors import (
     ConnectionFailed,
     QuorumlogError,
@@ -156,7 +156,7 @@ def test_asyncio_clients_live_through_kills_stops_and_hangs(node: NodeProcess) -
 
     async def main(runtime: Runtime) -> list[tuple[bytes, Delivered]]:
         patient = {"connect_timeout_ms": OUTCOME_MS, "call_timeout_ms": OUTCOME_MS}
-        async with quorumlog.aio.AsyncLog.open(runtime, node.address, **patient) as log:
+        async with make_log(runtime, node.address, **patient) as log:
             await log.admin.create_topic("t", partitions=2)
             before = asyncio.all_tasks()
             async with log.consumer("t") as consumer, log.producer(linger_ms=1) as producer:
@@ -340,7 +340,7 @@ def test_a_port_that_wants_tls_is_named_as_such(tmp_path: Path) -> None:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
             with pytest.raises(ConnectionFailed) as caught:
-                await quorumlog.aio.AsyncLog.open(runtime, address, connect_timeout_ms=2_000)
+                await make_log(runtime, address, connect_timeout_ms=2_000)
         finally:
             server.close()
         return str(caught.value)

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from quorumlog.broker import LATEST, Acks, OffsetOutcome, OffsetSpec
 from quorumlog.broker.config import ReplicationConfig
 from quorumlog.broker.shell.replica import Replica
-from quorumlog.clients import AsyncLog
+from quorumlog.clients import AsyncLog, make_log
 from quorumlog.errors import QuorumlogError, UnknownTopicOrPartition
 from quorumlog.records import Record, decode_all, encode_batch
 from quorumlog.runtime import Runtime
@@ -86,7 +86,7 @@ class Cluster:
 
         async def main(runtime: Runtime) -> None:
             addresses = ",".join(f"n{number}:9094" for number in sorted(self.nodes))
-            async with AsyncLog.open(runtime, addresses) as log:
+            async with make_log(runtime, addresses) as log:
                 found.append(await work(log))
 
         self._clients += 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.simulation.levels.broker import ADDRESS, serve
 
-from quorumlog.clients.log import AsyncLog
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import CrashPoint, SimNode, SimWorld
@@ -39,7 +39,7 @@ async def read(runtime: Runtime) -> list[tuple[int, bytes | None]]:
 async def connect(runtime: Runtime) -> AsyncLog:
     while True:
         try:
-            return await AsyncLog.open(runtime, ADDRESS)
+            return await make_log(runtime, ADDRESS)
         except QuorumlogError:
             await asyncio.sleep(0.5)
 

@@ -12,6 +12,7 @@ from ...errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from ...ids import TopicPartition
 from ...proto import admin_pb2
 from ...runtime.error_detail import decode_error
 from ...services import (
@@ -28,7 +29,7 @@ from ...services import (
 )
 from ..connection import Connection
 from ..consumer.assignment import Wanted
-from ..offsets import PartitionLike, TopicPartition
+from ..offsets import PartitionLike
 from ..retry import Attempts, is_absent, is_retriable_change
 from ..topology import check_topic, described_topic, invalid_response
 from .configs import (

@@ -11,6 +11,7 @@ from ...errors import (
     QuorumlogError,
     UnknownTopicOrPartition,
 )
+from ...ids import TopicPartition
 from ...proto import admin_pb2, errors_pb2, groups_pb2
 from ...runtime.error_detail import decode_error
 from ...services import (
@@ -25,7 +26,7 @@ from ..connection import Connection
 from ..consumer.assignment import Wanted, parse_assignment
 from ..groups import coordinator
 from ..groups.coordinator import CommittedOffset
-from ..offsets import PartitionLike, Position, TopicPartition, look_up, parse_partition
+from ..offsets import PartitionLike, Position, look_up, parse_partition
 from ..topology import invalid_response
 
 END_MS: Final = 2_000  # time limit of the end offsets of one leader's partitions

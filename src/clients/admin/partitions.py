@@ -16,6 +16,7 @@ from ...errors import (
     QuorumlogError,
     UnknownTopicId,
 )
+from ...ids import TopicPartition
 from ...proto import admin_pb2
 from ...proto import admin_pb2 as pb
 from ...runtime.error_detail import decode_error
@@ -32,7 +33,6 @@ from ..offsets import (
     LATEST,
     PartitionLike,
     Position,
-    TopicPartition,
     ask_leaders,
     check_position,
     check_result_order,

@@ -3,6 +3,19 @@
 `io_thread` owns that thread and handles forks and process exit.
 """
 
+from .admin import Admin
+from .consumer import Consumer
+from .group_consumer import GroupConsumer
 from .log import Log, connect
+from .producer import BulkDelivery, Delivery, Producer
 
-__all__ = ["Log", "connect"]
+__all__ = [
+    "Admin",
+    "BulkDelivery",
+    "Consumer",
+    "Delivery",
+    "GroupConsumer",
+    "Log",
+    "Producer",
+    "connect",
+]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ...ids import TopicPartition
 from ..admin.admin import AsyncAdmin
 from ..admin.configs import ClientQuotas, Config, ConfigValue, Feature, LogDir, QuotaEntity
 from ..admin.descriptions import Cluster, Topic, TopicListing
@@ -16,7 +17,7 @@ from ..admin.partitions import (
 )
 from ..admin.quorum import Quorum
 from ..consumer.assignment import Wanted
-from ..offsets import PartitionLike, TopicPartition
+from ..offsets import PartitionLike
 
 if TYPE_CHECKING:
     from .log import Log

@@ -8,11 +8,13 @@ Ctrl-C nor a timeout between the two threads loses a record.
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ...errors import ClientClosed
+from ...ids import TopicPartition
 from ..consumer.assignment import Wanted, parse_partitions
 from ..consumer.consumer import (
     POLL_ARROW_COLUMNS,
@@ -23,7 +25,7 @@ from ..consumer.consumer import (
 )
 from ..consumer.record import ConsumerRecord, IterationBounds
 from ..log import AsyncLog
-from ..offsets import PartitionLike, Partitions, Position, TopicPartition, by_partition
+from ..offsets import PartitionLike, Partitions, Position, by_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -248,9 +250,16 @@ class Consumer:
         return self._wait(lag)
 
     def statistics(self) -> ConsumerStatistics:
-        """Return a snapshot; `records` and the positions include polled records not delivered
+        """Return a snapshot, without a request; `records` includes polled records not delivered
         yet."""
-        return self._consumer.statistics()
+        found, ahead = self._consumer.statistics(), self._ahead_positions()
+        return replace(
+            found,
+            partitions={
+                each: replace(part, position=ahead.get(each, part.position))
+                for each, part in found.partitions.items()
+            },
+        )
 
     # --- opening and closing -------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import ClientClosed, InvalidRequest
+from ...ids import TopicPartition
 from ..consumer.assignment import Wanted
 from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
@@ -25,7 +26,7 @@ from ..groups.delivered_positions import DeliveredPositions, first_offsets
 from ..groups.group_consumer import AsyncGroupConsumer, Offsets, OnCommitted
 from ..groups.membership import Callbacks, OnPartitions
 from ..log import AsyncLog
-from ..offsets import PartitionLike, TopicPartition
+from ..offsets import PartitionLike
 from .consumer import Consumer
 from .io_thread import thread_id
 
@@ -163,7 +164,6 @@ class GroupConsumer(Consumer):
             None  # the running callback and its thread's id
         )
         self._is_suspended = False  # before a fork: no thread may run callbacks
-        self._is_in_error = False
         self._on_close = on_close
         wrapped = Callbacks(
             self._on_reader_thread(callbacks.on_assigned),
@@ -256,9 +256,10 @@ class GroupConsumer(Consumer):
         self._ask(lambda member: member.subscribe(topics, pattern=pattern))
 
     def commit(self, offsets: Offsets | None = None, *, timeout_ms: int | None = None) -> None:
-        """Commit offsets, by default of all delivered records, and wait until they are stored.
+        """Commit offsets and wait until they are stored.
 
-        See `AsyncGroupConsumer.commit`.
+        By default commits the positions: the offsets after all delivered records, those of the last
+        `poll` included. See `AsyncGroupConsumer.commit`.
         """
         self._ask(lambda member: member.commit(offsets, timeout_ms=timeout_ms))
 
@@ -283,11 +284,12 @@ class GroupConsumer(Consumer):
 
     # --- closing -------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def close(self, *, commit: bool = True) -> None:
         """Commit delivered records (with `auto_commit`), revoke the partitions and leave the
         group.
 
-        A waiting poll raises ClientClosed. Idempotent.
+        With `commit=False` the records of the last reading call are not committed. A waiting poll
+        raises ClientClosed. Idempotent.
         """
         if self._is_closed:
             return
@@ -297,18 +299,12 @@ class GroupConsumer(Consumer):
             if self._running is not None and self._running[0] == thread_id():
                 self._io.wait(self._ran(self._running[1]))  # else close would wait for its caller
             if not self._io.is_ended:
-                self._run_with_callbacks(self._closing, run_to_end=True)
+                self._run_with_callbacks(
+                    lambda _: self._member.close(commit=commit), run_to_end=True
+                )
         finally:
             self._is_closed = True
             self._ahead.clear()
-
-    async def _closing(self, consumer: AsyncConsumer) -> None:
-        self._member.is_in_error |= self._is_in_error
-        await consumer.close()
-
-    def in_error(self) -> None:
-        """Mark the consumer as ended by an error: the last records are not committed."""
-        self._is_in_error = True
 
     def suspend(self) -> None:
         """Run no more callbacks: the I/O thread ends for a fork."""
@@ -320,8 +316,7 @@ class GroupConsumer(Consumer):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._is_in_error |= error is not None
-        self.close()
+        self.close(commit=error is None)
 
     # --- callbacks -----------------------------------------------------------------------------
 

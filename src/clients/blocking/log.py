@@ -216,14 +216,15 @@ class Log:
         Raises the first delivery failure that the application did not retrieve, or an error of a
         consumer's callback.
         """
+        self._close_all(commit=not STATE.is_exiting)  # the last records may be unprocessed then
+
+    def _close_all(self, *, commit: bool) -> None:
         if self._io is not None:
             self._io.refuse_callbacks()
         failure: Exception | None = None  # of a callback
         for consumer in list(self._groups):
-            if STATE.is_exiting:
-                consumer.in_error()  # the last records may be unprocessed
             try:
-                consumer.close()
+                consumer.close(commit=commit)
             except Exception as error:  # of a callback: close the others too
                 failure = failure or error
         self._close()
@@ -252,11 +253,8 @@ class Log:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None:
-            for consumer in self._groups:
-                consumer.in_error()
         try:
-            self.close()
+            self._close_all(commit=error is None and not STATE.is_exiting)
         except QuorumlogError as failure:
             if error is None:
                 raise

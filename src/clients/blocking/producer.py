@@ -32,9 +32,9 @@ from ...errors import (
     QuorumlogError,
     TimedOut,
 )
-from ..config import ProducerSettings
+from ..config import ProducerConfig, ProducerSettings, make_config
 from ..producer.batches import Batch, Delivered, DeliveredRange, OnDelivery
-from ..producer.bulk import BulkDelivery, Span
+from ..producer.bulk import BulkOutcome, Span
 from ..producer.partitioner import Partitioner
 from ..producer.producer import AsyncProducer, ProducerStatistics, Threading
 from ..producer.record_input import Bulk, Content, HeadersIn, make_bulk, size_bound
@@ -123,8 +123,8 @@ class Delivery(Future[Delivered]):
             self.set_exception(error)
 
 
-class BlockingSent(BulkDelivery[Delivery]):
-    """`BulkDelivery` with a blocking `result`."""
+class BulkDelivery(BulkOutcome[Delivery]):
+    """The outcomes of records of `Producer.send_many`."""
 
     def result(self, *, timeout_ms: int | None = None) -> list[DeliveredRange]:
         """Wait up to `timeout_ms` for every outcome; return or raise as `ranges` does.
@@ -243,7 +243,7 @@ class Producer:
         keys: Sequence[Content] | None = None,
         timestamp_ms: int | datetime | None = None,
         partition: int | None = None,
-    ) -> "BlockingSent":
+    ) -> "BulkDelivery":
         """Append many records and return the handle of their outcomes; see
         `AsyncProducer.send_many`."""
         bulk: Bulk | None = None
@@ -256,7 +256,7 @@ class Producer:
                     timestamp = producer.stamp(timestamp_ms)
                 taken = spans[-1].end if spans else 0
                 if taken == len(bulk.values):
-                    return BlockingSent(spans, taken, Delivery)
+                    return BulkDelivery(spans, taken, Delivery)
                 with producer.lock:
                     more = producer.accept_many(topic, bulk, taken, timestamp, partition)
                 spans.extend(more)
@@ -343,10 +343,10 @@ class Producer:
         lock = STATE.fork_safe_lock()
 
         async def make() -> AsyncProducer:
-            return log.producer(
-                partitioner=self._partitioner,
-                threading=Threading(lock, io.loop.call_soon_threadsafe),
-                **self._settings,
+            return log.add_producer(
+                make_config(ProducerConfig, self._settings),
+                self._partitioner,
+                Threading(lock, io.loop.call_soon_threadsafe),
             )
 
         self._producer = producer = io.wait(make())

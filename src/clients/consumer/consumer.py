@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import InvalidRequest, TimedOut
+from ...ids import TopicPartition
 from ...runtime import Scope
 from ..config import ConsumerConfig
 from ..connection import Connection
@@ -32,7 +33,6 @@ from ..offsets import (
     PartitionLike,
     Partitions,
     Position,
-    TopicPartition,
     by_partition,
     check_position,
     look_up,

@@ -11,13 +11,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...errors import InvalidRequest, QuorumlogError
+from ...ids import TopicPartition
 from ...runtime import Scope
 from ..config import ConsumerConfig
 from ..connection import Connection
 from ..consumer.assignment import Wanted, parse_assignment
 from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
-from ..offsets import PartitionLike, Position, TopicPartition, by_partition, check_position
+from ..offsets import PartitionLike, Position, by_partition, check_position
 from .coordinator import CommittedOffset, steady_ms, to_commit
 from .member import GroupSubscription, check_group
 from .membership import Callbacks, GroupStart, Membership
@@ -99,7 +100,6 @@ class AsyncGroupConsumer(AsyncConsumer):
         )
         self._parts.is_assigned = True  # empty until the group assigns partitions
         self.group = group
-        self.is_in_error = False  # the delivered records were not processed
         self._turned_ms = steady_ms(self._clock)  # time of the last yield to the loop
         self.membership = Membership(
             connection,
@@ -230,9 +230,11 @@ class AsyncGroupConsumer(AsyncConsumer):
     async def commit(
         self, offsets: Offsets | None = None, *, timeout_ms: int | None = None
     ) -> None:
-        """Commit offsets, by default of all delivered records, and wait until they are stored.
+        """Commit offsets and wait until they are stored.
 
-        An offset is that of the next record to read; a `CommittedOffset` adds a note.
+        By default commits the positions: the offsets after all delivered records, those of the
+        last `poll` included. An offset is that of the next record to read; a `CommittedOffset` adds
+        a note.
 
         ```python
         await consumer.commit({TopicPartition("flights", 0): CommittedOffset(42, note="run 7")})
@@ -284,15 +286,17 @@ class AsyncGroupConsumer(AsyncConsumer):
     def resume_from(self, before: AsyncConsumer) -> None:
         """Do nothing: a new member starts at the committed offsets."""
 
-    async def close(self) -> None:
+    async def close(self, *, commit: bool = True) -> None:
         """Commit delivered records (with `auto_commit`), revoke the partitions and leave the group.
+
+        With `commit=False` the records of the last reading call are not committed.
 
         A waiting poll raises ClientClosed. Idempotent. Raises an error of a callback that no poll
         has raised.
         """
         is_over = True
         try:
-            is_over = await self.membership.close(is_well=not self.is_in_error)
+            is_over = await self.membership.close(is_well=commit)
         finally:
             if is_over:  # else the call that waits for this callback closes
                 await super().close()
@@ -318,8 +322,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.is_in_error |= error is not None
-        await self.close()
+        await self.close(commit=error is None)
 
 
 def _of_the_group() -> InvalidRequest:

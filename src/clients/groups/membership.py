@@ -26,6 +26,7 @@ from ...errors import (
     UnknownMember,
     UnreleasedInstance,
 )
+from ...ids import TopicPartition
 from ...runtime import Scope
 from ..config import ConsumerConfig
 from ..connection import Connection
@@ -33,7 +34,7 @@ from ..consumer.assigned_partitions import AssignedPartitions
 from ..consumer.fetcher import ConsumerFetcher
 from ..consumer.partition_reader import PartitionReader
 from ..coordination import Changes
-from ..offsets import PartitionLike, Position, TopicPartition
+from ..offsets import PartitionLike, Position
 from . import coordinator
 from .commits import COMMIT_MS, Commits, reader_positions
 from .coordinator import CommittedOffset, MemberIdentity, steady_ms

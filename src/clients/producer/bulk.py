@@ -22,7 +22,7 @@ class Span(NamedTuple):
     begin: int
 
 
-class BulkDelivery(Generic[DeliveryT]):
+class BulkOutcome(Generic[DeliveryT]):
     """The outcomes of records that were sent together, by index or all at once.
 
     `sent[i]` is the handle of record `i`, as `send` would have returned it; handles are created on
@@ -87,8 +87,8 @@ class BulkDelivery(Generic[DeliveryT]):
         )
 
 
-class AsyncSent(BulkDelivery[Delivery]):
-    """`BulkDelivery` as an awaitable of `ranges`."""
+class AsyncBulkDelivery(BulkOutcome[Delivery]):
+    """The outcomes of records of `AsyncProducer.send_many`: await it for their offset ranges."""
 
     def __await__(self) -> Generator[Any, None, list[DeliveredRange]]:
         self.observe()

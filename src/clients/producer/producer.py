@@ -35,7 +35,7 @@ from .batches import (
     OnDelivery,
     settled,
 )
-from .bulk import AsyncSent, Span, accept_many, refused
+from .bulk import AsyncBulkDelivery, Span, accept_many, refused
 from .failures import Failures
 from .incomplete_batches import IncompleteBatches
 from .outcomes import BatchOutcomes
@@ -221,7 +221,7 @@ class AsyncProducer:
         keys: Sequence[Content] | None = None,
         timestamp_ms: int | datetime | None = None,
         partition: int | None = None,
-    ) -> AsyncSent:
+    ) -> AsyncBulkDelivery:
         """Append many records, one per value, and return the handle of their outcomes.
 
         Await the handle for the ranges of offsets, or index it for a record's own handle. Much
@@ -238,7 +238,7 @@ class AsyncProducer:
             spans.extend(more)
             if not more and not await self.make_room(topic, bulk, spans, timestamp, partition):
                 break
-        return AsyncSent(spans, len(bulk.values), Delivery)
+        return AsyncBulkDelivery(spans, len(bulk.values), Delivery)
 
     async def send_arrow(
         self,

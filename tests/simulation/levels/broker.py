@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from quorumlog.clients.log import AsyncLog
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.clients.producer.batches import Delivery
 from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.errors import QuorumlogError
@@ -114,7 +114,7 @@ class Client:
         """Connect, with retries."""
         while True:
             try:
-                return await AsyncLog.open(self.runtime, ADDRESS)
+                return await make_log(self.runtime, ADDRESS)
             except QuorumlogError as error:
                 await self._wait_after(error)
 

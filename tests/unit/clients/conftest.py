@@ -10,7 +10,7 @@ from tests.kit.waits import AMPLE_MS, run_patiently
 
 import quorumlog
 from quorumlog import simulation
-from quorumlog.clients import AsyncLog
+from quorumlog.clients import AsyncLog, make_log
 from quorumlog.clients.blocking import Log
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
@@ -48,7 +48,7 @@ def client(tmp_path: Path) -> Client:
         await format_directory(runtime, config)
         async with (
             Node(runtime, config) as node,
-            AsyncLog.open(runtime, node.addresses.grpc, connect_timeout_ms=AMPLE_MS) as log,
+            make_log(runtime, node.addresses.grpc, connect_timeout_ms=AMPLE_MS) as log,
         ):
             yield log
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from quorumlog.clients import AsyncLog
+from quorumlog.clients import AsyncLog, make_log
 from quorumlog.errors import NotLeaderOrFollower, OffsetOutOfRange, QuorumlogError, UnknownTopicId
 from quorumlog.errors import UnknownTopicOrPartition as Unknown
 from quorumlog.proto import admin_pb2, log_pb2
@@ -116,7 +116,7 @@ class Brokers:
         for broker, listener in zip(numbers, listeners, strict=True):
             self.addresses[broker] = listener.address
         settings = {"retry_backoff_max_ms": 60} | settings
-        async with AsyncLog.open(self.runtime, self.addresses[1], **settings) as log:
+        async with make_log(self.runtime, self.addresses[1], **settings) as log:
             yield log
         for listener in listeners:
             await listener.close(0)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from tests.kit.waits import AMPLE_MS
 
-from quorumlog.clients import AsyncLog, AsyncProducer, Delivered
+from quorumlog.clients import AsyncLog, AsyncProducer, Delivered, make_log
 from quorumlog.errors import (
     InvalidRecord,
     NotLeaderOrFollower,
@@ -168,7 +168,7 @@ async def scripted(
     listeners = [await Broker(script, node).serve(runtime) for node in range(1, nodes + 1)]
     settings.setdefault("retry_backoff_max_ms", 60)
     settings.setdefault("connect_timeout_ms", AMPLE_MS)
-    async with AsyncLog.open(runtime, listeners[0].address, **settings) as log:
+    async with make_log(runtime, listeners[0].address, **settings) as log:
         yield log
     for listener in listeners:
         await listener.close(0)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from tests.kit.waits import AMPLE_MS
 
-from quorumlog.clients import AsyncLog
+from quorumlog.clients import AsyncLog, make_log
 from quorumlog.errors import MessageTooLarge, QuorumlogError, UnknownTopicOrPartition
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import decode_all, parse_header
@@ -117,6 +117,6 @@ async def cluster(runtime: Runtime, broker: Broker, **settings: Any) -> AsyncIte
     listener = await runtime.network.serve("127.0.0.1:0", broker.handlers())
     broker.address = listener.address
     settings.setdefault("connect_timeout_ms", AMPLE_MS)
-    async with AsyncLog.open(runtime, listener.address, **settings) as log:
+    async with make_log(runtime, listener.address, **settings) as log:
         yield log
     await listener.close(0)

@@ -9,7 +9,7 @@ from tests.kit.waits import AMPLE_S
 
 from quorumlog import simulation
 from quorumlog.broker.config import RequestConfig
-from quorumlog.clients import AsyncLog, Config
+from quorumlog.clients import AsyncLog, Config, make_log
 from quorumlog.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -172,7 +172,7 @@ def test_changes_that_race_with_producing_lose_and_refuse_nothing() -> None:
         await format_directory(runtime, config)
         async with (
             Node(runtime, config) as node,
-            AsyncLog.open(runtime, node.addresses.grpc) as log,
+            make_log(runtime, node.addresses.grpc) as log,
         ):
             await log.admin.create_topic("t", configs={"flush.policy": "replicated"})
             sent: list[int] = []
@@ -209,7 +209,7 @@ def test_what_is_acknowledged_after_a_change_to_fsync_survives_a_power_cut_with_
     async def live(runtime: Runtime, sure: list[int]) -> None:
         async with (
             Node(runtime, CONFIG) as node,
-            AsyncLog.open(runtime, node.addresses.grpc) as log,
+            make_log(runtime, node.addresses.grpc) as log,
         ):
             await log.admin.create_topic("t", configs={"flush.policy": "replicated"})
             async with log.producer(linger_ms=0) as producer:
@@ -226,7 +226,7 @@ def test_what_is_acknowledged_after_a_change_to_fsync_survives_a_power_cut_with_
     async def look(runtime: Runtime, sure: list[int]) -> None:
         async with (
             Node(runtime, CONFIG) as node,
-            AsyncLog.open(runtime, node.addresses.grpc) as log,
+            make_log(runtime, node.addresses.grpc) as log,
         ):
             records = [record async for record in log.consumer("t", until_end=True)]
             assert [record.offset for record in records] == list(range(sure[0] + 1))
@@ -267,7 +267,7 @@ def test_a_broker_tells_its_settings_and_where_they_stand() -> None:
         }
         async with (
             Node(runtime, config, origins=origins) as node,
-            AsyncLog.open(runtime, node.addresses.grpc) as log,
+            make_log(runtime, node.addresses.grpc) as log,
         ):
             found = await log.admin.describe_configs(broker=1)
             assert list(found) == sorted(row.name for row in settings())
@@ -321,7 +321,7 @@ def test_calls_to_a_server_that_went_down_end_with_a_typed_error_in_time() -> No
         await format_directory(runtime, config)
         node = Node(runtime, config)
         await node.start()
-        async with AsyncLog.open(runtime, node.addresses.grpc, call_timeout_ms=2_000) as log:
+        async with make_log(runtime, node.addresses.grpc, call_timeout_ms=2_000) as log:
             await log.admin.create_topic("t")
             await node.stop()
             for call in (
@@ -346,7 +346,7 @@ def test_a_change_asked_of_a_restarting_server_is_made_once_it_is_back() -> None
         await format_directory(runtime, first)
         node = Node(runtime, first)
         await node.start()
-        async with AsyncLog.open(runtime, node.addresses.grpc) as log:
+        async with make_log(runtime, node.addresses.grpc) as log:
             await log.admin.create_topic("t")
             await node.stop()
             asked = asyncio.create_task(log.admin.alter_configs("t", {"retention.ms": "1h"}))
@@ -364,7 +364,7 @@ def test_a_lost_response_is_retried_or_raised() -> None:
     """The node dies around a change: what the client was told is what the next life has."""
 
     async def client(runtime: Runtime, outcome: list[object]) -> None:
-        async with AsyncLog.open(runtime, "server:7000", call_timeout_ms=20_000) as log:
+        async with make_log(runtime, "server:7000", call_timeout_ms=20_000) as log:
             try:
                 outcome.append(await log.admin.alter_configs("t", {"retention.ms": 5}))
             except QuorumlogError as error:
@@ -375,7 +375,7 @@ def test_a_lost_response_is_retried_or_raised() -> None:
         await format_directory(runtime, CONFIG)
         async with (
             Node(runtime, CONFIG) as node,
-            AsyncLog.open(runtime, node.addresses.grpc) as log,
+            make_log(runtime, node.addresses.grpc) as log,
         ):
             await log.admin.create_topic("t")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncAdmin, AsyncLog
+from quorumlog.clients import AsyncAdmin, AsyncLog, make_log
 from quorumlog.clients.blocking.admin import Admin
 from quorumlog.errors import (
     BrokerIdNotRegistered,
@@ -64,7 +64,7 @@ class Broker:
         handlers = {handler.method.path: handler for handler in table}
         listener = await self.runtime.network.serve("127.0.0.1:0", handlers)
         self.address = listener.address
-        async with AsyncLog.open(self.runtime, self.address) as log:
+        async with make_log(self.runtime, self.address) as log:
             yield log
         await listener.close(0)
 

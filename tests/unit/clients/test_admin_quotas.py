@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncAdmin, AsyncLog, ClientQuotas
+from quorumlog.clients import AsyncAdmin, ClientQuotas, make_log
 from quorumlog.errors import InvalidRequest, QuorumlogError
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
@@ -18,7 +18,7 @@ def with_admin(work: Callable[[AsyncAdmin], Coroutine[Any, Any, None]]) -> None:
     async def main(runtime: Runtime) -> None:
         config = NodeConfig(data_dir="/data", grpc_listener="n:9094", controller_listener="n:9093")
         await format_directory(runtime, config)
-        async with Node(runtime, config), AsyncLog.open(runtime, "n:9094") as log:
+        async with Node(runtime, config), make_log(runtime, "n:9094") as log:
             await work(log.admin)
 
     simulation.run(main)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pytest
 from tests.kit.waits import AMPLE_MS, AMPLE_S, run_patiently
 
-from quorumlog.clients import AsyncLog, TimestampMs
+from quorumlog.clients import TimestampMs, make_log
 from quorumlog.proto import log_pb2
 from quorumlog.records import Record, encode_batch
 from quorumlog.records.batch import iterate_batches, parse_header
@@ -197,7 +197,7 @@ async def compact(runtime: Runtime, path: str) -> None:
 @pytest.mark.parametrize("policy", ["compact", "delete"])
 def test_every_way_of_reading_gives_what_is_left(run: Run, served: Served, policy: str) -> None:
     async def main(runtime: Runtime) -> None:
-        async with served(runtime, policy) as kept, AsyncLog.open(runtime, kept.address) as log:
+        async with served(runtime, policy) as kept, make_log(runtime, kept.address) as log:
             async with asyncio.timeout(60):
                 async with log.consumer("t", start="earliest", until_end=True) as consumer:
                     found = [
@@ -228,7 +228,7 @@ def test_reading_begins_and_ends_in_gaps(run: Run, served: Served, policy: str) 
         async with (
             asyncio.timeout(100),
             served(runtime, policy) as kept,
-            AsyncLog.open(runtime, kept.address) as log,
+            make_log(runtime, kept.address) as log,
             log.consumer("t") as consumer,
         ):
             for start in range(0, kept.end, 5):
@@ -245,7 +245,7 @@ def test_reading_begins_and_ends_in_gaps(run: Run, served: Served, policy: str) 
 
 def test_a_time_gives_the_first_offset_left_from_then_on(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
-        async with served(runtime) as kept, AsyncLog.open(runtime, kept.address) as log:
+        async with served(runtime) as kept, make_log(runtime, kept.address) as log:
             for time in range(0, 1_000 * ROUNDS + 300, 37):
                 found = (await log.list_offsets("t", at=TimestampMs(time)))[0]
                 assert found == min([o for t, o in kept.times if t >= time], default=kept.end)

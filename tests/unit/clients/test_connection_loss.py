@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients import AsyncLog, Delivered
+from quorumlog.clients import Delivered, make_log
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
@@ -44,7 +44,7 @@ def test_acknowledged_records_are_where_they_were_acknowledged_in_order(
     async def client(runtime: Runtime) -> None:
         await ready.wait()
         settings: dict[str, Any] = {"connect_timeout_ms": 60_000, "request_timeout_ms": 2_000}
-        async with AsyncLog.open(runtime, "server:9094", **settings) as log:
+        async with make_log(runtime, "server:9094", **settings) as log:
             await log.admin.create_topic("t", partitions=3)
             async with log.producer(linger_ms=1, batch_size=100) as producer:
                 deliveries = []

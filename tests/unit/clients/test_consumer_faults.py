@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 from tests.kit.waits import AMPLE_MS, run_patiently, wait_until
 
-from quorumlog.clients import AsyncConsumer, AsyncLog
+from quorumlog.clients import AsyncConsumer, AsyncLog, make_log
 from quorumlog.errors import (
     ClientClosed,
     CorruptionError,
@@ -56,7 +56,7 @@ class Broker:
         handlers = {handler.method.path: handler for handler in table}
         listener = await runtime.network.serve("127.0.0.1:0", handlers)
         self.address = listener.address
-        async with AsyncLog.open(runtime, self.address, retry_backoff_max_ms=60) as log:
+        async with make_log(runtime, self.address, retry_backoff_max_ms=60) as log:
             yield log
         await listener.close(0)
 

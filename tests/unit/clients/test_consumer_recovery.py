@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncConsumer, AsyncLog
+from quorumlog.clients import AsyncConsumer, make_log
 from quorumlog.errors import (
     CorruptionError,
     NotLeaderOrFollower,
@@ -327,7 +327,7 @@ def test_a_restart_of_the_node_changes_nothing_for_the_reader(tmp_path: Path) ->
         seen: list[int] = []
         async with Restarting() as node:
             await node.begin(runtime, config)
-            async with AsyncLog.open(runtime, "127.0.0.1:9094") as log:
+            async with make_log(runtime, "127.0.0.1:9094") as log:
                 await log.admin.create_topic("t")
                 async with log.consumer("t") as consumer:
                     for life in range(3):

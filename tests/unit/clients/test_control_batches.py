@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 from tests.kit.waits import AMPLE_MS, AMPLE_S
 
-from quorumlog.clients import AsyncLog
+from quorumlog.clients import make_log
 from quorumlog.proto import log_pb2
 from quorumlog.records import Record, encode_batch
 from quorumlog.records.control import MarkerType, encode_marker
@@ -78,7 +78,7 @@ def served(tmp_path: Path, client: Client) -> Served:
 
 def test_no_way_of_reading_shows_a_marker(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
-        async with served(runtime) as address, AsyncLog.open(runtime, address) as log:
+        async with served(runtime) as address, make_log(runtime, address) as log:
             async with log.consumer("t", until_end=True) as consumer:
                 assert [record.offset async for record in consumer] == DATA
                 assert await consumer.position(("t", 0)) == END
@@ -102,7 +102,7 @@ def test_no_way_of_reading_shows_a_marker(run: Run, served: Served) -> None:
 
 def test_a_position_among_markers_continues_after_them(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
-        async with served(runtime) as address, AsyncLog.open(runtime, address) as log:
+        async with served(runtime) as address, make_log(runtime, address) as log:
             for start in range(END):
                 async with log.consumer("t", start=start, until_end=True) as consumer:
                     found = [record.offset async for record in consumer]

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncLog, TimestampMs
+from quorumlog.clients import AsyncLog, TimestampMs, make_log
 from quorumlog.clients.offsets import Position
 from quorumlog.errors import (
     InvalidRequest,
@@ -138,7 +138,7 @@ def test_a_newer_topic_of_the_name_is_left_alone() -> None:
         )
         handlers = {handler.method.path: handler for handler in table}
         listener = await runtime.network.serve(address, handlers)
-        async with AsyncLog.open(runtime, listener.address) as log:
+        async with make_log(runtime, listener.address) as log:
             with pytest.raises(UnknownTopicId):
                 await log.admin.delete_records("t", 5)
         assert asked == [b"old".ljust(16)]

@@ -7,7 +7,7 @@ import pytest
 from tests.kit.waits import run_patiently, wait_until, with_time
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncLog, AsyncProducer, Delivery
+from quorumlog.clients import AsyncProducer, Delivery, make_log
 from quorumlog.errors import (
     ClientClosed,
     InvalidRecord,
@@ -377,7 +377,7 @@ async def sending_is_refused(producer: AsyncProducer) -> None:
 def test_closing_the_client_delivers_though_another_producer_fails(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         listener = await Broker(Script(), 1).serve(runtime)
-        log = await AsyncLog.open(runtime, listener.address)
+        log = await make_log(runtime, listener.address)
         good, bad = log.producer(linger_ms=60_000), log.producer(linger_ms=60_000)
         delivery = await good.send("t", b"1")
         await bad.send("t", b"-1")
@@ -394,7 +394,7 @@ def test_an_interrupted_close_leaves_nothing_without_an_outcome(run: Run) -> Non
         script = Script(hold=asyncio.Event())
         assert script.hold is not None
         listener = await Broker(script, 1).serve(runtime)
-        log = await AsyncLog.open(runtime, listener.address)
+        log = await make_log(runtime, listener.address)
         deliveries = [await log.producer().send("t", b"1") for _ in range(3)]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
@@ -446,7 +446,7 @@ def test_a_closed_client_refuses_and_ends_every_call(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(lookup=asyncio.Event())
         listener = await Broker(script, 1).serve(runtime)
-        log = await AsyncLog.open(runtime, listener.address)
+        log = await make_log(runtime, listener.address)
 
         async def look_up() -> None:
             with pytest.raises(QuorumlogError):

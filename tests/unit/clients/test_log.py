@@ -9,13 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 from tests.kit.waits import AMPLE_MS, with_time
 
-from quorumlog.clients import (
-    AsyncConsumer,
-    AsyncLog,
-    ConsumerRecord,
-    Delivered,
-    Position,
-)
+from quorumlog.clients import AsyncConsumer, AsyncLog, ConsumerRecord, Delivered, Position, make_log
 from quorumlog.errors import (
     ClientClosed,
     ConnectionFailed,
@@ -526,7 +520,7 @@ def test_no_broker_at_the_address_raises_lost_soon_with_a_remedy(run: Run) -> No
     async def main(runtime: Runtime) -> None:
         async def check(connect_timeout_ms: int) -> None:
             with pytest.raises(ConnectionFailed, match="quorumlog dev"):
-                await AsyncLog.open(runtime, "127.0.0.1:1", connect_timeout_ms=connect_timeout_ms)
+                await make_log(runtime, "127.0.0.1:1", connect_timeout_ms=connect_timeout_ms)
 
         await with_time(200, check)
 

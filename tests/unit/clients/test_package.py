@@ -1,6 +1,8 @@
 """`import quorumlog` imports nothing else; names are loaded at their first use."""
 
 import asyncio
+import inspect
+import re
 import subprocess
 import sys
 
@@ -45,6 +47,23 @@ def test_every_public_name_is_there() -> None:
         assert name in dir(quorumlog)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         quorumlog.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_what_a_client_makes_can_be_annotated_from_the_root() -> None:
+    names = {name for name in quorumlog.__all__ if isinstance(getattr(quorumlog, name), type)}
+    for method in (quorumlog.Log.producer, quorumlog.Log.consumer, quorumlog.Log.group_consumer):
+        assert inspect.get_annotations(method, eval_str=False)["return"].__name__ in names
+    returned = set()
+    for method in vars(quorumlog.Admin).values():
+        if inspect.isfunction(method) and not method.__name__.startswith("_"):
+            returned |= set(re.findall(r"[A-Z]\w+", str(method.__annotations__["return"])))
+    assert returned <= names | {"None"}
+
+
+def test_asyncio_names_are_those_of_the_blocking_client() -> None:
+    for name in ("Admin", "BulkDelivery", "Consumer", "GroupConsumer", "Log", "Producer"):
+        assert name in quorumlog.__all__
+        assert f"Async{name}" in quorumlog.aio.__all__
 
 
 def test_asyncio_connect_raises_if_no_broker_answers() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quorumlog.clients import AsyncLog, Delivered
+from quorumlog.clients import Delivered, make_log
 from quorumlog.errors import (
     InvalidRecord,
     MessageTooLarge,
@@ -130,7 +130,7 @@ def test_a_broker_that_restarts_gets_what_waited() -> None:
         broker = Broker()
         listener = await runtime.network.serve("127.0.0.1:0", broker.handlers())
         broker.address = listener.address
-        async with AsyncLog.open(runtime, listener.address) as log, log.producer() as producer:
+        async with make_log(runtime, listener.address) as log, log.producer() as producer:
             await producer.send_and_wait("t", b"before")
             await listener.close(0)
             deliveries = [await producer.send("t", b"%d" % number) for number in range(3)]
@@ -148,7 +148,7 @@ def test_a_broker_that_never_returns_fails_each_record() -> None:
         broker = Broker()
         listener = await runtime.network.serve("127.0.0.1:0", broker.handlers())
         broker.address = listener.address
-        log = await AsyncLog.open(runtime, listener.address)
+        log = await make_log(runtime, listener.address)
         producer = log.producer(delivery_timeout_ms=10_000)
         await producer.send_and_wait("t", b"before")
         await listener.close(0)

@@ -13,7 +13,7 @@ import pytest
 from tests.kit.waits import AMPLE_MS, AMPLE_S, run_patiently, with_blocking_time, with_time
 
 import quorumlog
-from quorumlog.clients import AsyncLog, Delivered
+from quorumlog.clients import Delivered, make_log
 from quorumlog.errors import (
     ConnectionFailed,
     InvalidRequest,
@@ -139,7 +139,7 @@ def test_bytes_that_are_no_message_are_a_lost_answer_and_then_a_time_out() -> No
         )
         address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
-        async with AsyncLog.open(runtime, address) as log:
+        async with make_log(runtime, address) as log:
 
             async def check(delivery_timeout_ms: int) -> None:
                 producer = log.producer(delivery_timeout_ms=delivery_timeout_ms)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncConsumer, AsyncLog
+from quorumlog.clients import AsyncConsumer, AsyncLog, make_log
 from quorumlog.errors import NotDelivered, OffsetOutOfRange, QuorumlogError, UnknownTopicId
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
@@ -29,8 +29,8 @@ def with_node(body: Body) -> None:
     async def main(runtime: Runtime) -> None:
         async with (
             node(runtime) as address,
-            AsyncLog.open(runtime, address) as log,
-            AsyncLog.open(runtime, address) as other,
+            make_log(runtime, address) as log,
+            make_log(runtime, address) as other,
         ):
             await body(log, other)
 

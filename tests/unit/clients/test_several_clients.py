@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from quorumlog.clients import AsyncLog
+from quorumlog.clients import make_log
 from quorumlog.clients.config import ClientConfig
 from quorumlog.clients.connection import Connection
 from quorumlog.runtime import Runtime
@@ -20,7 +20,7 @@ def test_clients_of_one_runtime_draw_different_topic_ids(
         async with client(runtime) as first:
             cluster = await first.admin.describe_cluster()
             address = cluster.brokers[0].grpc_address
-            async with AsyncLog.open(runtime, address) as second:
+            async with make_log(runtime, address) as second:
                 one = await first.admin.create_topic("one")
                 two = await second.admin.create_topic("two")
                 assert one.topic_id != two.topic_id

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quorumlog import services, simulation
-from quorumlog.clients import AsyncLog, TimestampMs
+from quorumlog.clients import TimestampMs, make_log
 from quorumlog.clients.admin.admin import AsyncAdmin
 from quorumlog.errors import (
     TimedOut,
@@ -86,7 +86,7 @@ def test_a_call_to_a_slow_server_ends_in_time(call: str, answer_s: float) -> Non
     async def main(runtime: Runtime) -> None:
         server = SlowServer(answer_s)
         listener = await runtime.network.serve("127.0.0.1:7000", server.handlers("127.0.0.1:7000"))
-        async with AsyncLog.open(runtime, listener.address, call_timeout_ms=CALL_TIMEOUT_MS) as log:
+        async with make_log(runtime, listener.address, call_timeout_ms=CALL_TIMEOUT_MS) as log:
             server.is_slow = True
             began_ms = runtime.clock.now_ms()
             with suppress(TransportError, TimedOut, TopicAlreadyExists):

@@ -6,7 +6,11 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from quorumlog.errors import AddressInUse, ConnectionFailed
+from quorumlog.errors import (
+    AddressInUse,
+    ConnectionFailed,
+    TransportError,
+)
 from quorumlog.runtime import ByteConnection, Runtime
 
 from .byte_connection import WAIT_S, Peer, connected, filled_file

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.kit.simulated_cluster import CLUSTER, Play, cluster
 
-from quorumlog.clients import AsyncLog
+from quorumlog.clients import make_log
 from quorumlog.errors import DuplicateBrokerRegistration, InconsistentClusterId, InvalidRequest
 from quorumlog.ids import NodeId
 from quorumlog.metadata.config import ControllerConfig
@@ -18,7 +18,7 @@ LONG_SESSION_MS = 30_000
 
 def test_brokers_alone_serve_beside_three_controllers_and_none_of_them_votes() -> None:
     async def client(runtime: Runtime) -> tuple[list[int], list[int], list[int]]:
-        async with AsyncLog.open(runtime, "n1:9094") as log:
+        async with make_log(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", partitions=4)
             async with log.producer() as producer:
                 for number in range(20):
@@ -36,7 +36,7 @@ def test_brokers_alone_serve_beside_three_controllers_and_none_of_them_votes() -
 
 def test_brokers_go_on_when_the_controller_that_leads_is_killed() -> None:
     async def client(runtime: Runtime) -> None:
-        async with AsyncLog.open(runtime, "n1:9094") as log:
+        async with make_log(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", partitions=2)
 
     with cluster() as play:
@@ -85,7 +85,7 @@ def test_a_new_controller_fences_who_died_with_the_old_one_a_second_after_its_el
 
 def test_a_broker_that_stops_in_order_leads_nothing_by_then_and_is_fenced_at_once() -> None:
     async def client(runtime: Runtime) -> None:
-        async with AsyncLog.open(runtime, "n1:9094") as log:
+        async with make_log(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", partitions=6, replication=2)
 
     with cluster(controller=ControllerConfig(session_timeout_ms=LONG_SESSION_MS)) as play:
@@ -141,7 +141,7 @@ def test_a_start_that_ends_before_the_broker_is_registered_leaves_no_clean_marke
     """What a power cut took from its log must be told when it registers: nobody else knows."""
 
     async def client(runtime: Runtime) -> None:
-        async with AsyncLog.open(runtime, "n1:9094") as log:
+        async with make_log(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", partitions=2, replication=2)
             async with log.producer() as producer:
                 await producer.send("t", "a", partition=0)
@@ -244,7 +244,7 @@ def partitions(play: Play) -> list[tuple[int, tuple[int, ...]]]:
 
 def test_leaderships_come_back_to_a_restarted_broker_by_the_round_of_balance() -> None:
     async def client(runtime: Runtime) -> None:
-        async with AsyncLog.open(runtime, "n1:9094") as log:
+        async with make_log(runtime, "n1:9094") as log:
             configs = {"leader.imbalance.check.interval.seconds": "20"}
             await log.admin.alter_cluster_configs(configs)
             await log.admin.create_topic("t", partitions=6, replication=2)
@@ -264,7 +264,7 @@ def test_an_isr_change_comes_through_while_the_controllers_change() -> None:
     """The leader asks again, whoever decides by then."""
 
     async def client(runtime: Runtime) -> None:
-        async with AsyncLog.open(runtime, "n1:9094") as log:
+        async with make_log(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", partitions=2, replication=2)
 
     with cluster() as play:
@@ -282,7 +282,7 @@ def test_an_isr_change_comes_through_while_the_controllers_change() -> None:
 
 def test_a_broker_alone_is_given_no_vote() -> None:
     async def client(runtime: Runtime) -> str:
-        async with AsyncLog.open(runtime, "n1:9094") as log:
+        async with make_log(runtime, "n1:9094") as log:
             with pytest.raises(InvalidRequest) as caught:
                 await log.admin.add_voter(2)
         return caught.value.message

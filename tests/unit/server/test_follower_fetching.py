@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.kit.simulated_cluster import LONG_MS, Play, cluster
 
-from quorumlog.clients import AsyncLog
+from quorumlog.clients import AsyncLog, make_log
 from quorumlog.proto import log_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.runtime.error_detail import decode_error
@@ -53,7 +53,7 @@ def roles(play: Play) -> tuple[int, int]:
 
 def test_a_consumer_reads_from_the_replica_in_its_rack_and_from_the_leader_without_one() -> None:
     async def make(runtime: Runtime) -> None:
-        async with AsyncLog.open(runtime, "n1:9094") as log:
+        async with make_log(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", partitions=1, replication=3)
             await produced(log)
 
@@ -64,7 +64,7 @@ def test_a_consumer_reads_from_the_replica_in_its_rack_and_from_the_leader_witho
 
         async def read(runtime: Runtime) -> list[int]:
             async with (
-                AsyncLog.open(runtime, f"n{leader}:9094") as log,
+                make_log(runtime, f"n{leader}:9094") as log,
                 log.consumer("t", until_end=True, rack=rack) as consumer,
             ):
                 found = [int(record.value or b"") async for record in consumer]
@@ -85,7 +85,7 @@ def test_a_consumer_reads_from_the_replica_in_its_rack_and_from_the_leader_witho
 @pytest.mark.parametrize("how", ["killed", "paused"])
 def test_a_consumer_goes_on_at_the_leader_when_the_replica_in_its_rack_is_lost(how: str) -> None:
     async def make(runtime: Runtime) -> None:
-        async with AsyncLog.open(runtime, "n1:9094") as log:
+        async with make_log(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", partitions=1, replication=3)
             await produced(log)
 
@@ -96,7 +96,7 @@ def test_a_consumer_goes_on_at_the_leader_when_the_replica_in_its_rack_is_lost(h
 
         async def read(runtime: Runtime) -> None:
             async with (
-                AsyncLog.open(runtime, f"n{leader}:9094") as log,
+                make_log(runtime, f"n{leader}:9094") as log,
                 log.consumer("t", rack=RACKS[follower - 1]) as consumer,
             ):
                 async for record in consumer:
@@ -105,7 +105,7 @@ def test_a_consumer_goes_on_at_the_leader_when_the_replica_in_its_rack_is_lost(h
                         return
 
         async def more(runtime: Runtime) -> None:
-            async with AsyncLog.open(runtime, f"n{leader}:9094") as log:
+            async with make_log(runtime, f"n{leader}:9094") as log:
                 await produced(log, COUNT)
 
         reading = play.world.node("reader").spawn(read)
@@ -121,7 +121,7 @@ def test_a_consumer_goes_on_at_the_leader_when_the_replica_in_its_rack_is_lost(h
 
 def test_a_follower_refuses_what_it_does_not_have_or_know_to_be_committed() -> None:
     async def make(runtime: Runtime) -> None:
-        async with AsyncLog.open(runtime, "n1:9094") as log:
+        async with make_log(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", partitions=1, replication=3)
             await produced(log)
 

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.kit.node_process import free_port
 from tests.kit.waits import AMPLE_MS, AMPLE_S, run_patiently, with_time
 
-from quorumlog.clients import AsyncLog
+from quorumlog.clients import AsyncLog, make_log
 from quorumlog.errors import (
     DuplicateVoter,
     InconsistentClusterId,
@@ -153,7 +153,7 @@ def test_records_are_still_there_when_all_nodes_were_stopped_and_started(tmp_pat
     async def main(runtime: Runtime) -> None:
         async with three(runtime, tmp_path) as trio:
             for life in range(3):
-                async with AsyncLog.open(runtime, trio.address(1)) as log:
+                async with make_log(runtime, trio.address(1)) as log:
                     if life == 0:
                         await log.admin.create_topic("t", partitions=3)
                     await send(log, "t", 30)
@@ -170,7 +170,7 @@ def test_any_node_describes_the_quorum_as_its_leader_does(tmp_path: Path) -> Non
 
             async def check(leader: int) -> None:
                 for number in IDS:
-                    async with AsyncLog.open(runtime, trio.address(number)) as log:
+                    async with make_log(runtime, trio.address(number)) as log:
                         quorum = await log.admin.describe_quorum()
                     assert (quorum.leader, quorum.answered_by) == (leader, leader)
                     assert [each.id for each in quorum.voters] == [1, 2, 3]
@@ -194,10 +194,10 @@ def test_brokers_follow_the_leadership_and_relay_changes_to_it(tmp_path: Path) -
     async def main(runtime: Runtime) -> None:
         async with three(runtime, tmp_path) as trio:
             for step, to in enumerate((1, 3, 2)):
-                async with AsyncLog.open(runtime, trio.address(1)) as log:
+                async with make_log(runtime, trio.address(1)) as log:
                     await trio.have_lead(log, to)
                 for number in IDS:
-                    async with AsyncLog.open(runtime, trio.address(number)) as log:
+                    async with make_log(runtime, trio.address(number)) as log:
                         await log.admin.create_topic(f"t{step}-{number}", partitions=3)
                         await send(log, f"t{step}-{number}", 3)
                         cluster = await log.admin.describe_cluster()
@@ -213,10 +213,10 @@ def test_two_nodes_go_on_without_the_leader_that_stopped(tmp_path: Path) -> None
             await trio.stop(old)
             assert await trio.leader() != old
             for number in trio.nodes:
-                async with AsyncLog.open(runtime, trio.address(number)) as log:
+                async with make_log(runtime, trio.address(number)) as log:
                     await log.admin.create_topic(f"without-{number}")
             await trio.start(old)
-            async with AsyncLog.open(runtime, trio.address(old)) as log:
+            async with make_log(runtime, trio.address(old)) as log:
                 assert len(await log.admin.list_topics()) == 2
 
     run_patiently(main)
@@ -258,10 +258,10 @@ def test_without_a_majority_a_change_is_refused_for_want_of_one(tmp_path: Path) 
             everywhere = ",".join((alive, *dead))
 
             async def check(call_ms: int) -> None:
-                async with AsyncLog.open(runtime, everywhere, call_timeout_ms=call_ms) as log:
+                async with make_log(runtime, everywhere, call_timeout_ms=call_ms) as log:
                     with pytest.raises(NotController, match="a majority of the voters"):
                         await log.admin.remove_voter(2, directory_id=bytes([2]) * 16)
-                async with AsyncLog.open(runtime, alive, call_timeout_ms=call_ms) as log:
+                async with make_log(runtime, alive, call_timeout_ms=call_ms) as log:
                     with pytest.raises(TimedOut, match="a majority of the voters"):
                         await log.admin.create_topic("t")
 
@@ -277,7 +277,7 @@ def test_what_cannot_be_changed_is_refused_by_name(tmp_path: Path) -> None:
             async def check(leader: int) -> None:
                 follower = next(number for number in IDS if number != leader)
                 channel = runtime.network.channel(trio.address(follower))
-                async with AsyncLog.open(runtime, trio.address(follower)) as log:
+                async with make_log(runtime, trio.address(follower)) as log:
                     with pytest.raises(DuplicateVoter, match="already a voter"):
                         await log.admin.add_voter(follower)
                     with pytest.raises(VoterNotFound, match="voters are 1, 2, 3"):
@@ -332,7 +332,7 @@ def test_controllers_alone_serve_no_clients_and_say_so(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         async with three(runtime, tmp_path, "controller") as trio:
             assert {node.addresses.grpc for node in trio.nodes.values()} == {""}
-            async with AsyncLog.open(runtime, trio.address(1)) as log:
+            async with make_log(runtime, trio.address(1)) as log:
                 assert (await log.admin.describe_quorum()).cluster_id == CLUSTER
                 with pytest.raises(NotImplementedHere, match="not a broker's gRPC port"):
                     await log.admin.list_topics()

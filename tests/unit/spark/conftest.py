@@ -18,6 +18,7 @@ from quorumlog.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from quorumlog.ids import TopicPartition
 from quorumlog.metadata.topic_configs import check_config
 from quorumlog.proto import admin_pb2, groups_pb2, log_pb2
 from quorumlog.records import encode_batch, parse_header
@@ -38,7 +39,6 @@ from quorumlog.services import (
     LOG_SUBSCRIBE,
 )
 from quorumlog.spark import query_group
-from quorumlog.spark.offsets import TopicPartition
 
 
 @pytest.fixture(autouse=True)

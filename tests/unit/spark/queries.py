@@ -6,7 +6,8 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from quorumlog.spark.offsets import IDS, TopicPartition
+from quorumlog.ids import TopicPartition
+from quorumlog.spark.offsets import IDS
 from quorumlog.spark.source import QuorumlogSource
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

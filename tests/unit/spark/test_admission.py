@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quorumlog.ids import TopicPartition
 from quorumlog.spark.admission import (
     PAUSE_MS_MAX,
     RECORD_BYTES,
@@ -11,7 +12,6 @@ from quorumlog.spark.admission import (
     Pace,
     limit_bytes,
 )
-from quorumlog.spark.offsets import TopicPartition
 from quorumlog.spark.options import Limits
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -22,8 +22,9 @@ from tests.unit.spark.queries import (
 )
 
 from quorumlog.errors import InvalidConfig, OffsetOutOfRange, UnknownTopicOrPartition
+from quorumlog.ids import TopicPartition
 from quorumlog.spark import admission
-from quorumlog.spark.offsets import IDS, StreamOffsets, TopicPartition
+from quorumlog.spark.offsets import IDS, StreamOffsets
 
 EARLIEST = {"startingOffsets": "earliest"}
 LOSING = EARLIEST | {"failOnDataLoss": "false"}

@@ -3,7 +3,7 @@
 import pytest
 
 from quorumlog.errors import InvalidConfig
-from quorumlog.spark.offsets import TopicPartition
+from quorumlog.ids import TopicPartition
 from quorumlog.spark.options import (
     HELD_BYTES,
     Assigned,

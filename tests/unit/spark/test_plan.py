@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorumlog.errors import InvalidConfig, OffsetOutOfRange
+from quorumlog.ids import TopicPartition
 from quorumlog.spark.admission import limit_rows
-from quorumlog.spark.offsets import TopicPartition, from_json, to_json
+from quorumlog.spark.offsets import from_json, to_json
 from quorumlog.spark.options import (
     AtEarliest,
     AtLatest,

@@ -27,7 +27,7 @@ from quorumlog.errors import (
     NonEmptyGroup,
     OffsetOutOfRange,
 )
-from quorumlog.spark.offsets import TopicPartition
+from quorumlog.ids import TopicPartition
 from quorumlog.spark.options import Mode, ReadOptions, parse_options
 from quorumlog.spark.query_group import (
     COMPLETE,

@@ -23,12 +23,11 @@ from quorumlog.errors import (
     TimedOut,
     UnknownTopicOrPartition,
 )
-from quorumlog.ids import NO_EPOCH
+from quorumlog.ids import NO_EPOCH, TopicPartition
 from quorumlog.metadata.config import ControllerConfig
 from quorumlog.runtime.grpc_network import SyncChannel
 from quorumlog.spark import cluster, tasks
 from quorumlog.spark.cluster import Cluster
-from quorumlog.spark.offsets import TopicPartition
 from quorumlog.spark.options import Isolation
 from quorumlog.spark.plan import Range
 from quorumlog.spark.source import QuorumlogSource

@@ -111,7 +111,7 @@ def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) 
         Broker(settings={"fetch.bytes.max": "a lot"}).__enter__()
     threads = threading.active_count()
     with pytest.raises(TimedOut, match="does not serve within 0 s"):
-        Broker(timeout_s=0.01).__enter__()
+        Broker(timeout_ms=10).__enter__()
     assert threading.active_count() == threads
 
 

@@ -175,7 +175,7 @@ def test_controllers_apart_and_with_asyncio() -> None:
 
 
 def test_a_start_without_a_majority_is_told_of_and_leaves_nothing() -> None:
-    cluster = Cluster(brokers=3, timeout_s=3)
+    cluster = Cluster(brokers=3, timeout_ms=3_000)
     folder = cluster.nodes[1].data_dir.parent
     with pytest.raises(TimedOut, match="node 1 does not serve within 3 s"):
         cluster.start(1)

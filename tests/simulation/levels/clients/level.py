@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from quorumlog.clients.log import AsyncLog
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.errors import QuorumlogError, UnknownTopicOrPartition
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.network import SimNetwork
@@ -94,7 +94,7 @@ class Application:
     async def connect(self) -> AsyncLog:
         """Connect, with retries."""
         while True:
-            log = AsyncLog.open(
+            log = make_log(
                 self.runtime,
                 self.address,
                 request_timeout_ms=self.plan.request_timeout_ms,

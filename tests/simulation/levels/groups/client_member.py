@@ -8,7 +8,7 @@ from quorumlog.clients import TopicPartition
 from quorumlog.clients.groups.coordinator import CommittedOffset
 from quorumlog.clients.groups.group_consumer import AsyncGroupConsumer
 from quorumlog.clients.groups.member import GroupHeartbeat, GroupSubscription, MemberStateMachine
-from quorumlog.clients.log import AsyncLog
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.errors import (
     FencedInstance,
     OffsetOutOfRange,
@@ -97,7 +97,7 @@ class ClientMember:
 
     async def _connect(self) -> AsyncLog:
         while True:
-            log = AsyncLog.open(
+            log = make_log(
                 self._setting.runtime,
                 self._setting.grpc_bootstrap,
                 request_timeout_ms=self._setting.behaviour.request_timeout_ms,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from quorumlog.clients import AsyncConsumer
-from quorumlog.clients.log import AsyncLog
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.clients.producer.batches import Delivery
 from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.errors import (
@@ -92,7 +92,7 @@ class Application:
     async def connect(self) -> AsyncLog:
         """Connect, with retries."""
         while True:
-            log = AsyncLog.open(
+            log = make_log(
                 self.runtime,
                 self.bootstrap,
                 request_timeout_ms=self.workload.request_timeout_ms,

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from quorumlog import simulation
 from quorumlog.broker.groups.config import GroupConfig
-from quorumlog.clients import AsyncGroupConsumer, AsyncLog
+from quorumlog.clients import AsyncGroupConsumer, AsyncLog, make_log
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
@@ -36,7 +36,7 @@ async def node_with_topic(
     await format_directory(runtime, config)
     async with (
         Node(runtime, config) as node,
-        AsyncLog.open(runtime, node.addresses.grpc) as log,
+        make_log(runtime, node.addresses.grpc) as log,
     ):
         await log.admin.create_topic("t", partitions=partitions)
         await produce(log, partitions, records)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quorumlog.broker.groups.config import GroupConfig
-from quorumlog.clients import AsyncLog
+from quorumlog.clients import AsyncLog, make_log
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
@@ -31,7 +31,7 @@ class Stage:
 
         async def main(runtime: Runtime) -> None:
             settings: dict[str, Any] = {"request_timeout_ms": 2_000}
-            async with AsyncLog.open(runtime, "server:9094", **settings) as log:
+            async with make_log(runtime, "server:9094", **settings) as log:
                 await play(log)
 
         self.tasks.append(self.world.node(name).spawn(main))
@@ -76,7 +76,7 @@ def staged(*, partitions: int = 4, records: int = 5) -> Iterator[Stage]:
     async def server(runtime: Runtime) -> None:
         await format_directory(runtime, config)
         async with Node(runtime, config):
-            async with AsyncLog.open(runtime, "server:9094") as log:
+            async with make_log(runtime, "server:9094") as log:
                 await log.admin.create_topic("t", partitions=partitions)
                 await produce(log, partitions, records)
             is_ready.append(True)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from quorumlog import services, simulation
-from quorumlog.clients import AsyncLog
+from quorumlog.clients import make_log
 from quorumlog.errors import CoordinatorLoading, QuorumlogError
 from quorumlog.proto import admin_pb2, errors_pb2, groups_pb2
 from quorumlog.runtime import Handler, Runtime
@@ -36,7 +36,7 @@ def test_what_the_coordinator_cannot_do_yet_is_asked_for_again() -> None:
         ]
         handlers = {handler.method.path: handler for handler in table}
         listener = await runtime.network.serve("127.0.0.1:0", handlers)
-        async with AsyncLog.open(runtime, listener.address) as log:
+        async with make_log(runtime, listener.address) as log:
             await log.admin.delete_group("g")
             errors.append(CoordinatorLoading("it reads what is stored"))
             await log.admin.delete_offsets("h", [("t", 0)])

@@ -4,7 +4,7 @@ import pytest
 from tests.kit.kafka_client import connected
 from tests.kit.simulated_cluster import cluster
 
-from quorumlog.clients import AsyncLog
+from quorumlog.clients import make_log
 from quorumlog.runtime import Runtime
 
 from .produce_fetch import batch, produce_fields
@@ -28,7 +28,7 @@ async def told_ms(runtime: Runtime, node: int, partition: int, size: int) -> int
 
 def test_a_quota_holds_for_every_broker_once_it_is_set() -> None:
     async def main(runtime: Runtime) -> None:
-        async with AsyncLog.open(runtime, "n1:9094") as log:
+        async with make_log(runtime, "n1:9094") as log:
             await log.admin.create_topic("t", assignments=[[1], [2], [3]])
             await log.admin.alter_quotas({"client_id": "raw"}, {"producer_byte_rate": RATE})
             for node in (1, 2, 3):
