@@ -10,6 +10,7 @@ broker must be the proxy's address.
 
 from types import TracebackType
 
+from ..errors import InvalidRequest
 from .loop_thread import LoopThread
 from .relay import Direction, Relay
 
@@ -129,7 +130,8 @@ class ForwardingProxy:
     def cut_after(self, direction: Direction, count: int) -> None:
         """Abort a connection after `count` more bytes (1 or more) in a direction, counted over
         all: the last chunk arrives torn."""
-        assert count >= 1, f"{count} bytes cannot end a connection"
+        if count < 1:
+            raise InvalidRequest(f"count is {count}: give 1 or more bytes")
 
         def change() -> None:
             self._relay.lines[direction].cut_after_bytes = count

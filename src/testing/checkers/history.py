@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ...errors import InvalidRequest
 from .ledger import Place, short
 
 
@@ -58,7 +59,8 @@ class History:
 
     def invoke(self, producer: str, place: Place, value: bytes, *, at: int) -> None:
         """Record that a producer was given a record; its outcome is unknown until reported."""
-        assert value not in self.sends, f"{short(value)} is not unique"
+        if value in self.sends:
+            raise InvalidRequest(f"{short(value)} is not unique: give each record its own value")
         self.sends[value] = Send(producer, place, value, at)
 
     def acknowledge(self, value: bytes, offset: int, *, at: int, is_promise: bool = True) -> None:
@@ -93,7 +95,8 @@ class History:
 
     def _open_send(self, value: bytes) -> Send:
         send = self.sends[value]
-        assert send.completed_at < 0, f"{short(value)} has an outcome: {send.outcome}"
+        if send.completed_at >= 0:
+            raise InvalidRequest(f"{short(value)} has an outcome already: {send.outcome}")
         return send
 
     # --- as text ---

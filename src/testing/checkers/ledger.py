@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ...errors import InvalidRequest
+
 Place: TypeAlias = tuple[str, int]  # topic, partition
 Stored: TypeAlias = Mapping[Place, Sequence[tuple[int, bytes]]]  # (offset, value), as read
 
@@ -28,7 +30,8 @@ class Ledger:
 
     def ask(self, producer: str, value: bytes) -> None:
         """Record that the application gave a record to a producer."""
-        assert value not in self.asked, f"{short(value)} is not unique"
+        if value in self.asked:
+            raise InvalidRequest(f"{short(value)} is not unique: give each record its own value")
         self.asked[value] = producer
 
     def acknowledge(self, value: bytes, place: Place, offset: int) -> None:

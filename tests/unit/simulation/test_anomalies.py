@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from quorumlog.errors import InvalidRequest
 from quorumlog.testing.checkers import AnomalyKind, History, Stored, check, describe, merge
 from quorumlog.testing.checkers.history import SendOutcome
 
@@ -238,11 +239,11 @@ def test_histories_of_several_processes_become_one_in_the_order_of_their_times()
 
 def test_a_record_has_one_outcome() -> None:
     written = history()
-    with pytest.raises(AssertionError, match="has an outcome"):
+    with pytest.raises(InvalidRequest, match="has an outcome"):
         written.fail(b"a", at=40, is_certain=False)
     assert written.sends[b"a"].outcome is SendOutcome.OK
 
 
 def test_a_value_is_given_once() -> None:
-    with pytest.raises(AssertionError, match="not unique"):
+    with pytest.raises(InvalidRequest, match="not unique"):
         history().invoke("p", PLACE, b"a", at=40)
