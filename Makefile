@@ -132,11 +132,11 @@ docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, th
 	  && printf '%s\n' "$$page" > docs/configuration.md
 	@page=$$($(BIN)/python -c "from quorumlog.cli.pages import cli_page as page; print(page(), end='')") \
 	  && printf '%s\n' "$$page" > docs/cli.md
-	@page=$$($(BIN)/python -c "import sys; from quorumlog.clients.reference import with_tables as page; \
+	@page=$$($(BIN)/python -c "import sys; from quorumlog.clients.settings_page import with_tables as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/clients.md) && printf '%s\n' "$$page" > docs/clients.md
-	@page=$$($(BIN)/python -c "import sys; from quorumlog.server.observability.reference import with_table as page; \
+	@page=$$($(BIN)/python -c "import sys; from quorumlog.server.observability.metrics_page import with_table as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/observability.md) && printf '%s\n' "$$page" > docs/observability.md
-	@page=$$($(BIN)/python -c "import sys; from quorumlog.frontends.kafka.reference import with_table as page; \
+	@page=$$($(BIN)/python -c "import sys; from quorumlog.frontends.kafka.requests_page import with_table as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/kafka.md) && printf '%s\n' "$$page" > docs/kafka.md
 
 pictures: setup ## draw the simulated runs that docs/raft.md shows

@@ -23,7 +23,7 @@ MODULES = [
     "storage/log",
     "storage/producer_state",
     "storage/read",
-    "storage/epochs",
+    "storage/leader_epochs",
     "storage/flush",
     "storage/index",
     "storage/segment",

@@ -8,8 +8,8 @@ from typing import Any
 
 import typer
 
-from ..clients import reference as clients
-from ..server.reference import cluster_table, node_table, settings_table, topic_table
+from ..clients import settings_page as clients
+from ..server.settings_page import cluster_table, node_table, settings_table, topic_table
 from ..settings.quantities import FACTORS
 from .main import app
 from .settings import CLIENT_SETTINGS

@@ -15,7 +15,7 @@ from ..errors import StreamBroken
 from ..runtime import Buffer, ByteConnection, ByteProtocol, File, Lease
 from .entropy import SimEntropy
 from .events import digest
-from .fabric import CONNECT_TIMEOUT_MS, BoundAddress, Fabric, LinkEnd
+from .links import CONNECT_TIMEOUT_MS, BoundAddress, Fabric, LinkEnd
 from .process import Process
 
 RECEIVE_HINT: Final = 65_536

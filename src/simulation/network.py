@@ -34,8 +34,8 @@ from ..runtime import (
 )
 from ..runtime.error_detail import decode_error, encode_error
 from .byte_network import connect_bytes, listen_bytes
-from .fabric import CONNECT_TIMEOUT_MS, BoundAddress, Fabric, LinkEnd
 from .frames import Abort, CallFrame, Credit, Data, Finish, Open, Result
+from .links import CONNECT_TIMEOUT_MS, BoundAddress, Fabric, LinkEnd
 from .process import NodeKilled, Process
 from .streams import SimStream, serialise
 

@@ -7,8 +7,8 @@ from typing import Any
 from google.protobuf.message import Message
 
 from ..errors import MessageTooLarge, QuorumlogError, StreamBroken
-from .fabric import LinkEnd
 from .frames import Abort, Credit, Data, Finish
+from .links import LinkEnd
 from .loop import SimLoop
 
 MESSAGE_SIZE_MAX = (64 << 20) + (64 << 10)  # bytes, as on the real network

@@ -15,9 +15,9 @@ from .clock import SimClock
 from .disk import Disk
 from .entropy import SimEntropy
 from .events import EventLog
-from .fabric import Fabric
 from .faults import ActiveFaults, Faults
 from .files import CrashPoint, Device, SimFiles
+from .links import Fabric
 from .loop import NS_PER_MS, SimLoop, leak
 from .network import SimNetwork
 from .process import Machine, Process

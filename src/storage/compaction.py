@@ -48,10 +48,10 @@ from ..records.batch import (
 )
 from ..records.checksum import crc32c
 from ..records.codec import batch_body
+from ..records.compaction import KeyMap, Sieve, rebase_records
 from ..records.compression import Buffer, compress
 from ..records.control import Marker, MarkerType, parse_marker
 from ..records.record import INT32_MAX, Body, Malformed
-from ..records.sieve import KeyMap, Sieve, rebase_records
 from .producer_state import LastRecord
 from .transaction_index import AbortedTransaction
 

@@ -27,7 +27,6 @@ from ..ids import NO_EPOCH
 from ..records.batch import HEADER_SIZE, MAGIC, NO_PRODUCER, BatchHeader, check_crc, parse_header
 from .checkpoints import decode_epochs
 from .config import LogConfig
-from .epochs import EpochCache
 from .flush import store_index_if_room
 from .index import SegmentIndex
 from .layout import (
@@ -40,6 +39,7 @@ from .layout import (
     join,
     segment_base,
 )
+from .leader_epochs import EpochCache
 from .producer_state import ProducerLimits
 from .producer_state_manager import (
     ProducerFiles,

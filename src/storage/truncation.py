@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from .append import BatchLocation
 from .checkpoints import encode_epochs
-from .epochs import EpochCache
 from .index import SegmentIndex
 from .layout import LEADER_EPOCHS, LOG_SUFFIX, TXN_INDEX_SUFFIX, join
+from .leader_epochs import EpochCache
 from .producer_state_manager import ProducerTruncation, truncate_producers
 from .segment import remove_index, walk
 from .small_files import replace_file

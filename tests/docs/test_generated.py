@@ -11,7 +11,7 @@ import pytest
 
 from quorumlog.cli.pages import cli_page
 from quorumlog.clients import ClientConfig, ConsumerConfig, ProducerConfig
-from quorumlog.clients.reference import table, with_tables
+from quorumlog.clients.settings_page import table, with_tables
 from quorumlog.errors import (
     ERRORS,
     AdminError,

@@ -17,8 +17,8 @@ from quorumlog.storage import (
     truncation,
 )
 from quorumlog.storage.checkpoints import Checkpoints
-from quorumlog.storage.epochs import EpochCache
 from quorumlog.storage.flush import Flush
+from quorumlog.storage.leader_epochs import EpochCache
 from quorumlog.storage.log import Log
 from quorumlog.storage.producer_state_manager import ProducerReplay
 from quorumlog.storage.segment_files import perform_removal, perform_swap

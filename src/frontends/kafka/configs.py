@@ -18,7 +18,7 @@ from ...metadata.topic_configs import INT32_MAX, ConfigType
 from .api import Answer, BrokerContext, Call, Fields
 from .encoding_offload import encode_if_large
 from .error_codes import error_fields
-from .per_item import check_count, outcomes, repeated, wait_applied
+from .item_results import check_count, outcomes, repeated, wait_applied
 
 TOPIC: Final = 2
 BROKER: Final = 4

@@ -28,7 +28,6 @@ from ..checkpoints import (
     decode_partition_metadata,
     encode_id,
 )
-from ..epochs import EpochCache
 from ..index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from ..layout import (
     INDEX_SUFFIX,
@@ -44,6 +43,7 @@ from ..layout import (
     segment_file,
     swap_range,
 )
+from ..leader_epochs import EpochCache
 from ..segment import index_paths
 from ..small_files import read_file
 from .findings import FindingKind, LogReport

@@ -24,7 +24,6 @@ from ...errors import DirectoryInUse, InvalidRequest, QuorumlogError
 from ..checkpoints import encode_epochs, encode_offsets
 from ..config import FlushPolicy, LogConfig
 from ..data_directory_state import known_gaps
-from ..epochs import EpochCache
 from ..layout import (
     CLEAN_MARKER,
     CLEANER_OFFSETS,
@@ -39,6 +38,7 @@ from ..layout import (
     parent_of,
     segment_file,
 )
+from ..leader_epochs import EpochCache
 from ..recovery import Recovery, recover
 from ..segment import build_index, index_paths, remove_index
 from ..segment_files import finish_swaps

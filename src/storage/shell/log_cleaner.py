@@ -22,8 +22,8 @@ from ..config import DirectoryConfig
 from ..layout import LOG_SUFFIX, join, segment_file
 from ..log import Log
 from ..log_to_clean import LogToClean
+from ..rate_limit import Throttle
 from ..segment_files import CleanedGroup, SourceSegment, Swap, perform_swap
-from ..throttle import Throttle
 from .append_queue import AppendQueue
 from .checkpointer import Checkpointer
 from .writer import LogWriter

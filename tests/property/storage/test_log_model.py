@@ -27,10 +27,10 @@ from quorumlog.runtime.files import RealFiles
 from quorumlog.storage import AppendOrigin, Log, LogConfig
 from quorumlog.storage.append import write_fully
 from quorumlog.storage.checkpoints import encode_epochs
-from quorumlog.storage.epochs import EpochCache
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.flush import perform_flush
 from quorumlog.storage.index import IndexCache, SegmentIndex
+from quorumlog.storage.leader_epochs import EpochCache
 from quorumlog.storage.log import LogCleanup
 from quorumlog.storage.producer_state import AlreadyStored
 from quorumlog.storage.producer_state_manager import ProducerReplay, ProducerStateManager

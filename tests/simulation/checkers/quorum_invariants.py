@@ -37,8 +37,8 @@ from quorumlog.runtime.frame_stream import FrameReader
 from quorumlog.services import RAFT_VOTE
 from quorumlog.simulation.byte_network import BytesFrame
 from quorumlog.simulation.disk import Disk, DiskWrite, FileBody, Folder
-from quorumlog.simulation.fabric import LinkEnd
 from quorumlog.simulation.frames import Open, Result
+from quorumlog.simulation.links import LinkEnd
 from quorumlog.simulation.world import SimNode
 
 from ..cluster.registers import Applied

@@ -23,8 +23,8 @@ from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory, is_formatted
 from quorumlog.services import LOG_PRODUCE
 from quorumlog.simulation.entropy import SimEntropy
-from quorumlog.simulation.fabric import LinkEnd
 from quorumlog.simulation.frames import Data, Open
+from quorumlog.simulation.links import LinkEnd
 from quorumlog.simulation.loop import NS_PER_MS
 from quorumlog.simulation.world import SimNode, SimWorld
 from quorumlog.testing.checkers import Ledger, Place, Stored, anomalies, report

@@ -16,7 +16,7 @@ from quorumlog.broker.partition_follower import (
 )
 from quorumlog.errors import NotLeaderOrFollower
 from quorumlog.ids import Epoch, NodeId, Offset
-from quorumlog.storage.epochs import EpochCache
+from quorumlog.storage.leader_epochs import EpochCache
 
 ME, LEADER = NodeId(1), NodeId(2)
 

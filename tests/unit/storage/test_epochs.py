@@ -1,6 +1,6 @@
 """Leader epochs: where each starts, where each ends."""
 
-from quorumlog.storage.epochs import EpochCache
+from quorumlog.storage.leader_epochs import EpochCache
 
 
 def test_an_epoch_starts_where_its_first_batch_lies() -> None:

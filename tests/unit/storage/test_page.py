@@ -11,8 +11,8 @@ from quorumlog.raftlog.quorum_state import encode_quorum_state
 from quorumlog.records import Record
 from quorumlog.records.batch import PREFIX_SIZE, check_crc, parse_header, stamp
 from quorumlog.records.codec import decode_batch, encode_batch
+from quorumlog.records.compaction import KeyMap
 from quorumlog.records.control import MarkerType, encode_marker
-from quorumlog.records.sieve import KeyMap
 from quorumlog.storage import layout
 from quorumlog.storage.checkpoints import (
     DirectoryMeta,

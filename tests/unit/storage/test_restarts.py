@@ -19,9 +19,9 @@ from quorumlog.runtime import File, Runtime, Scope, real
 from quorumlog.runtime.files import RealFiles
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
-from quorumlog.storage.epochs import EpochCache
 from quorumlog.storage.file_pool import FilePool
 from quorumlog.storage.index import IndexCache
+from quorumlog.storage.leader_epochs import EpochCache
 from quorumlog.storage.recovery import LogState
 from quorumlog.storage.shell import DataDirectory
 from quorumlog.storage.shell.append_queue import PendingAppend

@@ -35,9 +35,9 @@ from ....runtime.error_detail import decode_error
 from ....runtime.frame_stream import FrameReader, FrameStream, open_stream
 from ....services import REPLICA_ENDPOINT
 from ....storage import AppendOrigin
+from ....storage.rate_limit import Throttle
 from ....storage.shell.append_queue import PendingAppend
 from ....storage.shell.data_directory import DataDirectory
-from ....storage.throttle import Throttle
 from ...config import ReplicationConfig
 from ...partition_follower import Append, FollowAnswer, Reset, Skip, Truncate
 from ...shell.replica import Replica

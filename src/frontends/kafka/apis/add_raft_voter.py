@@ -9,7 +9,7 @@ from ....api.quorum import AddVoter
 from ....errors import InvalidRequest
 from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..error_codes import error_fields
-from ..per_item import outcome, with_timeout
+from ..item_results import outcome, with_timeout
 from .describe_quorum import LISTENER
 
 

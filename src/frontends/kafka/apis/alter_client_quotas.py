@@ -7,7 +7,7 @@ from ....metadata import AlterClientQuotas, ClientQuotasAltered, QuotaAlteration
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..per_item import check_count, outcome, wait_applied
+from ..item_results import check_count, outcome, wait_applied
 
 
 async def alter_client_quotas(broker: BrokerContext, call: Call) -> Answer:

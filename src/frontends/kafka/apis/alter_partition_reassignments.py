@@ -13,7 +13,7 @@ from ....metadata import AlterReassignments, Reassignment
 from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..per_item import (
+from ..item_results import (
     Place,
     by_topic,
     check_count,

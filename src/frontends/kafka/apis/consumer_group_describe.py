@@ -11,7 +11,7 @@ from ..authorized_operations import group_operations
 from ..encoding_offload import encode_if_large
 from ..error_codes import group_code
 from ..group_calls import partition_fields
-from ..per_item import outcomes
+from ..item_results import outcomes
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 

@@ -13,7 +13,7 @@ from ....metadata import CreatePartitions
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..per_item import check_count, outcomes, repeated, wait_applied, with_timeout
+from ..item_results import check_count, outcomes, repeated, wait_applied, with_timeout
 
 
 async def create_partitions(broker: BrokerContext, call: Call) -> Answer:

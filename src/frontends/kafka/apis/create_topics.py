@@ -22,7 +22,7 @@ from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..configs import created_configs
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..per_item import check_count, outcomes, repeated, wait_applied, with_timeout
+from ..item_results import check_count, outcomes, repeated, wait_applied, with_timeout
 
 DEFAULT: Final = -1
 FIRST_WITH_CONFIGS: Final = 5

@@ -4,7 +4,7 @@ from ....broker.groups.requests import DeleteGroup
 from ....errors import QuorumlogError
 from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call
 from ..error_codes import group_code
-from ..per_item import outcomes
+from ..item_results import outcomes
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:

@@ -13,15 +13,7 @@ from ....errors import InvalidRequest, QuorumlogError
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of
-from ..per_item import (
-    Place,
-    by_topic,
-    check_count,
-    outcome,
-    place,
-    split_valid,
-    with_timeout,
-)
+from ..item_results import Place, by_topic, check_count, outcome, place, split_valid, with_timeout
 
 NO_OFFSET: Final = -1
 

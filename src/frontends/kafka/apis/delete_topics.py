@@ -13,7 +13,7 @@ from ....metadata import DeleteTopic, MetadataImage
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..per_item import outcomes, repeated, wait_applied, with_timeout
+from ..item_results import outcomes, repeated, wait_applied, with_timeout
 
 
 @dataclass(frozen=True, slots=True)

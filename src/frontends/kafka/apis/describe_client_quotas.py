@@ -9,7 +9,7 @@ from ....metadata.client_quotas import ENTITY_TYPES, QUOTAS, EntityFilter, Quota
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..per_item import outcome
+from ..item_results import outcome
 
 ELEMENTS_AN_ENTRY: Final = 1 + len(ENTITY_TYPES) + len(QUOTAS)
 """Upper bound."""

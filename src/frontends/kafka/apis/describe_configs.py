@@ -14,7 +14,7 @@ from ....errors import InvalidRequest, QuorumlogError
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..configs import described_config, resource_of, result_of
 from ..encoding_offload import encode_if_large
-from ..per_item import outcome
+from ..item_results import outcome
 
 
 async def describe_configs(broker: BrokerContext, call: Call) -> Answer:

@@ -11,7 +11,7 @@ from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call, Fields
 from ..authorized_operations import group_operations
 from ..encoding_offload import encode_if_large
 from ..error_codes import group_code
-from ..per_item import outcomes
+from ..item_results import outcomes
 
 DEAD: Final = "Dead"
 

@@ -13,7 +13,7 @@ from ....errors import QuorumlogError
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of
-from ..per_item import by_topic, outcome
+from ..item_results import by_topic, outcome
 
 FIRST_WITH_ERROR: Final = 3
 """The first version with a top-level error; earlier ones carry it in a directory without a name."""

@@ -12,7 +12,7 @@ from ....metadata.topic_names import METADATA_TOPIC
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..per_item import by_topic, outcome
+from ..item_results import by_topic, outcome
 
 LISTENER: Final = "CONTROLLER"
 """The name of the listener between the nodes of the quorum."""

@@ -14,7 +14,7 @@ from ....metadata import ElectLeaders
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, error_fields
-from ..per_item import (
+from ..item_results import (
     Place,
     by_topic,
     check_count,

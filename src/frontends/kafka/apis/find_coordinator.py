@@ -10,7 +10,7 @@ from ....ids import NO_NODE
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..endpoints import endpoints
 from ..error_codes import group_code
-from ..per_item import outcomes
+from ..item_results import outcomes
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 

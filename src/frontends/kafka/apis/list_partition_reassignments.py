@@ -8,7 +8,7 @@ from ....metadata import PartitionImage
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..per_item import by_topic, outcome, with_timeout
+from ..item_results import by_topic, outcome, with_timeout
 
 
 async def list_partition_reassignments(broker: BrokerContext, call: Call) -> Answer:

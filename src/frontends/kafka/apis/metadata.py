@@ -18,7 +18,7 @@ from ..authorized_operations import cluster_operations, topic_operations
 from ..encoding_offload import encode_if_large
 from ..endpoints import BrokerEndpoint, controller_of, endpoints
 from ..error_codes import LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND, REPLICA_NOT_AVAILABLE, code_of
-from ..per_item import outcomes
+from ..item_results import outcomes
 from ..topic_fields import missing_code, no_topic, place_fields
 
 CREATION_MS_MAX: Final = 5_000

@@ -6,7 +6,7 @@ from ..api import Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, group_code
 from ..group_calls import ask_coordinator, slices
-from ..per_item import by_topic
+from ..item_results import by_topic
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:

@@ -14,7 +14,7 @@ from ..api import Answer, BrokerContext, Call, Fields
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, group_code
 from ..group_calls import NO_OFFSET, NamedTopic, ask_coordinator, named_topic
-from ..per_item import by_topic
+from ..item_results import by_topic
 
 _FAILS_AS_A_WHOLE: Final = 2  # the first version with a top-level error
 _TELLS_EPOCHS: Final = 5  # the first version with leader epochs

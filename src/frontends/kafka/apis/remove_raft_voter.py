@@ -6,7 +6,7 @@ from ....api.quorum import RemoveVoter
 from ....errors import InvalidRequest
 from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..error_codes import error_fields
-from ..per_item import outcome
+from ..item_results import outcome
 
 
 async def remove_raft_voter(broker: BrokerContext, call: Call) -> Answer:

@@ -7,7 +7,7 @@ from ....ids import NodeId
 from ....metadata import UnregisterBroker
 from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..error_codes import error_fields
-from ..per_item import outcome, wait_applied
+from ..item_results import outcome, wait_applied
 
 
 async def unregister_broker(broker: BrokerContext, call: Call) -> Answer:

@@ -11,7 +11,7 @@ from ....errors import InvalidRequest
 from ....metadata import FeatureUpdate, UpdateFeatures
 from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..error_codes import error_fields
-from ..per_item import outcome, wait_applied, with_timeout
+from ..item_results import outcome, wait_applied, with_timeout
 
 UPGRADE: Final = 1
 _DOWNGRADES: Final = (2, 3)  # safe, unsafe

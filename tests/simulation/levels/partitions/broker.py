@@ -21,7 +21,7 @@ from quorumlog.errors import NotLeaderOrFollower
 from quorumlog.ids import NO_NODE, Epoch, NodeId, Offset, TopicId
 from quorumlog.metadata import EMPTY_IMAGE, MetadataImage, effective_configs
 from quorumlog.metadata.image import PartitionImage, TopicImage
-from quorumlog.storage.epochs import EpochCache
+from quorumlog.storage.leader_epochs import EpochCache
 
 Place = tuple[TopicId, int]
 Value = int

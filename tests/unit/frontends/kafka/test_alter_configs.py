@@ -7,7 +7,7 @@ from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.node import WAIT_MS, Run
 
 from quorumlog import simulation
-from quorumlog.frontends.kafka.per_item import PARTS_MAX
+from quorumlog.frontends.kafka.item_results import PARTS_MAX
 from quorumlog.proto import admin_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.services import ADMIN_DESCRIBE_CONFIGS

@@ -8,7 +8,7 @@ from tests.kit.node import Run
 
 from quorumlog import simulation
 from quorumlog.frontends.kafka.encoding_offload import ELEMENTS_ON_THE_LOOP_MAX
-from quorumlog.frontends.kafka.per_item import PARTS_MAX
+from quorumlog.frontends.kafka.item_results import PARTS_MAX
 from quorumlog.runtime import Runtime
 
 DESCRIBE, ALTER = 48, 49

@@ -1,6 +1,6 @@
 """Requests of many parts."""
 
-from quorumlog.frontends.kafka.per_item import repeated
+from quorumlog.frontends.kafka.item_results import repeated
 
 
 class Name:

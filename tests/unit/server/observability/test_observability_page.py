@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quorumlog.server.json_log import RESERVED
-from quorumlog.server.observability.reference import metrics_table, with_table
+from quorumlog.server.observability.metrics_page import metrics_table, with_table
 
 ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "observability.md"

@@ -5,8 +5,8 @@ from typing import Any
 
 from quorumlog.storage import LogConfig
 from quorumlog.storage.log_to_clean import LogToClean, find_log_to_clean
+from quorumlog.storage.rate_limit import Throttle
 from quorumlog.storage.segment import SegmentAge, SegmentOutline
-from quorumlog.storage.throttle import Throttle
 
 NOW = 1_000_000
 
