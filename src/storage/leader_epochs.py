@@ -89,6 +89,23 @@ class EpochCache:
         self._starts[0] = start_offset
         return True
 
+    def check_invariants(self, log_start_offset: int, log_end_offset: int) -> None:
+        """Raise AssertionError unless this holds; cost O(epochs).
+
+        4. Epochs and start offsets ascend. The last epoch starts below the log end, or at or below
+           the log start.
+        """
+        epochs, starts = self._epochs, self._starts
+        ascend = epochs == sorted(set(epochs)) and starts == sorted(set(starts))
+        last = starts[-1] if starts else log_start_offset
+        is_inside = last < log_end_offset or last <= log_start_offset
+        # 4. Epochs and start offsets ascend. The last one starts in the log.
+        is_sound = ascend and is_inside
+        assert is_sound, (
+            f"invariant 4: epochs {epochs} start at {starts}; the log spans"
+            f" [{log_start_offset}, {log_end_offset})"
+        )
+
     def clear(self) -> None:
         """Drop all entries."""
         self._epochs.clear()

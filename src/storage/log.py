@@ -127,13 +127,13 @@ class Log:
         """Raise the high watermark to `offset`; a lower one is ignored."""
         assert offset <= self.log_end_offset, f"{offset} beyond the end {self.log_end_offset}"
         self.high_watermark = max(self.high_watermark, offset)
-        self.producers.states.replicated_to(offset)
+        self.producers.states.undecided.replicated_to(offset)
 
     @property
     def last_stable_offset(self) -> int:
         """The offset below which everything is committed and no transaction is undecided
         (KIP-98)."""
-        stable = self.producers.states.last_stable_offset(self.high_watermark)
+        stable = self.producers.states.undecided.last_stable_offset(self.high_watermark)
         return max(stable, self.log_start_offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
@@ -184,6 +184,45 @@ class Log:
             interval_bytes=self.config.index_interval_bytes,
             segments=tuple(timed),
         )
+
+    # --- invariants ----------------------------------------------------------------------------
+
+    def check_invariants(self, *, is_complete: bool = True) -> None:
+        """Raise AssertionError unless these hold, by number:
+
+        1. Log start <= high watermark <= log end.
+        2. Log start <= recovery point <= log end.
+        3. A log without segments is empty. Otherwise the first segment starts at or below the log
+           start, and the active one at or below the log end.
+        4. The epochs; see `EpochCache.check_invariants`.
+        5. The outstanding writes; see `LogAppender.check_invariants`.
+
+        `is_complete`: also 6 to 8 of `Segments` and 9 to 15 of `ProducerStateManager`. Cost
+        O(epochs) without them, otherwise O(segments + producers).
+        """
+        start, end = self.log_start_offset, self.log_end_offset
+        # 1. Log start <= high watermark <= log end.
+        assert start <= self.high_watermark <= end, (
+            f"{self.name}: invariant 1: log start {start}, high watermark {self.high_watermark},"
+            f" log end {end}"
+        )
+        # 2. Log start <= recovery point <= log end.
+        assert start <= self.flushed_end_offset <= end, (
+            f"{self.name}: invariant 2: log start {start}, recovery point"
+            f" {self.flushed_end_offset}, log end {end}"
+        )
+        # 3. The segments hold the log; without segments it is empty.
+        bases = self._segments.bases
+        is_held = bases[0] <= start and bases[-1] <= end if bases else start == end
+        assert is_held, (
+            f"{self.name}: invariant 3: log start {start}, log end {end}, {len(bases)} segments"
+            f" from {bases[:1]} to {bases[-1:]}"
+        )
+        self.epochs.check_invariants(start, end)
+        self.appender.check_invariants()
+        if is_complete:
+            self._segments.check_invariants(end)
+            self.producers.check_invariants(end, self.appender.reserved_changes())
 
     # --- failure and close ---------------------------------------------------------------------
 
@@ -341,6 +380,29 @@ class LogAppender:
             return _disk_full(log.folder)
         return log.give_up(failure.error)
 
+    def reserved_changes(self) -> list[Changes]:
+        """Return the changes of the producer states by the outstanding writes, oldest first."""
+        return [write.producers for write in self._outstanding]
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless this holds; cost O(outstanding writes).
+
+        5. Outstanding writes follow each other from the end of the active segment and of the log.
+        """
+        if not self._outstanding:
+            return
+        log, active = self._log, self._segments.active
+        offset, position = log.log_end_offset, active.size
+        for write in self._outstanding:
+            # 5. Outstanding writes follow each other. Replicated ones may leave a gap of offsets.
+            is_next = write.segment is active and write.position == position
+            is_next = is_next and write.base_offset >= offset
+            assert is_next, (
+                f"{log.name}: invariant 5: a write at {write.position} of {write.segment.path} with"
+                f" offset {write.base_offset}; {position} of {active.path} with {offset} is next"
+            )
+            offset, position = write.next_offset, position + write.size
+
     def roll(self, wall_ms: int) -> bool:
         """Start a new segment, unless the active one is empty; return True if one was started.
         Raises DiskFull."""
@@ -427,6 +489,7 @@ class LogAppender:
             is_flushed=log.flushed_end_offset > self._segments.bases[0],
         )
         log.producers.roll(log.log_end_offset)
+        log.check_invariants(is_complete=False)
         return active
 
 
@@ -553,6 +616,7 @@ class LogTruncator:
         cut.keep_epochs(log.epochs, log.log_start_offset)
         if truncation.producers is not None:
             log.producers.complete_truncate(truncation.producers, cut.end_offset)
+        log.check_invariants(is_complete=False)
 
     def cancel(self, truncation: Truncation) -> None:
         """Cancel a truncation after its position could not be found; nothing was changed."""
@@ -578,6 +642,7 @@ class LogTruncator:
         log.epochs.clear()
         log.log_start_offset = log.log_end_offset = log.flushed_end_offset = offset
         log.high_watermark = offset
+        log.check_invariants(is_complete=False)
 
     def _index(self, truncation: Truncation, cut: TruncationPoint) -> SegmentIndex:
         """Return the index of the segment that was cut."""
@@ -706,6 +771,7 @@ class LogCleanup:
         segments.splice(0, count)
         # Producer state stays until it expires: batches may still be retried (R22).
         self._log.producers.transactions.remove_below(removal.log_start_offset)
+        self._log.check_invariants(is_complete=False)
 
     # --- replace -------------------------------------------------------------------------------
 
@@ -760,6 +826,7 @@ class LogCleanup:
         self._indexes.put(cleaned.path, swap.index)
         log.producers.transactions.replace(swap.sources, swap.base_offset, swap.aborted)
         log.was_compacted = True
+        log.check_invariants(is_complete=False)
 
     def _pin(self, paths: list[str]) -> None:
         """Keep files open while others take their names. Raises OSError; none is pinned then."""

@@ -140,6 +140,82 @@ class AlreadyStored(Exception):
         self.timestamp = timestamp
 
 
+class UndecidedTransactions:
+    """The transactions of one log above its last stable offset (KIP-98): open ones, and ended ones
+    with a marker that may be at or above the high watermark."""
+
+    __slots__ = ("_open", "_unreplicated", "high_watermark")
+
+    def __init__(self) -> None:
+        self.high_watermark = 0  # the highest value reported by `replicated_to`
+        self._open: dict[int, int] = {}  # first offset -> producer id, ascending
+        self._unreplicated: dict[int, int] = {}  # first offset -> marker's; by marker, ascending
+
+    @property
+    def first_offset(self) -> int | None:
+        """First offset of the oldest open transaction."""
+        return next(iter(self._open), None)
+
+    def unreplicated(self) -> list[tuple[int, int]]:
+        """Return (first offset, marker's offset) of transactions with a marker that may be at or
+        above the high watermark."""
+        return list(self._unreplicated.items())
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Return the offset below which every record is committed and decided: a transaction is
+        decided once its marker is below the high watermark."""
+        stable = high_watermark
+        for first in self._open:
+            stable = min(stable, first)
+            break
+        if self._unreplicated:
+            stable = min(stable, min(self._unreplicated))
+        return stable
+
+    def begin(self, first_offset: int, producer_id: int) -> None:
+        """Add an open transaction; its first offset is above that of every other one."""
+        self._open[first_offset] = producer_id
+
+    def end(self, first_offset: int, marker_offset: int) -> None:
+        """End an open transaction by its marker."""
+        del self._open[first_offset]
+        self._unreplicated[first_offset] = marker_offset
+
+    def replicated_to(self, high_watermark: int) -> None:
+        """Raise the high watermark; transactions with markers below it are decided for good."""
+        self.high_watermark = max(self.high_watermark, high_watermark)
+        while self._unreplicated:
+            first, marker = next(iter(self._unreplicated.items()))
+            if marker >= high_watermark:
+                return
+            del self._unreplicated[first]
+
+    def keep_unreplicated(self, before: "UndecidedTransactions") -> None:
+        """Adopt the high watermark of `before`, after a rebuild for a shorter log: markers known to
+        be below it stay below, since no truncation goes below it."""
+        known = before._unreplicated
+        self.high_watermark = before.high_watermark
+        mine = self._unreplicated.items()
+        self._unreplicated = {first: end for first, end in mine if known.get(first) == end}
+
+    def load(self, opened: dict[int, int], unreplicated: Iterable[tuple[int, int]]) -> None:
+        """Load a snapshot; `opened` is first offset -> producer id, ascending."""
+        self._open = opened
+        self._unreplicated = dict(sorted(unreplicated, key=lambda ends: ends[1]))
+
+    def check_invariants(self, opened: dict[int, int]) -> None:
+        """Raise AssertionError unless 12 and 13 of `ProducerStates` hold; `opened` are the open
+        transactions of the producers."""
+        # 12. Open transactions are those of the producers, ascending by first offset.
+        assert list(self._open.items()) == list(opened.items()), (
+            f"invariant 12: {self._open} are open, {opened} by the producers"
+        )
+        # 13. Ended transactions ascend by marker, and no marker is below the high watermark.
+        markers = list(self._unreplicated.values())
+        is_sound = markers == sorted([self.high_watermark, *markers])[1:]
+        assert is_sound, f"invariant 13: markers at {markers}, high watermark {self.high_watermark}"
+
+
 class ProducerStates:
     """The producers of one log."""
 
@@ -147,22 +223,18 @@ class ProducerStates:
         "_age_ms",
         "_entries",
         "_expire_at_ms",
-        "_high_watermark",
         "_last_changed",
         "_limits",
-        "_open",
         "_pending",
-        "_unreplicated",
         "_wall_ms",
+        "undecided",
     )
 
     def __init__(self, limits: ProducerLimits, *, wall_ms: int) -> None:
+        self.undecided = UndecidedTransactions()
         self._limits = limits
         self._entries: OrderedDict[int, ProducerEntry] = OrderedDict()  # longest idle first
         self._pending: dict[int, ProducerEntry] = {}  # with outstanding writes applied
-        self._open: dict[int, int] = {}  # first offset -> producer id, ascending
-        self._unreplicated: dict[int, int] = {}  # first offset -> marker's; by marker, ascending
-        self._high_watermark = 0  # as reported by `replicated_to`
         self._last_changed = NONE  # no later batch changed a state
         self._age_ms = 0
         self._wall_ms = wall_ms
@@ -195,32 +267,6 @@ class ProducerStates:
     def last_changed(self) -> int:
         """Offset of the last batch that changed a state, -1 none."""
         return self._last_changed
-
-    @property
-    def first_undecided_offset(self) -> int | None:
-        """First offset of the oldest open transaction."""
-        return next(iter(self._open), None)
-
-    @property
-    def high_watermark(self) -> int:
-        """The highest value reported by `replicated_to`."""
-        return self._high_watermark
-
-    def unreplicated(self) -> list[tuple[int, int]]:
-        """Return (first offset, marker's offset) of transactions with a marker that may be at or
-        above the high watermark."""
-        return list(self._unreplicated.items())
-
-    def last_stable_offset(self, high_watermark: int) -> int:
-        """Return the offset below which every record is committed and decided (KIP-98): a
-        transaction is decided once its marker is below the high watermark."""
-        stable = high_watermark
-        for first in self._open:
-            stable = min(stable, first)
-            break
-        if self._unreplicated:
-            stable = min(stable, min(self._unreplicated))
-        return stable
 
     def last_records(self) -> dict[int, LastRecord]:
         """Return the last data batch of each producer."""
@@ -304,7 +350,7 @@ class ProducerStates:
                 if start >= 0:
                     ended.append(self._end(change, start, change.marker))
             elif start < 0 <= after.transaction_start:
-                self._open[after.transaction_start] = producer_id
+                self.undecided.begin(after.transaction_start, producer_id)
         if len(self._entries) > self._limits.producers_max:
             self._make_room()
         return ended
@@ -330,7 +376,7 @@ class ProducerStates:
         assert changes is not None, "nothing is outstanding during a replay"
         return self.complete(changes)
 
-    # --- expiry, replication, snapshots------------------------------------------------------------
+    # --- expiry and snapshots ------------------------------------------------------------------
 
     def expire(self, wall_ms: int) -> int:
         """Drop producers that were idle too long; return their number."""
@@ -338,23 +384,6 @@ class ProducerStates:
         self._observe(wall_ms)
         self._expire()
         return before - len(self._entries)
-
-    def replicated_to(self, high_watermark: int) -> None:
-        """Raise the high watermark; transactions with markers below it are decided for good."""
-        self._high_watermark = max(self._high_watermark, high_watermark)
-        while self._unreplicated:
-            first, marker = next(iter(self._unreplicated.items()))
-            if marker >= high_watermark:
-                return
-            del self._unreplicated[first]
-
-    def keep_unreplicated(self, before: "ProducerStates") -> None:
-        """Adopt the high watermark of `before`, after a rebuild for a shorter log: markers known to
-        be below it stay below, since no truncation goes below it."""
-        known = before._unreplicated
-        self._high_watermark = before._high_watermark
-        mine = self._unreplicated.items()
-        self._unreplicated = {first: end for first, end in mine if known.get(first) == end}
 
     def load(
         self,
@@ -367,30 +396,40 @@ class ProducerStates:
         """Load a snapshot of all batches below `end_offset`."""
         self._entries = OrderedDict(entries)
         self._age_ms, self._expire_at_ms = age_ms, age_ms + EXPIRY_INTERVAL_MS
-        self._open = dict(
-            sorted(
-                (entry.transaction_start, producer_id)
-                for producer_id, entry in self._entries.items()
-                if entry.transaction_start >= 0
-            )
-        )
-        self._unreplicated = dict(sorted(unreplicated, key=lambda ends: ends[1]))
+        self.undecided.load(_open_transactions(self._entries), unreplicated)
         self._last_changed = end_offset - 1
         self._make_room()
 
-    def check_invariants(self) -> None:
-        """Assert the module's rules; for tests and simulations."""
-        open_now = {
-            entry.transaction_start: producer_id
-            for producer_id, entry in self._entries.items()
-            if entry.transaction_start >= 0
-        }
-        assert open_now == self._open, f"open {self._open}, entries have {open_now}"
-        assert list(self._open) == sorted(self._open), f"{self._open} does not ascend"
+    def check_invariants(self, end_offset: int, outstanding: Iterable[Changes] = ()) -> None:
+        """Raise AssertionError unless these hold, by number; the log ends at `end_offset`, and
+        `outstanding` are the changes of its outstanding writes, oldest first. Cost O(producers).
+
+        9. A producer keeps at most five batches, and their offsets never descend.
+        10. No state refers to an offset at or above the log end.
+        11. A reserved state is that of the newest outstanding write of its producer.
+        12. Open transactions are those of the producers, ascending by first offset.
+        13. Ended transactions ascend by marker, and no marker is below the high watermark.
+        """
+        changed = [("the last change", self._last_changed)]
         for producer_id, entry in self._entries.items():
-            assert len(entry.batches) <= BATCHES_KEPT, f"{producer_id}: {entry.batches}"
             offsets = [batch.last_offset for batch in entry.batches]
-            assert offsets == sorted(offsets), f"{producer_id}: {entry.batches}"
+            # 9. A producer keeps at most five batches, and their offsets never descend.
+            is_sound = len(offsets) <= BATCHES_KEPT and offsets == sorted(offsets)
+            assert is_sound, (
+                f"invariant 9: producer {producer_id} has batches that end at {offsets}"
+            )
+            last = max(entry.transaction_start, *offsets[-1:], NONE)
+            changed.append((f"producer {producer_id}", last))
+        # 10. No state refers to an offset at or above the log end.
+        for name, last in changed:
+            assert last < end_offset, f"invariant 10: {name} is at {last}, the log end {end_offset}"
+        # 11. A reserved state is that of the newest outstanding write of its producer.
+        reserved = {change.producer_id: change.after for write in outstanding for change in write}
+        assert reserved == self._pending, (
+            f"invariant 11: states are reserved for producers {sorted(self._pending)}, writes of"
+            f" {sorted(reserved)} are outstanding"
+        )
+        self.undecided.check_invariants(_open_transactions(self._entries))
 
     # --- inside --------------------------------------------------------------------------------
 
@@ -456,15 +495,15 @@ class ProducerStates:
             )
 
     def _end(self, change: Change, start: int, kind: MarkerType) -> CompletedTransaction:
-        del self._open[start]
-        self._unreplicated[start] = change.last_offset
-        undecided = self.first_undecided_offset
+        undecided = self.undecided
+        undecided.end(start, change.last_offset)
+        first = undecided.first_offset
         return CompletedTransaction(
             change.producer_id,
             start,
             change.last_offset,
             kind is MarkerType.ABORT,
-            change.last_offset + 1 if undecided is None else undecided,
+            change.last_offset + 1 if first is None else first,
         )
 
     def _observe(self, wall_ms: int) -> int:
@@ -502,6 +541,17 @@ class ProducerStates:
 
     def _may_go(self, producer_id: int, entry: ProducerEntry) -> bool:
         return entry.transaction_start < 0 and producer_id not in self._pending
+
+
+def _open_transactions(entries: "OrderedDict[int, ProducerEntry]") -> dict[int, int]:
+    """Return first offset -> producer id of each open transaction, ascending."""
+    return dict(
+        sorted(
+            (entry.transaction_start, producer_id)
+            for producer_id, entry in entries.items()
+            if entry.transaction_start >= 0
+        )
+    )
 
 
 def _check(header: BatchHeader, before: ProducerEntry) -> StoredBatch | None:

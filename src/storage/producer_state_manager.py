@@ -178,7 +178,7 @@ def snapshot_of(states: ProducerStates, end_offset: int) -> ProducerSnapshot:
     return ProducerSnapshot(
         end_offset=end_offset,
         entries=tuple(states.entries()),
-        unreplicated=tuple(states.unreplicated()),
+        unreplicated=tuple(states.undecided.unreplicated()),
         age_ms=states.age_ms,
     )
 
@@ -375,7 +375,9 @@ class ProducerStateManager:
             return None
         gone: list[int] = []
         for snapshot in snapshots:
-            gone += self._kept.put(snapshot.end_offset, replicated_to=self.states.high_watermark)
+            gone += self._kept.put(
+                snapshot.end_offset, replicated_to=self.states.undecided.high_watermark
+            )
         self._begun = ProducerFlush(
             folder=self._folder, snapshots=tuple(snapshots), gone=tuple(gone), aborted=aborted
         )
@@ -427,13 +429,32 @@ class ProducerStateManager:
         )
         self.transactions.truncate(end_offset)
         if cut.replayed is not None:
-            cut.replayed.states.keep_unreplicated(self.states)
+            cut.replayed.states.undecided.keep_unreplicated(self.states.undecided)
             self.states = cut.replayed.states
         self._rolled = [one for one in self._rolled if one.end_offset < end_offset]
         if cut.is_stored:
             self._kept.offsets = sorted({*self._kept.offsets, end_offset})
         else:
             self._rolled = [*self._rolled, snapshot_of(self.states, end_offset)][-BASES_KEPT:]
+
+    # --- invariants ----------------------------------------------------------------------------
+
+    def check_invariants(self, end_offset: int, outstanding: Sequence[Changes]) -> None:
+        """Raise AssertionError unless these hold, by number: 9 to 13 of `ProducerStates`, and
+
+        14. The snapshots ascend, and none is above the log end.
+        15. The markers of aborted transactions ascend and are below the log end.
+        """
+        self.states.check_invariants(end_offset, outstanding)
+        # 14. The snapshots ascend, and none is above the log end.
+        offsets = [*self._kept.offsets, *(one.end_offset for one in self._rolled)]
+        is_sound = self._kept.offsets == sorted(set(self._kept.offsets))
+        is_sound = is_sound and all(offset <= end_offset for offset in offsets)
+        assert is_sound, f"{self._folder}: invariant 14: snapshots {offsets}, log end {end_offset}"
+        # 15. The markers of aborted transactions ascend and are below the log end.
+        markers = self.transactions.markers()
+        is_sound = markers == sorted(set(markers)) and all(one < end_offset for one in markers)
+        assert is_sound, f"{self._folder}: invariant 15: markers {markers}, log end {end_offset}"
 
 
 # --- in the write lane -------------------------------------------------------------------------

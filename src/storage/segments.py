@@ -150,6 +150,36 @@ class Segments:
         for segment in self._all:
             self._forget(segment)
 
+    def check_invariants(self, log_end_offset: int) -> None:
+        """Raise AssertionError unless these hold, by number; cost O(segments).
+
+        6. The base offsets ascend and are those of the segments.
+        7. The size is the sum over the segments.
+        8. Only the active segment has a growing index, with its last entry in the segment.
+        """
+        bases = [segment.base_offset for segment in self._all]
+        # 6. The base offsets ascend and are those of the segments.
+        assert self.bases == bases == sorted(set(bases)), (
+            f"{self.folder}: invariant 6: bases {self.bases}, segments {bases}"
+        )
+        # 7. The size is the sum over the segments.
+        size = sum(segment.size for segment in self._all)
+        assert self.size_bytes == size, (
+            f"{self.folder}: invariant 7: {self.size_bytes} bytes, the segments have {size}"
+        )
+        # 8. Only the active segment has a growing index, with its last entry in the segment.
+        growing = [segment for segment in self._all if segment.index is not None]
+        assert growing == self._all[-1:], (
+            f"{self.folder}: invariant 8: growing indexes of {[one.path for one in growing]}"
+        )
+        for segment in growing:
+            last = segment.index.last_entry if segment.index is not None else None
+            is_inside = last is None or (last[0] < log_end_offset and last[1] < segment.size)
+            assert is_inside, (
+                f"{self.folder}: invariant 8: the index ends with (offset, position) {last}, the"
+                f" segment with {log_end_offset}, {segment.size}"
+            )
+
     def _forget(self, segment: Segment) -> None:
         self._unflushed.forget(segment)
         self._pool.forget(segment.path)

@@ -89,6 +89,10 @@ class TransactionIndex:
                     return found
         return found
 
+    def markers(self) -> list[int]:
+        """Return the offsets of the abort markers, in the order of the index."""
+        return [offset for offsets in self._last_offsets.values() for offset in offsets]
+
     # --- changes -------------------------------------------------------------------------------
 
     def add(self, base_offset: int, entry: AbortedTransaction) -> None:

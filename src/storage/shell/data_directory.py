@@ -412,6 +412,7 @@ class DataDirectory:
             stored.epochs[name] = log.epochs.loaded
         log.note_high_watermark(min(stored.high_watermarks.get(name, 0), log.log_end_offset))
         log.was_compacted = log.was_compacted or name in stored.cleaner_offsets
+        log.check_invariants(is_complete=False)
         self._queues[name] = AppendQueue(log)
         for warning in log.producers.warnings:
             _LOG.warning("storage.producers_rebuilt log=%s reason=%s", name, warning)

@@ -207,6 +207,7 @@ class GappedLog(RuleBasedStateMachine):
     def has_the_same_ends(self) -> None:
         if not hasattr(self, "log"):
             return
+        self.log.check_invariants()
         assert (self.log.log_start_offset, self.log.log_end_offset) == (self.start, self.end)
         for offset, kept in self.records.items():
             if offset >= self.start:

@@ -335,6 +335,7 @@ class LogAgainstList(RuleBasedStateMachine):
     def has_the_same_ends(self) -> None:
         if not hasattr(self, "log"):
             return
+        self.log.check_invariants()
         assert self.log.log_start_offset == self.start
         assert self.log.log_end_offset == len(self.records)
         assert self.log.flushed_end_offset <= self.log.log_end_offset

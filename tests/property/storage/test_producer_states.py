@@ -303,7 +303,7 @@ class StatesAgainstHistory(RuleBasedStateMachine):
         snapshot = ProducerSnapshot(
             end_offset=self.model.end,
             entries=tuple(self.states.entries()),
-            unreplicated=tuple(self.states.unreplicated()),
+            unreplicated=tuple(self.states.undecided.unreplicated()),
             age_ms=self.states.age_ms,
         )
         self.saved.append(
@@ -362,7 +362,7 @@ class StatesAgainstHistory(RuleBasedStateMachine):
 
     @invariant()
     def the_same_is_known(self) -> None:
-        self.states.check_invariants()
+        self.states.check_invariants(self.model.end, self.changes)
         producers = [p for p in (1, 2, 3) if self.model.known(p, with_outstanding=False)]
         assert sorted(who for who, _ in self.states.entries()) == producers
         opened = []
@@ -378,7 +378,7 @@ class StatesAgainstHistory(RuleBasedStateMachine):
             assert [b[:4] for b in entry.batches] == [
                 (e.first, e.last, e.start, e.end) for e in self.model.current(entries)
             ]
-        assert self.states.first_undecided_offset == min(opened, default=None)
+        assert self.states.undecided.first_offset == min(opened, default=None)
 
     @invariant()
     def the_same_was_aborted(self) -> None:

@@ -12,6 +12,7 @@ Partitions (KIP-966's model, KIP-101):
 - `MaximalIsr`: a leader counts every member of the ISR that the controller has committed.
 - `MinIsrCommit`: no high watermark advances under min.insync.replicas.
 - `MonotonicReplica`: a replica's high watermark and leader epoch never decrease in a process.
+- Every log's own invariants, one check in `COMPLETE_EVERY` complete (`Log.check_invariants`).
 - `HighWatermarkInLog`: a replica's high watermark is not above its log end.
 
 Metadata:
@@ -35,6 +36,7 @@ from quorumlog.broker.shell.replica import Replica
 from quorumlog.broker.shell.replica_manager import ReplicaManager
 from quorumlog.metadata import MetadataImage, PartitionImage, TopicImage
 from quorumlog.simulation.process import Process
+from quorumlog.storage import Log
 
 from ..cluster.machines import DATA
 from ..cluster.nodes import Cluster, ClusterNode
@@ -43,6 +45,9 @@ from .stored_batches import PartitionFiles, StoredBatch, key_of
 from .violation import Violation
 
 IMAGES_KEPT: Final = 400
+
+COMPLETE_EVERY: Final = 16
+"""One in this many checks of a log is complete; the others cost O(epochs)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +182,9 @@ class ClusterInvariants:
             view.seen_proposal = None if leading is None else leading.isr.proposal
             self.checks += 1
             partition.check_invariants()
+            log = open_log_of(replica)
+            if log is not None:
+                log.check_invariants(is_complete=self.checks % COMPLETE_EVERY == 0)
             self._replica_changed(node, view.what, replica, view, end)
 
     def _new_view(self, node: ClusterNode, process: Process, replica: Replica) -> _View:
@@ -384,6 +392,11 @@ class ClusterInvariants:
 def hosted_replicas(replicas: ReplicaManager) -> Collection[Replica]:
     """Return every replica of a broker."""
     return replicas._replicas.values()
+
+
+def open_log_of(replica: Replica) -> Log | None:
+    """Return the log of a replica; None while it is not open."""
+    return replica._log
 
 
 def log_end_of(replica: Replica) -> int | None:

@@ -84,6 +84,7 @@ class StateCheck:
                     f"{name} came back"
                 )
                 log = await directory.open_log(name, CONFIGS[name], topic_id=expectation.topic_id)
+                log.check_invariants()
                 found, content = await check_log(
                     directory, log, expectation, is_power_cut=self.is_power_cut
                 )
@@ -153,6 +154,7 @@ async def clean_logs(directory: DataDirectory, logs: list[Log], used: dict[str, 
     directory.maintenance.check_soon()
     await asyncio.sleep(QUIET_MS / 1000)
     for log in logs:
+        log.check_invariants()
         before, after = used[log.name], await read_all(directory, log)
         start = after.start_offset
         if log.config.compacted:

@@ -123,6 +123,8 @@ async def live(runtime: Runtime, workload: StorageWorkload, *, life: int) -> Non
                 workload.errors += 1
                 if not workload.has_faults:
                     raise
+            for log in logs.values():
+                log.check_invariants()
         if life % 2 == 0 or life == LIVES - 1:
             await directory.close()
         scope.cancel()

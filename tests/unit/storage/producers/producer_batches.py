@@ -57,6 +57,7 @@ class Producers:
         self.states = ProducerStates(ProducerLimits(**limits), wall_ms=START_MS)
         self.end = 0  # behind all that is outstanding
         self.now_ms = START_MS
+        self.outstanding: list[Changes] = []
 
     def plan(self, batch: bytes, origin: AppendOrigin = AppendOrigin.CLIENT) -> Changes | None:
         header = parse_header(batch)
@@ -65,6 +66,7 @@ class Producers:
         )
         if changes is not None:
             self.states.reserve(changes)
+            self.outstanding.append(changes)
             self.end += header.last_offset_delta + 1
         return changes
 
@@ -73,9 +75,18 @@ class Producers:
     ) -> list[CompletedTransaction]:
         changes = self.plan(batch, origin)
         assert changes is not None, "nothing is outstanding"
+        return self.complete(changes)
+
+    def complete(self, changes: Changes) -> list[CompletedTransaction]:
+        self.outstanding.remove(changes)
         ended = self.states.complete(changes)
-        self.states.check_invariants()
+        self.states.check_invariants(self.end, self.outstanding)
         return ended
+
+    def fail(self, changes: Changes) -> None:
+        self.outstanding.remove(changes)
+        self.states.failed(changes)
+        self.states.check_invariants(self.end, self.outstanding)
 
     def mark(self, kind: MarkerType, **who: Any) -> list[CompletedTransaction]:
         return self.write(marker(kind, **who), AppendOrigin.INTERNAL)

@@ -87,8 +87,8 @@ def check(files: Files, log: Log) -> None:
     assert {who: entry.batches for who, entry in known.items()} == {
         who: entry.batches for who, entry in said.items()
     }
-    undecided = log.producers.states.first_undecided_offset
-    assert undecided == replay.states.first_undecided_offset
+    undecided = log.producers.states.undecided.first_offset
+    assert undecided == replay.states.undecided.first_offset
     aborted = [entry for base in sorted(replay.aborted) for entry in replay.aborted[base]]
     assert log.aborted_transactions(0, log.log_end_offset) == aborted
 

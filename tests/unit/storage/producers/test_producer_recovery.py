@@ -103,7 +103,7 @@ def test_the_five_batches_survive_an_unclean_stop(bench: MakeBench, recovery_poi
     b.flush()
     crash(b, recovery_point=recovery_point)
     assert known(b) == before
-    assert b.log.producers.states.first_undecided_offset == 15
+    assert b.log.producers.states.undecided.first_offset == 15
 
 
 def test_only_what_lies_above_the_snapshot_of_the_recovery_point_is_read(bench: MakeBench) -> None:
@@ -192,7 +192,7 @@ def test_a_truncation_takes_back_what_the_cut_batches_did(bench: MakeBench, offs
     b.flush()
     b.truncate(offset)
     assert known(b) == before
-    assert b.log.producers.states.first_undecided_offset is None
+    assert b.log.producers.states.undecided.first_offset is None
     assert all(there <= offset for there in names(b, ".snapshot"))
     refill(b, 3, first=offset)
     b.close()
@@ -286,7 +286,7 @@ def test_a_truncation_takes_aborts_back(bench: MakeBench, segment_bytes: int) ->
     b.flush()
     b.truncate(6)
     assert b.log.aborted_transactions(0, 10) == aborted[:1]
-    assert b.log.producers.states.first_undecided_offset == 1
+    assert b.log.producers.states.undecided.first_offset == 1
     assert mark(b, MarkerType.COMMIT, producer=2) == 6
     b.close()
     b.open()

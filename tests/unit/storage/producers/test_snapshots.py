@@ -27,7 +27,7 @@ def snapshot_of(producers: Producers) -> ProducerSnapshot:
     return ProducerSnapshot(
         end_offset=producers.end,
         entries=tuple(producers.states.entries()),
-        unreplicated=tuple(producers.states.unreplicated()),
+        unreplicated=tuple(producers.states.undecided.unreplicated()),
         age_ms=producers.states.age_ms,
     )
 
@@ -60,9 +60,9 @@ def test_producers_restored_from_a_snapshot_go_on_as_before() -> None:
         age_ms=before.age_ms,
         end_offset=before.end_offset,
     )
-    states.check_invariants()
-    assert states.first_undecided_offset == before.end_offset - 1
-    assert states.last_stable_offset(before.end_offset) < before.end_offset - 2
+    states.check_invariants(before.end_offset)
+    assert states.undecided.first_offset == before.end_offset - 1
+    assert states.undecided.last_stable_offset(before.end_offset) < before.end_offset - 2
 
 
 def test_the_first_part_is_what_the_fields_tools_read() -> None:

@@ -31,7 +31,7 @@ LAST = 2**31 - 1
 
 
 def undecided(producers: Producers) -> int | None:
-    return producers.states.first_undecided_offset
+    return producers.states.undecided.first_offset
 
 
 # --- sequences ---------------------------------------------------------------------------------
@@ -146,8 +146,8 @@ def test_outstanding_writes_count_for_the_checks_of_later_ones() -> None:
     assert first is not None
     assert second is not None
     assert producers.states.entry(1) is None, "nothing is in the log yet"
-    producers.states.complete(first)
-    producers.states.complete(second)
+    producers.complete(first)
+    producers.complete(second)
     producers.write(data(2))
 
 
@@ -159,7 +159,7 @@ def test_a_copy_of_an_outstanding_write_has_to_wait_for_its_end() -> None:
     with pytest.raises(AlreadyStored):  # this one's original is in the log
         producers.plan(data(0))
     assert changes is not None
-    producers.states.complete(changes)
+    producers.complete(changes)
     with pytest.raises(AlreadyStored):
         producers.plan(data(1))
 
@@ -170,8 +170,8 @@ def test_failed_writes_are_as_if_they_had_never_been() -> None:
     second, third = producers.plan(data(1)), producers.plan(data(2, txn=True))
     assert second is not None
     assert third is not None
-    producers.states.failed(third)
-    producers.states.failed(second)
+    producers.fail(third)
+    producers.fail(second)
     producers.end = 1
     assert undecided(producers) is None
     producers.write(data(1))
@@ -182,7 +182,7 @@ def test_a_failed_first_write_leaves_the_producer_unknown() -> None:
     producers = Producers()
     changes = producers.plan(data(9))
     assert changes is not None
-    producers.states.failed(changes)
+    producers.fail(changes)
     producers.write(data(4))
 
 
@@ -324,11 +324,11 @@ def test_a_batch_without_a_sequence_opens_a_transaction_and_leaves_the_sequence_
 def test_the_last_stable_offset_is_the_least_of_watermark_and_undecided() -> None:
     producers = Producers()
     producers.write(data(0))
-    assert producers.states.last_stable_offset(1) == 1
+    assert producers.states.undecided.last_stable_offset(1) == 1
     producers.write(data(1, txn=True))
     producers.write(data(2, txn=True))
-    assert producers.states.last_stable_offset(3) == 1
-    assert producers.states.last_stable_offset(0) == 0
+    assert producers.states.undecided.last_stable_offset(3) == 1
+    assert producers.states.undecided.last_stable_offset(0) == 0
 
 
 def test_a_decided_transaction_counts_once_its_marker_is_committed() -> None:
@@ -337,8 +337,8 @@ def test_a_decided_transaction_counts_once_its_marker_is_committed() -> None:
     producers.write(data(0, producer=2))
     producers.mark(MarkerType.COMMIT)  # at 2
     for high_watermark, stable in ((1, 0), (2, 0), (3, 3)):
-        producers.states.replicated_to(high_watermark)
-        assert producers.states.last_stable_offset(high_watermark) == stable
+        producers.states.undecided.replicated_to(high_watermark)
+        assert producers.states.undecided.last_stable_offset(high_watermark) == stable
 
 
 # --- forgetting --------------------------------------------------------------------------------
@@ -425,7 +425,7 @@ def test_outstanding_newcomers_count_for_the_room() -> None:
     with pytest.raises(Overloaded):
         producers.plan(data(0, producer=4))
     assert changes is not None
-    producers.states.complete(changes)
+    producers.complete(changes)
     assert [who for who, _ in producers.states.entries()] == [2, 3]
 
 
@@ -456,7 +456,7 @@ def test_a_producer_with_an_outstanding_write_is_not_forgotten() -> None:
     producers.write(data(0, producer=2), AppendOrigin.REPLICATED)
     assert changes is not None
     assert producers.states.entry(1) is not None
-    producers.states.failed(changes)
+    producers.fail(changes)
 
 
 def test_what_the_node_writes_for_a_producer_is_fenced_by_its_epoch() -> None:
