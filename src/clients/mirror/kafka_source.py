@@ -141,7 +141,7 @@ class KafkaSource:
 
     async def bounds(self, place: PartitionLike) -> tuple[int, int]:
         """See `MirrorSource`."""
-        partition = self._kafka.PartitionLike(*place)
+        partition = self._kafka.TopicPartition(*place)
         async with self._peeking:
             low, high = await self._offload(
                 "read", lambda: self._peeker.get_watermark_offsets(partition, timeout=CALL_S)
@@ -158,7 +158,7 @@ class KafkaSource:
         return await self._offload("side:kafka", lambda: self._read(wants, max_wait_ms / 1000))
 
     def _peek(self, want: PartitionFetch) -> PartitionData:
-        place = self._kafka.PartitionLike(*want.place, want.offset)
+        place = self._kafka.TopicPartition(*want.place, want.offset)
         low, high = self._peeker.get_watermark_offsets(place, timeout=CALL_S)
         self._peeker.assign([place])
         try:
@@ -222,7 +222,7 @@ class KafkaSource:
         self._asked += 1
         try:
             low, _ = self._reader.get_watermark_offsets(
-                self._kafka.PartitionLike(*place), timeout=START_S
+                self._kafka.TopicPartition(*place), timeout=START_S
             )
         except self._kafka.KafkaException:
             return  # queried again soon
@@ -230,7 +230,9 @@ class KafkaSource:
 
     def _assign_reader(self, wanted: dict[PartitionLike, int]) -> None:
         """Assign exactly these partitions at these offsets to the reader."""
-        partitions = [self._kafka.PartitionLike(*place, offset) for place, offset in wanted.items()]
+        partitions = [
+            self._kafka.TopicPartition(*place, offset) for place, offset in wanted.items()
+        ]
         if wanted.keys() != self._positions.keys():
             self._ended.clear()
             self._starts.clear()
@@ -253,7 +255,9 @@ class KafkaSource:
             return PartitionData(place=place, error=errors[place])
         messages = [each for each in messages if each.offset() >= want.offset]
         next_offset = messages[-1].offset() + 1 if messages else want.offset
-        _, high = self._reader.get_watermark_offsets(self._kafka.PartitionLike(*place), cached=True)
+        _, high = self._reader.get_watermark_offsets(
+            self._kafka.TopicPartition(*place), cached=True
+        )
         self._positions[place] = next_offset
         end = -1 if high < 0 else max(high, next_offset)  # negative: unknown
         if place in ends:  # librdkafka reports it once
