@@ -61,6 +61,7 @@ from .delta import DeltaBuilder, ImageDelta, PartitionChange
 from .image import (
     EMPTY_IMAGE,
     BrokerImage,
+    LeaderAndIsr,
     MetadataImage,
     PartitionImage,
     TopicImage,
@@ -110,6 +111,7 @@ __all__ = [
     "FenceBroker",
     "ImageDelta",
     "IsrChange",
+    "LeaderAndIsr",
     "ListChange",
     "LongDecision",
     "MetadataImage",

@@ -1,4 +1,4 @@
-"""Codec between structs and messages: commands, replies, images of topics and brokers. Pure.
+"""Codec between structs and messages: commands, replies, and images of topics and brokers. Pure.
 
 Each type has one declaration: struct type, message type and fields. A field without a converter has
 the same name and value on both sides. The declarations are built at first use, so that the start of
@@ -8,6 +8,7 @@ Encoding and decoding of replies run in steps: a topic can have 10,000 partition
 must not wait for all of them.
 """
 
+import dataclasses
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
@@ -16,9 +17,9 @@ from google.protobuf.message import Message
 from immutables import Map
 from msgspec.structs import replace
 
-from ..errors import InvalidRequest
-from ..ids import NodeId, Offset
-from ..proto import admin_pb2, controller_pb2
+from ..errors import InvalidRequest, QuorumlogError
+from ..ids import NodeId, Offset, TopicId
+from ..proto import admin_pb2, controller_pb2, metadata_records_pb2
 from ..runtime.error_detail import decode_error, encode_error
 from .client_quotas import QuotaEntity
 from .commands import (
@@ -26,6 +27,7 @@ from .commands import (
     AlterClientQuotas,
     AlterClusterConfigs,
     AlterConfigs,
+    AlterPartitions,
     AlterReassignments,
     ClientQuotasAltered,
     ClusterConfigsAltered,
@@ -37,14 +39,17 @@ from .commands import (
     ElectLeaders,
     FeaturesUpdated,
     FeatureUpdate,
+    IsrChange,
     ListChange,
     PartitionOutcome,
     PartitionOutcomes,
+    PartitionsAltered,
     PartitionsCreated,
     ProducerIdsAllocated,
     QuotaAlteration,
     QuotaOutcome,
     Reassignment,
+    RegisterBroker,
     Relayed,
     RelayedCommand,
     Submitted,
@@ -54,11 +59,14 @@ from .commands import (
     UpdateFeatures,
 )
 from .decisions.features import FEATURES
-from .image import PartitionImage, TopicImage
+from .image import BrokerImage, LeaderAndIsr, PartitionImage, TopicImage
 from .topic_configs import effective_min_isr
 
 _R = TypeVar("_R")
 _C = TypeVar("_C", bound=RelayedCommand[Any])
+
+ISR_CHANGES_MAX: Final = 10_000
+"""The maximum number of partitions of one request; a broker that leads more sends several."""
 
 ITEMS_A_STEP: Final = 250
 """Items of a list that are encoded or decoded in one step, a few milliseconds."""
@@ -124,6 +132,99 @@ def decode_reply(
         offset=Offset(message.metadata_offset if row.has_offset else -1),
         applied=getattr(message, row.applied) if row.applied else False,
     )
+
+
+# --- ISR changes ---------------------------------------------------------------------------------
+
+
+def encode_isr_changes(command: AlterPartitions) -> controller_pb2.AlterPartitionsRequest:
+    """Return the request of a command; the sender adds the cluster id."""
+    request = controller_pb2.AlterPartitionsRequest()
+    _table().alter_partitions.fill(request, command)
+    return request
+
+
+def decode_isr_changes(request: controller_pb2.AlterPartitionsRequest) -> AlterPartitions:
+    """Return the command of a request; raise InvalidRequest for repeated or too many partitions."""
+    named = {(change.topic_id, change.partition) for change in request.partitions}
+    if len(named) < len(request.partitions):
+        raise InvalidRequest("a partition is given more than once; give each partition once")
+    if len(named) > ISR_CHANGES_MAX:
+        raise InvalidRequest(
+            f"the request has {len(named)} partitions; the limit is {ISR_CHANGES_MAX}; send several"
+        )
+    command: AlterPartitions = _table().alter_partitions.read(request)
+    return command
+
+
+def encode_isr_results(
+    command: AlterPartitions, reply: PartitionsAltered
+) -> controller_pb2.AlterPartitionsResponse:
+    """Return the response, with a result for each change in the order of the command."""
+    response, state = controller_pb2.AlterPartitionsResponse(), _table().leader_and_isr
+    for change, result in zip(command.changes, reply.results, strict=True):
+        message = response.results.add(topic_id=change.topic_id, partition=change.partition)
+        if isinstance(result, QuorumlogError):
+            message.error.CopyFrom(encode_error(result))
+        else:
+            state.fill(message, result)
+    return response
+
+
+def decode_isr_results(response: controller_pb2.AlterPartitionsResponse) -> PartitionsAltered:
+    """Return the reply of a response."""
+    state = _table().leader_and_isr
+    return PartitionsAltered(
+        results=tuple(
+            decode_error(each.error) if each.HasField("error") else state.read(each)
+            for each in response.results
+        )
+    )
+
+
+# --- brokers -------------------------------------------------------------------------------------
+
+
+def encode_registration(command: RegisterBroker) -> controller_pb2.BrokerRegistration:
+    """Return the first message of a broker's session; the sender adds the cluster id."""
+    message = controller_pb2.BrokerRegistration()
+    _table().registration.fill(message, command)
+    return message
+
+
+def decode_registration(message: controller_pb2.BrokerRegistration) -> RegisterBroker:
+    """Return the command of the first message of a broker's session."""
+    command: RegisterBroker = _table().registration.read(message)
+    return command
+
+
+def encode_new_broker(command: RegisterBroker) -> metadata_records_pb2.BrokerRecord:
+    """Return the record of a registration, fenced. It has no broker epoch: that is its offset."""
+    record = metadata_records_pb2.BrokerRecord(fenced=True)
+    _table().new_broker.fill(record, command)
+    return record
+
+
+def encode_broker(broker: BrokerImage) -> metadata_records_pb2.BrokerRecord:
+    """Return the record of a broker, as in a snapshot."""
+    record = metadata_records_pb2.BrokerRecord()
+    _table().broker.fill(record, broker)
+    return record
+
+
+def decode_broker(record: metadata_records_pb2.BrokerRecord, offset: Offset) -> BrokerImage:
+    """Return the broker of a record at `offset`, which is its epoch if the record has none."""
+    broker: BrokerImage = _table().broker.read(record)
+    return broker if record.HasField("broker_epoch") else dataclasses.replace(broker, epoch=offset)
+
+
+def encode_partition(
+    topic_id: TopicId, index: int, partition: PartitionImage
+) -> metadata_records_pb2.PartitionRecord:
+    """Return the record of a partition."""
+    record = metadata_records_pb2.PartitionRecord(topic_id=topic_id, partition=index)
+    _table().partition_state.fill(record, partition)
+    return record
 
 
 # --- descriptions --------------------------------------------------------------------------------
@@ -503,13 +604,20 @@ class _Table(NamedTuple):
 
     topic: _Struct
     partition: _Partition
+    partition_state: _Struct
+    leader_and_isr: _Struct
+    alter_partitions: _Struct
+    registration: _Struct
+    new_broker: _Struct
+    broker: _Struct
     by_command: dict[Callable[..., Any], _Row]
     by_name: dict[str, _Row]
 
 
 @cache
 def _table() -> _Table:
-    partition = _Partition(_Struct(PartitionImage, admin_pb2.PartitionDescription, *_partition()))
+    state = _Struct(PartitionImage, admin_pb2.PartitionDescription, *_partition())
+    partition = _Partition(state)
     topic = _Struct(
         TopicImage,
         admin_pb2.TopicDescription,
@@ -528,6 +636,38 @@ def _table() -> _Table:
     return _Table(
         topic=topic,
         partition=partition,
+        partition_state=state,
+        leader_and_isr=_Struct(
+            LeaderAndIsr,
+            controller_pb2.AlterPartitionResult,
+            "leader",
+            "leader_epoch",
+            _IdsField("isr"),
+            "partition_epoch",
+        ),
+        alter_partitions=_alter_partitions(),
+        registration=_Struct(
+            RegisterBroker,
+            controller_pb2.BrokerRegistration,
+            "broker_id",
+            "clean_start",
+            *_registration(),
+        ),
+        new_broker=_Struct(
+            RegisterBroker,
+            metadata_records_pb2.BrokerRecord,
+            _Field("broker_id", "id"),
+            *_registration(),
+        ),
+        broker=_Struct(
+            BrokerImage,
+            metadata_records_pb2.BrokerRecord,
+            "id",
+            _Field("epoch", "broker_epoch"),
+            "fenced",
+            "stopping",
+            *_registration(),
+        ),
         by_command={row.command.struct: row for row in rows},
         by_name={row.name: row for row in rows},
     )
@@ -549,6 +689,34 @@ def _partition() -> "Iterator[_Field | str]":
     for name in ("replicas", "isr", "adding", "removing", "elr", "last_known_elr"):
         yield _IdsField(name)
     yield from ("leader", "leader_epoch", "partition_epoch", "recovering")
+
+
+def _registration() -> "Iterator[_Field | str]":
+    """Yield the fields of a broker that its registration and its record have in common."""
+    yield from ("incarnation_id", "directory_id", "grpc_address", "rack", "boot_id")
+    yield "replica_address"
+    yield _Many("features", _Tuple("name", "level_min", "level_max"))
+    yield _Many("kafka_listeners", _Tuple("name", "address"))
+
+
+def _alter_partitions() -> _Struct:
+    change = _Struct(
+        IsrChange,
+        controller_pb2.AlterPartition,
+        "topic_id",
+        "partition",
+        "leader_epoch",
+        "partition_epoch",
+        _Many("isr", _Tuple("broker_id", "broker_epoch")),
+        "recovered",
+    )
+    return _Struct(
+        AlterPartitions,
+        controller_pb2.AlterPartitionsRequest,
+        "broker_id",
+        "broker_epoch",
+        _Many("changes", change, "partitions"),
+    )
 
 
 def _topic_commands(topic: _Struct) -> Iterator[tuple[str, _Struct, _Struct]]:

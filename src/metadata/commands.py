@@ -11,7 +11,7 @@ from msgspec import Struct
 from ..errors import QuorumlogError
 from ..ids import NO_NODE, DirectoryId, Epoch, NodeId, Offset, TopicId
 from .client_quotas import QuotaEntity
-from .image import PartitionImage, TopicImage
+from .image import LeaderAndIsr, TopicImage
 
 # --- replies -------------------------------------------------------------------------------------
 
@@ -52,9 +52,9 @@ class ClusterConfigsAltered(Struct, frozen=True, kw_only=True):
 
 
 class PartitionsAltered(Struct, frozen=True, kw_only=True):
-    """The result of each change, in the order of the command: the new partition, or the error."""
+    """The result of each change, in the order of the command: the state after it, or the error."""
 
-    results: tuple[PartitionImage | QuorumlogError, ...]
+    results: tuple[LeaderAndIsr | QuorumlogError, ...]
 
 
 class PartitionOutcome(Struct, frozen=True, kw_only=True):

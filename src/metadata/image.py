@@ -49,6 +49,15 @@ class BrokerImage:
         return next((address for name, address in self.kafka_listeners if name == listener), None)
 
 
+class LeaderAndIsr(Struct, frozen=True, kw_only=True):
+    """The leader and the ISR of a partition, with their epochs."""
+
+    leader: NodeId  # NO_NODE: none
+    leader_epoch: Epoch
+    isr: tuple[NodeId, ...]
+    partition_epoch: int
+
+
 class PartitionImage(Struct, frozen=True, kw_only=True, gc=False):
     """The assignment and leadership of a partition.
 
@@ -65,6 +74,16 @@ class PartitionImage(Struct, frozen=True, kw_only=True, gc=False):
     elr: tuple[NodeId, ...] = ()  # outside the ISR, with all records below the high watermark
     last_known_elr: tuple[NodeId, ...] = ()  # last members of ISR and ELR, while both are empty
     recovering: bool = False  # the leader was elected uncleanly and may have lost records
+
+    @property
+    def leader_and_isr(self) -> LeaderAndIsr:
+        """The leader and the ISR, for the reply to an ISR change."""
+        return LeaderAndIsr(
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            isr=self.isr,
+            partition_epoch=self.partition_epoch,
+        )
 
     @property
     def is_moving(self) -> bool:

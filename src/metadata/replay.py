@@ -12,8 +12,9 @@ from typing import Any, Final, cast
 from immutables import Map, MapMutation
 
 from ..errors import CorruptionError
-from ..ids import NO_NODE, DirectoryId, Epoch, NodeId, Offset, TopicId
+from ..ids import NO_NODE, Epoch, NodeId, Offset, TopicId
 from ..proto import metadata_records_pb2 as pb
+from .codec import decode_broker
 from .image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from .partition_set import NO_PARTITIONS, PartitionSetDraft
 from .topic_names import collision_key
@@ -175,20 +176,7 @@ class ImageDraft:
     # --- brokers and the cluster ---------------------------------------------------------------
 
     def _broker(self, record: pb.BrokerRecord, offset: Offset) -> None:
-        broker = BrokerImage(
-            id=NodeId(record.id),
-            epoch=Offset(record.broker_epoch) if record.HasField("broker_epoch") else offset,
-            incarnation_id=record.incarnation_id,
-            directory_id=DirectoryId(record.directory_id),
-            grpc_address=record.grpc_address,
-            rack=record.rack,
-            boot_id=record.boot_id,
-            fenced=record.fenced,
-            stopping=record.stopping,
-            replica_address=record.replica_address,
-            features=tuple((each.name, each.level_min, each.level_max) for each in record.features),
-            kafka_listeners=tuple((each.name, each.address) for each in record.kafka_listeners),
-        )
+        broker = decode_broker(record, offset)
         self._set_brokers(self._image.brokers.set(broker.id, broker))
 
     def _broker_change(self, record: pb.BrokerChangeRecord) -> None:
@@ -287,6 +275,7 @@ class ImageDraft:
         if record.partition in topic.partitions:
             raise CorruptionError(f"partition {topic.name}-{record.partition} is created twice")
         replicas, isr = _nodes(record.replicas), _nodes(record.isr)
+        # By hand: there can be millions of them, and the codec would take twice as long.
         partition = PartitionImage(
             replicas=replicas,
             isr=replicas if isr == replicas else isr,

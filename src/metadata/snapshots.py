@@ -16,8 +16,9 @@ from ..errors import CorruptionError
 from ..ids import Epoch, Offset
 from ..proto import metadata_records_pb2 as pb
 from .client_quotas import quota_record, sorted_entities
+from .codec import encode_broker, encode_partition
 from .id_order import sorted_in_steps
-from .image import EMPTY_IMAGE, BrokerImage, MetadataImage, TopicImage
+from .image import EMPTY_IMAGE, MetadataImage, TopicImage
 from .replay import ImageDraft
 
 SLICE_RECORDS: Final = 250
@@ -75,7 +76,7 @@ def image_of(values: Iterable[bytes], *, end_offset: int, epoch: int) -> Metadat
 
 def _records(image: MetadataImage) -> Iterator[pb.MetadataRecord | None]:
     for broker in image.sorted_brokers():
-        yield pb.MetadataRecord(broker=_broker(broker))
+        yield pb.MetadataRecord(broker=encode_broker(broker))
     for topic_id in sorted_in_steps(image.topics_by_id):
         if topic_id is None:
             yield None
@@ -95,28 +96,6 @@ def _records(image: MetadataImage) -> Iterator[pb.MetadataRecord | None]:
         yield pb.MetadataRecord(producer_ids=ids)
 
 
-def _broker(broker: BrokerImage) -> pb.BrokerRecord:
-    return pb.BrokerRecord(
-        id=broker.id,
-        incarnation_id=broker.incarnation_id,
-        directory_id=broker.directory_id,
-        grpc_address=broker.grpc_address,
-        rack=broker.rack,
-        boot_id=broker.boot_id,
-        fenced=broker.fenced,
-        broker_epoch=broker.epoch,
-        stopping=broker.stopping,
-        replica_address=broker.replica_address,
-        features=[
-            pb.SupportedFeature(name=name, level_min=low, level_max=high)
-            for name, low, high in broker.features
-        ],
-        kafka_listeners=[
-            pb.KafkaListener(name=name, address=address) for name, address in broker.kafka_listeners
-        ],
-    )
-
-
 def _topic(topic: TopicImage) -> Iterator[pb.MetadataRecord]:
     topic_id = topic.id
     yield pb.MetadataRecord(topic=pb.TopicRecord(topic_id=topic_id, name=topic.name))
@@ -124,19 +103,4 @@ def _topic(topic: TopicImage) -> Iterator[pb.MetadataRecord]:
         config = pb.TopicConfigRecord(topic_id=topic_id, name=name, value=value)
         yield pb.MetadataRecord(topic_config=config)
     for index, partition in topic.sorted_partitions():
-        yield pb.MetadataRecord(
-            partition=pb.PartitionRecord(
-                topic_id=topic_id,
-                partition=index,
-                replicas=partition.replicas,
-                isr=partition.isr,
-                leader=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                partition_epoch=partition.partition_epoch,
-                adding=partition.adding,
-                removing=partition.removing,
-                elr=partition.elr,
-                last_known_elr=partition.last_known_elr,
-                recovering=partition.recovering,
-            )
-        )
+        yield pb.MetadataRecord(partition=encode_partition(topic_id, index, partition))

@@ -14,6 +14,7 @@ from quorumlog.metadata import (
     Decision,
     FenceBroker,
     IsrChange,
+    LeaderAndIsr,
     MetadataImage,
     PartitionImage,
     PartitionsAltered,
@@ -139,7 +140,7 @@ class Cluster:
             recovered=partition.recovering,
         )
 
-    def ask(self, asker: int, *changes: IsrChange) -> list[PartitionImage | QuorumlogError]:
+    def ask(self, asker: int, *changes: IsrChange) -> list[LeaderAndIsr | QuorumlogError]:
         """The results of one request of a broker."""
         command = AlterPartitions(
             broker_id=NodeId(asker), broker_epoch=self.epoch(asker), changes=changes
@@ -152,5 +153,5 @@ class Cluster:
         """Its leader asks for this ISR and gets it."""
         asker = self.partition(name, index).leader
         [result] = self.ask(asker, self.change(name, isr, index=index))
-        assert isinstance(result, PartitionImage), result
-        assert result == self.partition(name, index)
+        assert isinstance(result, LeaderAndIsr), result
+        assert result == self.partition(name, index).leader_and_isr

@@ -7,9 +7,12 @@ active; only partitions without a leader can elect it at once.
 
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from ...errors import BrokerIdNotRegistered, InvalidRequest, StaleBrokerEpoch
 from ...ids import NodeId, Offset
 from ...proto import metadata_records_pb2 as pb
+from ..codec import encode_new_broker
 from ..commands import (
     BrokerStopping,
     Done,
@@ -39,24 +42,12 @@ def register(image: MetadataImage, command: RegisterBroker) -> AnyDecision:
     if known is not None and known.incarnation_id == command.incarnation_id:
         return Decision(records=(), reply=Done())
     check_registration(image, command.features)
-    registration = pb.BrokerRecord(
-        id=command.broker_id,
-        incarnation_id=command.incarnation_id,
-        directory_id=command.directory_id,
-        grpc_address=command.grpc_address,
-        rack=command.rack,
-        boot_id=command.boot_id,
-        fenced=True,
-        replica_address=command.replica_address,
-        features=[
-            pb.SupportedFeature(name=name, level_min=low, level_max=high)
-            for name, low, high in sorted(command.features)
-        ],
-        kafka_listeners=[
-            pb.KafkaListener(name=name, address=address)
-            for name, address in sorted(command.kafka_listeners)
-        ],
+    by_name = structs.replace(
+        command,
+        features=tuple(sorted(command.features)),
+        kafka_listeners=tuple(sorted(command.kafka_listeners)),
     )
+    registration = encode_new_broker(by_name)
     gone = on_broker_gone(image, command.broker_id, loss_since(known, command))
     walk = _with_first(pb.MetadataRecord(broker=registration), gone)
     return decision_of(f"register broker {command.broker_id}", walk)

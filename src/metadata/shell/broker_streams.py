@@ -7,10 +7,11 @@ no heartbeat.
 """
 
 from ...errors import DuplicateBrokerRegistration, InvalidRequest, QuorumlogError, StaleBrokerEpoch
-from ...ids import DirectoryId, NodeId, Offset
+from ...ids import NodeId, Offset
 from ...proto import controller_pb2 as pb
 from ...runtime import CallContext, Clock, Stream
-from ..commands import BrokerStopping, Command, RegisterBroker, UnfenceBroker
+from ..codec import decode_registration
+from ..commands import BrokerStopping, Command, UnfenceBroker
 from ..image import BrokerImage
 from ..sessions import BrokerSessions
 from .applied_waiters import AppliedWaiters
@@ -74,7 +75,7 @@ class BrokerStreams:
                 f"broker {broker_id} is registered by a live process at {known.grpc_address}; stop"
                 " it, or use another node.id"
             )
-        await self._commands.submit(_register_command(registration))
+        await self._commands.submit(decode_registration(registration))
         broker = self._commands.image.broker(broker_id)
         if broker is None or broker.incarnation_id != registration.incarnation_id:
             raise StaleBrokerEpoch(
@@ -152,20 +153,3 @@ class BrokerStreams:
             return await self._commands.submit(command)
         except QuorumlogError:
             return None  # the next heartbeat causes it again
-
-
-def _register_command(registration: pb.BrokerRegistration) -> RegisterBroker:
-    return RegisterBroker(
-        broker_id=NodeId(registration.broker_id),
-        incarnation_id=registration.incarnation_id,
-        directory_id=DirectoryId(registration.directory_id),
-        grpc_address=registration.grpc_address,
-        rack=registration.rack,
-        boot_id=registration.boot_id,
-        clean_start=registration.clean_start,
-        replica_address=registration.replica_address,
-        features=tuple(
-            (each.name, each.level_min, each.level_max) for each in registration.features
-        ),
-        kafka_listeners=tuple((each.name, each.address) for each in registration.kafka_listeners),
-    )

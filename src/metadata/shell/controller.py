@@ -20,7 +20,7 @@ from ...services import (
     CONTROLLER_BROKER_SESSION,
     CONTROLLER_RELAY,
 )
-from ..codec import decode_command
+from ..codec import decode_command, decode_isr_changes, encode_isr_results
 from ..commands import (
     Command,
     PartitionsAltered,
@@ -29,7 +29,6 @@ from ..commands import (
 )
 from ..config import ControllerConfig
 from ..decisions.topics import with_topic_id
-from ..isr_messages import alter_partitions_of, altered_response
 from ..sessions import BrokerSessions
 from .applied_waiters import AppliedWaiters
 from .background_tasks import BackgroundTasks
@@ -198,9 +197,10 @@ class ControllerShell:
     ) -> pb.AlterPartitionsResponse:
         """Respond when the changes are committed; partitions succeed or fail independently."""
         self._check_cluster(request.cluster_id)
-        outcome = await self.submit(alter_partitions_of(request))
+        command = decode_isr_changes(request)
+        outcome = await self.submit(command)
         assert isinstance(outcome.reply, PartitionsAltered)
-        return altered_response(request, outcome.reply)
+        return encode_isr_results(command, outcome.reply)
 
     async def _broker_session(self, stream: SessionStream, context: CallContext) -> None:
         """Serve a broker's session until the stream ends."""

@@ -6,7 +6,7 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from ...errors import ConnectionFailed, NotController, OutcomeUnknown, Stopping, TimedOut
-from ...ids import NO_NODE, ClusterId, NodeId, Offset
+from ...ids import NO_NODE, ClusterId, NodeId
 from ...proto import controller_pb2 as pb
 from ...runtime import Channel, Method, Runtime
 from ...services import CONTROLLER_ALTER_PARTITIONS, CONTROLLER_RELAY
@@ -87,14 +87,12 @@ class ControllerCalls:
             await self.pause(attempt)
 
     async def alter_partitions(
-        self, request: pb.AlterPartitionsRequest, *, broker_epoch: Offset, timeout_ms: int
+        self, request: pb.AlterPartitionsRequest, *, timeout_ms: int
     ) -> pb.AlterPartitionsResponse:
         """Send one request to the active controller; see BrokerSession.alter_partitions."""
         if self._closed.is_set():
             raise Stopping("the broker is stopping")
         request.cluster_id = self._cluster_id
-        request.broker_id = self._broker_id
-        request.broker_epoch = broker_epoch
         target, address = self._controllers.choose()
         try:
             return await self._call(

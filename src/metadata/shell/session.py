@@ -24,11 +24,17 @@ from ...errors import (
 )
 from ...ids import NO_NODE, ClusterId, DirectoryId, NodeId, Offset
 from ...proto import controller_pb2 as pb
-from ...proto import metadata_records_pb2
 from ...runtime import Runtime, Scope, Stream
 from ...services import CONTROLLER_BROKER_SESSION
-from ..codec import encode_command
-from ..commands import RelayedCommand, Submitted
+from ..codec import decode_isr_results, encode_command, encode_isr_changes, encode_registration
+from ..commands import (
+    AlterPartitions,
+    IsrChange,
+    PartitionsAltered,
+    RegisterBroker,
+    RelayedCommand,
+    Submitted,
+)
 from ..decisions.topics import with_topic_id
 from ..metadata_freshness import MetadataFreshness
 from .controller_calls import ControllerCalls
@@ -307,25 +313,22 @@ class BrokerSession:
 
     def _registration(self) -> pb.BrokerRegistration:
         config = self._config
-        return pb.BrokerRegistration(
-            cluster_id=config.cluster_id,
-            broker_id=config.broker_id,
-            incarnation_id=self.incarnation_id,
-            directory_id=config.directory_id,
-            grpc_address=config.grpc_address,
-            rack=config.rack,
-            boot_id=config.boot_id,
-            clean_start=config.clean_start,
-            replica_address=config.replica_address,
-            features=[
-                metadata_records_pb2.SupportedFeature(name=name, level_min=low, level_max=high)
-                for name, low, high in config.features
-            ],
-            kafka_listeners=[
-                metadata_records_pb2.KafkaListener(name=name, address=address)
-                for name, address in config.kafka_listeners
-            ],
+        message = encode_registration(
+            RegisterBroker(
+                broker_id=config.broker_id,
+                incarnation_id=self.incarnation_id,
+                directory_id=config.directory_id,
+                grpc_address=config.grpc_address,
+                rack=config.rack,
+                boot_id=config.boot_id,
+                clean_start=config.clean_start,
+                replica_address=config.replica_address,
+                features=config.features,
+                kafka_listeners=config.kafka_listeners,
+            )
         )
+        message.cluster_id = config.cluster_id
+        return message
 
     # --- commands ------------------------------------------------------------------------------
 
@@ -342,19 +345,22 @@ class BrokerSession:
         return await decode_reply(command, response)
 
     async def alter_partitions(
-        self, partitions: Sequence[pb.AlterPartition], *, timeout_ms: int
-    ) -> pb.AlterPartitionsResponse:
+        self, changes: Sequence[IsrChange], *, timeout_ms: int
+    ) -> PartitionsAltered:
         """Request ISR changes of partitions that this broker leads, without retries.
 
-        The response has a result per partition, in order, after their commit. Raises NotController
-        and ConnectionFailed if no change was made; OutcomeUnknown and TimedOut if the outcome is
+        The reply has a result per partition, in order, after their commit. Raises NotController and
+        ConnectionFailed if no change was made; OutcomeUnknown and TimedOut if the outcome is
         unknown; StaleBrokerEpoch if the broker has registered again; Overloaded, Stopping.
         """
         if self.broker_epoch < 0:
             raise NotController("the broker is not registered with a controller yet; retry")
-        request = pb.AlterPartitionsRequest(partitions=partitions)
-        return await self._calls.alter_partitions(
-            request, broker_epoch=self.broker_epoch, timeout_ms=timeout_ms
+        command = AlterPartitions(
+            broker_id=self.broker_id, broker_epoch=self.broker_epoch, changes=tuple(changes)
+        )
+        request = encode_isr_changes(command)
+        return decode_isr_results(
+            await self._calls.alter_partitions(request, timeout_ms=timeout_ms)
         )
 
 

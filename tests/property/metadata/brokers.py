@@ -26,6 +26,7 @@ from quorumlog.metadata import (
     ElectLeaders,
     FenceBroker,
     IsrChange,
+    LeaderAndIsr,
     MetadataImage,
     PartitionImage,
     PartitionsAltered,
@@ -363,7 +364,7 @@ class World:
         if not isinstance(reply, PartitionsAltered) or self.rng.random() < 0.3:
             return
         [result] = reply.results
-        if isinstance(result, PartitionImage):
+        if isinstance(result, LeaderAndIsr):
             leading.isr, leading.partition_epoch = result.isr, result.partition_epoch
             leading.proposal = None
             self.commit(leader)

@@ -1,19 +1,44 @@
 """Commands and replies keep their values on the way to a message and back."""
 
+from dataclasses import fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from immutables import Map
 from tests.kit.stepwise import complete
 
 from quorumlog.errors import InvalidRequest, QuorumlogError
 from quorumlog.ids import NodeId, Offset, TopicId
-from quorumlog.metadata import ListChange, PartitionsAltered, RelayedCommand, Reply, Submitted
-from quorumlog.metadata.codec import decode_command, decode_reply, encode_command, encode_reply
+from quorumlog.metadata import (
+    AlterPartitions,
+    BrokerImage,
+    LeaderAndIsr,
+    ListChange,
+    PartitionsAltered,
+    RegisterBroker,
+    RelayedCommand,
+    Reply,
+    Submitted,
+)
+from quorumlog.metadata.codec import (
+    decode_broker,
+    decode_command,
+    decode_isr_changes,
+    decode_isr_results,
+    decode_registration,
+    decode_reply,
+    encode_broker,
+    encode_command,
+    encode_isr_changes,
+    encode_isr_results,
+    encode_new_broker,
+    encode_registration,
+    encode_reply,
+)
 from quorumlog.metadata.commands import Relayed
 from quorumlog.proto import controller_pb2
 
@@ -26,6 +51,7 @@ GIVEN: dict[Any, st.SearchStrategy[Any]] = {
     str: TEXT,
     int: INT32,
     bool: st.booleans(),
+    bytes: st.binary(max_size=16),
     float: st.floats(allow_nan=False),
     Offset: INT64,
     NodeId: INT32,
@@ -63,7 +89,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     if hasattr(kind, "__supertype__"):
         return values_of(kind.__supertype__)
     hints = get_type_hints(kind)
-    return st.builds(kind, **{name: values_of(hints[name]) for name in kind.__struct_fields__})
+    names = [each.name for each in fields(kind)] if is_dataclass(kind) else kind.__struct_fields__
+    return st.builds(kind, **{name: values_of(hints[name]) for name in names})
 
 
 def plain(value: Any) -> Any:
@@ -124,3 +151,52 @@ def test_reply_keeps_its_value(kind: Any) -> None:
             assert decoded.applied == applied
 
     check()
+
+
+@given(values_of(RegisterBroker))
+@settings(max_examples=40, deadline=None)
+def test_registration_keeps_its_value(command: RegisterBroker) -> None:
+    wire = encode_registration(command).SerializeToString()
+    assert decode_registration(controller_pb2.BrokerRegistration.FromString(wire)) == command
+
+
+@given(values_of(BrokerImage), st.integers(0, 2**40))
+@settings(max_examples=40, deadline=None)
+def test_broker_keeps_its_value_in_a_snapshot(broker: BrokerImage, offset: int) -> None:
+    record = encode_broker(broker)
+    assert decode_broker(record, Offset(offset)) == broker
+    record.ClearField("broker_epoch")
+    assert decode_broker(record, Offset(offset)) == replace(broker, epoch=Offset(offset))
+
+
+@given(values_of(RegisterBroker), st.integers(0, 2**40))
+@settings(max_examples=40, deadline=None)
+def test_new_broker_is_fenced_and_has_the_offset_of_its_record(
+    command: RegisterBroker, offset: int
+) -> None:
+    broker = decode_broker(encode_new_broker(command), Offset(offset))
+    assert (broker.id, broker.epoch) == (command.broker_id, offset)
+    assert broker.fenced
+    assert not broker.stopping
+    for name in ("incarnation_id", "directory_id", "rack", "features", "kafka_listeners"):
+        assert getattr(broker, name) == getattr(command, name)
+
+
+@given(values_of(AlterPartitions), st.data())
+@settings(max_examples=40, deadline=None)
+def test_isr_changes_and_their_results_keep_their_values(
+    command: AlterPartitions, data: st.DataObject
+) -> None:
+    named = {(change.topic_id, change.partition) for change in command.changes}
+    assume(len(named) == len(command.changes))
+    wire = encode_isr_changes(command).SerializeToString()
+    assert decode_isr_changes(controller_pb2.AlterPartitionsRequest.FromString(wire)) == command
+    result, count = values_of(LeaderAndIsr | QuorumlogError), len(named)
+    results = data.draw(st.lists(result, min_size=count, max_size=count).map(tuple))
+    reply = PartitionsAltered(results=results)
+    wire = encode_isr_results(command, reply).SerializeToString()
+    response = controller_pb2.AlterPartitionsResponse.FromString(wire)
+    assert plain(decode_isr_results(response)) == plain(reply)
+    assert [(each.topic_id, each.partition) for each in response.results] == [
+        (change.topic_id, change.partition) for change in command.changes
+    ]

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from ....errors import IneligibleReplica, QuorumlogError
-from ....ids import NodeId
-from ....proto import controller_pb2 as pb
+from ....ids import Epoch
+from ....metadata.commands import IsrChange, PartitionsAltered
+from ....metadata.image import LeaderAndIsr
 from ....runtime import Clock
-from ....runtime.error_detail import decode_error
 from ...isr import IsrProposal
 from ...shell.replica import Replica
 
@@ -32,8 +32,8 @@ class AlterPartitionLink(Protocol):
     """The broker's session with the controllers, for ISR requests."""
 
     async def alter_partitions(
-        self, partitions: Sequence[pb.AlterPartition], *, timeout_ms: int
-    ) -> pb.AlterPartitionsResponse:
+        self, changes: Sequence[IsrChange], *, timeout_ms: int
+    ) -> PartitionsAltered:
         """Send once; return one result for each partition, once committed."""
 
 
@@ -80,8 +80,8 @@ class AlterPartitionManager:
         if not sent:
             return
         try:
-            response = await self._link.alter_partitions(
-                [_encode(replica, proposal) for replica, proposal in sent],
+            reply = await self._link.alter_partitions(
+                [_change(replica, proposal) for replica, proposal in sent],
                 timeout_ms=TIMEOUT_MS,
             )
         except QuorumlogError as error:
@@ -91,21 +91,18 @@ class AlterPartitionManager:
                 self._refused(replica, proposal, error)
             return
         self._pause_ms = 0
-        for (replica, proposal), result in zip(sent, response.results, strict=False):
-            if result.HasField("error"):
-                self._refused(replica, proposal, decode_error(result.error))
+        for (replica, proposal), result in zip(sent, reply.results, strict=False):
+            if isinstance(result, QuorumlogError):
+                self._refused(replica, proposal, result)
             else:
                 self._accepted(replica, proposal, result)
 
-    def _accepted(
-        self, replica: Replica, proposal: IsrProposal, result: pb.AlterPartitionResult
-    ) -> None:
-        isr = tuple(NodeId(node) for node in result.isr)
+    def _accepted(self, replica: Replica, proposal: IsrProposal, result: LeaderAndIsr) -> None:
         name = replica.partition.name
         _LOG.info(
             "broker.isr_changed partition=%s isr=%s leader_epoch=%d partition_epoch=%d",
             name,
-            list(isr),
+            list(result.isr),
             result.leader_epoch,
             result.partition_epoch,
         )
@@ -115,7 +112,7 @@ class AlterPartitionManager:
                 proposal,
                 leader_epoch=result.leader_epoch,
                 partition_epoch=result.partition_epoch,
-                isr=isr,
+                isr=result.isr,
             )
             replica.progressed(progress)
         self.request_change(replica)
@@ -136,12 +133,12 @@ class AlterPartitionManager:
         self.request_change(replica)
 
 
-def _encode(replica: Replica, proposal: IsrProposal) -> pb.AlterPartition:
-    return pb.AlterPartition(
+def _change(replica: Replica, proposal: IsrProposal) -> IsrChange:
+    return IsrChange(
         topic_id=replica.topic_id,
         partition=replica.partition.index,
-        leader_epoch=proposal.leader_epoch,
+        leader_epoch=Epoch(proposal.leader_epoch),
         partition_epoch=proposal.partition_epoch,
-        isr=[pb.IsrMember(broker_id=node, broker_epoch=epoch) for node, epoch in proposal.isr],
+        isr=proposal.isr,
         recovered=proposal.recovered,
     )

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from tests.unit.metadata.shell.stack import (
     CALL_MS,
     ONE,
@@ -22,34 +23,29 @@ from quorumlog.errors import (
     InvalidRequest,
     InvalidUpdateVersion,
     NotController,
-    QuorumlogError,
     StaleBrokerEpoch,
     UnknownTopicId,
 )
-from quorumlog.ids import NodeId, Offset
-from quorumlog.metadata import CreateTopic
+from quorumlog.ids import Epoch, NodeId, Offset, TopicId
+from quorumlog.metadata import CreateTopic, IsrChange, LeaderAndIsr
 from quorumlog.metadata.shell import BrokerSession, ControllerLocator
 from quorumlog.proto import controller_pb2 as pb
 from quorumlog.runtime import Runtime
-from quorumlog.runtime.error_detail import decode_error
 from quorumlog.services import CONTROLLER_ALTER_PARTITIONS
 
 
-def change(stack: Stack, partition: int, *isr: int, epoch_off: int = 0) -> pb.AlterPartition:
+def change(stack: Stack, partition: int, *isr: int, epoch_off: int = 0) -> IsrChange:
     """Ask for an ISR as the leader of a partition of "t" would now."""
     image = stack.publisher.image
     topic = image.topic("t")
     assert topic is not None
     state = topic.partitions[partition]
-    return pb.AlterPartition(
+    return IsrChange(
         topic_id=topic.id,
         partition=partition,
         leader_epoch=state.leader_epoch,
         partition_epoch=state.partition_epoch + epoch_off,
-        isr=[
-            pb.IsrMember(broker_id=node, broker_epoch=image.brokers[NodeId(node)].epoch)
-            for node in isr
-        ],
+        isr=tuple((NodeId(node), image.brokers[NodeId(node)].epoch) for node in isr),
     )
 
 
@@ -76,25 +72,18 @@ async def with_second_broker(stack: Stack, session: BrokerSession) -> SessionStr
     return stream
 
 
-def failure(result: pb.AlterPartitionResult) -> QuorumlogError:
-    assert result.HasField("error")
-    return decode_error(result.error)
-
-
 def test_each_partition_stands_for_itself_and_is_answered_once_it_is_committed(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with two_brokers(runtime, path) as (stack, session):
-            nowhere = change(stack, 0, 1)
-            nowhere.topic_id = b"?" * 16
+            nowhere = structs.replace(change(stack, 0, 1), topic_id=TopicId(b"?" * 16))
             asked = [change(stack, 1, 1), change(stack, 0, 1, epoch_off=-1), nowhere]
-            answer = await session.alter_partitions(asked, timeout_ms=CALL_MS)
-            done, stale, unknown = answer.results
-            assert [(r.topic_id, r.partition) for r in answer.results] == [
-                (c.topic_id, c.partition) for c in asked
-            ]
-            assert (done.leader, list(done.isr), done.partition_epoch) == (1, [1], 1)
-            assert isinstance(failure(stale), InvalidUpdateVersion)
-            assert isinstance(failure(unknown), UnknownTopicId)
+            reply = await session.alter_partitions(asked, timeout_ms=CALL_MS)
+            done, stale, unknown = reply.results
+            assert done == LeaderAndIsr(
+                leader=ONE, leader_epoch=Epoch(0), isr=(ONE,), partition_epoch=1
+            )
+            assert isinstance(stale, InvalidUpdateVersion)
+            assert isinstance(unknown, UnknownTopicId)
             topic = stack.publisher.committed_image.topic("t")
             assert topic is not None
             assert [topic.partitions[index].isr for index in (0, 1)] == [(1, 2), (1,)]
