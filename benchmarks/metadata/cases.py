@@ -70,7 +70,7 @@ def _snapshot(node: Started, folder: Path, clock: Clock) -> dict[str, float]:
     """The committed state into a file, slice by slice."""
     begun, longest = clock(), 0.0
     with (folder / "snapshot").open("wb") as file:
-        parts = image_slices(node.publisher.committed_image)
+        parts = image_slices(node.metadata.committed_image)
         while True:
             step = clock()
             part = next(parts, None)
@@ -87,7 +87,7 @@ def _snapshot(node: Started, folder: Path, clock: Clock) -> dict[str, float]:
 
 async def _commands(node: Started, clock: Clock) -> dict[str, int]:
     """Microseconds of each kind of command, committed."""
-    image = node.publisher.committed_image
+    image = node.metadata.committed_image
     name = image.topics_by_id[topic_id(0)].name
     new = iter(range(10_000_000, 20_000_000))
     made: list[TopicId] = []
@@ -129,7 +129,7 @@ async def _median_us(node: Started, make: Callable[[], Command], clock: Clock) -
 
 async def _fall(node: Started, clock: Clock) -> dict[str, float]:
     """One broker falls: everything that it leads gets another leader."""
-    image = node.publisher.committed_image
+    image = node.metadata.committed_image
     leads = sum(1 for key in image.partitions_on(FALLS) if _leader(node, key) == FALLS)
     held = image.replica_count(FALLS)
     node.stalls.reset()
@@ -149,6 +149,6 @@ async def _fall(node: Started, clock: Clock) -> dict[str, float]:
 
 
 def _leader(node: Started, key: tuple[TopicId, int]) -> NodeId:
-    partition = node.publisher.committed_image.partition(*key)
+    partition = node.metadata.committed_image.partition(*key)
     assert partition is not None, f"{key} is gone"
     return partition.leader

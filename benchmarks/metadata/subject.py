@@ -16,7 +16,7 @@ from quorumlog.ids import ClusterId, Epoch, NodeId, Offset, TopicId
 from quorumlog.metadata import MetadataImage
 from quorumlog.metadata.config import ControllerConfig
 from quorumlog.metadata.decisions.placement import Placer
-from quorumlog.metadata.shell import ControllerShell, MetadataPublisher
+from quorumlog.metadata.shell import ControllerShell, MetadataPublisher, MetadataStateMachine
 from quorumlog.metadata.snapshots import SLICE_RECORDS, image_of
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.raftlog import RaftConfig
@@ -141,7 +141,7 @@ class Started:
     """A controller that leads, on the state of a snapshot."""
 
     controller: ControllerShell
-    publisher: MetadataPublisher
+    metadata: MetadataStateMachine
     voters: VoterSet
     stalls: Stalls
     load_s: float  # from the first look at the disk until commands were decided
@@ -183,17 +183,16 @@ async def _running(runtime: Runtime, folder: str, clock: Clock) -> AsyncIterator
     async with runtime.tasks.scope("node") as scope:
         watching = scope.spawn(stalls.watch(), name="stalls")
         directory = await DataDirectory.open(runtime, scope, folder)
-        publisher = MetadataPublisher()
-        controller = ControllerShell(
-            runtime, cluster_id=CLUSTER, publisher=publisher, config=config
-        )
+        metadata = MetadataStateMachine()
+        publisher = MetadataPublisher(metadata)
+        controller = ControllerShell(runtime, cluster_id=CLUSTER, metadata=metadata, config=config)
         node = await RaftNode.open(
             runtime,
             scope,
             directory,
             cluster_id=CLUSTER,
             config=RaftConfig(node_id=CONTROLLER, directory_id=directory.meta.directory_id),
-            state_machine=controller,
+            state_machine=metadata,
             node_config=RaftNodeConfig(batch_bytes_max=METADATA_BATCH_BYTES),
         )
         controller.attach(node)
@@ -206,7 +205,7 @@ async def _running(runtime: Runtime, folder: str, clock: Clock) -> AsyncIterator
         stalls.reset()
         yield Started(
             controller=controller,
-            publisher=publisher,
+            metadata=metadata,
             voters=node.voters,
             stalls=stalls,
             load_s=load_s,

@@ -9,7 +9,7 @@ from ..broker.shell.replica_manager import ReplicaManager
 from ..errors import AddressInUse
 from ..frontends.grpc import LogService
 from ..frontends.kafka import KafkaServer
-from ..metadata.shell import BrokerSession, ControllerShell, MetadataPublisher
+from ..metadata.shell import BrokerSession, ControllerShell, MetadataPublisher, MetadataStateMachine
 from ..raftlog.shell import RaftNode
 from ..runtime import ByteConnection, ByteProtocol, CallListener, Handler, Listener, Runtime, Scope
 from ..storage.shell.data_directory import DataDirectory
@@ -89,6 +89,7 @@ class NodeParts:
     """The open parts of a node. None: not open yet, or not a part of this node."""
 
     directory: DataDirectory | None = None
+    metadata: MetadataStateMachine | None = None
     publisher: MetadataPublisher | None = None
     replicas: ReplicaManager | None = None
     groups: GroupCoordinator | None = None

@@ -41,6 +41,7 @@ from ..metadata.shell import (
     BrokerSessionConfig,
     ControllerLocator,
     MetadataPublisher,
+    MetadataStateMachine,
 )
 from ..runtime import CallListener, Runtime, Scope
 from ..settings import DEFAULT, ValueOrigin, value_of
@@ -159,7 +160,8 @@ class Node:
         self._life.opened(self._observing.close)
         await self._observing.open(scope)
         directory = self.parts.directory = await self._open_directory(scope)
-        publisher = self.parts.publisher = MetadataPublisher()
+        metadata = self.parts.metadata = MetadataStateMachine()
+        publisher = self.parts.publisher = MetadataPublisher(metadata)
         replicas = self._open_replicas(scope, directory) if self._config.is_broker else None
         self.parts.replicas = replicas
         if replicas is not None:
@@ -172,10 +174,10 @@ class Node:
             self._life,
             config=self._config,
             directory=directory,
-            publisher=publisher,
+            metadata=metadata,
         )
         self.parts.raft, self.parts.controller = member.raft, member.controller
-        member.machine.on_leadership(self._observing.leader_changed)
+        member.metadata.on_leadership(self._observing.leader_changed)
         await join(
             self._runtime,
             scope,
@@ -292,7 +294,7 @@ class Node:
             grpc_address=config.advertised_grpc or listener.address,
             kafka_listeners=advertised_kafka(config, kafka_addresses),
         )
-        member.machine.on_leadership(session.leader_changed)
+        member.metadata.on_leadership(session.leader_changed)
         api.metadata.attach(session)
         producer_ids.attach(session)
         groups.attach(session)

@@ -3,16 +3,17 @@
 import asyncio
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ..api.quorum import QuorumAdmin
-from ..errors import InconsistentClusterId, QuorumlogError, StaleMetadata, TimedOut
+from ..errors import InconsistentClusterId, InvalidRequest, QuorumlogError, StaleMetadata, TimedOut
 from ..frontends.grpc import QuorumClient, QuorumService
 from ..ids import ClusterId, NodeId
 from ..metadata.shell import (
     ControllerShell,
-    MetadataFollower,
     MetadataPublisher,
+    MetadataStateMachine,
 )
 from ..proto import quorum_pb2
 from ..raftlog import RaftConfig
@@ -43,15 +44,11 @@ class NodeQuorum:
 
     cluster_id: ClusterId
     raft: RaftNode
-    machine: ControllerShell | MetadataFollower
+    metadata: MetadataStateMachine
+    controller: ControllerShell | None  # None: without the role
     quorum: QuorumAdmin
     service: QuorumService  # of `quorum`
     listener: CallListener  # for the other nodes of the quorum
-
-    @property
-    def controller(self) -> ControllerShell | None:
-        """The controller, None without the role."""
-        return self.machine if isinstance(self.machine, ControllerShell) else None
 
     def leader_id(self) -> NodeId | None:
         """Return the leader of the quorum, None if it is unknown."""
@@ -72,7 +69,7 @@ class NodeQuorum:
             listener.announce(is_ready=leader_id is not None, service=QUORUM_HEALTH)
 
         tell(self.raft.leader_id)
-        self.machine.on_leadership(tell)
+        self.metadata.on_leadership(tell)
 
 
 async def open_member(
@@ -82,11 +79,13 @@ async def open_member(
     *,
     config: NodeConfig,
     directory: DataDirectory,
-    publisher: MetadataPublisher,
+    metadata: MetadataStateMachine,
 ) -> NodeQuorum:
     """Open the log and the listener; the committed past is applied by join()."""
     meta = directory.meta
-    machine = _state_machine(runtime, config, meta, publisher)
+    controller = _controller(runtime, config, meta, metadata) if config.is_controller else None
+    if controller is None:
+        metadata.on_leadership(partial(_check_not_elected, meta.node_id))
     raft = await RaftNode.open(
         runtime,
         scope,
@@ -101,14 +100,13 @@ async def open_member(
             election_timeout_ms_min=config.election_timeout_ms,
             election_timeout_ms_max=2 * config.election_timeout_ms,
         ),
-        state_machine=machine,
+        state_machine=metadata,
         node_config=RaftNodeConfig(
             listener=config.stream_listener, batch_bytes_max=METADATA_BATCH_BYTES
         ),
     )
     if raft.log_end_offset == 0 and config.is_alone:
         await check_metadata_not_lost(directory)
-    machine.attach(raft)
     quorum = QuorumAdmin(
         runtime.clock,
         raft,
@@ -118,13 +116,15 @@ async def open_member(
     )
     service = QuorumService(quorum)
     handlers = {**raft.handlers(), **service.handlers()}
-    if isinstance(machine, ControllerShell):
-        handlers.update(machine.handlers())
+    if controller is not None:
+        controller.attach(raft)
+        handlers.update(controller.handlers())
     listener = await life.listen(config.controller_listener, handlers)
     member = NodeQuorum(
         cluster_id=meta.cluster_id,
         raft=raft,
-        machine=machine,
+        metadata=metadata,
+        controller=controller,
         quorum=quorum,
         service=service,
         listener=listener,
@@ -148,19 +148,21 @@ async def join(
     first node to start. Raises InconsistentClusterId if the controllers that an observer asks
     belong to another cluster.
     """
-    raft, machine = member.raft, member.machine
+    raft, controller = member.raft, member.controller
     life.run(scope, "publisher", publisher.run, publisher.close)
     life.opened(raft.close)
     await raft.start()
-    if isinstance(machine, ControllerShell):
-        life.run(scope, "controller", machine.run, machine.close)
+    if controller is not None:
+        life.run(scope, "controller", controller.run, controller.close)
     await _wait_for_quorum(runtime, config, raft, member.cluster_id)
-    await wait_for_committed_metadata(publisher, config.node_id)
+    await wait_for_committed_metadata(member.metadata, publisher, config.node_id)
 
 
-async def wait_for_committed_metadata(publisher: MetadataPublisher, node_id: int) -> None:
+async def wait_for_committed_metadata(
+    metadata: MetadataStateMachine, publisher: MetadataPublisher, node_id: int
+) -> None:
     """Wait until the metadata committed before the start is applied, and log the progress."""
-    goal = publisher.committed_image.offset
+    goal = metadata.committed_image.offset
     while True:
         try:
             return await publisher.wait_applied(goal, APPLY_PATIENCE_MS)
@@ -174,13 +176,21 @@ async def wait_for_committed_metadata(publisher: MetadataPublisher, node_id: int
             )
 
 
-def _state_machine(
-    runtime: Runtime, config: NodeConfig, meta: DirectoryMeta, publisher: MetadataPublisher
-) -> ControllerShell | MetadataFollower:
-    if not config.is_controller:
-        return MetadataFollower(publisher)
+def _check_not_elected(node_id: NodeId, leader_id: NodeId | None) -> None:
+    """Raise InvalidRequest if this node was elected: it is a voter without the controller role, and
+    stopping lets another voter lead."""
+    if leader_id == node_id:
+        raise InvalidRequest(
+            f"node {leader_id} was elected controller, but its node.roles is broker; remove it"
+            " with `quorumlog quorum remove-voter`, or add the role controller"
+        )
+
+
+def _controller(
+    runtime: Runtime, config: NodeConfig, meta: DirectoryMeta, metadata: MetadataStateMachine
+) -> ControllerShell:
     return ControllerShell(
-        runtime, cluster_id=meta.cluster_id, publisher=publisher, config=config.controller
+        runtime, cluster_id=meta.cluster_id, metadata=metadata, config=config.controller
     )
 
 

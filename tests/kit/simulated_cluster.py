@@ -34,8 +34,8 @@ class Machine:
     def image(self) -> MetadataImage:
         """What is committed, as this node knows it."""
         assert self.node is not None
-        assert self.node.parts.publisher is not None
-        return self.node.parts.publisher.committed_image
+        assert self.node.parts.metadata is not None
+        return self.node.parts.metadata.committed_image
 
     def start(self, *, cluster_id: str = CLUSTER) -> None:
         """Start the next process."""

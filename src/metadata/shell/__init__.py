@@ -4,17 +4,17 @@ session with the controller, and the publisher of changes within the node."""
 from .command_queue import Outcome
 from .controller import ControllerShell
 from .controller_locator import ControllerLocator
-from .metadata_follower import MetadataFollower
 from .publisher import MetadataPublisher, Subscriber
 from .session import BrokerSession, BrokerSessionConfig
+from .state_machine import MetadataStateMachine
 
 __all__ = [
     "BrokerSession",
     "BrokerSessionConfig",
     "ControllerShell",
     "ControllerLocator",
-    "MetadataFollower",
     "MetadataPublisher",
+    "MetadataStateMachine",
     "Outcome",
     "Subscriber",
 ]

@@ -18,7 +18,7 @@ from .applied_waiters import AppliedWaiters
 from .background_tasks import BackgroundTasks
 from .broker_fencer import BrokerFencer
 from .command_queue import CommandQueue, Outcome
-from .publisher import MetadataPublisher
+from .state_machine import MetadataStateMachine
 
 SessionStream = Stream[pb.BrokerSessionResponse, pb.BrokerSessionRequest]
 
@@ -32,7 +32,7 @@ class BrokerStreams:
         commands: CommandQueue,
         sessions: BrokerSessions,
         *,
-        publisher: MetadataPublisher,
+        metadata: MetadataStateMachine,
         applied: AppliedWaiters,
         tasks: BackgroundTasks,
         fencer: BrokerFencer,
@@ -40,7 +40,7 @@ class BrokerStreams:
         self._clock = clock
         self._commands = commands
         self._sessions = sessions
-        self._publisher = publisher
+        self._metadata = metadata
         self._applied = applied
         self._tasks = tasks
         self._fencer = fencer
@@ -133,7 +133,7 @@ class BrokerStreams:
             broker_epoch=broker_epoch,
             fenced=broker.fenced,
             shutdown_granted=granted,
-            committed_offset=self._publisher.committed_image.offset,
+            committed_offset=self._metadata.committed_image.offset,
         )
 
     def _submit_later(self, command: BrokerStopping | UnfenceBroker) -> None:

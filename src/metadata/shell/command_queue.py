@@ -23,7 +23,7 @@ from ..controller import decide
 from ..decision import AnyDecision, Decision, LongDecision
 from ..image import EMPTY_IMAGE, MetadataImage
 from ..replay import replay_batch
-from .publisher import Foreseen
+from .state_machine import Foreseen
 
 RECORDS_AT_ONCE: Final = 100
 """Records appended and replayed per step of the event loop, a few milliseconds; a decision with

@@ -1,11 +1,10 @@
 """The active controller: decides commands, responds after commit and application, fences brokers.
 
-It is the state machine of the node's quorum log and composes the other parts: the command queue
+It follows the node's metadata log and composes the other parts: the command queue
 owns the newest image, `broker_streams` the broker sessions, the fencer finds failed brokers.
 """
 
 import logging
-from collections.abc import Callable, Iterator
 
 from ...errors import (
     InconsistentClusterId,
@@ -36,8 +35,8 @@ from .broker_fencer import BrokerFencer
 from .broker_streams import BrokerStreams, SessionStream
 from .command_queue import CommandQueue, Outcome
 from .leader_balancer import LeaderBalancer
-from .publisher import MetadataPublisher
 from .relay_reply import encode_reply
+from .state_machine import MetadataStateMachine
 
 _LOG = logging.getLogger("quorumlog.metadata")
 
@@ -50,16 +49,14 @@ class ControllerShell:
         runtime: Runtime,
         *,
         cluster_id: ClusterId,
-        publisher: MetadataPublisher,
+        metadata: MetadataStateMachine,
         config: ControllerConfig,
     ) -> None:
-        """Pass the shell to RaftNode.open as the state machine, then attach() the node it returns.
-
-        Committed records go to the publisher first, whose image is the committed one.
-        """
+        """`metadata` is the state machine of the node's quorum log; attach() the node when it is
+        open."""
         self._runtime = runtime
         self._cluster_id = cluster_id
-        self._publisher = publisher
+        self._metadata = metadata
         self._config = config
         self._topic_ids = runtime.entropy.stream("metadata.topic_ids")
         self._node: RaftNode | None = None
@@ -71,7 +68,9 @@ class ControllerShell:
         )
         self._applied = AppliedWaiters(self._sessions.is_awaited)
         self._commands = CommandQueue(config=config, leader_id=self._known_leader)
-        publisher.foresee(self._commands.foresee)
+        metadata.foresee(self._commands.foresee)
+        metadata.on_committed(self._committed)
+        metadata.on_leadership(self._leadership)
         self._tasks = BackgroundTasks(runtime)
         self._fencer = BrokerFencer(runtime, self._commands, self._sessions, self._tasks)
         self._balancer = LeaderBalancer(runtime.clock, self._commands)
@@ -79,12 +78,11 @@ class ControllerShell:
             runtime.clock,
             self._commands,
             self._sessions,
-            publisher=self._publisher,
+            metadata=metadata,
             applied=self._applied,
             tasks=self._tasks,
             fencer=self._fencer,
         )
-        self._leadership_listeners: list[Callable[[NodeId | None], None]] = []
 
     def attach(self, node: RaftNode) -> None:
         """Use this node's log; call before node.start()."""
@@ -106,17 +104,15 @@ class ControllerShell:
 
     # --- the quorum's log ----------------------------------------------------------------------
 
-    def committed(self, base_offset: int, epoch: int, values: list[bytes]) -> None:
-        """See StateMachine."""
-        self._publisher.committed(base_offset, epoch, values)
-        self._commands.committed(self._publisher.committed_image)
+    def _committed(self) -> None:
+        self._commands.committed(self._metadata.committed_image)
 
-    def leadership(self, leader_id: NodeId | None, epoch: int) -> None:
-        """See StateMachine."""
-        image = self._publisher.committed_image
+    def _leadership(self, leader_id: NodeId | None) -> None:
+        """Begin or end the leadership of this node."""
+        image = self._metadata.committed_image
         if self._node is not None and leader_id == self._node.node_id:
-            self._epoch = epoch
-            unfinished = self._publisher.open_transaction
+            self._epoch = epoch = self._node.epoch
+            unfinished = self._metadata.open_transaction
             self._commands.begin(self._node, image, open_transaction=unfinished)
             self._fencer.begin_leadership()
             self._balancer.begin_leadership()
@@ -126,29 +122,6 @@ class ControllerShell:
             self._epoch = None
             self._commands.end(image)
             self._fencer.end_leadership()
-        for listener in self._leadership_listeners:
-            listener(leader_id)
-
-    def on_leadership(self, listener: Callable[[NodeId | None], None]) -> None:
-        """Call the listener with the quorum's leader (None: unknown) after each change."""
-        self._leadership_listeners.append(listener)
-
-    def snapshot(self) -> Iterator[list[bytes]] | None:
-        """See StateMachine."""
-        return self._publisher.snapshot()
-
-    def begin_restore(self) -> None:
-        """See StateMachine."""
-        assert not self.is_active, "a leader never restores a snapshot"
-        self._publisher.begin_restore()
-
-    def restore(self, values: list[bytes]) -> None:
-        """See StateMachine."""
-        self._publisher.restore(values)
-
-    def end_restore(self, end_offset: int, epoch: int) -> None:
-        """See StateMachine."""
-        self._publisher.end_restore(end_offset, epoch)
 
     # --- commands ------------------------------------------------------------------------------
 

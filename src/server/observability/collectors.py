@@ -10,7 +10,7 @@ from ...frontends.grpc import LogService
 from ...frontends.kafka import KafkaServer
 from ...ids import NO_NODE, NodeId
 from ...metadata import MetadataImage
-from ...metadata.shell import MetadataPublisher
+from ...metadata.shell import MetadataPublisher, MetadataStateMachine
 from ...metrics import Scrape
 from ...metrics import table as rows
 from ...raftlog.shell import RaftNode
@@ -124,9 +124,11 @@ def collect_quorum(scrape: Scrape, raft: RaftNode) -> None:
             scrape.put(rows.RAFT_SILENCE, member.heard_ms_ago / 1000, node_id)
 
 
-def collect_metadata(scrape: Scrape, publisher: MetadataPublisher) -> None:
+def collect_metadata(
+    scrape: Scrape, metadata: MetadataStateMachine, publisher: MetadataPublisher
+) -> None:
     """Write the committed and applied metadata offsets."""
-    scrape.put(rows.METADATA_COMMITTED, publisher.committed_image.offset)
+    scrape.put(rows.METADATA_COMMITTED, metadata.committed_image.offset)
     scrape.put(rows.METADATA_APPLIED, publisher.applied_offset)
 
 

@@ -133,8 +133,8 @@ class HttpEndpoints:
         if parts.raft is not None:
             collectors.collect_quorum(scrape, parts.raft)
             scrape.put(rows.RAFT_LEADER_CHANGES, self._leader_changes)
-        if parts.publisher is not None:
-            collectors.collect_metadata(scrape, parts.publisher)
+        if parts.metadata is not None and parts.publisher is not None:
+            collectors.collect_metadata(scrape, parts.metadata, parts.publisher)
             await self._collect_image(scrape, parts.publisher.image)
         return scrape
 

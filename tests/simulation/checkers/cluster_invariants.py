@@ -151,11 +151,11 @@ class ClusterInvariants:
     def _look(self, node: ClusterNode, process: Process) -> None:
         assert node.node is not None, f"{node.name} has no node"
         parts = node.node.parts
-        if parts.publisher is not None:
+        if parts.publisher is not None and parts.metadata is not None:
             if parts.publisher.image is not self._published.get(node.name):
                 self._published[node.name] = parts.publisher.image
                 self._image_published(node, parts.publisher.image)
-            committed = parts.publisher.committed_image
+            committed = parts.metadata.committed_image
             if committed.offset > self._known.offset:
                 before, self._known = self._known, committed
                 self._image_committed(before, committed)

@@ -81,8 +81,8 @@ class ClusterNode(ClusterMachine):
     @property
     def image(self) -> MetadataImage:
         """The committed metadata of the running node."""
-        publisher = None if self.node is None else self.node.parts.publisher
-        return EMPTY_IMAGE if publisher is None else publisher.committed_image
+        metadata = None if self.node is None else self.node.parts.metadata
+        return EMPTY_IMAGE if metadata is None else metadata.committed_image
 
 
 Identity: TypeAlias = tuple[str, DirectoryId]

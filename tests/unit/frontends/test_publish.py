@@ -27,7 +27,7 @@ from quorumlog.errors import (
 from quorumlog.frontends.grpc import LogService
 from quorumlog.ids import ClusterId, NodeId
 from quorumlog.metadata import EMPTY_IMAGE, DeltaBuilder
-from quorumlog.metadata.shell.publisher import MetadataPublisher
+from quorumlog.metadata.shell import MetadataPublisher, MetadataStateMachine
 from quorumlog.proto import log_pb2
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.records import partition_for_key
@@ -53,7 +53,9 @@ class Door:
 
     def __init__(self, runtime: Runtime, replicas: ReplicaManager) -> None:
         self.replicas = replicas
-        self.service = LogService(runtime, replicas, MetadataPublisher(), LIMITS)
+        self.service = LogService(
+            runtime, replicas, MetadataPublisher(MetadataStateMachine()), LIMITS
+        )
         self._builder = DeltaBuilder(EMPTY_IMAGE)
         self._offset = 0
 

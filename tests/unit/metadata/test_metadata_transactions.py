@@ -8,7 +8,7 @@ from quorumlog import simulation
 from quorumlog.errors import CorruptionError
 from quorumlog.ids import TopicId
 from quorumlog.metadata.delta import ImageDelta
-from quorumlog.metadata.shell import MetadataPublisher
+from quorumlog.metadata.shell import MetadataPublisher, MetadataStateMachine
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.runtime import Runtime
 
@@ -23,20 +23,21 @@ def topic(number: int) -> pb.MetadataRecord:
 
 
 class Log:
-    """A publisher that is given records at the offsets that they have."""
+    """A state machine that is given records at the offsets that they have."""
 
     def __init__(self) -> None:
-        self.publisher = MetadataPublisher()
+        self.metadata = MetadataStateMachine()
+        self.publisher = MetadataPublisher(self.metadata)
         self.end = 0
 
     def commit(self, *records: pb.MetadataRecord) -> None:
         values = [record.SerializeToString() for record in records]
-        self.publisher.committed(self.end, 1, values)
+        self.metadata.committed(self.end, 1, values)
         self.end += len(records)
 
     @property
     def names(self) -> list[str]:
-        return [each.name for each in self.publisher.committed_image.sorted_topics()]
+        return [each.name for each in self.metadata.committed_image.sorted_topics()]
 
 
 def test_nothing_of_a_transaction_is_seen_before_its_end() -> None:
@@ -44,19 +45,19 @@ def test_nothing_of_a_transaction_is_seen_before_its_end() -> None:
     log.commit(topic(1), BEGIN, topic(2))
     log.commit(topic(3))
     assert log.names == ["t1"]
-    assert log.publisher.committed_image.offset == 0
-    assert log.publisher.open_transaction == "two topics"
+    assert log.metadata.committed_image.offset == 0
+    assert log.metadata.open_transaction == "two topics"
     log.commit(END)
     assert log.names == ["t1", "t2", "t3"]
-    assert log.publisher.committed_image.offset == 4
-    assert log.publisher.open_transaction is None
+    assert log.metadata.committed_image.offset == 4
+    assert log.metadata.open_transaction is None
 
 
 def test_nothing_of_an_aborted_transaction_is_ever_seen() -> None:
     log = Log()
     log.commit(topic(1), BEGIN, topic(2), ABORT, topic(3))
     assert log.names == ["t1", "t3"]
-    assert log.publisher.committed_image.offset == 4
+    assert log.metadata.committed_image.offset == 4
     log.commit(topic(2))  # the same id again: it was never there
     assert log.names == ["t1", "t2", "t3"]
 
@@ -64,9 +65,9 @@ def test_nothing_of_an_aborted_transaction_is_ever_seen() -> None:
 def test_no_snapshot_is_taken_inside_a_transaction() -> None:
     log = Log()
     log.commit(topic(1), BEGIN, topic(2))
-    assert log.publisher.snapshot() is None
+    assert log.metadata.snapshot() is None
     log.commit(END)
-    slices = log.publisher.snapshot()
+    slices = log.metadata.snapshot()
     assert slices is not None
     assert sum(len(values) for values in slices) == 2
 
@@ -97,13 +98,13 @@ def test_a_restored_state_forgets_what_was_begun_before_it() -> None:
     source, log = Log(), Log()
     source.commit(topic(1), topic(2))
     log.commit(BEGIN, topic(3))
-    slices = source.publisher.snapshot()
+    slices = source.metadata.snapshot()
     assert slices is not None
-    log.publisher.begin_restore()
+    log.metadata.begin_restore()
     for values in slices:
-        log.publisher.restore(values)
-    log.publisher.end_restore(7, 1)
-    assert log.publisher.open_transaction is None
+        log.metadata.restore(values)
+    log.metadata.end_restore(7, 1)
+    assert log.metadata.open_transaction is None
     assert log.names == ["t1", "t2"]
 
 

@@ -5,7 +5,7 @@ import asyncio
 from quorumlog import simulation
 from quorumlog.ids import TopicId
 from quorumlog.metadata.delta import COMPARED_A_STEP, DeltaBuilder, ImageDelta
-from quorumlog.metadata.shell import MetadataPublisher
+from quorumlog.metadata.shell import MetadataPublisher, MetadataStateMachine
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.runtime import Runtime
 
@@ -23,13 +23,13 @@ def topic(topic_id: bytes, name: str, *, epoch: int = 0) -> list[bytes]:
     return [record.SerializeToString() for record in records]
 
 
-def publisher_of(*values: bytes) -> MetadataPublisher:
-    publisher = MetadataPublisher()
-    publisher.committed(0, 1, list(values))
-    return publisher
+def metadata_of(*values: bytes) -> MetadataStateMachine:
+    metadata = MetadataStateMachine()
+    metadata.committed(0, 1, list(values))
+    return metadata
 
 
-def restore(into: MetadataPublisher, source: MetadataPublisher, *, end_offset: int) -> None:
+def restore(into: MetadataStateMachine, source: MetadataStateMachine, *, end_offset: int) -> None:
     slices = source.snapshot()
     assert slices is not None
     into.begin_restore()
@@ -39,11 +39,11 @@ def restore(into: MetadataPublisher, source: MetadataPublisher, *, end_offset: i
 
 
 def test_a_snapshot_gives_the_image_that_it_was_taken_of() -> None:
-    source = publisher_of(*topic(KEPT, "kept"), *topic(NEW, "new"))
+    source = metadata_of(*topic(KEPT, "kept"), *topic(NEW, "new"))
     slices = source.snapshot()
     assert slices is not None
     source.committed(4, 1, topic(OLD, "later"))  # the snapshot stays what it was
-    restored = MetadataPublisher()
+    restored = MetadataStateMachine()
     restored.begin_restore()
     for values in slices:
         restored.restore(values)
@@ -54,18 +54,20 @@ def test_a_snapshot_gives_the_image_that_it_was_taken_of() -> None:
 
 
 def test_subscribers_see_a_restored_state_as_one_change_of_what_differs() -> None:
-    source = publisher_of(*topic(KEPT, "kept"), *topic(NEW, "new"))
+    source = metadata_of(*topic(KEPT, "kept"), *topic(NEW, "new"))
     deltas: list[ImageDelta] = []
 
     async def main(runtime: Runtime) -> None:
-        publisher = publisher_of(*topic(KEPT, "kept"), *topic(OLD, "old"))
+        metadata = MetadataStateMachine()
+        publisher = MetadataPublisher(metadata)
+        metadata.committed(0, 1, [*topic(KEPT, "kept"), *topic(OLD, "old")])
         publisher.subscribe(deltas.append)
         async with runtime.tasks.scope("test") as scope:
             scope.spawn(publisher.run(), name="publisher")
             await publisher.wait_applied(3, 1000)
-            restore(publisher, source, end_offset=100)
+            restore(metadata, source, end_offset=100)
             await publisher.wait_applied(99, 1000)
-            publisher.committed(100, 8, topic(OLD, "old again"))
+            metadata.committed(100, 8, topic(OLD, "old again"))
             await publisher.wait_applied(101, 1000)
             publisher.close()
 
@@ -80,13 +82,15 @@ def test_subscribers_see_a_restored_state_as_one_change_of_what_differs() -> Non
 
 
 def test_a_snapshot_on_top_of_what_was_not_published_yet_skips_nothing() -> None:
-    source = publisher_of(*topic(NEW, "new"))
+    source = metadata_of(*topic(NEW, "new"))
     deltas: list[ImageDelta] = []
 
     async def main(runtime: Runtime) -> None:
-        publisher = publisher_of(*topic(OLD, "old"))
+        metadata = MetadataStateMachine()
+        publisher = MetadataPublisher(metadata)
+        metadata.committed(0, 1, [*topic(OLD, "old")])
         publisher.subscribe(deltas.append)
-        restore(publisher, source, end_offset=100)
+        restore(metadata, source, end_offset=100)
         async with runtime.tasks.scope("test") as scope:
             scope.spawn(publisher.run(), name="publisher")
             await publisher.wait_applied(99, 1000)
@@ -102,15 +106,15 @@ def test_a_snapshot_on_top_of_what_was_not_published_yet_skips_nothing() -> None
 
 def test_a_large_state_is_compared_in_steps_between_which_others_run() -> None:
     many = [value for n in range(2_000) for value in topic(n.to_bytes(16), f"topic-{n}")]
-    before, source = publisher_of(), publisher_of(*many)
+    before, source = metadata_of(), metadata_of(*many)
     builder = DeltaBuilder.replacing(before.committed_image, source.committed_image)
     assert len(list(builder.comparing)) >= 2_000 // COMPARED_A_STEP
     assert len(list(builder.build().changed_partitions())) == 2_000
 
 
 def test_what_is_equal_on_both_sides_is_not_touched() -> None:
-    before = publisher_of(*topic(KEPT, "kept")).committed_image
-    after = publisher_of(*topic(KEPT, "kept", epoch=0), *topic(NEW, "new")).committed_image
+    before = metadata_of(*topic(KEPT, "kept")).committed_image
+    after = metadata_of(*topic(KEPT, "kept", epoch=0), *topic(NEW, "new")).committed_image
     delta = DeltaBuilder.replacing(before, after).build()
     assert delta.touched_topics == (NEW,)
     assert [change.topic.id for change in delta.changed_partitions()] == [NEW]
@@ -124,8 +128,8 @@ def test_a_snapshot_keeps_where_brokers_listen() -> None:
     record = pb.BrokerRecord(
         id=1, incarnation_id=bytes(16), directory_id=bytes(16), kafka_listeners=listeners
     )
-    source = publisher_of(pb.MetadataRecord(broker=record).SerializeToString())
-    restored = MetadataPublisher()
+    source = metadata_of(pb.MetadataRecord(broker=record).SerializeToString())
+    restored = MetadataStateMachine()
     restore(restored, source, end_offset=1)
     broker = restored.committed_image.broker(1)
     assert broker is not None

@@ -3,7 +3,7 @@
 import asyncio
 
 from quorumlog.ids import TopicId
-from quorumlog.metadata.shell import MetadataPublisher
+from quorumlog.metadata.shell import MetadataPublisher, MetadataStateMachine
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.runtime import Runtime
 from quorumlog.server.quorum import APPLY_PATIENCE_MS, wait_for_committed_metadata
@@ -12,14 +12,15 @@ from quorumlog.simulation import run
 
 def test_a_start_waits_for_its_past_however_long_that_takes() -> None:
     async def main(runtime: Runtime) -> None:
-        publisher = MetadataPublisher()
+        metadata = MetadataStateMachine()
+        publisher = MetadataPublisher(metadata)
         begun_ms = runtime.clock.now_ms()
         publisher.subscribe(lambda _: asyncio.sleep(10 * APPLY_PATIENCE_MS / 1000))
         running = asyncio.ensure_future(publisher.run())
         topic = pb.TopicRecord(topic_id=TopicId(b"t" * 16), name="t")
         value = pb.MetadataRecord(topic=topic).SerializeToString()
-        publisher.committed(5, 1, [value])
-        await wait_for_committed_metadata(publisher, 1)
+        metadata.committed(5, 1, [value])
+        await wait_for_committed_metadata(metadata, publisher, 1)
         assert publisher.applied_offset == 5
         assert runtime.clock.now_ms() - begun_ms >= 10 * APPLY_PATIENCE_MS
         publisher.close()

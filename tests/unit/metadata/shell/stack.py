@@ -18,6 +18,7 @@ from quorumlog.metadata.shell import (
     ControllerLocator,
     ControllerShell,
     MetadataPublisher,
+    MetadataStateMachine,
 )
 from quorumlog.proto import controller_pb2 as pb
 from quorumlog.raftlog import RaftConfig
@@ -59,6 +60,7 @@ class Stack:
     directory: DataDirectory
     raft: RaftNode
     controller: ControllerShell
+    metadata: MetadataStateMachine
     publisher: MetadataPublisher
     listener: Listener
 
@@ -108,7 +110,7 @@ class Stack:
     async def begun(self) -> None:
         """Wait until a transaction has begun and is not over."""
         async with asyncio.timeout(AMPLE_S):
-            while self.publisher.open_transaction is None:  # noqa: ASYNC110 (nobody tells)
+            while self.metadata.open_transaction is None:  # noqa: ASYNC110 (nobody tells)
                 await asyncio.sleep(0.001)
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -137,11 +139,12 @@ async def started(
         await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
     async with runtime.tasks.scope("node") as scope:
         directory = await DataDirectory.open(runtime, scope, path)
-        publisher = MetadataPublisher()
+        metadata = MetadataStateMachine()
+        publisher = MetadataPublisher(metadata)
         controller = ControllerShell(
             runtime,
             cluster_id=CLUSTER,
-            publisher=publisher,
+            metadata=metadata,
             config=config or PATIENT,
         )
         raft = await RaftNode.open(
@@ -154,7 +157,7 @@ async def started(
                 directory_id=directory.meta.directory_id,
                 uncommitted_bytes_max=uncommitted_bytes_max,
             ),
-            state_machine=controller,
+            state_machine=metadata,
         )
         controller.attach(raft)
         publishing = scope.spawn(publisher.run(), name="publisher")
@@ -162,7 +165,7 @@ async def started(
         watching = scope.spawn(controller.run(), name="controller")
         listener = await runtime.network.serve("127.0.0.1:0", controller.handlers())
         try:
-            yield Stack(runtime, scope, directory, raft, controller, publisher, listener)
+            yield Stack(runtime, scope, directory, raft, controller, metadata, publisher, listener)
         finally:
             await listener.close(1000)
             controller.close()

@@ -84,7 +84,7 @@ def test_each_partition_stands_for_itself_and_is_answered_once_it_is_committed(r
             )
             assert isinstance(stale, InvalidUpdateVersion)
             assert isinstance(unknown, UnknownTopicId)
-            topic = stack.publisher.committed_image.topic("t")
+            topic = stack.metadata.committed_image.topic("t")
             assert topic is not None
             assert [topic.partitions[index].isr for index in (0, 1)] == [(1, 2), (1,)]
 

@@ -82,8 +82,8 @@ def deciding_on(
             deciding = CommandQueue(
                 config=ControllerConfig(), leader_id=lambda: ONE, decide=decider
             )
-            image = stack.publisher.committed_image
-            deciding.begin(stack.raft, image, open_transaction=stack.publisher.open_transaction)
+            image = stack.metadata.committed_image
+            deciding.begin(stack.raft, image, open_transaction=stack.metadata.open_transaction)
             running = stack.scope.spawn(deciding.run(), name="deciding")
             yield stack, deciding
             deciding.close()
@@ -217,7 +217,7 @@ def test_a_refusal_waits_until_what_it_rests_on_is_committed(run: Run) -> None:
             async def exists(number: int) -> list[str]:
                 with pytest.raises(TopicAlreadyExists):
                     await deciding.submit(command(number))
-                return list(stack.publisher.committed_image.topics_by_name)
+                return list(stack.metadata.committed_image.topics_by_name)
 
             created = asyncio.ensure_future(deciding.submit(command(1)))
             await asyncio.sleep(0)
@@ -285,7 +285,7 @@ def test_the_image_after_a_transaction_of_this_node_is_published_and_not_made_on
     async def main(runtime: Runtime, path: str) -> None:
         decider = Decider(long=slices_of(MANY, MANY))
         async with deciding_on(runtime, path, decider) as (stack, deciding):
-            stack.publisher.foresee(deciding.foresee)
+            stack.metadata.foresee(deciding.foresee)
             deltas: list[ImageDelta] = []
             stack.publisher.subscribe(deltas.append)
             first = deciding.submit(command(1))
@@ -323,7 +323,7 @@ def test_a_new_leader_aborts_what_the_one_before_left_unfinished(run: Run) -> No
         async with started(runtime, path) as stack, stack.session() as session:
             assert not stack.publisher.image.topics_by_id
             await session.submit(create("a"), timeout_ms=CALL_MS)
-            assert stack.publisher.open_transaction is None
+            assert stack.metadata.open_transaction is None
             assert [t.name for t in stack.publisher.image.sorted_topics()] == ["a"]
 
     run(main)
@@ -337,11 +337,11 @@ def test_a_leadership_that_ends_fails_what_is_under_way_and_what_waits(run: Run)
             await stack.begun()
             waiting = asyncio.ensure_future(deciding.submit(command(1)))
             await asyncio.sleep(0)
-            deciding.end(stack.publisher.committed_image)
+            deciding.end(stack.metadata.committed_image)
             for asked in (long, waiting):
                 with pytest.raises(NotController):
                     await asked
-            image = stack.publisher.committed_image
+            image = stack.metadata.committed_image
             deciding.begin(stack.raft, image, open_transaction="long")
             await deciding.submit(command(2))
             assert len(deciding.image.topics_by_id) == 1

@@ -106,7 +106,7 @@ def test_no_answer_before_the_commit_not_even_to_a_repeat(run: Run) -> None:
 
             async def submit() -> int:
                 outcome = await stack.controller.submit(command)
-                assert stack.publisher.committed_image.offset >= outcome.offset
+                assert stack.metadata.committed_image.offset >= outcome.offset
                 assert stack.raft.high_watermark > outcome.offset
                 return outcome.offset
 
@@ -246,7 +246,7 @@ def test_a_broker_is_unfenced_only_once_it_knows_that_it_was_fenced(run: Run) ->
             await stack.until(lambda: stack.publisher.image.brokers[NodeId(2)].is_active)
             known = stack.publisher.image.offset
             await stack.controller.submit(FenceBroker(broker_id=NodeId(2), broker_epoch=epoch))
-            fenced_at = stack.publisher.committed_image.offset
+            fenced_at = stack.metadata.committed_image.offset
             for _ in range(5):
                 assert (await beat(known)).fenced
             await beat(fenced_at)
