@@ -10,8 +10,7 @@ from typing import Final
 
 from ..ids import NodeId, TopicId
 from ..proto import metadata_records_pb2 as pb
-from .id_order import sorted_in_steps
-from .image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from .image import BrokerImage, MetadataImage, PartitionImage, TopicImage, sorted_in_steps
 from .replay import ImageDraft
 
 COMPARED_A_STEP: Final = 500

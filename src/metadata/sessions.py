@@ -14,8 +14,9 @@ one timeout: missing heartbeats may be the fault of this node.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from ..errors import StaleBrokerEpoch
 from ..ids import NodeId, Offset
 from .image import BrokerImage
 
@@ -26,7 +27,7 @@ ABSENT_GRACE_MS: Final = 1_000
 
 
 @dataclass(slots=True, kw_only=True)
-class BrokerSession:
+class _Session:
     """The session of one registered broker."""
 
     broker_epoch: Offset
@@ -40,6 +41,13 @@ class BrokerSession:
     leave_offset: Offset | None = None  # of its committed controlled shutdown
 
 
+class FailedBrokers(NamedTuple):
+    """Brokers with their broker epochs, by ascending broker."""
+
+    expired: list[tuple[NodeId, Offset]]  # fence them
+    suspects: list[tuple[NodeId, Offset]]  # probe their listeners
+
+
 class BrokerSessions:
     """The broker sessions of one leadership."""
 
@@ -47,7 +55,7 @@ class BrokerSessions:
         """`tick_ms` is the maximum time between two calls of tick(); twice as long is a stall."""
         self.timeout_ms = timeout_ms
         self.tick_ms = tick_ms
-        self._sessions: dict[NodeId, BrokerSession] = {}
+        self._sessions: dict[NodeId, _Session] = {}
         self._ticked_ms = now_ms
         self._last_stream = 0
 
@@ -57,7 +65,7 @@ class BrokerSessions:
         self._ticked_ms = now_ms
         for broker in brokers:
             if not broker.fenced:
-                self._sessions[broker.id] = BrokerSession(
+                self._sessions[broker.id] = _Session(
                     broker_epoch=broker.epoch,
                     deadline_ms=now_ms + self.timeout_ms,
                     suspect_ms=now_ms + ABSENT_GRACE_MS,
@@ -66,29 +74,12 @@ class BrokerSessions:
                     expected_ms=now_ms + ABSENT_GRACE_MS,
                 )
 
-    def cover(self, brokers: Iterable[BrokerImage], now_ms: int) -> None:
-        """Create missing sessions of brokers that are not fenced. The stream of a broker may have
-        ended while the command that unfenced it was queued; without a session it would never be
-        fenced."""
-        for broker in brokers:
-            if broker.fenced:
-                continue
-            known = self._sessions.get(broker.id)
-            if known is None or known.broker_epoch < broker.epoch:
-                self._sessions[broker.id] = BrokerSession(
-                    broker_epoch=broker.epoch,
-                    deadline_ms=now_ms + self.timeout_ms,
-                    suspect_ms=now_ms + BROKEN_GRACE_MS,
-                    stream=None,
-                    applied_offset=Offset(-1),
-                )
-
     def connect(self, broker_id: NodeId, broker_epoch: Offset, now_ms: int) -> int:
         """Accept a stream of a registered broker, replacing an older one; return its number."""
         self._last_stream += 1
         known = self._sessions.get(broker_id)
         same = known is not None and known.broker_epoch == broker_epoch
-        self._sessions[broker_id] = BrokerSession(
+        self._sessions[broker_id] = _Session(
             broker_epoch=broker_epoch,
             deadline_ms=now_ms + self.timeout_ms,
             suspect_ms=None,
@@ -98,21 +89,10 @@ class BrokerSessions:
         )
         return self._last_stream
 
-    def is_current(self, broker_id: NodeId, stream: int) -> bool:
-        """Return True if the stream is the broker's current one."""
-        session = self._sessions.get(broker_id)
-        return session is not None and session.stream == stream
-
     def is_connected(self, broker_id: NodeId) -> bool:
         """Return True if the broker has a stream."""
         session = self._sessions.get(broker_id)
         return session is not None and session.stream is not None
-
-    def is_expected(self, broker_id: NodeId, now_ms: int) -> bool:
-        """Return True if the broker has a stream, or is expected to open one soon: its stream has
-        just broken, or this leadership has just begun."""
-        session = self._sessions.get(broker_id)
-        return session is not None and (session.stream is not None or now_ms < session.expected_ms)
 
     def is_absent(self, broker_id: NodeId, broker_epoch: Offset) -> bool:
         """Return True if the registration has a session without a stream."""
@@ -124,19 +104,25 @@ class BrokerSessions:
     def heartbeat(
         self, broker_id: NodeId, stream: int, *, applied_offset: Offset, now_ms: int
     ) -> None:
-        """Extend the session by one timeout and record the applied offset. The stream must be the
-        current one."""
-        assert self.is_current(broker_id, stream), f"broker {broker_id}: stream {stream} is old"
-        session = self._sessions[broker_id]
+        """Extend the session by one timeout and record the applied offset. Raise StaleBrokerEpoch
+        if the stream is not the current one: it was replaced, or the session has expired."""
+        session = self._current(broker_id, stream)
+        if session is None:
+            raise StaleBrokerEpoch(f"the session of broker {broker_id} was replaced or has expired")
         session.deadline_ms = now_ms + self.timeout_ms
         session.applied_offset = max(session.applied_offset, applied_offset)
 
     def disconnect(self, broker_id: NodeId, stream: int, now_ms: int) -> None:
         """Record the end of a stream; the session remains until its deadline."""
-        if self.is_current(broker_id, stream):
-            session = self._sessions[broker_id]
+        session = self._current(broker_id, stream)
+        if session is not None:
             session.stream = None
             session.suspect_ms = session.expected_ms = now_ms + BROKEN_GRACE_MS
+
+    def _current(self, broker_id: NodeId, stream: int) -> _Session | None:
+        """Return the session of the broker if the stream is its current one."""
+        session = self._sessions.get(broker_id)
+        return session if session is not None and session.stream == stream else None
 
     def may_unfence(self, broker_id: NodeId, newest_offset: Offset, *, fenced: bool) -> bool:
         """Return True if a broker can be unfenced; `fenced` is its state in the newest metadata.
@@ -192,16 +178,45 @@ class BrokerSessions:
         return offset is not None and all(
             self.applied_offset(other) >= offset
             for other in others
-            if other != broker_id and self.is_expected(other, now_ms)
+            if other != broker_id and self._is_expected(other, now_ms)
         )
+
+    def _is_expected(self, broker_id: NodeId, now_ms: int) -> bool:
+        """Return True if the broker has a stream, or is expected to open one soon: its stream has
+        just broken, or this leadership has just begun."""
+        session = self._sessions.get(broker_id)
+        return session is not None and (session.stream is not None or now_ms < session.expected_ms)
 
     # --- expiry --------------------------------------------------------------------------------
 
-    def tick(self, now_ms: int) -> list[tuple[NodeId, Offset]]:
-        """Return the expired sessions (broker, broker epoch), by ascending broker.
+    def tick(self, brokers: Iterable[BrokerImage], now_ms: int) -> FailedBrokers:
+        """Return the brokers whose session has expired, and the suspects; `brokers` are all that
+        are registered."""
+        self._cover(brokers, now_ms)
+        expired = self._expire(now_ms)
+        return FailedBrokers(expired, self._suspects(now_ms))
 
-        Their streams are dropped: the broker must connect again. Each session is returned again one
-        timeout later unless it gets a heartbeat or is removed.
+    def _cover(self, brokers: Iterable[BrokerImage], now_ms: int) -> None:
+        """Create missing sessions of brokers that are not fenced. The stream of a broker may have
+        ended while the command that unfenced it was queued; without a session it would never be
+        fenced."""
+        for broker in brokers:
+            if broker.fenced:
+                continue
+            known = self._sessions.get(broker.id)
+            if known is None or known.broker_epoch < broker.epoch:
+                self._sessions[broker.id] = _Session(
+                    broker_epoch=broker.epoch,
+                    deadline_ms=now_ms + self.timeout_ms,
+                    suspect_ms=now_ms + BROKEN_GRACE_MS,
+                    stream=None,
+                    applied_offset=Offset(-1),
+                )
+
+    def _expire(self, now_ms: int) -> list[tuple[NodeId, Offset]]:
+        """Drop the streams of expired sessions and return them: these brokers must connect again.
+
+        Each one is returned again one timeout later unless it gets a heartbeat or is removed.
         """
         stalled = now_ms - self._ticked_ms > 2 * self.tick_ms
         self._ticked_ms = now_ms
@@ -221,11 +236,9 @@ class BrokerSessions:
                 expired.append((broker_id, session.broker_epoch))
         return expired
 
-    def suspects(self, now_ms: int) -> list[tuple[NodeId, Offset]]:
-        """Return the suspects (broker, broker epoch), by ascending broker; call after tick().
-
-        Each is returned again after BROKEN_GRACE_MS until it has a stream.
-        """
+    def _suspects(self, now_ms: int) -> list[tuple[NodeId, Offset]]:
+        """Return the suspects; each one is returned again after BROKEN_GRACE_MS until it has a
+        stream."""
         found = []
         for broker_id, session in sorted(self._sessions.items()):
             if session.suspect_ms is not None and session.suspect_ms <= now_ms:
@@ -234,7 +247,7 @@ class BrokerSessions:
         return found
 
     def next_look_ms(self, now_ms: int) -> int:
-        """Return the time until the next call of tick() and suspects(), 1 to `tick_ms`."""
+        """Return the time until the next call of tick(), 1 to `tick_ms`."""
         moments = [s.suspect_ms for s in self._sessions.values() if s.suspect_ms is not None]
         soonest = min(moments, default=now_ms + self.tick_ms)
         return max(1, min(soonest - now_ms, self.tick_ms))

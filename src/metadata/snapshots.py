@@ -17,8 +17,7 @@ from ..ids import Epoch, Offset
 from ..proto import metadata_records_pb2 as pb
 from .client_quotas import quota_record, sorted_entities
 from .codec import encode_broker, encode_partition
-from .id_order import sorted_in_steps
-from .image import EMPTY_IMAGE, MetadataImage, TopicImage
+from .image import EMPTY_IMAGE, MetadataImage, TopicImage, sorted_in_steps
 from .replay import ImageDraft
 
 SLICE_RECORDS: Final = 250

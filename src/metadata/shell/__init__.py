@@ -3,7 +3,7 @@ session with the controller, and the publisher of changes within the node."""
 
 from .command_queue import Outcome
 from .controller import ControllerShell
-from .controller_locator import ControllerLocator
+from .controller_calls import ControllerLocator
 from .publisher import MetadataPublisher, Subscriber
 from .session import BrokerSession, BrokerSessionConfig
 from .state_machine import MetadataStateMachine

@@ -79,10 +79,10 @@ class BrokerFencer:
     def _check(self, now_ms: int) -> None:
         if not self._leading.is_set():
             return
-        self._sessions.cover(self._commands.image.brokers.values(), now_ms)
-        for broker_id, broker_epoch in self._sessions.tick(now_ms):
+        failed = self._sessions.tick(self._commands.image.brokers.values(), now_ms)
+        for broker_id, broker_epoch in failed.expired:
             self.fence_soon(broker_id, broker_epoch, reason="silent")
-        for broker_id, broker_epoch in self._sessions.suspects(now_ms):
+        for broker_id, broker_epoch in failed.suspects:
             self._probe_soon(broker_id, broker_epoch)
 
     def _probe_soon(self, broker_id: NodeId, broker_epoch: Offset) -> None:

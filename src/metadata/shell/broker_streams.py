@@ -102,8 +102,6 @@ class BrokerStreams:
             raise InvalidRequest("broker session: only heartbeats can follow the registration")
         self._commands.check_active()
         heartbeat, now_ms = message.heartbeat, self._clock.now_ms()
-        if not self._sessions.is_current(broker_id, number):
-            raise StaleBrokerEpoch(f"the session of broker {broker_id} was replaced or has expired")
         applied_offset = Offset(heartbeat.applied_offset)
         self._sessions.heartbeat(broker_id, number, applied_offset=applied_offset, now_ms=now_ms)
         self._applied.moved(broker_id)

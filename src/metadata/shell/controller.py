@@ -4,23 +4,28 @@ It follows the node's metadata log and composes the other parts: the command que
 owns the newest image, `broker_streams` the broker sessions, the fencer finds failed brokers.
 """
 
+import asyncio
 import logging
+from typing import Final
 
 from ...errors import (
     InconsistentClusterId,
     InvalidRequest,
+    QuorumlogError,
 )
 from ...ids import NO_NODE, ClusterId, NodeId
 from ...proto import controller_pb2 as pb
 from ...raftlog.shell import RaftNode
-from ...runtime import CallContext, Handler, Runtime
+from ...runtime import CallContext, Clock, Handler, Runtime
 from ...services import (
     CONTROLLER_ALTER_PARTITIONS,
     CONTROLLER_BROKER_SESSION,
     CONTROLLER_RELAY,
 )
+from ..cluster_configs import cluster_number
 from ..codec import decode_command, decode_isr_changes, encode_isr_results
 from ..commands import (
+    BalanceLeaders,
     Command,
     PartitionsAltered,
     ProducerIdsAllocated,
@@ -34,9 +39,57 @@ from .background_tasks import BackgroundTasks
 from .broker_fencer import BrokerFencer
 from .broker_streams import BrokerStreams, SessionStream
 from .command_queue import CommandQueue, Outcome
-from .leader_balancer import LeaderBalancer
 from .relay_reply import encode_reply
 from .state_machine import MetadataStateMachine
+
+BALANCE_CHECK_MS: Final = 1_000
+"""Interval of the check whether a round is due; the configured interval may change any time."""
+
+
+class LeaderBalancer:
+    """Elects preferred leaders periodically while this node leads; run() must run."""
+
+    def __init__(self, clock: Clock, commands: CommandQueue) -> None:
+        self._clock = clock
+        self._commands = commands
+        self._begun_ms = clock.now_ms()  # start of the last round, or of the leadership
+        self._closing = asyncio.Event()
+
+    def begin_leadership(self) -> None:
+        """Start the interval of the first round; this node leads now."""
+        self._begun_ms = self._clock.now_ms()
+
+    async def run(self) -> None:
+        """Submit rounds while this node leads, until close()."""
+        while not self._closing.is_set():
+            try:
+                async with asyncio.timeout(BALANCE_CHECK_MS / 1000):
+                    await self._closing.wait()
+            except TimeoutError:
+                if self._commands.is_active and self._is_due():
+                    await self._balance()
+
+    def close(self) -> None:
+        """End run()."""
+        self._closing.set()
+
+    def _is_due(self) -> bool:
+        configs = self._commands.image.cluster_configs
+        interval_s = cluster_number(configs, "leader.imbalance.check.interval.seconds")
+        return self._clock.now_ms() - self._begun_ms >= interval_s * 1000
+
+    async def _balance(self) -> None:
+        self._begun_ms = self._clock.now_ms()
+        before = self._commands.image.offset
+        try:
+            outcome = await self._commands.submit(BalanceLeaders())
+        except QuorumlogError as error:
+            _LOG.info("controller.not_balanced reason=%s", error)
+            return
+        if outcome.offset != before:
+            took_ms = self._clock.now_ms() - self._begun_ms
+            _LOG.info("controller.balanced offset=%d ms=%d", outcome.offset, took_ms)
+
 
 _LOG = logging.getLogger("quorumlog.metadata")
 

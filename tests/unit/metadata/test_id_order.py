@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorumlog.ids import TopicId
-from quorumlog.metadata.id_order import IDS_A_STEP, sorted_in_steps
+from quorumlog.metadata.image import IDS_A_STEP, sorted_in_steps
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16), unique=True))

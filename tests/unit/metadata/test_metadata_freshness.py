@@ -1,6 +1,6 @@
 """Until when a broker knows all of the metadata."""
 
-from quorumlog.metadata.metadata_freshness import MetadataFreshness
+from quorumlog.metadata.shell.session import MetadataFreshness
 
 
 def known(freshness: MetadataFreshness) -> int | None:
