@@ -7,16 +7,14 @@ headers only and skips the records.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..errors import CorruptionError
 from ..records.batch import HEADER_SIZE, BatchHeader, parse_header
+from ..runtime.ports import File, Files, Lease
 from .index import NO_TIMESTAMP, RELATIVE_OFFSET_MAX, SegmentIndex, decode_index
 from .layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, join, segment_file
 from .small_files import read_file, replace_file, write_file
-
-if TYPE_CHECKING:
-    from ..runtime.ports import File, Files, Lease
 
 WALK_SIZE: Final = 64 * 1024
 """Bytes per read while walking: many headers of small batches."""
