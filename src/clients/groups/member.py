@@ -1,10 +1,7 @@
 """The state machine of a consumer group member (KIP-848). Pure.
 
-`beat` returns the next heartbeat to send, `step` the next partitions to revoke, assign or give up,
-one step at a time; the caller reports responses and completed steps. Revocations come before
-assignments. A completed revocation is reported at once, since another member waits for it. A
-partition is taken only after the coordinator assigned it, which it does once no other member owns
-it. Partitions that stay assigned are not affected by a step.
+`beat` returns the next heartbeat to send; the caller reports responses. `AssignmentReconciler` has
+the partitions; a completed revocation is reported at once, since another member waits for it.
 
 A member that the coordinator does not have any more has lost all partitions at once: other members
 may own them. It joins again. The same holds for a member without a response for its session
@@ -13,7 +10,7 @@ did not complete a revocation in time, first raises `error` in a poll; the next 
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -27,6 +24,7 @@ from ...errors import (
     UnreleasedInstance,
 )
 from ..offsets import PartitionLike
+from .reconciler import AssignmentReconciler, ReconcilerMode
 
 FOREVER_MS: Final = 2**62
 SESSION_MS: Final = 45_000  # group.consumer.session.timeout.ms if the broker does not return it
@@ -131,25 +129,6 @@ class GroupHeartbeat:
         return self.epoch < 0
 
 
-class StepKind(Enum):
-    """The kind of a step."""
-
-    REVOKE = "give"  # revocation: stop delivery, commit, call back, drop
-    ASSIGN = "take"  # assignment: fetch committed offsets, call back, start delivery
-    LOSE = "lose"  # loss: drop at once, commit nothing, call back
-
-
-@dataclass(frozen=True, slots=True)
-class RebalanceStep:
-    """An action on a set of partitions."""
-
-    act: StepKind
-    places: tuple[PartitionLike, ...]
-    topic_ids: Mapping[PartitionLike, bytes] = field(
-        default_factory=dict
-    )  # of an assignment's topics
-
-
 class Phase(Enum):
     """The phase of a member."""
 
@@ -171,6 +150,7 @@ class MemberStateMachine:
     def __init__(
         self,
         subscription: GroupSubscription,
+        reconciler: AssignmentReconciler,
         *,
         is_static: bool,
         poll_interval_ms: int,
@@ -179,8 +159,6 @@ class MemberStateMachine:
     ) -> None:
         self.phase = Phase.JOINING
         self.epoch = JOIN_EPOCH
-        self.owned: dict[PartitionLike, bytes] = {}  # with topic ids
-        self.why_lost = ""  # reason of the last loss
         self.error: QuorumlogError | None = None  # raised by the next poll
         self.failure: QuorumlogError | None = None  # of the last heartbeat, which is retried
         self.is_polling = False  # a poll waits: the poll interval does not run
@@ -189,11 +167,11 @@ class MemberStateMachine:
         self.holds_until_ms = FOREVER_MS  # from then on call `check_deadlines` before a delivery
         self.holds_until_us = FOREVER_MS  # the same, for the check before each record
         self._subscription = subscription
+        self._reconciler = reconciler
+        reconciler.on_done = self._settle
         self._is_static = is_static
         self._poll_interval_ms = poll_interval_ms
         self._backoff_ms = backoff_ms
-        self._target: Mapping[PartitionLike, bytes] | None = None  # None: not received yet
-        self._step: RebalanceStep | None = None  # in progress
         self._sent: GroupHeartbeat | None = None  # in flight
         self._said_owned: tuple[PartitionLike, ...] | None = (
             None  # last acknowledged; None: unknown
@@ -246,7 +224,7 @@ class MemberStateMachine:
             return GroupHeartbeat(
                 epoch=JOIN_EPOCH, owned=(), subscription=self._subscription, is_first=True
             )
-        held = self._owned_or_assigned()
+        held = self._reconciler.owned_or_assigned()
         is_whole = self._said_owned is None
         return GroupHeartbeat(
             epoch=self.epoch,
@@ -274,18 +252,8 @@ class MemberStateMachine:
     def _has_news(self) -> bool:
         if self._said_owned is None:
             return False  # the next retry contains all fields
-        is_held_new = self._owned_or_assigned() != self._said_owned
+        is_held_new = self._reconciler.owned_or_assigned() != self._said_owned
         return is_held_new or self._subscription != self._said_subscription
-
-    def _owned_or_assigned(self) -> tuple[PartitionLike, ...]:
-        """Return the partitions that the member owns or may own before the response.
-
-        The coordinator assigns unreported partitions to other members at once.
-        """
-        held = self.owned.keys() | set(self._target or ())
-        if self._step is not None:
-            held |= set(self._step.places)
-        return tuple(sorted(held))
 
     def answered(
         self,
@@ -315,19 +283,19 @@ class MemberStateMachine:
         self.epoch = epoch
         self._next_ms = now_ms + interval_ms
         if self.phase is Phase.JOINING:
-            self.phase = Phase.JOINED
+            self._enter(Phase.JOINED)
             self.joins += 1
         self._said_owned = beat.owned if beat.owned is not None else self._said_owned
         self._said_subscription = beat.subscription or self._said_subscription
         if assignment is not None and self.phase is Phase.JOINED:
-            self.rebalances += assignment != self._target
-            self._target = dict(assignment)
+            self.rebalances += assignment != self._reconciler.target
+            self._reconciler.target = dict(assignment)
         if self.phase is Phase.JOINED:
             self._lease.answered(
                 sent_ms=sent_ms,
                 session_ms=session_ms,
                 reported=self._said_owned or (),
-                target=self._target or {},
+                target=self._reconciler.target or {},
             )
             self.holds_until_ms = min(self._lease.session_end_ms, self._lease.back_end_ms)
             self.holds_until_us = 1_000 * self.holds_until_ms
@@ -353,7 +321,7 @@ class MemberStateMachine:
         elif not error.retriable:
             self._failed(error)
         if self.phase is Phase.LEAVING and self.epoch <= JOIN_EPOCH:
-            self.phase = Phase.GONE
+            self._enter(Phase.GONE)
 
     def check_deadlines(self, now_ms: int) -> None:
         """Check the deadlines: session, revocation, poll interval.
@@ -381,16 +349,16 @@ class MemberStateMachine:
 
     def _fenced(self, why: str) -> None:
         """Give up everything: the coordinator does not have this member or epoch, or may not."""
-        self.why_lost = why
+        self._reconciler.why_lost = why
         self._end_lease()
         self.epoch = JOIN_EPOCH
         self._failures = 0
         self._next_ms = 0
-        self._target = {}
+        self._reconciler.target = {}
         if self.phase is Phase.LEAVING:
-            self.phase = Phase.GONE
+            self._enter(Phase.GONE)
         elif self.phase is Phase.JOINED:
-            self.phase = Phase.FENCED
+            self._enter(Phase.FENCED)
             self._settle()
 
     def _end_lease(self) -> None:
@@ -398,95 +366,45 @@ class MemberStateMachine:
         self.holds_until_ms = self.holds_until_us = FOREVER_MS
 
     def _failed(self, error: QuorumlogError) -> None:
-        self.why_lost = str(error)
+        self._reconciler.why_lost = str(error)
         self._end_lease()
         self.epoch = JOIN_EPOCH
-        self._target = {}
+        self._reconciler.target = {}
         if self.phase is Phase.LEAVING:
-            self.phase = Phase.GONE
+            self._enter(Phase.GONE)
         else:
-            self.phase = Phase.FAILED
+            self._enter(Phase.FAILED)
             self.error = error
 
     def _left(self) -> None:
         self.epoch = JOIN_EPOCH
         self._said_owned = self._said_subscription = None
         if self.phase is Phase.LEAVING:
-            self.phase = Phase.GONE
+            self._enter(Phase.GONE)
 
-    # --- steps -------------------------------------------------------------------------------
-
-    def step(self) -> RebalanceStep | None:
-        """Return the next step, if none is in progress; report it to `done`."""
-        if self._step is not None:
-            return None
-        self._step = self._next_step()
-        return self._step
-
-    def _next_step(self) -> RebalanceStep | None:
-        if self.phase in (Phase.FENCED, Phase.AWAY, Phase.FAILED):
-            return RebalanceStep(StepKind.LOSE, tuple(sorted(self.owned))) if self.owned else None
-        if self.phase is not Phase.JOINED or self._target is None:
-            return None
-        target, owned = self._target, self.owned
-        gone = [place for place in owned if target.get(place, owned[place]) != owned[place]]
-        if gone:
-            self.why_lost = "their topic was deleted and created again"
-            return RebalanceStep(StepKind.LOSE, tuple(sorted(gone)))
-        given = tuple(place for place in sorted(owned) if place not in target)
-        if given:
-            return RebalanceStep(StepKind.REVOKE, given)
-        taken = {place: target[place] for place in sorted(target) if place not in owned}
-        return RebalanceStep(StepKind.ASSIGN, tuple(taken), taken) if taken else None
-
-    def done(self, step: RebalanceStep, *, has_failed: bool = False) -> None:
-        """Record a completed step; `has_failed`: no partition was taken, or revoked."""
-        assert step is self._step, f"{step} is not in progress"
-        self._step = None
-        if has_failed:
-            pass
-        elif step.act is StepKind.ASSIGN:
-            self.owned.update(step.topic_ids)
-        else:
-            for place in step.places:
-                self.owned.pop(place, None)
-        self._settle()
-
-    def still_applies(self, step: RebalanceStep) -> bool:
-        """Return True if a step in progress still applies: the member was not fenced during it."""
-        return self.phase is Phase.JOINED or step.act is StepKind.LOSE
-
-    @property
-    def revoking(self) -> tuple[PartitionLike, ...]:
-        """The partitions of a revocation or loss in progress."""
-        step = self._step
-        return () if step is None or step.act is StepKind.ASSIGN else step.places
-
-    @property
-    def has_no_step(self) -> bool:
-        """True if no step is in progress."""
-        return self._step is None
-
-    @property
-    def is_settled(self) -> bool:
-        """True if the member owns exactly its target assignment."""
-        return (
-            self.phase is Phase.JOINED
-            and self._target is not None
-            and self._step is None
-            and len(self._target) == len(self.owned)
-            and self._next_step() is None
-        )
+    def _enter(self, phase: Phase) -> None:
+        self.phase = phase
+        match phase:
+            case Phase.JOINED:
+                self._reconciler.mode = ReconcilerMode.TARGET
+            case Phase.FENCED | Phase.AWAY | Phase.FAILED:
+                self._reconciler.mode = ReconcilerMode.LOSS
+            case _:
+                self._reconciler.mode = ReconcilerMode.STOPPED
 
     def _settle(self) -> None:
         """Join again once everything is given up."""
-        if self.phase is Phase.FENCED and not self.owned and self._step is None:
+        if (
+            self.phase is Phase.FENCED
+            and not self._reconciler.owned
+            and self._reconciler.has_no_step
+        ):
             self._join()
 
     def _join(self) -> None:
-        self.phase = Phase.JOINING
+        self._enter(Phase.JOINING)
         self.epoch = JOIN_EPOCH
-        self._target = None
+        self._reconciler.target = None
         self._said_owned = self._said_subscription = None
 
     # --- calls of the application --------------------------------------------------------------
@@ -516,7 +434,7 @@ class MemberStateMachine:
 
     def _rejoin(self) -> None:
         self.epoch = JOIN_EPOCH
-        self.phase = Phase.FENCED
+        self._enter(Phase.FENCED)
         self._settle()
 
     def leave(self) -> None:
@@ -525,7 +443,7 @@ class MemberStateMachine:
             return
         self._end_lease()
         is_known = self.epoch > 0 or self._sent is not None
-        self.phase = Phase.LEAVING if is_known else Phase.GONE
+        self._enter(Phase.LEAVING if is_known else Phase.GONE)
 
     def _poll_deadline_ms(self) -> int:
         """Return the deadline of the next poll."""
@@ -534,10 +452,10 @@ class MemberStateMachine:
         return self._polled_ms + self._poll_interval_ms
 
     def _miss_poll(self, why: str) -> None:
-        self.why_lost = why
+        self._reconciler.why_lost = why
         self._end_lease()
-        self.phase = Phase.AWAY
-        self._target = {}
+        self._enter(Phase.AWAY)
+        self._reconciler.target = {}
         self._failures = 0
         self.error = PollTooLate(
             f"{why}; the consumer left its group and its partitions were assigned to others. The "

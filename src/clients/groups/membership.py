@@ -44,9 +44,8 @@ from .member import (
     GroupSubscription,
     MemberStateMachine,
     Phase,
-    RebalanceStep,
-    StepKind,
 )
+from .reconciler import AssignmentReconciler, RebalanceStep, StepKind
 
 OnPartitions: TypeAlias = Callable[[list[TopicPartition]], Awaitable[None] | None]
 """A rebalance callback: called with a list of partitions; may be async."""
@@ -142,8 +141,10 @@ class Membership:
             assignor=config.assignor or "",
             rebalance_timeout_ms=config.max_poll_interval_ms,
         )
+        self.reconciler = AssignmentReconciler()
         self.member = MemberStateMachine(
             subscription,
+            self.reconciler,
             is_static=bool(instance_id),
             poll_interval_ms=config.max_poll_interval_ms,
             backoff_ms=connection.backoff.wait_ms,
@@ -227,7 +228,7 @@ class Membership:
         if phase is before:
             return
         if before is Phase.JOINED and phase in LOST:
-            places = list(self.member.owned)
+            places = list(self.reconciler.owned)
             self.delivered.recall(places)
             self._on_recall()
             for reader in self._readers(places):
@@ -245,7 +246,7 @@ class Membership:
         """Raise the member's error, or that of a callback."""
         self.raise_callback_error()
         error = self.member.error
-        if error is not None and self.member.has_no_step and not self.member.owned:
+        if error is not None and self.reconciler.has_no_step and not self.reconciler.owned:
             self.member.error_raised()
             raise error.with_traceback(None)
 
@@ -269,7 +270,7 @@ class Membership:
         wait_ms = self._connection.config.call_timeout_ms
         deadline_ms = self._clock.now_ms() + wait_ms
         try:
-            while not self.member.is_settled:
+            while not self.reconciler.is_settled:
                 self.raise_error()
                 self._check_open()
                 left_ms = deadline_ms - self._clock.now_ms()
@@ -373,7 +374,7 @@ class Membership:
     async def _run_steps(self) -> None:
         """Execute the member's steps."""
         while not self._is_over:
-            step = None if self._is_closing else self.member.step()
+            step = None if self._is_closing else self.reconciler.step()
             if step is None:
                 await self._changes.wait()
                 continue
@@ -384,7 +385,7 @@ class Membership:
                     await self._assign(step)
                 case StepKind.LOSE:
                     await self._drop_lost(step.places)
-                    self.member.done(step)
+                    self.reconciler.done(step)
             self._changed()
 
     async def _revoke(self, step: RebalanceStep) -> None:
@@ -394,27 +395,27 @@ class Membership:
         for reader in readers:
             self._parts.stop_delivery(reader)
         places = set(step.places)
-        while self.member.still_applies(step) and places & self._pending().keys():
+        while self.reconciler.still_applies(step) and places & self._pending().keys():
             if self._is_closing:
                 break  # close revokes everything, these too
             await self._changes.wait()
         if self._is_closing:
-            self.member.done(step, has_failed=True)
+            self.reconciler.done(step, has_failed=True)
             return
         await self.commits.settled(places)
-        if self.member.still_applies(step) and self._config.auto_commit:
+        if self.reconciler.still_applies(step) and self._config.auto_commit:
             await self.commits.store_changed(reader_positions(readers, {}))
-        if self.member.still_applies(step):
+        if self.reconciler.still_applies(step):
             await self._call_back(self._callbacks.on_revoked, step.places)
             self._drop(readers)
         else:
             await self._drop_lost(step.places)
-        self.member.done(step)
+        self.reconciler.done(step)
 
     async def _assign(self, step: RebalanceStep) -> None:
         stored = await self._fetch_committed(step)
         if stored is None:
-            self.member.done(step, has_failed=True)
+            self.reconciler.done(step, has_failed=True)
             return
         readers = [self._reader(place, stored.get(place), step) for place in step.places]
         for reader in readers:
@@ -425,7 +426,7 @@ class Membership:
         await self._call_back(self._callbacks.on_assigned, step.places)
         for reader in readers:
             self._parts.start_delivery(reader)
-        self.member.done(step)
+        self.reconciler.done(step)
 
     async def _drop_lost(self, places: Collection[PartitionLike]) -> None:
         """Drop partitions that other members may own, then call back."""
@@ -439,7 +440,7 @@ class Membership:
             "group.partitions_lost group=%s partitions=%s reason=%s",
             self.joining.group,
             list(places),
-            self.member.why_lost,
+            self.reconciler.why_lost,
         )
         on_lost = self._callbacks.on_lost or self._callbacks.on_revoked
         await self._call_back(on_lost, places)
@@ -482,7 +483,7 @@ class Membership:
     ) -> Mapping[PartitionLike, CommittedOffset | None] | None:
         """Fetch the committed offsets, retrying; None if the step no longer applies."""
         failures = 0
-        while self.member.still_applies(step) and not self._is_closing:
+        while self.reconciler.still_applies(step) and not self._is_closing:
             deadline_ms = self._clock.now_ms() + COMMIT_MS
             try:
                 return await coordinator.fetch(
@@ -596,10 +597,10 @@ class Membership:
         positions = self.delivered_positions() if is_well else self.processed_positions()
         in_step: Collection[PartitionLike] = ()
         if asyncio.current_task() in self._tasks:  # called from a callback
-            in_step = self.member.revoking
+            in_step = self.reconciler.revoking
         else:
             await self._wait_step_end()
-        readers = self._readers(place for place in self.member.owned if place not in in_step)
+        readers = self._readers(place for place in self.reconciler.owned if place not in in_step)
         for reader in readers:
             self._parts.stop_delivery(reader)
         self._on_recall()
@@ -627,7 +628,7 @@ class Membership:
         """Wait for the step in progress, `COMMIT_MS` at most; then cancel it."""
         try:
             async with asyncio.timeout(COMMIT_MS / 1000):
-                while not self.member.has_no_step:
+                while not self.reconciler.has_no_step:
                     await self._changes.wait()
         except TimeoutError:
             others = [task for task in self._tasks if task is not asyncio.current_task()]

@@ -126,6 +126,7 @@ class ClientMember:
         membership = consumer.membership
         noted = _RecordedMembership(
             GroupSubscription(tuple(sorted(group.topics))),
+            membership.reconciler,
             is_static=bool(plan.instance_id),
             poll_interval_ms=group.rebalance_ms,
             backoff_ms=membership._connection.backoff.wait_ms,

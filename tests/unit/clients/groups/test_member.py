@@ -13,9 +13,9 @@ from quorumlog.clients.groups.member import (
     MemberLease,
     MemberStateMachine,
     Phase,
-    StepKind,
 )
 from quorumlog.clients.groups.member import SESSION_MS as KAFKAS_SESSION_MS
+from quorumlog.clients.groups.reconciler import AssignmentReconciler, StepKind
 from quorumlog.errors import NotCoordinator, PollTooLate
 
 Place = tuple[str, int]
@@ -30,8 +30,10 @@ class Talk:
     def __init__(self) -> None:
         self.now_ms = 100_000
         self.epoch = 1
+        self.reconciler = AssignmentReconciler()
         self.member = MemberStateMachine(
             GroupSubscription(("t",)),
+            self.reconciler,
             is_static=False,
             poll_interval_ms=POLL_MS,
             backoff_ms=lambda failures: 100,
@@ -67,9 +69,9 @@ class Talk:
 
     def joins(self, *places: Place) -> None:
         self.beats(dict.fromkeys(places, b"id"))
-        step = self.member.step()
+        step = self.reconciler.step()
         assert step is not None
-        self.member.done(step)
+        self.reconciler.done(step)
         self.beats()
 
 
@@ -77,7 +79,7 @@ def test_what_was_given_is_reported_before_it_is_taken() -> None:
     """What is not reported others get at once; it may be taken while the heartbeat is under way."""
     talk = Talk()
     talk.beats({ONE: b"id", TWO: b"id"})
-    assert talk.member.owned == {}
+    assert talk.reconciler.owned == {}
     assert talk.asks().owned == (ONE, TWO)
 
 
@@ -86,7 +88,7 @@ def test_what_is_being_taken_is_reported_though_it_is_wanted_back_already() -> N
     talk.joins(ONE)
     talk.passes(INTERVAL_MS)
     talk.beats({ONE: b"id", TWO: b"id"})
-    step = talk.member.step()
+    step = talk.reconciler.step()
     assert step is not None
     assert (step.act, step.places) == (StepKind.ASSIGN, (TWO,))
     talk.beats({ONE: b"id"})
@@ -95,8 +97,8 @@ def test_what_is_being_taken_is_reported_though_it_is_wanted_back_already() -> N
     talk.member.refused(beat, NotCoordinator("it has moved"), talk.now_ms)
     talk.passes(INTERVAL_MS)
     assert talk.asks().owned == (ONE, TWO)
-    talk.member.done(step)
-    step = talk.member.step()
+    talk.reconciler.done(step)
+    step = talk.reconciler.step()
     assert step is not None
     assert (step.act, step.places) == (StepKind.REVOKE, (TWO,))
 
@@ -107,11 +109,11 @@ def test_a_partition_of_a_recreated_topic_is_lost_and_assigned() -> None:
     talk.passes(INTERVAL_MS)
     talk.beats({ONE: b"id", TWO: b"another"})
     steps = []
-    while (step := talk.member.step()) is not None:
+    while (step := talk.reconciler.step()) is not None:
         steps.append((step.act, step.places))
-        talk.member.done(step)
+        talk.reconciler.done(step)
     assert steps == [(StepKind.LOSE, (TWO,)), (StepKind.ASSIGN, (TWO,))]
-    assert talk.member.owned == {ONE: b"id", TWO: b"another"}
+    assert talk.reconciler.owned == {ONE: b"id", TWO: b"another"}
 
 
 def test_a_session_counts_from_when_what_was_answered_was_sent() -> None:
@@ -137,10 +139,10 @@ def test_an_answer_that_comes_too_late_is_of_no_use() -> None:
     talk.passes(SURE_MS)
     talk.hears(beat, {ONE: b"id"}, sent_ms=sent_ms)
     assert talk.member.phase is Phase.FENCED
-    step = talk.member.step()
+    step = talk.reconciler.step()
     assert step is not None
     assert (step.act, step.places) == (StepKind.LOSE, (ONE,))
-    talk.member.done(step)
+    talk.reconciler.done(step)
     assert talk.asks().epoch == 0
 
 
