@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 import quorumlog
-from quorumlog.clients.blocking import grpc_threads
+from quorumlog.clients.blocking import io_thread
 from quorumlog.errors import InvalidRequest
 
 WAIT_S = 60
 ROUNDS = 3
-USUAL_REST_S = grpc_threads.REST_S
+USUAL_REST_S = io_thread.REST_S
 
 
 def both_sides(address: str, topic: str) -> None:
@@ -109,7 +109,7 @@ def grpc_rests(address: str, topic: str) -> None:
     """gRPC's native threads have ended at a fork, also where they get no processor before it."""
     processors = os.sched_getaffinity(0)
     at_fork: list[list[tuple[str, bool]]] = []
-    os.register_at_fork(before=lambda: at_fork.append(grpc_threads.natives()))  # after the client's
+    os.register_at_fork(before=lambda: at_fork.append(io_thread.natives()))  # after the client's
     log = quorumlog.connect(address)
     for _ in range(ROUNDS):
         log.admin.list_topics()
@@ -127,14 +127,14 @@ def give_way(processor: int) -> None:
     for number in map(int, os.listdir("/proc/self/task")):
         os.sched_setaffinity(number, {processor})
         name = Path(f"/proc/self/task/{number}/comm").read_text().strip()
-        if grpc_threads.is_native(name):
+        if io_thread.is_native(name):
             os.sched_setscheduler(number, os.SCHED_IDLE, os.sched_param(0))
 
 
 def grpc_never_ends(address: str, topic: str) -> None:
     """A child that was forked while gRPC was ending is told so in place of hanging."""
     is_over = threading.Event()
-    thread = named_thread(grpc_threads.ENDING, is_over)
+    thread = named_thread(io_thread.ENDING, is_over)
 
     def child() -> None:
         with pytest.raises(InvalidRequest, match="spawn"):
@@ -142,9 +142,9 @@ def grpc_never_ends(address: str, topic: str) -> None:
 
     with quorumlog.connect(address) as log:
         log.admin.list_topics()
-        grpc_threads.REST_S = USUAL_REST_S
+        io_thread.REST_S = USUAL_REST_S
         assert in_child(child) == 0
-        grpc_threads.REST_S = WAIT_S
+        io_thread.REST_S = WAIT_S
         is_over.set()
         thread.join()
         assert in_child(lambda: log.admin.list_topics()) == 0
@@ -157,7 +157,7 @@ def others_cost_one_wait(address: str, topic: str) -> None:
     with quorumlog.connect(address) as log:
         log.admin.list_topics()
         assert in_child(lambda: log.admin.list_topics()) == 0
-        grpc_threads.OTHERS_S = WAIT_S  # what another wait would take
+        io_thread.OTHERS_S = WAIT_S  # what another wait would take
         began = time.monotonic()
         assert in_child(lambda: None) == 0
         assert time.monotonic() - began < WAIT_S
@@ -197,6 +197,6 @@ if __name__ == "__main__":
         grpc_never_ends,
         others_cost_one_wait,
     )
-    grpc_threads.REST_S = WAIT_S  # where the machine is busy gRPC's threads end late
+    io_thread.REST_S = WAIT_S  # where the machine is busy gRPC's threads end late
     programs = {program.__name__: program for program in all_of_them}
     programs[sys.argv[1]](*sys.argv[2:])
