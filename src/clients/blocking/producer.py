@@ -41,7 +41,7 @@ from ..producer.record_input import Bulk, Content, HeadersIn, make_bulk, size_bo
 from .io_thread import STATE, IoThread, refuse_callbacks
 
 if TYPE_CHECKING:
-    from ..producer.arrow_source import ArrowSource
+    from ..producer.arrow_producer import ArrowSource
     from .log import Log
 
 T = TypeVar("T")

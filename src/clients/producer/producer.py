@@ -23,8 +23,7 @@ from ...runtime import Scope
 from ..config import ProducerConfig
 from ..connection import Connection
 from .accumulator import Accumulator
-from .arrow_producer import send_arrow
-from .arrow_source import ArrowColumns
+from .arrow_producer import ArrowColumns, send_arrow
 from .batches import (
     ENCODED_OVERHEAD,
     OBJECT_OVERHEAD,
@@ -55,7 +54,7 @@ from .record_input import (
 from .sender import Sender
 
 if TYPE_CHECKING:
-    from .arrow_source import ArrowSource
+    from .arrow_producer import ArrowSource
 
 
 class Threading(NamedTuple):

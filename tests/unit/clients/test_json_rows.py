@@ -8,7 +8,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from quorumlog.clients.producer.arrow_source import json_cells, json_rows
+from quorumlog.clients.producer.arrow_producer import json_cells, json_rows
 
 
 @pytest.mark.parametrize(
