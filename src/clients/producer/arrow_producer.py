@@ -30,9 +30,6 @@ from .partitioner import KeyPartitioner, choose
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    pass
-    import pyarrow as pa
-
     from .producer import AsyncProducer
 
     ArrowSource: TypeAlias = (

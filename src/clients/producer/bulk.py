@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from ...errors import PartitionerFailed, QuorumlogError
 from .accumulator import Accumulator
 from .batches import Batch, DeliveredRange, Delivery, ranges_of, settled
-from .failures import Failures, not_delivered, undelivered
+from .outcomes import Failures, not_delivered, undelivered
 from .partition_queue import PartitionQueue
 from .record_input import Bulk
 

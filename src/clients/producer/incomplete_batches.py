@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..config import ProducerConfig
 from .batch_encoder import content_size
 from .batches import Batch
-from .failures import Failures
+from .outcomes import Failures
 from .partition_queue import PartitionQueue
 
 

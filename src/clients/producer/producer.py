@@ -35,9 +35,8 @@ from .batches import (
     settled,
 )
 from .bulk import AsyncBulkDelivery, Span, accept_many, refused
-from .failures import Failures
 from .incomplete_batches import IncompleteBatches
-from .outcomes import BatchOutcomes
+from .outcomes import BatchOutcomes, Failures
 from .partitioner import Partitioner, resolve_partitioner
 from .ready_queues import ReadyQueues
 from .record_input import (

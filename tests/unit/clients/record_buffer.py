@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.producer.accumulator import Accumulator
-from quorumlog.clients.producer.failures import Failures
 from quorumlog.clients.producer.incomplete_batches import IncompleteBatches
+from quorumlog.clients.producer.outcomes import Failures
 from quorumlog.clients.producer.partitioner import KeyPartitioner, Partitioner
 from quorumlog.clients.producer.ready_queues import ReadyQueues
 from quorumlog.simulation.entropy import SimEntropy

@@ -7,7 +7,7 @@ import pytest
 
 from quorumlog.clients.producer.batch_encoder import split
 from quorumlog.clients.producer.batches import Batch
-from quorumlog.clients.producer.failures import BATCHES_KEPT, Failures
+from quorumlog.clients.producer.outcomes import BATCHES_KEPT, Failures
 from quorumlog.clients.producer.partition_queue import PartitionQueue
 from quorumlog.errors import TimedOut
 
