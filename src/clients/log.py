@@ -23,7 +23,7 @@ from .config import (
     parse_bootstrap,
 )
 from .connection import Connection
-from .consumer.assignment import Wanted, parse_assignment
+from .consumer.assigned_partitions import Wanted, parse_assignment
 from .consumer.consumer import AsyncConsumer
 from .groups.group_consumer import AsyncGroupConsumer
 from .groups.membership import Callbacks, GroupStart, OnPartitions

@@ -28,7 +28,7 @@ from ...services import (
     ADMIN_UNREGISTER_BROKER,
 )
 from ..connection import Connection
-from ..consumer.assignment import Wanted
+from ..consumer.assigned_partitions import Wanted
 from ..offsets import PartitionLike
 from ..retry import Attempts, is_absent, is_retriable_change
 from ..topology import check_topic, described_topic, invalid_response

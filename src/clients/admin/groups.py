@@ -23,7 +23,7 @@ from ...services import (
 )
 from ...settings.query_groups import RETENTION_HOLDS, Hold, parse_holds
 from ..connection import Connection
-from ..consumer.assignment import Wanted, parse_assignment
+from ..consumer.assigned_partitions import Wanted, parse_assignment
 from ..groups import coordinator
 from ..groups.coordinator import CommittedOffset
 from ..offsets import PartitionLike, Position, look_up, parse_partition

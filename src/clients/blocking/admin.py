@@ -16,7 +16,7 @@ from ..admin.partitions import (
     Reassignment,
 )
 from ..admin.quorum import Quorum
-from ..consumer.assignment import Wanted
+from ..consumer.assigned_partitions import Wanted
 from ..offsets import PartitionLike
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ...errors import ClientClosed
 from ...ids import TopicPartition
-from ..consumer.assignment import Wanted, parse_partitions
+from ..consumer.assigned_partitions import Wanted, parse_partitions
 from ..consumer.consumer import (
     POLL_ARROW_COLUMNS,
     AsyncConsumer,

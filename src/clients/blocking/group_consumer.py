@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import ClientClosed, InvalidRequest
 from ...ids import TopicPartition
-from ..consumer.assignment import Wanted
+from ..consumer.assigned_partitions import Wanted
 from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
 from ..coordination import Changes

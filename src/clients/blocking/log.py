@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from ...errors import ClientClosed, QuorumlogError
 from ..config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, make_config
 from ..consumer.arrow_reader import ArrowScan
-from ..consumer.assignment import Wanted
+from ..consumer.assigned_partitions import Wanted
 from ..groups.group_consumer import AsyncGroupConsumer
 from ..groups.membership import Callbacks, GroupStart, OnPartitions
 from ..log import READ_ARROW_COLUMNS, AsyncLog

@@ -38,8 +38,7 @@ from ..offsets import (
     look_up,
     parse_partition,
 )
-from .assigned_partitions import AssignedPartitions
-from .assignment import Wanted, parse_assignment
+from .assigned_partitions import AssignedPartitions, Wanted, parse_assignment
 from .fetcher import ConsumerFetcher
 from .partition_reader import PartitionReader
 from .record import AsyncRecords, ConsumerRecord

@@ -15,7 +15,7 @@ from ...ids import TopicPartition
 from ...runtime import Scope
 from ..config import ConsumerConfig
 from ..connection import Connection
-from ..consumer.assignment import Wanted, parse_assignment
+from ..consumer.assigned_partitions import Wanted, parse_assignment
 from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
 from ..offsets import PartitionLike, Position, by_partition, check_position
