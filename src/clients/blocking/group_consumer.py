@@ -21,8 +21,8 @@ from ..consumer.assigned_partitions import Wanted
 from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
 from ..coordination import Changes
+from ..groups.commits import DeliveredPositions, first_offsets
 from ..groups.coordinator import CommittedOffset
-from ..groups.delivered_positions import DeliveredPositions, first_offsets
 from ..groups.group_consumer import AsyncGroupConsumer, Offsets, OnCommitted
 from ..groups.membership import Callbacks, OnPartitions
 from ..log import AsyncLog

@@ -10,7 +10,7 @@ again.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -28,11 +28,57 @@ from ...runtime import Scope
 from ..connection import Connection
 from ..consumer.fetcher import ConsumerFetcher
 from ..consumer.partition_reader import PartitionReader
+from ..consumer.record import ConsumerRecord
 from ..coordination import Changes
 from ..offsets import PartitionLike
 from . import coordinator
 from .coordinator import Caller, CommittedOffset, MemberIdentity
 from .member import MemberStateMachine
+
+
+class DeliveredPositions:
+    """Delivered positions of an asyncio consumer: the result of the last reading call."""
+
+    __slots__ = ("_count", "_last")
+
+    def __init__(self) -> None:
+        self._last: Sequence[ConsumerRecord] | Mapping[PartitionLike, int] = ()
+        self._count = 0  # of completed reading calls
+
+    def record(self, last: Sequence[ConsumerRecord] | Mapping[PartitionLike, int]) -> None:
+        """Record what a reading call returns: records, or rows that begin at these offsets."""
+        self._last = last
+        self._count += 1
+
+    def finish_delivered(self) -> None:
+        """Record that the application finished all delivered records: it called again."""
+        self._last = ()
+
+    def pending(self) -> dict[PartitionLike, int]:
+        """Return the first offset of each partition with unfinished records."""
+        if isinstance(self._last, Mapping):
+            return dict(self._last)
+        return first_offsets(self._last)
+
+    def undelivered(self) -> dict[PartitionLike, int]:
+        """Return the first undelivered offset of each partition with a position beyond it."""
+        return {}
+
+    def mark(self) -> object:
+        """Return a value that changes whenever the application makes progress."""
+        return self._count
+
+    def recall(self, places: Collection[PartitionLike]) -> None:
+        """Withhold the undelivered records of these partitions, which are being revoked."""
+
+
+def first_offsets(records: Sequence[ConsumerRecord]) -> dict[PartitionLike, int]:
+    """Return the first offset of each partition in a sequence of records."""
+    found: dict[PartitionLike, int] = {}
+    for record in records:
+        found.setdefault((record.topic, record.partition), record.offset)
+    return found
+
 
 COMMIT_MS: Final = 10_000  # time limit of a background commit
 WAITING_MAX: Final = 1_000  # limit of queued commits without a waiting caller

@@ -36,9 +36,8 @@ from ..consumer.partition_reader import PartitionReader
 from ..coordination import Changes
 from ..offsets import PartitionLike, Position
 from . import coordinator
-from .commits import COMMIT_MS, Commits, reader_positions
+from .commits import COMMIT_MS, Commits, DeliveredPositions, reader_positions
 from .coordinator import CommittedOffset, MemberIdentity, steady_ms
-from .delivered_positions import DeliveredPositions
 from .member import (
     GroupHeartbeat,
     GroupSubscription,
