@@ -154,9 +154,8 @@ class Membership:
         self._work = asyncio.Event()
         self._mark: object = None  # `delivered.mark()` at the last check
         self._fresh: dict[PartitionLike, None] = {}  # taken since the last reading call
-        self._application_commits: dict[
-            PartitionLike, int
-        ] = {}  # commits by the application of delivered records
+        # Commits by the application of delivered records.
+        self._application_commits: dict[PartitionLike, int] = {}
         self._application_commits_mark: object = None  # `delivered.mark()` of those
         self._error: BaseException | None = None  # of a callback or a step; not raised yet
         self._is_closing = False
