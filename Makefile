@@ -14,12 +14,16 @@ CORE_COVERAGE ?= 97
 # Hundreds of processes are started here. Where no byte code is kept, each compiles every module anew: a second for a node.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Run once more on the codec in plain Python: all tests of the codec, and the quick ones of those who use it. Of the wire
-# those in which clients' records are taken or handed out: the others only start a node.
+# Run once more on the codec in plain Python: all tests of the codec, and quick tests of the modules that call it. Both codecs
+# are equal byte for byte (tests/property/records), so that a caller needs only the tests that encode or decode batches.
 CODEC_TESTS := tests/unit/records tests/property/records
 PLAIN_WIRE := log_service plain_records publish idempotent_produce topic_ids
 PLAIN_KAFKA := produce fetch produce_fetch_versions not_leader_responses throttling delete_records
-PLAIN_TESTS := tests/unit/storage tests/unit/broker tests/unit/clients tests/unit/spark \
+PLAIN_BROKER := apply_steps compacted_reads mirror replicas
+PLAIN_CLIENTS := accumulator_model arrow_polls batch_encoder compacted_topics consumer_prefetch control_batches \
+  idempotence json_rows log_arrow producer sequences topic_times
+PLAIN_TESTS := tests/unit/storage $(PLAIN_BROKER:%=tests/unit/broker/test_%.py) \
+  $(PLAIN_CLIENTS:%=tests/unit/clients/test_%.py) tests/unit/spark/test_reading.py \
   $(PLAIN_WIRE:%=tests/unit/frontends/test_%.py) $(PLAIN_KAFKA:%=tests/unit/frontends/kafka/test_%.py)
 
 # Run once more on compiled modules: what they are part of, and bytes that are no requests.
@@ -27,8 +31,8 @@ COMPILED_TESTS := tests/unit/frontends/kafka tests/unit/storage tests/unit/broke
   tests/property/storage tests/property/records tests/fuzz
 
 # A file's tests stay together; tests/conftest.py puts the files that take long first, so that the workers end together.
-# Three for two cores: at any time some test waits for a process or a time-out.
-WORKERS := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Four for two cores: at any time some tests wait for a process or a timeout.
+WORKERS := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # The modules of the consensus core, and the tests of the core alone.
 CORE_MODULES := */raftlog/candidate.py,*/raftlog/config.py,*/raftlog/follower.py,*/raftlog/leader.py,*/raftlog/log_view.py,*/raftlog/messages.py,*/raftlog/progress.py,*/raftlog/raft.py,*/raftlog/ready.py,*/raftlog/roles.py,*/raftlog/state.py,*/raftlog/status.py,*/raftlog/voters.py,*/raftlog/writes.py
@@ -71,7 +75,6 @@ simulate-briefly: setup ## some simulated runs of every level
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=20 TWICE=4
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=20 TWICE=4
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=10 TWICE=2
-	$(MAKE) --no-print-directory simulate LEVEL=storage SEEDS=2 TWICE=0
 
 test-plain: setup ## the tests of the record codec, and the quick ones of what uses it, on the one in plain Python
 	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not long" $(WORKERS) $(CODEC_TESTS)

@@ -1,4 +1,4 @@
-"""The soak: half a minute of it here, ten by `make soak`; and that it can fail."""
+"""The soak for a quarter of a minute, and its checks; `make soak` runs it for ten."""
 
 import json
 from pathlib import Path
@@ -9,13 +9,13 @@ from . import soak
 from .growth import judge
 from .soak_client import CODES, OUTCOME
 
-SECONDS = 30.0
-RESTART_S = 6.0
+SECONDS = 15.0
+RESTART_S = 3.0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_half_a_minute_of_restarts_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+def test_restarts_lose_no_acknowledged_record_and_leak_nothing(tmp_path: Path) -> None:
     report = soak.run(tmp_path, seconds=SECONDS, restart_s=RESTART_S)
     print(json.dumps(report, indent=2))
     assert not report["problems"], report

@@ -104,7 +104,9 @@ class Environment:
 
 
 def build(source: Path, out: Path, *options: str, **environment: str) -> None:
-    """Build with the tools of this environment; nothing is fetched."""
+    """Build with the tools of this environment, without a download. The codec is not optimised,
+    which saves half of the compiler's time."""
+    environment = {"CFLAGS": "-O0", **environment}
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out)]
     succeed(*command, *options, source, cwd=out.parent, **environment)
 
