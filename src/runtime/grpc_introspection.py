@@ -94,11 +94,11 @@ def _health_methods(services: list[str], readiness: HealthStatus) -> dict[str, R
 
     async def watch(raw: bytes, context: _Context) -> None:
         asked = (await _parse(health_pb2.HealthCheckRequest, raw, context)).service
-        told = ""
+        sent = ""
         while True:  # the protocol requires that the watch of an unknown service continues
             status = readiness.status(asked) if asked in known() else "SERVICE_UNKNOWN"
-            if status != told:
-                told = status
+            if status != sent:
+                sent = status
                 await context.write(_health(status))
             elif readiness.is_closed:
                 return

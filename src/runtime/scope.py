@@ -75,8 +75,8 @@ class TaskScope:
             # only the scope's own cancellation of the body is suppressed
             return cancellation is None
         _, first = self._errors[0]
-        for who, other in self._errors[1:]:
-            first.add_note(f"also failed: {who}: {type(other).__name__}: {other}")
+        for task_name, other in self._errors[1:]:
+            first.add_note(f"also failed: {task_name}: {type(other).__name__}: {other}")
         if first is error:
             return False
         raise first

@@ -124,11 +124,11 @@ def advertised_kafka(config: NodeConfig, opened: Mapping[str, str]) -> tuple[tup
     response fills in the host through which the client connected.
     """
     said = dict(map(split_listener, config.advertised_kafka))
-    told = {}
+    advertised = {}
     for name, address in opened.items():
         host, _, port = address.rpartition(":")
-        told[name] = said.get(name) or (f":{port}" if host in ANY_HOST else address)
-    return tuple(sorted(told.items()))
+        advertised[name] = said.get(name) or (f":{port}" if host in ANY_HOST else address)
+    return tuple(sorted(advertised.items()))
 
 
 def _follow_quotas(server: KafkaServer, metadata: MetadataPublisher) -> None:

@@ -15,5 +15,5 @@ def read_settings(path: str, *, named_by: str = "") -> str:
         why = error.strerror or str(error)
     except UnicodeDecodeError:
         why = "it is not UTF-8 text"
-    who = f" (named by {named_by})" if named_by else ""
-    raise InvalidConfig(f"{path or repr(path)}{who} cannot be read: {why}; name a TOML file")
+    source = f" (named by {named_by})" if named_by else ""
+    raise InvalidConfig(f"{path or repr(path)}{source} cannot be read: {why}; name a TOML file")

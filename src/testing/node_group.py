@@ -90,5 +90,5 @@ class NodeGroup:
 
 def fresh_name(beginning: str) -> str:
     """Return a unique topic name that starts with the valid characters of `beginning`."""
-    told = re.sub(r"[^A-Za-z0-9._-]+", "-", beginning)[:NAME_MAX].strip("-.")
-    return f"{told or 'topic'}-{os.urandom(4).hex()}"
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", beginning)[:NAME_MAX].strip("-.")
+    return f"{stem or 'topic'}-{os.urandom(4).hex()}"

@@ -98,17 +98,17 @@ class NodeProcess:
         """
         try:
             line = self._first_line.result(timeout_s)
-            told: dict[str, Any] = json.loads(line) if line else {}
+            fields: dict[str, Any] = json.loads(line) if line else {}
         except TimeoutError:
             self.kill()
             raise TimedOut(
                 f"{self.name} does not serve within {timeout_s:.0f} s{self._tail()}"
             ) from None
-        if told.get("ready"):
+        if fields.get("ready"):
             return
         self.kill()
-        kind = ERROR_BY_NAME.get(told.get("error", ""), UnknownServerError)
-        why = told.get("message", "its process ended without a message")
+        kind = ERROR_BY_NAME.get(fields.get("error", ""), UnknownServerError)
+        why = fields.get("message", "its process ended without a message")
         raise kind(f"{self.name} does not start: {why}{self._tail()}")
 
     def stop(self) -> None:

@@ -104,11 +104,11 @@ class WrittenHistory(GroupHistory):
         super().processed(life, place, start, end)
 
     def send_commit(
-        self, group: str, who: str, place: Place, offset: int, *, is_honest: bool = True
+        self, group: str, member: str, place: Place, offset: int, *, is_honest: bool = True
     ) -> tuple[int, str]:
         """Write the step to the file, then record it."""
         self.write("send_commit", place=place, offset=offset)
-        return super().send_commit(group, who, place, offset, is_honest=is_honest)
+        return super().send_commit(group, member, place, offset, is_honest=is_honest)
 
     def write(self, what: str, **said: Any) -> None:
         """Write a line, before the step has an effect."""

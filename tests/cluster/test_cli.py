@@ -167,8 +167,8 @@ def test_an_output_without_room_is_told(environment: dict[str, str], arguments: 
             env=environment,
             timeout=WAIT_S,
         )
-    told = b"quorumlog: the output cannot be written: No space left on device\n"
-    assert (done.returncode, done.stderr) == (1, told)
+    report = b"quorumlog: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, report)
 
 
 def test_closed_standard_streams_are_lived_with(environment: dict[str, str]) -> None:
@@ -262,12 +262,12 @@ def test_ctrl_c_ends_a_command_at_any_point(
         ) as process,
     ):
         try:
-            _, told = process.communicate(timeout=WAIT_S)
+            _, report = process.communicate(timeout=WAIT_S)
         finally:
             endless.kill()
             process.kill()
-    assert process.returncode == EXIT_INTERRUPTED, told.decode()
-    assert told.count(b"\n") <= 1
+    assert process.returncode == EXIT_INTERRUPTED, report.decode()
+    assert report.count(b"\n") <= 1
 
 
 def test_a_bench_that_is_interrupted_leaves_no_topic(
@@ -310,12 +310,12 @@ def test_after_ctrl_c_produce_says_what_is_stored(
             while end_offset(address, "cut") == 0:
                 assert process.poll() is None
             process.send_signal(signal.SIGINT)
-            told, errors = process.communicate(timeout=WAIT_S)
+            report, errors = process.communicate(timeout=WAIT_S)
         finally:
             endless.kill()
             process.kill()
     assert (process.returncode, errors) == (EXIT_INTERRUPTED, b"")
-    summary = json.loads(told)
+    summary = json.loads(report)
     assert summary["interrupted"] is True
     stored = end_offset(address, "cut")
     assert summary["records"] <= stored <= summary["records"] + summary["unknown"]
@@ -344,10 +344,10 @@ def test_ctrl_c_ends_a_flush_that_waits_for_a_silent_broker(tmp_path: Path) -> N
                 process.stdin.close()
                 process.stdin = None  # for communicate()
                 process.send_signal(signal.SIGINT)
-                _, told = process.communicate(timeout=WAIT_S)
+                _, report = process.communicate(timeout=WAIT_S)
             assert process.returncode == EXIT_INTERRUPTED
-            assert told.startswith(b"interrupted, read up to line ")
-            assert b": 1 record, 5 B in " in told
+            assert report.startswith(b"interrupted, read up to line ")
+            assert b": 1 record, 5 B in " in report
         finally:
             node.send_signal(signal.SIGCONT)
             node.terminate()

@@ -170,8 +170,8 @@ def test_the_leader_is_removed_under_load(voters: Cluster) -> None:
         assert quorum.leader in left
         assert ids(quorum) == left
         voters.run("quorum", "add-voter", str(removed))
-        told = json.loads(voters.run("quorum", "transfer", str(removed), "-o", "json"))
-        assert told["leader"] == removed
+        reply = json.loads(voters.run("quorum", "transfer", str(removed), "-o", "json"))
+        assert reply["leader"] == removed
         load.wait_for(LOAD)
     load.check()
 
@@ -232,16 +232,16 @@ def test_nodes_are_killed_started_paused_and_resumed(cluster: Cluster) -> None:
     said = cluster.interrupt_up()  # three nodes with both roles
     assert "`quorumlog cluster down` stops them" in said
     started = [node["process"]["pid"] for node in cluster.state()["nodes"]]
-    told = cluster.up()
+    reply = cluster.up()
     assert cluster.nodes() == {1: "running", 2: "running", 3: "running"}
-    assert [node["pid"] for node in told["nodes"]] == started, "they ran all the time"
-    assert all(node["roles"] == ["controller", "broker"] for node in told["nodes"])
+    assert [node["pid"] for node in reply["nodes"]] == started, "they ran all the time"
+    assert all(node["roles"] == ["controller", "broker"] for node in reply["nodes"])
     cluster.run("cluster", "kill", "1")
     paused = json.loads(cluster.run("cluster", "pause", "2", "-o", "json"))
-    told = json.loads(cluster.run("cluster", "status", "-o", "json"))
-    for said in (paused, told):
+    reply = json.loads(cluster.run("cluster", "status", "-o", "json"))
+    for said in (paused, reply):
         said["nodes"][2].pop("state")  # it is alone now, and finds that out in between
-    assert paused == told
+    assert paused == reply
     assert cluster.nodes() == {1: "down", 2: "paused", 3: "running"}
     refused = cluster.attempt("cluster", "kill", "1")
     assert refused.exit_code == 1
@@ -250,9 +250,9 @@ def test_nodes_are_killed_started_paused_and_resumed(cluster: Cluster) -> None:
     cluster.run("cluster", "start", "1")
     assert cluster.nodes() == {1: "running", 2: "running", 3: "running"}
     again = cluster.up()
-    ports = [(node["grpc"], node["controller"]) for node in told["nodes"]]
+    ports = [(node["grpc"], node["controller"]) for node in reply["nodes"]]
     assert [(node["grpc"], node["controller"]) for node in again["nodes"]] == ports
-    assert again["nodes"][2]["pid"] == told["nodes"][2]["pid"], "it ran all the time"
+    assert again["nodes"][2]["pid"] == reply["nodes"][2]["pid"], "it ran all the time"
     cluster.run("cluster", "pause", "3")
     down = json.loads(cluster.run("cluster", "down", "-o", "json"))
     assert [(node["state"], node["pid"]) for node in down["nodes"]] == [("down", None)] * 3
@@ -280,6 +280,6 @@ def test_a_node_that_cannot_start_says_why(cluster: Cluster) -> None:
     properties.write_text(properties.read_text().replace("node.id=1", "node.id=2"))
     refused = cluster.attempt("cluster", "start", "1", "-o", "json")
     assert refused.exit_code == 1
-    told = json.loads(refused.stderr)
-    assert told["error"] == "DIRECTORY_MISMATCH"
-    assert "node 1 exited" in told["message"]
+    reply = json.loads(refused.stderr)
+    assert reply["error"] == "DIRECTORY_MISMATCH"
+    assert "node 1 exited" in reply["message"]

@@ -31,7 +31,7 @@ def write(client: Driver, topic: str, *values: str) -> None:
         )
 
 
-def told(found: Sequence[Found]) -> list[tuple[int, bytes | None]]:
+def offsets_and_values(found: Sequence[Found]) -> list[tuple[int, bytes | None]]:
     return sorted((one.partition, one.value) for one in found)
 
 
@@ -64,11 +64,11 @@ def test_a_group_goes_on_where_it_had_stopped(
     name = topic(partitions=PARTITIONS)
     write(client, name, "a", "b")
     with client.member(name, name, protocol=protocol) as first:
-        assert told(read(first, 4)) == [(0, b"a"), (0, b"b"), (1, b"a"), (1, b"b")]
+        assert offsets_and_values(read(first, 4)) == [(0, b"a"), (0, b"b"), (1, b"a"), (1, b"b")]
         first.commit()
     write(client, name, "c")
     with client.member(name, name, protocol=protocol) as second:
-        assert told(read(second, 2)) == [(0, b"c"), (1, b"c")]
+        assert offsets_and_values(read(second, 2)) == [(0, b"c"), (1, b"c")]
         assert second.poll(0.3) == []
 
 
@@ -83,4 +83,4 @@ def test_members_share_the_partitions_and_one_takes_over_what_another_leaves(
             assert sorted(map(len, until_owned([stays, leaves]))) == [1, 1]
         assert until_owned([stays]) == [{0, 1}]
         write(client, name, "a")
-        assert told(read(stays, 2)) == [(0, b"a"), (1, b"a")]
+        assert offsets_and_values(read(stays, 2)) == [(0, b"a"), (1, b"a")]

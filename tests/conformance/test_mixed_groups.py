@@ -141,13 +141,13 @@ def test_clients_come_and_go_and_each_record_is_one_clients(
     cluster: Cluster,
     join: Callable[[str, str, GroupProtocol], tuple[Member, Callable[[], None]]],
     topic: MakeTopic,
-    who: Sequence[tuple[str, GroupProtocol]],
+    members: Sequence[tuple[str, GroupProtocol]],
 ) -> None:
     assert isinstance(cluster, ThreeNodes)
     name = topic(partitions=PARTITIONS)
     present: list[tuple[Member, Callable[[], None]]] = []
     values = (b"%d" % number for number in itertools.count())
-    for client, protocol in who:
+    for client, protocol in members:
         present.append(join(client, name, protocol))
         share(cluster, name, [member for member, _ in present], next(values))
     while len(present) > 1:

@@ -36,9 +36,9 @@ def test_records_come_back_as_they_were_and_are_stored_with_their_codec(
     name = topic()
     records = [*unusual(client), *numbered(300, size=500), *unusual(client)]
     with client.writer(codec=codec) as writer:
-        told = writer.send(name, records)
+        delivered = writer.send(name, records)
     if "offsets" not in client.cannot:
-        assert [each.offset for each in told] == list(range(len(records)))
+        assert [each.offset for each in delivered] == list(range(len(records)))
     with client.reader(name, {0: "beginning"}) as reader:
         found = read(reader, len(records))
     assert_same(found, records)
@@ -53,9 +53,9 @@ def test_records_arrive_whatever_is_acknowledged(
     name = topic()
     records = numbered(100)
     with client.writer(acks=acks) as writer:
-        told = writer.send(name, records)
+        delivered = writer.send(name, records)
     if "offsets" not in client.cannot and acks != "0":
-        assert [each.offset for each in told] == list(range(100))
+        assert [each.offset for each in delivered] == list(range(100))
     with client.reader(name, {0: "beginning"}) as reader:
         found = read(reader, 100)
     assert contents(found) == contents(records)

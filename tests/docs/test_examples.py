@@ -60,8 +60,8 @@ def test_pipeline_changes_what_it_can_and_puts_the_rest_aside(address: str, tmp_
     late = json.dumps({"carrier": "UA", "dep_delay": 20})
     send(address, "departed", late, "no JSON", json.dumps({"carrier": "AA"}))
     arguments = ("departed", "delays", "--bootstrap", address, "--until-end")
-    told = run("pipeline.py", *arguments, folder=tmp_path)
-    assert told == "2 records to delays, 1 to departed.dead\n"
+    output = run("pipeline.py", *arguments, folder=tmp_path)
+    assert output == "2 records to delays, 1 to departed.dead\n"
     with quorumlog.connect(address) as log:
         found = [json.loads(record.value or b"") for record in read(log, "delays")]
         assert found == [{"carrier": "UA", "late": True}, {"carrier": "AA", "late": False}]
@@ -77,9 +77,11 @@ def read(log: quorumlog.Log, topic: str) -> list[quorumlog.ConsumerRecord]:
 
 def test_arrow_goes_there_and_back_the_second_time_too(address: str, tmp_path: Path) -> None:
     for _ in range(2):
-        told = run("arrow_roundtrip.py", "--bootstrap", address, "--rows", "3000", folder=tmp_path)
-        assert told.startswith("3,000 rows there and back")
-        assert told.endswith("equal: True\n")
+        output = run(
+            "arrow_roundtrip.py", "--bootstrap", address, "--rows", "3000", folder=tmp_path
+        )
+        assert output.startswith("3,000 rows there and back")
+        assert output.endswith("equal: True\n")
 
 
 def test_every_example_is_run() -> None:

@@ -103,7 +103,7 @@ def play(tmp_path: Path) -> Written:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("```python\nprint(1)\n```\n```text\n2\n```\n", "the page shows"),
         ("```python\n1 / 0\n```\n", "ZeroDivisionError"),
@@ -112,10 +112,10 @@ def play(tmp_path: Path) -> Written:
         ("```\nwhat is this\n```\n", "nobody knows how to run"),
     ],
 )
-def test_the_player_tells_of_a_page_that_lies(play: Written, text: str, told: str) -> None:
+def test_the_player_tells_of_a_page_that_lies(play: Written, text: str, message: str) -> None:
     done = play(text)
     assert done.returncode == 1
-    assert told in done.stderr
+    assert message in done.stderr
     assert "page.md:" in done.stderr
 
 

@@ -184,8 +184,8 @@ def test_the_source_distribution_holds_what_it_is_made_from(built: Distributions
 
 
 def test_the_source_distribution_says_what_it_is_built_with(built: Distributions) -> None:
-    told = tomllib.loads((built.sources / "pyproject.toml").read_text())["build-system"]
-    assert {Requirement(one).name for one in told["requires"]} == {"setuptools", "cython"}
+    build_system = tomllib.loads((built.sources / "pyproject.toml").read_text())["build-system"]
+    assert {Requirement(one).name for one in build_system["requires"]} == {"setuptools", "cython"}
 
 
 def test_the_metadata_is_valid_and_its_page_renders(built: Distributions) -> None:

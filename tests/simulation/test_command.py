@@ -84,8 +84,8 @@ def test_a_seed_that_does_not_end_is_told(bound: str, said: str) -> None:
         "sys.exit(command.main())\n"
     )
     worker = ("--worker", "0", "--level", "broker", "--first", "1", "--seeds", "1", "--twice", "1")
-    told = subprocess.check_output([sys.executable, "-c", code, *worker], cwd=ROOT, text=True)
-    assert json.loads(told)["failure"] == said
+    output = subprocess.check_output([sys.executable, "-c", code, *worker], cwd=ROOT, text=True)
+    assert json.loads(output)["failure"] == said
 
 
 OUTCOME = {

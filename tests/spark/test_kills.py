@@ -95,5 +95,5 @@ def test_a_query_killed_at_a_step_loses_nothing_and_reads_nothing_twice(
     rows = [row for path in batches for row in json.loads(path.read_text())]
     assert rows == [*range(begins, 20)]
     assert command.lag("t") == 0
-    told = json.loads(command("groups", "list", "--internal", "-o", "json"))
-    assert [each["group"] for each in told] == ["t"], "batch 0 is committed"
+    groups = json.loads(command("groups", "list", "--internal", "-o", "json"))
+    assert [each["group"] for each in groups] == ["t"], "batch 0 is committed"

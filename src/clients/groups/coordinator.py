@@ -91,19 +91,19 @@ def steady_ms(clock: Clock) -> int:
 
 
 async def heartbeat(
-    connection: Connection, who: MemberIdentity, beat: GroupHeartbeat, *, retry: GroupHeartbeat
+    connection: Connection, identity: MemberIdentity, beat: GroupHeartbeat, *, retry: GroupHeartbeat
 ) -> HeartbeatResult:
     """Send one heartbeat; a retry sends `retry`, since the response may have been lost.
 
     Raises the coordinator's error, or the failure of the last attempt.
     """
-    clock, request = connection.runtime.clock, _to_heartbeat(who, beat)
+    clock, request = connection.runtime.clock, _to_heartbeat(identity, beat)
     sent_ms = steady_ms(clock)
 
     def is_to_be_repeated(error: BaseException) -> bool:
         nonlocal sent_ms
         sent_ms = steady_ms(clock)  # before the retry is sent
-        request.CopyFrom(_to_heartbeat(who, retry))
+        request.CopyFrom(_to_heartbeat(identity, retry))
         return is_retriable(error)
 
     answer = await connection.call_any(
@@ -135,18 +135,20 @@ async def heartbeat(
     )
 
 
-def _to_heartbeat(who: MemberIdentity, beat: GroupHeartbeat) -> groups_pb2.GroupHeartbeatRequest:
+def _to_heartbeat(
+    identity: MemberIdentity, beat: GroupHeartbeat
+) -> groups_pb2.GroupHeartbeatRequest:
     request = groups_pb2.GroupHeartbeatRequest(
-        group=who.group,
-        member_id=who.member_id,
+        group=identity.group,
+        member_id=identity.member_id,
         member_epoch=beat.epoch,
-        instance_id=who.instance_id,
+        instance_id=identity.instance_id,
         client_id=CLIENT_ID,  # in every heartbeat: another value counts as a change
     )
     if beat.is_first:
-        request.rack = who.rack
-        request.assignor = who.assignor
-        request.rebalance_timeout_ms = who.rebalance_timeout_ms
+        request.rack = identity.rack
+        request.assignor = identity.assignor
+        request.rebalance_timeout_ms = identity.rebalance_timeout_ms
     if beat.subscription is not None:
         request.subscription.topics.extend(beat.subscription.topics)
         request.subscription.pattern = beat.subscription.pattern

@@ -91,15 +91,17 @@ class GroupCalls:
         async def here() -> pb.GroupHeartbeatResponse:
             asked = read_heartbeat(self._image, request, peer)
             beat = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
-            told = pb.GroupHeartbeatResponse(
+            response = pb.GroupHeartbeatResponse(
                 member_epoch=beat.member_epoch,
                 heartbeat_interval_ms=beat.heartbeat_interval_ms,
                 session_timeout_ms=beat.session_timeout_ms,
             )
             if beat.assignment is not None:
-                told.assignment.SetInParent()
-                told.assignment.partitions.extend(group_partitions(self._image, beat.assignment))
-            return told
+                response.assignment.SetInParent()
+                response.assignment.partitions.extend(
+                    group_partitions(self._image, beat.assignment)
+                )
+            return response
 
         request.peer = peer
         return await self._at_coordinator(GROUPS_HEARTBEAT, request, context, here)

@@ -181,10 +181,10 @@ def group_description(
     """Translate a group with its members."""
     members = []
     for member in sorted(group.members, key=lambda each: each.member_id):
-        told = _group_member(image, member)
+        described = _group_member(image, member)
         if group.is_classic and group.protocol_type == PROTOCOL_TYPE:
-            _fill_from_metadata(image, told, member)
-        members.append(told)
+            _fill_from_metadata(image, described, member)
+        members.append(described)
     return pb.GroupDescription(
         listing=pb.GroupListing(
             group=group.group,
@@ -201,7 +201,7 @@ def group_description(
 
 
 def _group_member(image: MetadataImage, member: MemberDescription) -> pb.GroupMember:
-    told = pb.GroupMember(
+    described = pb.GroupMember(
         member_id=member.member_id,
         instance_id=member.instance_id or "",
         member_epoch=member.member_epoch,
@@ -214,17 +214,17 @@ def _group_member(image: MetadataImage, member: MemberDescription) -> pb.GroupMe
         silent_ms=member.silent_ms,
     )
     if not member.is_classic or member.topics or member.pattern:
-        told.subscription.topics.extend(sorted(member.topics))
-        told.subscription.pattern = member.pattern or ""
-    return told
+        described.subscription.topics.extend(sorted(member.topics))
+        described.subscription.pattern = member.pattern or ""
+    return described
 
 
 def _fill_from_metadata(
-    image: MetadataImage, told: pb.GroupMember, member: MemberDescription
+    image: MetadataImage, described: pb.GroupMember, member: MemberDescription
 ) -> None:
     """Decode the subscription and assignment of a classic consumer group's member, if possible."""
     try:
-        told.subscription.topics.extend(decode_subscription(member.subscription).topics)
+        described.subscription.topics.extend(decode_subscription(member.subscription).topics)
         assigned = decode_assignment(member.assignment).partitions
     except ValueError:
         return  # not sent yet, or in a format of its own
@@ -232,5 +232,5 @@ def _fill_from_metadata(
         topic = image.topic(name)
         topic_id = b"" if topic is None else topic.id
         for index in sorted(assigned[name]):
-            told.owned.add(topic=name, partition=index, topic_id=topic_id)
-    told.target.extend(told.owned)
+            described.owned.add(topic=name, partition=index, topic_id=topic_id)
+    described.target.extend(described.owned)

@@ -180,8 +180,8 @@ async def alter(
         await _alter(broker, call, resource_of(resource), changes_of(resource), replace=replace)
 
     results = await outcomes(broker, resources, change, context=call.context)
-    told = (result_of(*each) for each in zip(resources, results, strict=True))
-    return await encode_if_large(broker, call, {"responses": told}, elements=len(resources))
+    responses = (result_of(*each) for each in zip(resources, results, strict=True))
+    return await encode_if_large(broker, call, {"responses": responses}, elements=len(resources))
 
 
 async def _alter(

@@ -88,7 +88,7 @@ def leader_endpoints(
     broker: BrokerContext, call: Call, errors: Sequence[QuorumlogError]
 ) -> list[NodeEndpoint]:
     """Return the endpoints, for this client, of the leaders that errors name, each once."""
-    leaders = {told.node_id for error in errors if (told := current_leader(error)) is not None}
+    leaders = {named.node_id for error in errors if (named := current_leader(error)) is not None}
     if not leaders:
         return []
     reached = endpoints(broker.image, call.client, asked=broker.replicas.node_id)

@@ -46,7 +46,7 @@ class ServedStream:
             ended=partial(ended, self),
         )
         self.introduction: Introduction | None = None  # set after validation
-        self.who = host_of(connection.peer)  # the identity that it claims; for logs
+        self.peer_name = host_of(connection.peer)  # the identity that it claims; for logs
         self.is_settled = False  # its first frame was valid
         self.received_ms = now_ms
         self._outbox = Outbox(config.queue)
@@ -54,7 +54,7 @@ class ServedStream:
     @property
     def key(self) -> tuple[LinkKind, Voter]:
         """The kind and the sender of an introduced stream."""
-        assert self.introduction is not None, f"stream of {self.who} without an introduction"
+        assert self.introduction is not None, f"stream of {self.peer_name} without an introduction"
         kind = LinkKind.SNAPSHOT if self.introduction.is_snapshot else LinkKind.APPEND
         return kind, self.introduction.sender
 

@@ -280,7 +280,7 @@ class Transport:
         """Process a frame. Raise an error about it to its sender."""
         served.received_ms = self._runtime.clock.now_ms()
         if served.introduction is None:
-            served.who = _peer_name(served.stream.peer, frame.introduction)
+            served.peer_name = _peer_name(served.stream.peer, frame.introduction)
             self._served.introduce(served, self._introduced(frame.introduction))
         peer, me, receive = served.key[1], self._member.me, self._receive
         for encoded in frame.messages:
@@ -290,14 +290,14 @@ class Transport:
             receive(message)
         if not served.is_settled:
             served.is_settled = True
-            self._error_log.reset(served.who)
+            self._error_log.reset(served.peer_name)
         if frame.is_last:
             served.stream.close()
 
     def _stream_ended(self, served: ServedStream, error: QuorumlogError | None) -> None:
         self._served.ended(served, self._runtime.clock.now_ms())
         if error is not None and not isinstance(error, StreamBroken):
-            self._error_log.log("raft.stream_refused", served.who, error)
+            self._error_log.log("raft.stream_refused", served.peer_name, error)
 
     async def _serve_vote(self, call: pb.VoteCall, context: CallContext) -> pb.VoteResponse:
         introduction = self._called_by(call.introduction, context)

@@ -112,12 +112,12 @@ def collect_quorum(scrape: Scrape, raft: RaftNode) -> None:
     scrape.put(rows.RAFT_DROPPED, raft.transport_statistics().dropped)
     if not raft.is_leader:
         return
-    told: set[NodeId] = set()
+    seen: set[NodeId] = set()
     for member in (*status.voters, *status.observers):
         node_id = member.member.node_id
-        if node_id in told:
+        if node_id in seen:
             continue  # the replica of an earlier directory id: the voter comes first
-        told.add(node_id)
+        seen.add(node_id)
         if member.lag is not None:
             scrape.put(rows.RAFT_LAG, member.lag, node_id)
         if member.heard_ms_ago is not None:

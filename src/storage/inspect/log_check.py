@@ -229,7 +229,7 @@ class LogCheck:
         try:
             size = file.size()
             report.bytes += size
-            limit, told = self.around.inflate_limit, 0
+            limit, reported = self.around.inflate_limit, 0
             for piece in scan(file, 0, size, next_offset=base, inflate_limit=limit):
                 if isinstance(piece, InvalidRange):
                     course.bad(path, piece)
@@ -237,9 +237,9 @@ class LogCheck:
                     self.producers.bad()
                     continue
                 header = piece.header
-                if piece.position - told >= PROGRESS_BYTES:
-                    progress(piece.position - told)
-                    told = piece.position
+                if piece.position - reported >= PROGRESS_BYTES:
+                    progress(piece.position - reported)
+                    reported = piece.position
                 course.good(path, piece)
                 if course.fault_count:
                     self.producers.bad()
@@ -260,7 +260,7 @@ class LogCheck:
                     )
         finally:
             file.close()
-        progress(size - told)
+        progress(size - reported)
         comparison.end(is_sealed=not is_active or bool(self.around.is_clean))
         self._tell_indexes(comparison, base, size)
         if self._is_recovered(base) or base in self.swapped:
@@ -282,12 +282,12 @@ class LogCheck:
         findings = self.report.findings
         is_rebuilt = self._is_recovered(base)
         for kind, path, position, what in comparison.wrong:
-            told = (
+            problem = (
                 FindingKind.INDEX_STALE
                 if is_rebuilt and kind is not FindingKind.INDEX_FOREIGN
                 else kind
             )
-            findings.add(told, path, what, position=position)
+            findings.add(problem, path, what, position=position)
         if is_rebuilt or size == 0 or base in self.swapped:
             return
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
@@ -386,20 +386,20 @@ class LogCheck:
         start = self.report.log_start_offset
         if end <= start and self.around.is_clean is False:
             return None
-        told = EpochCache(entries)
-        told.truncate_end(max(end, start + 1))  # an empty log keeps its newest epoch
+        stored = EpochCache(entries)
+        stored.truncate_end(max(end, start + 1))  # an empty log keeps its newest epoch
         if not course.is_compacted and not course.faults:
-            return self._first_other(told, start=start, end=end)
+            return self._first_other(stored, start=start, end=end)
         for run in course.runs:
             for offset in (run.first_offset, run.last_offset):
-                if offset < end and offset >= start and told.epoch_at(offset) != run.epoch:
+                if offset < end and offset >= start and stored.epoch_at(offset) != run.epoch:
                     return (
-                        f"offset {offset} has epoch {told.epoch_at(offset)} in the file,"
+                        f"offset {offset} has epoch {stored.epoch_at(offset)} in the file,"
                         f" {run.epoch} in its batch"
                     )
         return None
 
-    def _first_other(self, told: EpochCache, *, start: int, end: int) -> str | None:
+    def _first_other(self, stored: EpochCache, *, start: int, end: int) -> str | None:
         """Return the first difference between the file's epochs and those of the batches."""
         course = self.course
         derived = EpochCache()
@@ -410,11 +410,11 @@ class LogCheck:
         if start == end and not derived.entries():
             return None  # the batches of that epoch are deleted
         if not self.around.is_clean:
-            told.truncate_start(start)  # it may be older than the log start
-        for said, is_so in zip(told.entries(), derived.entries(), strict=False):
+            stored.truncate_start(start)  # it may be older than the log start
+        for said, is_so in zip(stored.entries(), derived.entries(), strict=False):
             if said != is_so:
                 return f"epoch {said[0]} starts at {said[1]} in the file; the batches have {is_so}"
-        count, there = len(told.entries()), len(derived.entries())
+        count, there = len(stored.entries()), len(derived.entries())
         return None if count == there else f"it has {count} epochs, the batches have {there}"
 
     def _check_bounds(self) -> None:

@@ -255,8 +255,8 @@ def _poll_order(index: _Index) -> Found:
 
 
 def _order_of(poll: Poll, last: dict[tuple[str, Place], int], known: Sequence[int]) -> Found:
-    who = (poll.consumer, poll.place)
-    before = None if poll.is_first else last.get(who)
+    reader = (poll.consumer, poll.place)
+    before = None if poll.is_first else last.get(reader)
     for offset, value in poll.records:
         if before is not None and offset <= before:
             yield Anomaly(
@@ -272,7 +272,7 @@ def _order_of(poll: Poll, last: dict[tuple[str, Place], int], known: Sequence[in
             )
         before = offset
     if before is not None:
-        last[who] = before
+        last[reader] = before
 
 
 def _between(known: Sequence[int], low: int, high: int) -> int:

@@ -205,10 +205,10 @@ class AioKafkaWriter:
             for record in records
         ]
         async with asyncio.timeout(WITHIN_S):
-            told = await asyncio.gather(*under_way)
-        if None in told:  # with acks=0
+            response = await asyncio.gather(*under_way)
+        if None in response:  # with acks=0
             return []
-        return [Delivered(partition=each.partition, offset=each.offset) for each in told]
+        return [Delivered(partition=each.partition, offset=each.offset) for each in response]
 
 
 class AioKafkaReader:
@@ -291,12 +291,12 @@ class AioKafkaAdmin:
             replica_assignments=dict(enumerate(map(list, topic.assignments))) or None,
             topic_configs=dict(topic.configs),
         )
-        told = self._loop.run(self._client.create_topics([new], validate_only=validate_only))
-        _check(told.topic_errors)
+        response = self._loop.run(self._client.create_topics([new], validate_only=validate_only))
+        _check(response.topic_errors)
 
     def delete(self, topic: str) -> None:
-        told = self._loop.run(self._client.delete_topics([topic]))
-        _check(told.topic_error_codes)
+        response = self._loop.run(self._client.delete_topics([topic]))
+        _check(response.topic_error_codes)
 
     def topics(self) -> set[str]:
         return set(self._loop.run(self._client.list_topics()))
@@ -331,16 +331,16 @@ class AioKafkaAdmin:
 
     def configs(self, topic: str) -> dict[str, str | None]:
         wanted = ConfigResource(ConfigResourceType.TOPIC, topic)
-        (told,) = self._loop.run(self._client.describe_configs([wanted]))
-        ((code, message, _, _, entries),) = told.resources
+        (response,) = self._loop.run(self._client.describe_configs([wanted]))
+        ((code, message, _, _, entries),) = response.resources
         if code:
             raise Refused(code, message)
         return {entry[0]: entry[1] for entry in entries}
 
     def alter_configs(self, topic: str, values: Mapping[str, str]) -> None:
         wanted = ConfigResource(ConfigResourceType.TOPIC, topic, configs=dict(values))
-        (told,) = self._loop.run(self._client.alter_configs([wanted]))
-        for code, message, *_ in told.resources:
+        (response,) = self._loop.run(self._client.alter_configs([wanted]))
+        for code, message, *_ in response.resources:
             if code:
                 raise Refused(code, message)
 

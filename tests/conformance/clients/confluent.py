@@ -184,11 +184,11 @@ class ConfluentWriter:
     def send(self, topic: str, records: Sequence[Sent]) -> list[Delivered]:
         outcomes: list[tuple[KafkaError | None, Message]] = []
 
-        def told(error: KafkaError | None, message: Message) -> None:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
             outcomes.append((error, message))
 
         for record in records:
-            self._produce(topic, record, told)
+            self._produce(topic, record, on_delivery)
         left = self._producer.flush(WITHIN_S)
         assert left == 0, f"{left} of {len(records)} records have no outcome"
         for error, _ in outcomes:
@@ -196,7 +196,7 @@ class ConfluentWriter:
                 raise refused(error)
         return [_delivered(message) for _, message in outcomes]
 
-    def _produce(self, topic: str, record: Sent, told: Any) -> None:
+    def _produce(self, topic: str, record: Sent, on_delivery: Any) -> None:
         options: dict[str, Any] = {}
         if record.partition is not None:
             options["partition"] = record.partition
@@ -206,7 +206,9 @@ class ConfluentWriter:
             options["headers"] = list(record.headers)
         while True:
             try:
-                self._producer.produce(topic, record.value, record.key, on_delivery=told, **options)
+                self._producer.produce(
+                    topic, record.value, record.key, on_delivery=on_delivery, **options
+                )
             except BufferError:
                 self._producer.poll(0.1)
                 continue

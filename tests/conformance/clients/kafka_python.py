@@ -167,9 +167,10 @@ class KafkaPythonWriter:
             return [_delivered(future.get(WITHIN_S)) for future in under_way]
 
 
-def _delivered(told: Any) -> Delivered:
+def _delivered(response: Any) -> Delivered:
     return Delivered(
-        partition=told.partition, offset=None if told.offset in (None, -1) else told.offset
+        partition=response.partition,
+        offset=None if response.offset in (None, -1) else response.offset,
     )
 
 
@@ -294,16 +295,16 @@ class KafkaPythonAdmin:
     def alter_configs(self, topic: str, values: Mapping[str, str]) -> None:
         wanted = ConfigResource(ConfigResourceType.TOPIC, topic, configs=dict(values))
         with refusals():
-            told = self._client.alter_configs([wanted], raise_on_unknown=False)["topic"][topic]
-        if told != "OK":
-            raise Refused(int(re.findall(r"-?\d+", told)[0]), told)
+            response = self._client.alter_configs([wanted], raise_on_unknown=False)["topic"][topic]
+        if response != "OK":
+            raise Refused(int(re.findall(r"-?\d+", response)[0]), response)
 
     def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
         with refusals():
-            told = self._client.alter_partition_reassignments(
+            response = self._client.alter_partition_reassignments(
                 {TopicPartition(topic, partition): list(replicas)}
             )
-        for error in told.values():
+        for error in response.values():
             if error is not None:
                 raise Refused(error.errno, topic)
 

@@ -278,9 +278,9 @@ class KcatMember:
                     self._learn(line)
 
     def _learn(self, line: bytes) -> None:
-        told = re.search(rb"rebalanced .*: (assigned|revoked): (.*)", line)
-        if told is not None:
-            numbers = re.findall(rb"\[(\d+)\]", told[2]) if told[1] == b"assigned" else []
+        match = re.search(rb"rebalanced .*: (assigned|revoked): (.*)", line)
+        if match is not None:
+            numbers = re.findall(rb"\[(\d+)\]", match[2]) if match[1] == b"assigned" else []
             self._owned = {int(number) for number in numbers}
 
 

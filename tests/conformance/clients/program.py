@@ -153,7 +153,7 @@ class ProgramWriter:
         self._number = number
 
     def send(self, topic: str, records: Sequence[Sent]) -> list[Delivered]:
-        told = self._program.ask(
+        response = self._program.ask(
             "writer.send",
             number=self._number,
             topic=topic,
@@ -173,7 +173,7 @@ class ProgramWriter:
                 partition=each["partition"],
                 offset=None if each["offset"] == -1 else each["offset"],
             )
-            for each in told
+            for each in response
         ]
 
 

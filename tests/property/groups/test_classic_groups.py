@@ -176,11 +176,11 @@ class ClassicGroups(RuleBasedStateMachine):
 
     def check_joined(self, request: JoinGroup, joined: Joined) -> None:
         """One leader and one protocol for all that are told of a generation."""
-        told = self.generations.setdefault(
+        assigned = self.generations.setdefault(
             joined.generation, Generation(self.name(joined.leader), joined.protocol)
         )
-        assert told.leader == self.name(joined.leader), "two leaders"
-        assert told.protocol == joined.protocol, "two protocols"
+        assert assigned.leader == self.name(joined.leader), "two leaders"
+        assert assigned.protocol == joined.protocol, "two protocols"
         assert joined.protocol in dict(request.protocols), "a protocol that it does not have"
         if joined.members:
             assert joined.leader == joined.member_id, "a follower is told of all"
@@ -193,10 +193,10 @@ class ClassicGroups(RuleBasedStateMachine):
             generation, owner = synced.assignment.decode().split("|")
             assert int(generation) == request.generation, "a part of another generation"
             assert self.name(owner) == name, "somebody else's part"
-        told = self.generations.get(request.generation)
-        if told is not None:
-            assert told.assigned.setdefault(name, synced.assignment) == synced.assignment
-            assert synced.protocol == told.protocol
+        assigned = self.generations.get(request.generation)
+        if assigned is not None:
+            assert assigned.assigned.setdefault(name, synced.assignment) == synced.assignment
+            assert synced.protocol == assigned.protocol
 
     # --- what happens -----------------------------------------------------------------------------
 

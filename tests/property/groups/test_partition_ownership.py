@@ -258,16 +258,16 @@ def compacted(log: list[GroupRecord]) -> list[GroupRecord]:
     return list(last.values())
 
 
-def act(world: World, what: str, who: int, number: int) -> None:
+def act(world: World, what: str, member: int, number: int) -> None:
     """One step of the world."""
-    client = world.clients[who % len(world.clients)]
+    client = world.clients[member % len(world.clients)]
     name = "tu"[number % 2]
     match what:
         case "wait":
             world.play.wait((1_000, 10_000, 50_000)[number % 3])
             world.check()
         case "classic":
-            classic = world.classics[who % len(world.classics)]
+            classic = world.classics[member % len(world.classics)]
             classic.is_dead = False
             world.classic_beat(classic)
         case "grow":
@@ -350,8 +350,8 @@ def test_no_partition_has_two_owners_and_every_one_has_one_in_the_end(
     script: list[tuple[str, int, int]],
 ) -> None:
     world = World()
-    for what, who, number in script:
-        act(world, what, who, number)
+    for what, member, number in script:
+        act(world, what, member, number)
     world.expect_log_to_say_so()
     world.expect_all_owned()
     world.expect_log_to_say_so()

@@ -59,7 +59,7 @@ class World:
         self.lives = dict.fromkeys(TOPICS, 0)
         self.image = cluster(self.counts, lives=self.lives)
         self.waiting: dict[Ticket, GroupRequest[Any]] = {}
-        self.told: list[tuple[str, int, str | None]] = []  # member, epoch, static name
+        self.members: list[tuple[str, int, str | None]] = []  # member, epoch, static name
         self.owned: dict[str, Partitions] = {}
         self._drawn = 0
         self.shard = self.read()
@@ -89,9 +89,9 @@ class World:
             request: Any = self.waiting.pop(reply.ticket)  # it waits, and is answered once
             outcome = reply.outcome if isinstance(reply, Answered) else None
             if isinstance(outcome, Joined):
-                self.told.append((outcome.member_id, outcome.generation, request.instance_id))
+                self.members.append((outcome.member_id, outcome.generation, request.instance_id))
             elif isinstance(outcome, ConsumerBeat):
-                self.told.append((outcome.member_id, outcome.member_epoch, request.instance_id))
+                self.members.append((outcome.member_id, outcome.member_epoch, request.instance_id))
                 self.owned[outcome.member_id] = outcome.assignment or {}
         for machine in self.shard._groups.values():
             machine.check_invariants()
@@ -123,16 +123,16 @@ class World:
         self.waiting[ticket] = request
         self.take(self.shard.handle(ticket, request, self.image, self.now_ms))
 
-    def somebody(self) -> tuple[str, int, str | None]:
+    def drawn_member(self) -> tuple[str, int, str | None]:
         """One who was told something lately, or who makes it up."""
-        if self.told and self.random.random() < 0.8:
-            return self.random.choice(self.told[-15:])
+        if self.members and self.random.random() < 0.8:
+            return self.random.choice(self.members[-15:])
         statics = (None, None, None, "s1", "s2")
         member = self.random.choice(["m1", "m2", "m3", ""])
         return member, self.random.randint(-2, 6), self.random.choice(statics)
 
     def join(self, group: str) -> None:
-        draw, (member_id, _, instance_id) = self.random, self.somebody()
+        draw, (member_id, _, instance_id) = self.random, self.drawn_member()
         owned = {"t": tuple(draw.sample(range(3), draw.randint(0, 2)))}
         wants = subscription(
             *draw.sample(TOPICS, draw.randint(1, 2)), version=draw.randint(0, 3), owned=owned
@@ -154,9 +154,9 @@ class World:
         self.ask(request)
 
     def sync(self, group: str) -> None:
-        draw, (member_id, generation, instance_id) = self.random, self.somebody()
+        draw, (member_id, generation, instance_id) = self.random, self.drawn_member()
         assignments = {}
-        for other, _, _ in self.told[-10:]:
+        for other, _, _ in self.members[-10:]:
             parts = {"t": tuple(draw.sample(range(3), draw.randint(0, 3)))}
             encoded = encode_assignment(ConsumerAssignment(version=1, partitions=parts))
             assignments[other] = draw.choice([encoded] * 9 + [b"zz"])
@@ -171,7 +171,7 @@ class World:
         )
 
     def classic_beat(self, group: str) -> None:
-        member_id, epoch, instance_id = self.somebody()
+        member_id, epoch, instance_id = self.drawn_member()
         self.ask(
             ClassicHeartbeat(
                 group=group, member_id=member_id, instance_id=instance_id, generation=epoch
@@ -179,12 +179,12 @@ class World:
         )
 
     def leave(self, group: str) -> None:
-        several = [self.somebody() for _ in range(self.random.randint(0, 3))]
+        several = [self.drawn_member() for _ in range(self.random.randint(0, 3))]
         leavers = tuple(Leaver(member_id=each[0], instance_id=each[2]) for each in several)
         self.ask(LeaveGroup(group=group, leavers=leavers))
 
     def beat(self, group: str) -> None:
-        draw, (member_id, known, instance_id) = self.random, self.somebody()
+        draw, (member_id, known, instance_id) = self.random, self.drawn_member()
         epoch = draw.choice([0, 0, known, known, known, -1, -2])
         says = epoch == 0 or draw.random() < 0.2
         topics = frozenset(draw.sample(TOPICS, draw.randint(0, 2))) if says else None
@@ -205,7 +205,7 @@ class World:
         self.ask(request)
 
     def commit(self, group: str) -> None:
-        draw, (member_id, epoch, instance_id) = self.random, self.somebody()
+        draw, (member_id, epoch, instance_id) = self.random, self.drawn_member()
         offsets = tuple(
             OffsetToCommit(
                 topic=draw.choice(TOPICS), partition=draw.randint(0, 3), offset=draw.randint(0, 9)

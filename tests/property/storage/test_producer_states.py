@@ -364,7 +364,7 @@ class StatesAgainstHistory(RuleBasedStateMachine):
     def the_same_is_known(self) -> None:
         self.states.check_invariants(self.model.end, self.changes)
         producers = [p for p in (1, 2, 3) if self.model.known(p, with_outstanding=False)]
-        assert sorted(who for who, _ in self.states.entries()) == producers
+        assert sorted(producer_id for producer_id, _ in self.states.entries()) == producers
         opened = []
         for producer in producers:
             entries = self.model.known(producer, with_outstanding=False)

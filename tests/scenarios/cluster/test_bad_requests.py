@@ -43,21 +43,21 @@ def names(stage: ScriptedCluster) -> list[str]:
 
 def test_more_replicas_than_brokers_are_refused_and_no_topic_is_left() -> None:
     with started() as stage:
-        told = refused(
+        error = refused(
             stage, lambda a: a.create_topic("u", replication=4), InvalidReplicationFactor
         )
-        assert "replication factor 4" in told
-        assert "exceeds the 3 usable brokers" in told
-        assert "start more brokers or lower the replication factor" in told
+        assert "replication factor 4" in error
+        assert "exceeds the 3 usable brokers" in error
+        assert "start more brokers or lower the replication factor" in error
         assert names(stage) == ["t"]
 
 
 def test_no_replica_at_all_is_refused() -> None:
     with started() as stage:
-        told = refused(
+        error = refused(
             stage, lambda a: a.create_topic("u", replication=0), InvalidReplicationFactor
         )
-        assert "replication is 0: give 1 or more" in told
+        assert "replication is 0: give 1 or more" in error
         assert names(stage) == ["t"]
 
 
@@ -66,12 +66,12 @@ def test_a_broker_that_is_down_does_not_count_until_it_is_back() -> None:
         down = stage.followers(PLACE)[0]
         stage.take_down(down)
         stage.until(lambda: is_fenced(stage, down), "it is fenced")
-        told = refused(
+        error = refused(
             stage, lambda a: a.create_topic("u", replication=3), InvalidReplicationFactor
         )
-        assert "exceeds the 2 usable brokers" in told
-        told = refused(stage, lambda a: a.create_partitions("t", 2), InvalidReplicationFactor)
-        assert "exceeds the 2 usable brokers" in told
+        assert "exceeds the 2 usable brokers" in error
+        error = refused(stage, lambda a: a.create_partitions("t", 2), InvalidReplicationFactor)
+        assert "exceeds the 2 usable brokers" in error
         stage.produce(PLACE, 1)
         stage.bring_up(down)
         stage.until(lambda: in_sync(stage, down), "it is back")
@@ -87,14 +87,14 @@ def test_a_broker_that_is_down_does_not_count_until_it_is_back() -> None:
 def test_a_min_isr_above_the_replicas_is_refused_at_both_doors() -> None:
     with started() as stage:
         four = {"min.insync.replicas": "4"}
-        for told in (
+        for error in (
             refused(
                 stage, lambda a: a.create_topic("u", replication=3, configs=four), InvalidConfig
             ),
             refused(stage, lambda a: a.alter_configs("t", four), InvalidConfig),
         ):
-            assert "min.insync.replicas is 4, above the replication factor 3" in told
-            assert "give 1..3" in told
+            assert "min.insync.replicas is 4, above the replication factor 3" in error
+            assert "give 1..3" in error
         assert names(stage) == ["t"]
         stage.produce(PLACE, 1)
 
@@ -107,12 +107,12 @@ def test_a_partition_with_fewer_replicas_than_its_min_isr_needs_all_of_them_and_
         assert [each.error for each in outcomes] == [None]
         stage.until(lambda: stage.partition(PLACE).replicas == (1, 2), "two are left")
         stage.produce(PLACE, 3)
-        told = refused(
+        error = refused(
             stage,
             lambda a: a.alter_configs("t", {"min.insync.replicas": "3"}),
             InvalidConfig,
         )
-        assert "give 1..2" in told
+        assert "give 1..2" in error
         asked(stage, lambda a: a.alter_configs("t", {"retention.ms": "1000000"}))
         assert len(stage.finish()[PLACE]) == 6
 
@@ -161,9 +161,9 @@ def test_a_bad_config_is_refused_by_name_and_nothing_beside_it_is_set() -> None:
         for name, value, words in BAD_CONFIGS:
             mixed = {"segment.ms": "100000", name: value}
             for call in (_creating(mixed), _altering(mixed)):
-                told = refused(stage, call, InvalidConfig)
-                assert name in told
-                assert words in told
+                error = refused(stage, call, InvalidConfig)
+                assert name in error
+                assert words in error
         assert asked(stage, lambda a: a.describe_topic("t")).configs == before
         assert names(stage) == ["t"]
 
@@ -188,9 +188,9 @@ def test_a_bad_config_of_the_cluster_is_refused_with_what_it_takes() -> None:
     with started() as stage:
         for name, value, words in BAD_CLUSTER_CONFIGS:
             mixed = {"leader.imbalance.per.broker.percentage": "11", name: value}
-            told = refused(stage, _altering_all(mixed), InvalidConfig)
-            assert name in told
-            assert words in told
+            error = refused(stage, _altering_all(mixed), InvalidConfig)
+            assert name in error
+            assert words in error
         found = asked(stage, lambda a: a.describe_configs(cluster=True))
         assert found["leader.imbalance.per.broker.percentage"].value == "10"
 
@@ -223,8 +223,8 @@ def test_a_move_twice_to_one_broker_or_to_none_is_refused() -> None:
     with started() as stage:
         before = stage.partition(PLACE)
         for target in ((1, 1), ()):
-            told = refused(stage, _moving(target), InvalidReplicaAssignment)
-            assert "list of node ids" in told or "each once" in told
+            error = refused(stage, _moving(target), InvalidReplicaAssignment)
+            assert "list of node ids" in error or "each once" in error
             with pytest.raises(InvalidReplicaAssignment) as caught:
                 stage.do(partial(_move_raw, stage, target))
             assert "each once" in caught.value.message or "give 1..100" in caught.value.message

@@ -31,10 +31,12 @@ def stranger(
         grpc_listener="stranger:9094",
         controller_listener="stranger:9093",
     )
-    nobody = FormatOptions(directory_id=DirectoryId(b"s" * 16), voters=VoterSet(()))
+    without_voters = FormatOptions(directory_id=DirectoryId(b"s" * 16), voters=VoterSet(()))
 
     async def main(runtime: Runtime) -> None:
-        await format_directory(runtime, config, cluster_id=ClusterId(cluster_id), forming=nobody)
+        await format_directory(
+            runtime, config, cluster_id=ClusterId(cluster_id), forming=without_voters
+        )
         async with Node(runtime, config):
             await asyncio.Event().wait()
 

@@ -52,10 +52,10 @@ class Crowd:
         decision = self.shard.handle(Ticket(self._tickets), request, self.image, self.now_ms)
         (reply,) = decision.replies
         assert isinstance(reply, Answered), reply
-        told: ConsumerBeat = reply.outcome
-        self.epochs[member_id] = told.member_epoch
-        if told.assignment is not None:
-            self._take(member_id, told.assignment)
+        outcome: ConsumerBeat = reply.outcome
+        self.epochs[member_id] = outcome.member_epoch
+        if outcome.assignment is not None:
+            self._take(member_id, outcome.assignment)
 
     def _take(self, member_id: str, assignment: Partitions) -> None:
         """Give back what is not in it, and then take what is new: nobody else may have that."""

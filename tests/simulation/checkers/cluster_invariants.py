@@ -75,19 +75,19 @@ class Committed:
         """The end of the offsets committed by any replica."""
         return self.ends[-1] if self.ends else 0
 
-    def take(self, who: str, what: WatchedPartition, batch: StoredBatch) -> None:
+    def take(self, node: str, what: WatchedPartition, batch: StoredBatch) -> None:
         """Record that a replica has committed a batch; compare it with others."""
         if batch.end_offset > self.end_offset:
             assert batch.base_offset >= self.end_offset, (
-                f"OneHistory: {who} has a batch [{batch.base_offset}, {batch.end_offset}) of {what}"
-                f" committed, others one that ends at {self.end_offset}"
+                f"OneHistory: {node} has a batch [{batch.base_offset}, {batch.end_offset}) of"
+                f" {what} committed, others one that ends at {self.end_offset}"
             )
             self.ends.append(batch.end_offset)
             self.batches.append(batch)
             return
         known = self.batches[bisect_right(self.ends, batch.base_offset)]
         assert key_of(known) == key_of(batch), (
-            f"OneHistory: {who} has {_shown(batch)} of {what} committed, another replica had"
+            f"OneHistory: {node} has {_shown(batch)} of {what} committed, another replica had"
             f" {_shown(known)}"
         )
 

@@ -41,8 +41,8 @@ class Operation:
 
     def __str__(self) -> str:
         end = "..." if self.completed is None else self.completed
-        told = "unknown" if self.completed is None else repr(self.result)
-        return f"[{self.invoked}, {end}] {self.client}: {self.key} {self.request} -> {told}"
+        result = "unknown" if self.completed is None else repr(self.result)
+        return f"[{self.invoked}, {end}] {self.client}: {self.key} {self.request} -> {result}"
 
 
 class Model(Protocol):
@@ -126,17 +126,17 @@ class OperationHistory:
         ]
 
     def _with_result(self, operation: Operation) -> Operation:
-        told = self._results.get(operation.number)
-        if told is None:
+        result = self._results.get(operation.number)
+        if result is None:
             return operation
         return Operation(
             number=operation.number,
             client=operation.client,
             key=operation.key,
             request=operation.request,
-            result=told[1],
+            result=result[1],
             invoked=operation.invoked,
-            completed=told[0],
+            completed=result[0],
         )
 
 

@@ -69,24 +69,24 @@ class CommittedHistory:
         """The number of epochs with a leader."""
         return len(self._leaders)
 
-    def applied(self, who: str, applied: Applied, values: list[bytes]) -> None:
+    def applied(self, node: str, applied: Applied, values: list[bytes]) -> None:
         """Check a batch that a replica applied."""
         self.batches += 1
         end = applied.end_offset
         if not self._ends or end > self._ends[-1]:
             assert applied.base_offset >= self.end_offset, (
-                f"{who} applied [{applied.base_offset}, {end}), others a batch up to"
+                f"{node} applied [{applied.base_offset}, {end}), others a batch up to"
                 f" {self.end_offset}"
             )
             self._ends.append(end)
             self._digests.append(applied.digest)
             self._note_values(applied.base_offset, values)
             return
-        self._compare(who, end, applied.digest, is_exact=True)
+        self._compare(node, end, applied.digest, is_exact=True)
 
-    def restored(self, who: str, applied: Applied) -> None:
+    def restored(self, node: str, applied: Applied) -> None:
         """Check a snapshot that a replica installed."""
-        self._compare(who, applied.end_offset, applied.digest, is_exact=False)
+        self._compare(node, applied.end_offset, applied.digest, is_exact=False)
 
     def led(self, leader_id: NodeId, epoch: int) -> None:
         """Check the leader of an epoch, as it or another node reports it."""
@@ -102,11 +102,11 @@ class CommittedHistory:
             before = self._values.setdefault(_key_of(value), offset)
             assert before == offset, f"{value[:40]!r} is at offset {before} and at {offset}"
 
-    def _compare(self, who: str, end: int, digest: bytes, *, is_exact: bool) -> None:
+    def _compare(self, node: str, end: int, digest: bytes, *, is_exact: bool) -> None:
         index = bisect_right(self._ends, end) - 1
         there, known = (self._ends[index], self._digests[index]) if index >= 0 else (0, b"")
-        assert there == end or not is_exact, f"{who} applied up to {end}, inside another's batch"
-        assert known == digest, f"{who} has another state at offset {end} than others had"
+        assert there == end or not is_exact, f"{node} applied up to {end}, inside another's batch"
+        assert known == digest, f"{node} has another state at offset {end} than others had"
 
 
 def _key_of(value: bytes) -> bytes:

@@ -15,9 +15,9 @@ def compare_logs(disks: Mapping[str, Disk]) -> int:
     count = 0
     for name, disk in disks.items():
         for base_offset, batch in _batches(disk):
-            who, there = known.setdefault(base_offset, (name, batch))
-            count += who != name
-            assert there == batch, f"the batch at {base_offset} differs between {who} and {name}"
+            node, there = known.setdefault(base_offset, (name, batch))
+            count += node != name
+            assert there == batch, f"the batch at {base_offset} differs between {node} and {name}"
     return count
 
 

@@ -312,8 +312,8 @@ class Cluster(SimulatedCluster[ClusterNode]):
             lost, broker = self.damaged.get(node.name), image.broker(node.node_id)
             if lost is None or broker is None:
                 continue
-            told = (broker.boot_id, broker.directory_id)
-            if told == _identity(node) != lost:
+            reported = (broker.boot_id, broker.directory_id)
+            if reported == _identity(node) != lost:
                 del self.damaged[node.name]
 
 

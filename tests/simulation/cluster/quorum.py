@@ -35,7 +35,7 @@ from .registers import Applied, Registers, RegisterService
 
 CLUSTER_ID: Final = ClusterId("quorum-simulation-1234")
 CONFIG: Final = DirectoryConfig()
-NOBODY: Final = VoterSet(())
+NO_VOTERS: Final = VoterSet(())
 BUGS: Final = ("", "lying-disk", "stale-reads", "double-apply")
 """Planted bugs: skipped syncs, reads without the read index, commands proposed twice."""
 ASKED_MS: Final = 500
@@ -68,7 +68,7 @@ class QuorumMember(ClusterMachine):
     node: RaftNode | None = None  # of the running process
     registers: Registers | None = None
     is_damaged: bool = False  # a bit of its disk was flipped: it must detect that
-    last_voters: VoterSet = NOBODY  # in force by its log, at the last check
+    last_voters: VoterSet = NO_VOTERS  # in force by its log, at the last check
 
     @property
     def voter(self) -> Voter:
@@ -116,7 +116,7 @@ class QuorumCluster(SimulatedCluster[QuorumMember]):
                 node_id=node_id,
                 address=_address(node_id),
                 directory_id=disks[node_id],
-                first_voters=voters if node_id <= options.voters else NOBODY,
+                first_voters=voters if node_id <= options.voters else NO_VOTERS,
             )
             for node_id in ids
         ]
@@ -164,7 +164,7 @@ class QuorumCluster(SimulatedCluster[QuorumMember]):
     def wipe(self, member: QuorumMember) -> None:
         """Replace a dead member's disk by an empty one; it returns as another voter."""
         super().wipe(member)
-        member.first_voters = NOBODY
+        member.first_voters = NO_VOTERS
         member.is_damaged = False
         self._watch(member)
 

@@ -103,7 +103,7 @@ class DiagramScript:
                 VotersSet(at_us=now_us, node=node, voters=voters),
             ]
 
-    def told(self) -> list[TraceEvent]:
+    def visible_events(self) -> list[TraceEvent]:
         """Return the events since the start mark; messages in flight then are left out."""
         return [event for event in self.trace if event.at_us >= self._begin_us]
 
@@ -196,4 +196,4 @@ def play_diagram(spec: DiagramSpec) -> tuple[list[TraceEvent], list[int]]:
     """Run a script; return its trace and its members."""
     stage = DiagramScript(spec)
     spec.play(stage)
-    return stage.told(), [NodeId(member.number) for member in stage.members]
+    return stage.visible_events(), [NodeId(member.number) for member in stage.members]

@@ -6,23 +6,23 @@ from benchmarks.pages.kafka_chart import chart
 
 def test_a_benchmark_that_did_not_run_here_keeps_its_part_of_the_page() -> None:
     empty = page({})
-    told = "## Record codec\n\nAbout it.\n\nIts rows, measured elsewhere.\n\n"
+    text = "## Record codec\n\nAbout it.\n\nIts rows, measured elsewhere.\n\n"
     before, rest = empty.split("## Record codec\n")
     after = rest[rest.index("## ") :]
-    made = page({}, before + told + after)
-    assert made == before + told + after
+    made = page({}, before + text + after)
+    assert made == before + text + after
     assert page({}, made) == made
 
 
 def test_a_result_takes_the_place_of_what_the_page_said() -> None:
-    told = page({}).replace("*Not measured here yet: `python benchmarks/append.py`", "*Old:")
-    assert "*Old:" in told
+    text = page({}).replace("*Not measured here yet: `python benchmarks/append.py`", "*Old:")
+    assert "*Old:" in text
     made = page(
-        {"append": {"cores": 2, "machine": "a processor", "python": "3.11.7", "rows": {}}}, told
+        {"append": {"cores": 2, "machine": "a processor", "python": "3.11.7", "rows": {}}}, text
     )
     assert "*Old:" not in made
     assert "2 cores of a processor, Python 3.11.7." in made
-    assert made.count("Not measured here yet") == told.count("Not measured here yet")
+    assert made.count("Not measured here yet") == text.count("Not measured here yet")
 
 
 def test_the_summary_is_kept() -> None:

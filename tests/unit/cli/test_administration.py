@@ -69,11 +69,11 @@ def test_the_state_of_partitions_is_counted_and_told(address: str, topic: str) -
     succeed("topics", "create", topic, "-p", "2", address=address)
     said = succeed("partitions", "status", topic, address=address)
     assert said == "2 partitions: all healthy.\n"
-    told = json.loads(
+    output = json.loads(
         succeed("partitions", "status", topic, "--all", "-o", "json", address=address)
     )
-    assert told["counts"]["partitions"] == 2
-    assert told["partitions"][1] == {
+    assert output["counts"]["partitions"] == 2
+    assert output["partitions"][1] == {
         "topic": topic,
         "partition": 1,
         "states": [],
@@ -115,8 +115,8 @@ def test_moves_are_planned_begun_and_refused_by_the_partition(
         *reassign, "--file", "-", "-o", "json", address=address, stdin=json.dumps(planned)
     )
     assert refused.exit_code == 1
-    told = json.loads(refused.stdout)["partitions"]
-    assert [(each["partition"], each["error"]) for each in told] == [
+    output = json.loads(refused.stdout)["partitions"]
+    assert [(each["partition"], each["error"]) for each in output] == [
         (1, None),
         (0, "INVALID_REPLICA_ASSIGNMENT"),
     ]
@@ -134,8 +134,8 @@ def test_configs_of_the_cluster_are_set_shown_and_given_back(address: str) -> No
     alter, describe = ("configs", "alter", "--cluster"), ("configs", "describe", "--cluster")
     said = succeed(*alter, "--set", f"{name}=50MiB", address=address)
     assert said == f"Non-default configs of the cluster are: {name}=52428800.\n"
-    (told,) = json.loads(succeed(*describe, "--changed", "-o", "json", address=address))
-    assert (told["name"], told["value"], told["source"]) == (name, "52428800", "cluster")
+    (output,) = json.loads(succeed(*describe, "--changed", "-o", "json", address=address))
+    assert (output["name"], output["value"], output["source"]) == (name, "52428800", "cluster")
     said = succeed(*alter, "--delete", name, address=address)
     assert said == "Non-default configs of the cluster are: none.\n"
     assert name in succeed(*describe, address=address)
@@ -168,18 +168,18 @@ def test_what_is_in_order_is_said_to_be(
 
 
 def test_explanations_are_one_object_each_for_programs(address: str) -> None:
-    (told,) = json.loads(succeed("explain", "fenced", "9", "-o", "json", address=address))
-    assert list(told) == ["topic", "partition", "broker", "why", "remedy"]
-    assert told["broker"] == 9
-    assert "registered brokers: 1" in told["why"]
+    (output,) = json.loads(succeed("explain", "fenced", "9", "-o", "json", address=address))
+    assert list(output) == ["topic", "partition", "broker", "why", "remedy"]
+    assert output["broker"] == 9
+    assert "registered brokers: 1" in output["why"]
     assert invoke("explain", "not-isr", "none-such", address=address).exit_code == 1
     assert invoke("explain", "not-isr", "-p", "0", address=address).exit_code == 2
 
 
 def test_brokers_tell_where_kafka_clients_connect(address: str) -> None:
     (listed,) = json.loads(succeed("brokers", "list", "-o", "json", address=address))
-    told = listed["kafka"]["PLAINTEXT"]
-    assert told.startswith("127.0.0.1:")
-    assert told in succeed("brokers", "list", address=address)
+    output = listed["kafka"]["PLAINTEXT"]
+    assert output.startswith("127.0.0.1:")
+    assert output in succeed("brokers", "list", address=address)
     described = succeed("brokers", "describe", "1", address=address)
-    assert f"Kafka listeners: {told}\n" in described
+    assert f"Kafka listeners: {output}\n" in described

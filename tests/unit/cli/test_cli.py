@@ -509,13 +509,13 @@ def test_an_unforeseen_error_is_one_line_that_names_the_way_to_its_traceback(
         print_unexpected(UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates not allowed"))
         == 1
     )
-    told = capsys.readouterr().err
-    assert told == "quorumlog: 'a\\udcff' is not valid UTF-8; give UTF-8 text\n"
+    output = capsys.readouterr().err
+    assert output == "quorumlog: 'a\\udcff' is not valid UTF-8; give UTF-8 text\n"
     assert print_unexpected(RuntimeError("two\nlines")) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("quorumlog: unexpected RuntimeError: two lines; this is a bug, ")
-    assert "QUORUMLOG_DEBUG=1" in told
-    assert told.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.startswith("quorumlog: unexpected RuntimeError: two lines; this is a bug, ")
+    assert "QUORUMLOG_DEBUG=1" in output
+    assert output.count("\n") == 1
 
 
 def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

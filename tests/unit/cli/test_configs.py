@@ -313,13 +313,13 @@ def test_a_variable_that_nothing_reads_is_told_once(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUORUMLOG_BOOTSTRP", "h:1")
-    told = (
+    output = (
         "quorumlog: warning: environment variable QUORUMLOG_BOOTSTRP is not known and was ignored;"
         " did you mean QUORUMLOG_BOOTSTRAP?\n"
     )
     for command in (["brokers", "list"], ["config", "show"], ["config", "show", "--client"]):
         result = invoke(*command, address=address)
-        assert (result.exit_code, result.stderr) == (0, told), command
+        assert (result.exit_code, result.stderr) == (0, output), command
 
 
 def test_no_variable_of_the_command_line_is_one_of_a_node() -> None:

@@ -32,8 +32,8 @@ def test_a_group_is_listed_described_set_back_and_deleted(address: str, group: s
     assert described(address, group) == [(0, 10, 0), (1, 0, 0)]
     succeed(*reset, "--to", "-4", "--topic", group, "-p", "0", address=address)
     assert described(address, group) == [(0, 6, 4), (1, 0, 0)]
-    told = succeed("explain", "lag", group, "--for", "0", address=address)
-    assert told.startswith(f"{group}-0: lag 4; group {group} has no members")
+    output = succeed("explain", "lag", group, "--for", "0", address=address)
+    assert output.startswith(f"{group}-0: lag 4; group {group} has no members")
     assert succeed("groups", "delete", group, "--yes", address=address) == (
         f"Group {group} is deleted.\n"
     )
@@ -105,11 +105,11 @@ def test_a_member_is_told_of_with_when_it_was_heard_of_last(address: str, group:
         found = json.loads(
             succeed("groups", "describe", f"{group}-heard", "-o", "json", address=address)
         )
-        told = succeed("groups", "describe", f"{group}-heard", address=address)
+        output = succeed("groups", "describe", f"{group}-heard", address=address)
     (member,) = found["members"]
     assert member["client"] == "quorumlog"
     assert 0 <= member["heard_ms_ago"] < 10_000
-    assert "heard (ms ago)" in told
+    assert "heard (ms ago)" in output
 
 
 def test_a_hold_and_one_that_has_ended_are_told_of_in_their_tenses(
@@ -118,6 +118,6 @@ def test_a_hold_and_one_that_has_ended_are_told_of_in_their_tenses(
     now_ms = round(time.time() * 1000)
     holds = f"retention.holds={group}@{now_ms - 5}/5,{group}@{now_ms + 3_600_000}/7"
     succeed("configs", "alter", group, "--set", holds, address=address)
-    told = succeed("groups", "describe", group, address=address)
-    assert f"It held its unread records of {group} until " in told
-    assert f"It holds its unread records of {group} until " in told
+    output = succeed("groups", "describe", group, address=address)
+    assert f"It held its unread records of {group} until " in output
+    assert f"It holds its unread records of {group} until " in output

@@ -36,11 +36,11 @@ def test_a_broker_and_a_controller_tell_the_same_of_the_quorum(addresses: tuple[
     for address in addresses:
         result = invoke("quorum", "status", "-o", "json", address=address)
         assert result.exit_code == 0, result.output
-        told = json.loads(result.stdout)
-        assert (told["leader"], told["answered_by"], told["observers"]) == (1, 1, [])
-        (voter,) = told["voters"]
+        output = json.loads(result.stdout)
+        assert (output["leader"], output["answered_by"], output["observers"]) == (1, 1, [])
+        (voter,) = output["voters"]
         assert ID.fullmatch(voter["directory_id"])
-        assert voter["log_end_offset"] >= told["high_watermark"] > 0
+        assert voter["log_end_offset"] >= output["high_watermark"] > 0
         assert (voter["id"], voter["lag"], voter["heard_ms_ago"]) == (1, 0, 0)
         result = invoke("quorum", "status", address=address)
         assert re.search(r"leader +node 1\n", result.stdout)
@@ -64,9 +64,9 @@ def test_what_cannot_be_done_is_refused(
 ) -> None:
     result = invoke("quorum", *arguments, "-o", "json", address=addresses[1])
     assert result.exit_code == 1
-    told = json.loads(result.stderr)
-    assert told["error"] == error, told
-    assert said in told["message"]
+    output = json.loads(result.stderr)
+    assert output["error"] == error, output
+    assert said in output["message"]
 
 
 def test_a_transfer_to_the_leader_is_done_already(addresses: tuple[str, str]) -> None:
@@ -83,8 +83,8 @@ def test_a_drawn_id_can_be_a_clusters_and_a_disks(tmp_path: Path) -> None:
         f'data.dir = "{tmp_path / "data"}"\ncontroller.voters = ["1@127.0.0.1:9093:{drawn[0]}"]\n'
     )
     arguments = ("storage", "format", "--config", str(file), "--cluster-id", drawn[1])
-    told = json.loads(invoke(*arguments, "-o", "json").stdout)
-    assert (told["directory_id"], told["cluster_id"]) == (drawn[0], drawn[1])
+    output = json.loads(invoke(*arguments, "-o", "json").stdout)
+    assert (output["directory_id"], output["cluster_id"]) == (drawn[0], drawn[1])
     assert f"its directory id is {drawn[0]}." in invoke(*arguments).stdout
     assert json.loads(invoke("storage", "random-id", "-o", "json").stdout)["id"]
 

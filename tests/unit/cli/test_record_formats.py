@@ -174,12 +174,12 @@ def test_a_csv_row_that_is_none_does_not_end_the_others() -> None:
     found = entries(content, csv_form())
     values = [e.record.value for e in found if isinstance(e.record, NewRecord)]
     assert values == [b'{"a": "2", "b": "3"}']
-    told = refusals(content, csv_form())
-    assert [(first, last) for first, last, _ in told] == [(2, 2), (3, 3), (4, 4), (6, 7)]
-    assert told[0][2] == "1 field; the header line has 2"
-    assert told[1][2].startswith("not valid CSV: ")
-    assert told[2][2] == "not UTF-8"
-    assert told[3][2] == "unclosed quote"
+    output = refusals(content, csv_form())
+    assert [(first, last) for first, last, _ in output] == [(2, 2), (3, 3), (4, 4), (6, 7)]
+    assert output[0][2] == "1 field; the header line has 2"
+    assert output[1][2].startswith("not valid CSV: ")
+    assert output[2][2] == "not UTF-8"
+    assert output[3][2] == "unclosed quote"
 
 
 @pytest.mark.parametrize(

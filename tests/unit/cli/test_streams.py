@@ -66,8 +66,8 @@ def test_failures_are_objects_where_the_output_is_json(address: str, topic: str)
     assert result.exit_code == 1
     summary = json.loads(result.stdout)
     assert (summary["records"], summary["errors"]) == (1, 1)
-    told = json.loads(result.stderr)
-    assert (told["error"], told["line"], told["last_line"]) == ("INVALID_REQUEST", 2, 2)
+    output = json.loads(result.stderr)
+    assert (output["error"], output["line"], output["last_line"]) == ("INVALID_REQUEST", 2, 2)
     absent = invoke("topics", "describe", "nope", "-o", "json", address=address)
     error = json.loads(absent.stderr)
     assert absent.exit_code == 1

@@ -405,8 +405,10 @@ def test_a_lost_response_is_retried_or_raised() -> None:
                 server.spawn(serve)
             world.run_until(lambda: not user.alive, virtual_ms=60_000)
             assert user.exit_error is None, f"operation {operation}: {user.exit_error!r}"
-            told, found = outcome
-            assert told == {"retention.ms": "5"} == found or isinstance(told, QuorumlogError)
+            expected, found = outcome
+            assert expected == {"retention.ms": "5"} == found or isinstance(
+                expected, QuorumlogError
+            )
 
     for operation in range(1, 30):
         die_at(operation)

@@ -27,10 +27,10 @@ def test_a_record_that_is_looked_at_twice_hides_no_other_failure() -> None:
         kept = batch_of(1)
         failures.add([kept])
         kept.fail(TimedOut("late"))
-    told, silent = batch_of(1), batch_of(1)
-    told.callbacks[0] = lambda *_: None
-    told.observe(0)
-    for batch in (told, silent):
+    reported, silent = batch_of(1), batch_of(1)
+    reported.callbacks[0] = lambda *_: None
+    reported.observe(0)
+    for batch in (reported, silent):
         failures.add([batch])
         batch.fail(TimedOut("late"))
     failure = failures.take()

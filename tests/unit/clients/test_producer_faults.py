@@ -250,11 +250,11 @@ def test_a_batch_that_is_too_large_is_halved_until_it_passes_in_order() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         broker.record_bytes_max = 700
-        told: list[int] = []
+        reported: list[int] = []
 
         def note(delivered: Delivered | None, error: QuorumlogError | None) -> None:
             assert delivered is not None
-            told.append(delivered.offset)
+            reported.append(delivered.offset)
 
         async with cluster(runtime, broker) as log, log.producer() as producer:
             deliveries = [
@@ -265,7 +265,7 @@ def test_a_batch_that_is_too_large_is_halved_until_it_passes_in_order() -> None:
             assert statistics.splits >= 7
             assert (statistics.delivered_records, statistics.buffered_bytes) == (40, 0)
         assert broker.logs[0] == [b"%03d" % n * 30 for n in range(40)]
-        assert told == list(range(40))
+        assert reported == list(range(40))
 
     run(main)
 
@@ -314,7 +314,7 @@ def test_callbacks_come_in_the_order_of_offsets_with_one_of_two_arguments() -> N
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         broker.refuse[b"7"] = InvalidRecord("seven")
-        told: list[tuple[int, int | str]] = []
+        reported: list[tuple[int, int | str]] = []
         async with cluster(runtime, broker) as log:
             producer = log.producer(linger_ms=0, batch_size=1)
 
@@ -322,7 +322,7 @@ def test_callbacks_come_in_the_order_of_offsets_with_one_of_two_arguments() -> N
                 def callback(delivered: Delivered | None, error: QuorumlogError | None) -> None:
                     assert (delivered is None) != (error is None)
                     outcome = delivered.offset if delivered is not None else type(error).__name__
-                    told.append((number, outcome))
+                    reported.append((number, outcome))
 
                 return callback
 
@@ -330,6 +330,6 @@ def test_callbacks_come_in_the_order_of_offsets_with_one_of_two_arguments() -> N
                 await producer.send("t", b"%d" % number, on_delivery=note(number))
             await producer.close()  # the one failure was told to its callback
         offsets = [*range(7), "InvalidRecord", *range(7, 19)]
-        assert told == list(enumerate(offsets))
+        assert reported == list(enumerate(offsets))
 
     run(main)

@@ -173,23 +173,23 @@ def test_a_loop_that_ends_before_the_client_leaves_outcomes_and_no_noise(address
 
 def test_a_callback_may_send_and_may_not_wait(address: str) -> None:
     with quorumlog.connect(address, connect_timeout_ms=AMPLE_MS) as log:
-        told: list[object] = []
+        reported: list[object] = []
         again = threading.Event()
         with log.producer(linger_ms=0) as producer:
 
             def second(delivered: Delivered | None, error: QuorumlogError | None) -> None:
-                told.append(delivered is not None and error is None)
+                reported.append(delivered is not None and error is None)
                 again.set()
 
             def first(delivered: Delivered | None, error: QuorumlogError | None) -> None:
                 delivery = producer.send("t", b"from a callback", on_delivery=second)
                 with pytest.raises(InvalidRequest, match="would wait for itself"):
                     delivery.result()
-                told.append(threading.current_thread().name)
+                reported.append(threading.current_thread().name)
 
             producer.send("t", b"v", on_delivery=first).result(WAIT_S)
             assert again.wait(WAIT_S)
-        assert told == ["quorumlog-io", True]
+        assert reported == ["quorumlog-io", True]
 
 
 def test_many_records_in_one_call_of_the_blocking_face(address: str) -> None:

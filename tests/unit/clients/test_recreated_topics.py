@@ -58,7 +58,7 @@ async def stored(log: AsyncLog, name: str) -> list[bytes]:
         return [record.value or b"" async for record in consumer]
 
 
-async def told(consumer: AsyncConsumer, kind: type[QuorumlogError]) -> QuorumlogError:
+async def raised_error(consumer: AsyncConsumer, kind: type[QuorumlogError]) -> QuorumlogError:
     """The next error; fails when records come before it."""
     with pytest.raises(kind) as raised:
         assert not await consumer.poll(timeout_ms=20_000)
@@ -87,7 +87,7 @@ def test_a_position_reads_nothing_of_the_recreated_topic(length: int) -> None:
             brokers.create("t")
             brokers.append(("t", 0), length)
             for _ in range(2):
-                error = await told(consumer, OffsetOutOfRange)
+                error = await raised_error(consumer, OffsetOutOfRange)
                 assert "offset 5 was in the deleted topic" in error.message
             await consumer.seek_to_beginning()
             assert offsets(await consumer.poll()) == list(range(length))
@@ -108,7 +108,7 @@ def test_a_reset_policy_continues_in_the_new_topic_after_one_error(policy: str) 
             brokers.create("t", 3)
             for place in places:
                 brokers.append(place, 9)
-            error = await told(consumer, UnknownTopicId)
+            error = await raised_error(consumer, UnknownTopicId)
             assert f"continues from the {policy} offset" in error.message
             await asyncio.sleep(1)
             for place in places:
@@ -137,7 +137,7 @@ def test_prefetched_records_of_the_old_topic_are_delivered_before_the_error() ->
             await asyncio.sleep(2)
             assert offsets(await consumer.poll()) == [2, 3]
             assert offsets(await consumer.poll()) == [4]
-            await told(consumer, UnknownTopicId)
+            await raised_error(consumer, UnknownTopicId)
             assert offsets(await consumer.poll(max_records=20)) == list(range(9))
 
     play(main)

@@ -142,15 +142,15 @@ def test_both_doors_see_the_same_groups_members_and_offsets(folder: str) -> None
         member = await calls.alone(client)  # classic, in "g", owns partition 0
         await asked(channel, GROUPS_HEARTBEAT, joining("other"))
         topic_id = b""
-        who = {"member_id": member.member_id, "generation_id_or_member_epoch": 1}
-        assert await calls.committed(client, 9, topic_id, (0, 5), **who) == [(0, 0)]
+        member_fields = {"member_id": member.member_id, "generation_id_or_member_epoch": 1}
+        assert await calls.committed(client, 9, topic_id, (0, 5), **member_fields) == [(0, 0)]
 
         listed = await asked(channel, GROUPS_LIST, pb.ListGroupsRequest())
-        told = [(each.group, each.type, each.state) for each in listed.groups]
-        assert told == [("g", "classic", "Stable"), ("other", "consumer", "Stable")]
+        listing = [(each.group, each.type, each.state) for each in listed.groups]
+        assert listing == [("g", "classic", "Stable"), ("other", "consumer", "Stable")]
         there = await client.ask(calls.LIST_GROUPS, 5, states_filter=(), types_filter=())
         assert [(each.group_id, each.group_type.lower()) for each in there.groups] == [
-            (group, kind) for group, kind, _ in told
+            (group, kind) for group, kind, _ in listing
         ]
         found = await asked(channel, GROUPS_FETCH_OFFSETS, pb.FetchOffsetsRequest(group="g"))
         assert [(each.offset.partition, each.offset.offset) for each in found.results] == [(0, 5)]
@@ -185,8 +185,8 @@ def test_members_of_both_doors_share_one_group(folder: str) -> None:
         )
         assert not joined.error_code
         ours = pb.GroupHeartbeatRequest(group="g", member_id="me", member_epoch=1)
-        told = await asked(channel, GROUPS_HEARTBEAT, ours)
-        (kept,) = told.assignment.partitions
+        listing = await asked(channel, GROUPS_HEARTBEAT, ours)
+        (kept,) = listing.assignment.partitions
         ours.owned.partitions.append(kept)  # the other one is given up
         assert (await asked(channel, GROUPS_HEARTBEAT, ours)).member_epoch == 2
         staying = {"rebalance_timeout": -1, "subscribed_topic_names": None}

@@ -16,7 +16,7 @@ from quorumlog.storage import DirectoryMeta
 from .durable import ALONE, CLUSTER, DATA, ME, PAIR, TWO, control, live, snapshot_id
 
 OTHERS = VoterSet.of([(TWO, "two:9093")])
-NOBODY = VoterSet(())
+NO_VOTERS = VoterSet(())
 
 
 def formatted(
@@ -42,7 +42,7 @@ async def voters_of(log: MetadataLog) -> VoterSet:
     return log.voters.latest
 
 
-@pytest.mark.parametrize("voters", [PAIR, NOBODY])
+@pytest.mark.parametrize("voters", [PAIR, NO_VOTERS])
 def test_the_formatted_voters_are_in_force_at_the_logs_start(voters: VoterSet) -> None:
     with SimWorld(0) as world:
         node = world.node("one")
@@ -75,7 +75,7 @@ def test_a_directory_of_others_is_refused() -> None:
             formatted(world, node, PAIR, cluster_id=ClusterId("d" * 22))
         with pytest.raises(DirectoryMismatch, match="belongs to node"):
             formatted(world, node, PAIR, node_id=TWO.node_id)
-        for others in (OTHERS, NOBODY):
+        for others in (OTHERS, NO_VOTERS):
             with pytest.raises(DirectoryMismatch, match="with other voters"):
                 formatted(world, node, others)
         assert live(world, node, voters_of) == PAIR

@@ -173,8 +173,8 @@ def test_several_kafka_listeners_are_told_apart_by_name() -> None:
 
 def test_a_kafka_listener_of_one_interface_is_told_as_it_is() -> None:
     config = NodeConfig(data_dir="/d", kafka_listeners=("127.0.0.1:0",))
-    told = advertised_kafka(config, {"PLAINTEXT": "127.0.0.1:40001"})
-    assert told == (("PLAINTEXT", "127.0.0.1:40001"),)
+    advertised = advertised_kafka(config, {"PLAINTEXT": "127.0.0.1:40001"})
+    assert advertised == (("PLAINTEXT", "127.0.0.1:40001"),)
 
 
 def test_every_setting_has_a_doc_and_a_default_of_its_kind() -> None:

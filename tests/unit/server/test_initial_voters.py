@@ -15,7 +15,7 @@ from quorumlog.server.main import format_storage
 
 A, B, C = (DirectoryId(letter * 16) for letter in (b"a", b"b", b"c"))
 VOTERS = (f"1@h:1:{id_text(A)}", f"2@h:2:{id_text(B)}")
-NOBODY = VoterSet(())
+NO_VOTERS = VoterSet(())
 
 
 def config(node_id: int = 1, **fields: Any) -> NodeConfig:
@@ -46,13 +46,13 @@ def test_a_node_without_initial_voters_has_a_new_disk_also_where_it_is_listed() 
     """A voter whose disk was wiped: under its old directory id it could vote twice."""
     forming = initial_voters(config(controller_voters=VOTERS), no_initial_voters=True)
     assert forming.directory_id is None
-    assert forming.voters_with(Voter(NodeId(1), C), "h:1") == NOBODY
+    assert forming.voters_with(Voter(NodeId(1), C), "h:1") == NO_VOTERS
 
 
 def test_a_broker_alone_never_votes_whoever_is_named() -> None:
     for named in ({"controller_bootstrap": ("h:1",)}, {"controller_voters": VOTERS}):
         forming = initial_voters(config(3, roles=("broker",), **named))
-        assert forming.voters_with(Voter(NodeId(3), C), "h:3") == NOBODY
+        assert forming.voters_with(Voter(NodeId(3), C), "h:3") == NO_VOTERS
 
 
 @pytest.mark.parametrize(

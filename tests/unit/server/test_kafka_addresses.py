@@ -60,8 +60,8 @@ def metadata(play: Play, *names: str, version: int = 8, at: str = "n1:9092") -> 
 def test_every_broker_tells_the_addresses_and_racks_of_all(play: Play) -> None:
     for asked_one in ("n1", "n2", "n3"):
         answer = metadata(play, at=f"{asked_one}:9092")
-        told = {(each.node_id, each.host, each.port, each.rack) for each in answer.brokers}
-        assert told == {(1, "n1", 9092, "a"), (2, "n2", 9092, "b"), (3, "n3", 9092, "c")}
+        brokers = {(each.node_id, each.host, each.port, each.rack) for each in answer.brokers}
+        assert brokers == {(1, "n1", 9092, "a"), (2, "n2", 9092, "b"), (3, "n3", 9092, "c")}
     inner = metadata(play, at="n3:9192")
     assert {(each.host, each.port) for each in inner.brokers} == {
         ("n1", 9192),

@@ -77,10 +77,10 @@ def test_the_module_that_spark_imports_everywhere_is_light() -> None:
         "print(sorted(new & {'grpc', 'pyarrow', 'pandas', 'uvloop', 'rich', 'cramjam'}),"
         " pyspark_quorumlog.DefaultSource.name(), pyspark_quorumlog.DefaultSource.__module__)"
     )
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert told.stdout == "[] quorumlog quorumlog.spark.source\n"
+    assert done.stdout == "[] quorumlog quorumlog.spark.source\n"
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_a_broken_installation_breaks_nobody_elses_source() -> None:
         "try: p.DefaultSource({}).schema()\n"
         "except ImportError as error: print(p.DefaultSource.name(), error)"
     )
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert told.stdout.startswith("quorumlog quorumlog cannot be imported in Spark's Python (")
+    assert done.stdout.startswith("quorumlog quorumlog cannot be imported in Spark's Python (")

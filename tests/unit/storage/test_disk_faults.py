@@ -96,8 +96,8 @@ def test_a_broken_disk_ends_the_log_and_only_that(
             bad = await directory.open_log("bad-0", FSYNC, topic_id=TOPIC)
             good = await directory.open_log("good-0", FSYNC, topic_id=TOPIC)
             await kit.append(directory, bad, batch(1, value=b"a"))
-            told: list[DiskFailed] = []
-            directory.on_failed(bad, told.append)
+            reported: list[DiskFailed] = []
+            directory.on_failed(bad, reported.append)
             node.device.fail(operation, number, path_part="bad-0")
             answers = await asyncio.gather(
                 *[kit.append(directory, bad, batch(1, size=size)) for _ in range(3)],
@@ -110,7 +110,7 @@ def test_a_broken_disk_ends_the_log_and_only_that(
                 await directory.flush(bad)
             with pytest.raises(DiskFailed):
                 await directory.truncate(bad, 0)
-            assert len(told) == 1
+            assert len(reported) == 1
             assert (await kit.values(directory, bad))[0] == b"a-0", "reads go on"
             await kit.append(directory, good, batch(1))
             assert good.flushed_end_offset == 1

@@ -44,14 +44,14 @@ def sleeper() -> "subprocess.Popen[bytes]":
 def test_nodes_and_files_go_with_a_test_that_is_killed(number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, ABANDONED], stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
-        told = json.loads(program.stdout.readline())
-        folder = Path(told["folder"])
-        assert len(told["pids"]) == 2
-        assert all(map(is_alive, told["pids"]))
+        addresses = json.loads(program.stdout.readline())
+        folder = Path(addresses["folder"])
+        assert len(addresses["pids"]) == 2
+        assert all(map(is_alive, addresses["pids"]))
         assert folder.is_dir()
         program.send_signal(number)
         program.wait()
-    eventually(lambda: not any(map(is_alive, told["pids"])), "a node runs on")
+    eventually(lambda: not any(map(is_alive, addresses["pids"])), "a node runs on")
     eventually(lambda: not folder.exists(), f"{folder} is still there")
 
 

@@ -16,12 +16,12 @@ async def alter_client_quotas(broker: BrokerContext, call: Call) -> Answer:
     if not entries:
         return {"entries": []}
     errors = await _alter(broker, call)
-    told = (
+    result_entries = (
         {**error_fields(error), "entity": [_entity_fields(part) for part in entry.entity]}
         for entry, error in zip(entries, errors, strict=True)
     )
     elements = sum(1 + len(entry.entity) for entry in entries)
-    return await encode_if_large(broker, call, {"entries": told}, elements=elements)
+    return await encode_if_large(broker, call, {"entries": result_entries}, elements=elements)
 
 
 async def _alter(broker: BrokerContext, call: Call) -> list[QuorumlogError | None]:

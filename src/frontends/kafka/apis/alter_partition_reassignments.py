@@ -35,12 +35,12 @@ async def alter_partition_reassignments(broker: BrokerContext, call: Call) -> An
         (topic, {"partition_index": index, **error_fields(error)})
         for (topic, index), error in results.items()
     )
-    told = {
+    body = {
         **asked,
         **error_fields(None),
         "responses": by_topic(responses, topic_as="name", partitions_as="partitions"),
     }
-    return await encode_if_large(broker, call, told, elements=len(results))
+    return await encode_if_large(broker, call, body, elements=len(results))
 
 
 async def _altered(broker: BrokerContext, call: Call) -> dict[Place, QuorumlogError | None]:

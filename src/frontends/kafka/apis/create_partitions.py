@@ -30,11 +30,13 @@ async def create_partitions(broker: BrokerContext, call: Call) -> Answer:
 
     results = await outcomes(broker, topics, grow, context=context)
     refusal = InvalidRequest("topic: named twice in the request; name each topic once")
-    told = chain(
+    topic_results = chain(
         (_result(topic.name, of) for topic, of in zip(topics, results, strict=True)),
         (_result(name, refusal) for name in twice),
     )
-    return await encode_if_large(broker, call, {"results": told}, elements=len(topics) + len(twice))
+    return await encode_if_large(
+        broker, call, {"results": topic_results}, elements=len(topics) + len(twice)
+    )
 
 
 def _command(broker: BrokerContext, topic: Any, *, validate_only: bool) -> CreatePartitions:

@@ -46,7 +46,7 @@ async def create_topics(broker: BrokerContext, call: Call) -> Answer:
     image = broker.image
     with_configs = call.version >= FIRST_WITH_CONFIGS
 
-    def told() -> Iterator[Fields]:
+    def topic_fields() -> Iterator[Fields]:
         for topic, made in zip(topics, results, strict=True):
             if isinstance(made, QuorumlogError):
                 yield _refused(topic.name, made)
@@ -58,7 +58,7 @@ async def create_topics(broker: BrokerContext, call: Call) -> Answer:
 
     each = 1 + (len(TOPIC_CONFIGS) if with_configs else 0)
     return await encode_if_large(
-        broker, call, {"topics": told()}, elements=(len(topics) + len(twice)) * each
+        broker, call, {"topics": topic_fields()}, elements=(len(topics) + len(twice)) * each
     )
 
 

@@ -54,8 +54,8 @@ async def delete_topics(broker: BrokerContext, call: Call) -> Answer:
 
     named = list(dict.fromkeys(wanted))
     results = await outcomes(broker, named, delete, context=context)
-    told = (_result(*each) for each in zip(named, results, strict=True))
-    return await encode_if_large(broker, call, {"responses": told}, elements=len(named))
+    responses = (_result(*each) for each in zip(named, results, strict=True))
+    return await encode_if_large(broker, call, {"responses": responses}, elements=len(named))
 
 
 def _read(body: Any) -> Sequence[Named]:

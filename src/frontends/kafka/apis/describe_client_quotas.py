@@ -20,8 +20,8 @@ async def describe_client_quotas(broker: BrokerContext, call: Call) -> Answer:
     described = await outcome(_describe(broker, call))
     if isinstance(described, QuorumlogError):
         return {**error_fields(described), "entries": None}
-    told = {**error_fields(None), "entries": itertools.starmap(_entry, described)}
-    return await encode_if_large(broker, call, told, elements=len(described) * ELEMENTS_AN_ENTRY)
+    body = {**error_fields(None), "entries": itertools.starmap(_entry, described)}
+    return await encode_if_large(broker, call, body, elements=len(described) * ELEMENTS_AN_ENTRY)
 
 
 async def _describe(

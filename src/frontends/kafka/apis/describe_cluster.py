@@ -25,9 +25,9 @@ async def describe_cluster(broker: BrokerContext, call: Call) -> Answer:
             "cluster_id": cluster.cluster_id,
         }
     alive = endpoints(broker.image, call.client, asked=asked)
-    told = alive
+    brokers = alive
     if getattr(body, "include_fenced_brokers", False):
-        told = endpoints(broker.image, call.client, asked=asked, with_fenced=True)
+        brokers = endpoints(broker.image, call.client, asked=asked, with_fenced=True)
     return {
         "cluster_id": cluster.cluster_id,
         "controller_id": controller_of(alive, cluster.controller_id, asked),
@@ -39,7 +39,7 @@ async def describe_cluster(broker: BrokerContext, call: Call) -> Answer:
                 "rack": each.rack,
                 "is_fenced": each.is_fenced,
             }
-            for each in told.values()
+            for each in brokers.values()
         ],
         "cluster_authorized_operations": cluster_operations(
             is_asked=body.include_cluster_authorized_operations

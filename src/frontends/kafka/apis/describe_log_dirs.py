@@ -35,8 +35,8 @@ async def describe_log_dirs(broker: BrokerContext, call: Call) -> Answer:
             "error_code": code,
             "results": [nameless] if call.version < FIRST_WITH_ERROR else [],
         }
-    told = {"error_code": 0, "results": (_directory(each, wanted) for each in (usage,))}
-    return await encode_if_large(broker, call, told, elements=len(usage.logs))
+    body = {"error_code": 0, "results": (_directory(each, wanted) for each in (usage,))}
+    return await encode_if_large(broker, call, body, elements=len(usage.logs))
 
 
 def _wanted(body: Any) -> Mapping[str, set[int]] | None:

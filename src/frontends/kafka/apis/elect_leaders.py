@@ -41,13 +41,13 @@ async def elect_leaders(broker: BrokerContext, call: Call) -> Answer:
         (topic, {"partition_id": index, **error_fields(error)})
         for (topic, index), error in answer.items()
     )
-    told = {
+    body = {
         "error_code": 0,
         "replica_election_results": by_topic(
             results, topic_as="topic", partitions_as="partition_result"
         ),
     }
-    return await encode_if_large(broker, call, told, elements=len(answer))
+    return await encode_if_large(broker, call, body, elements=len(answer))
 
 
 async def _elected(broker: BrokerContext, call: Call) -> dict[Place, QuorumlogError | None]:

@@ -26,8 +26,8 @@ async def list_partition_reassignments(broker: BrokerContext, call: Call) -> Ans
         if wanted is None or (topic.name, index) in wanted
     )
     topics = by_topic(moves, topic_as="name", partitions_as="partitions")
-    told = {**error_fields(None), "topics": topics}
-    return await encode_if_large(broker, call, told, elements=len(moving))
+    response = {**error_fields(None), "topics": topics}
+    return await encode_if_large(broker, call, response, elements=len(moving))
 
 
 def _wanted(body: Any) -> set[tuple[str, int]] | None:

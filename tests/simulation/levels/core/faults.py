@@ -179,8 +179,8 @@ class CoreFaultInjector:
         harness.later(harness.now_us + int(span_ms * 1000), lambda: self._heal(number))
         kind = int(random() * 3)
         if kind == 0:  # one member
-            somebody = self._draw_member()
-            parts = [member is somebody for member in harness.members]
+            drawn = self._draw_member()
+            parts = [member is drawn for member in harness.members]
         elif kind == 1:
             parts = [random() < 0.5 for _ in range(count)]
         else:  # one link: both ends still reach the others

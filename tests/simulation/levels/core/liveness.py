@@ -77,7 +77,7 @@ class Liveness:
 
     # --- what must come to be --------------------------------------------------------------------
 
-    def _must(self, members: list[CoreMember], who: str) -> None:
+    def _must(self, members: list[CoreMember], description: str) -> None:
         """Wait until the members serve; raises Violation if they do not within the bound."""
         harness = self._harness
         history: CoreHistory = harness.history
@@ -97,7 +97,7 @@ class Liveness:
         states = ", ".join(self._state(member) for member in harness.members)
         raise Violation(
             "Liveness",
-            f"{ROUNDS_MAX} election time-outs after the faults of {who} ended"
+            f"{ROUNDS_MAX} election time-outs after the faults of {description} ended"
             f" ({[member.name for member in members]}): {missing}; {states}",
         )
 

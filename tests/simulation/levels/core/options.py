@@ -78,10 +78,10 @@ class CoreOptions:
     slow_append_ms: int = 0  # every append of some members takes up to that long
     through_protobuf: bool = False  # messages are encoded and decoded
 
-    def raft_config(self, **who: object) -> RaftConfig:
+    def raft_config(self, **identity: object) -> RaftConfig:
         """Return the settings of a member; `who` is its id, directory and addresses."""
         names = {field.name for field in fields(RaftConfig)} & set(asdict(self))
-        return RaftConfig(**{name: getattr(self, name) for name in names}, **who)  # type: ignore[arg-type]
+        return RaftConfig(**{name: getattr(self, name) for name in names}, **identity)  # type: ignore[arg-type]
 
     def differing(self) -> str:
         """Return every option that differs from its default, as text."""

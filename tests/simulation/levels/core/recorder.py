@@ -71,6 +71,6 @@ class EventRecorder:
             what, node = EventKind(code >> 16).name.lower(), code & 15
             if code >> 16 == EventKind.DELIVER:
                 what = f"deliver {messages[code >> 8 & 255]} of n{code >> 4 & 15}"
-            who = f"n{node}" if node else "--"
+            node_name = f"n{node}" if node else "--"
             state = f"epoch={epoch} hw={high_watermark} end={end}"
-            yield f"{now_us / 1e6:12.6f} {who} {what:<34} {state}"
+            yield f"{now_us / 1e6:12.6f} {node_name} {what:<34} {state}"

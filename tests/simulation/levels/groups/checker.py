@@ -41,7 +41,7 @@ def check_owners(claims: list[Claim]) -> None:
         found.sort(key=lambda claim: claim.began_ns)
         latest = found[0]
         for claim in found[1:]:
-            if claim.began_ns < latest.until_ns and claim.who != latest.who:
+            if claim.began_ns < latest.until_ns and claim.process != latest.process:
                 raise Violation("TwoOwners", f"of group {group}:\n  {latest}\n  {claim}")
             if claim.until_ns > latest.until_ns:
                 latest = claim

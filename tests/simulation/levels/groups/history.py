@@ -28,7 +28,7 @@ class Claim:
     """A partition that a member may process."""
 
     group: str
-    who: str  # a process of a member
+    process: str  # a process of a member
     place: Place
     epoch: int  # the member's epoch or generation at the assignment
     began_ns: int
@@ -49,8 +49,8 @@ class Claim:
         topic, index = self.place
         end = "..." if self.is_open else f"{self.ended_ns / 1e6:.3f}"
         return (
-            f"{self.who} has {topic}-{index} in epoch {self.epoch}, {self.began_ns / 1e6:.3f} to "
-            f"{end} ms, proven to {self.proven_ns / 1e6:.3f}"
+            f"{self.process} has {topic}-{index} in epoch {self.epoch}, {self.began_ns / 1e6:.3f} "
+            f"to {end} ms, proven to {self.proven_ns / 1e6:.3f}"
         )
 
 
@@ -182,7 +182,7 @@ class Worked:
     """Records of a partition that a member has processed."""
 
     group: str
-    who: str
+    process: str
     place: Place
     start: int
     end: int  # exclusive
@@ -195,7 +195,7 @@ class CommitAttempt:
 
     number: int
     group: str
-    who: str
+    process: str
     place: Place
     offset: int
     is_honest: bool  # False: it must be rejected
@@ -290,20 +290,20 @@ class GroupHistory:
     # --- offsets -------------------------------------------------------------------------------
 
     def send_commit(
-        self, group: str, who: str, place: Place, offset: int, *, is_honest: bool = True
+        self, group: str, process: str, place: Place, offset: int, *, is_honest: bool = True
     ) -> tuple[int, str]:
         """Record a commit that is sent; return its number and its metadata."""
         note = f"c{len(self.commitments) + 1}"
-        number = self.registers.invoke(who, key_of(group, place), Write(_seen(offset, note)))
+        number = self.registers.invoke(process, key_of(group, place), Write(_seen(offset, note)))
         self.commitments[number] = CommitAttempt(
-            number, group, who, place, offset, is_honest, self.now_ns()
+            number, group, process, place, offset, is_honest, self.now_ns()
         )
         if not is_honest:
             self.registers.fail(number)
         elif offset > self.done_to(group, place):
             self.found.append(
-                f"CommittedAhead: {who} commits {offset} of {place}, the group has processed up to "
-                f"{self.done_to(group, place)}"
+                f"CommittedAhead: {process} commits {offset} of {place}, the group has processed "
+                f"up to {self.done_to(group, place)}"
             )
         return number, note
 
@@ -317,7 +317,7 @@ class GroupHistory:
             self.stored[key] = max(self.stored[key], commit.offset)
         else:
             self.found.append(
-                f"FencedCommitTaken: {commit.who} was no member, or used a wrong epoch, and its"
+                f"FencedCommitTaken: {commit.process} was no member, or used a wrong epoch, and its"
                 f" commit of {commit.place} was accepted"
             )
 
@@ -326,11 +326,11 @@ class GroupHistory:
         if self.commitments[number].is_honest:
             self.registers.fail(number)
 
-    def fetch_offset(self, group: str, who: str, place: Place) -> int:
+    def fetch_offset(self, group: str, process: str, place: Place) -> int:
         """Record a fetch of a committed offset."""
         if group in self.unnoted:
             return -1
-        return self.registers.invoke(who, key_of(group, place), Read())
+        return self.registers.invoke(process, key_of(group, place), Read())
 
     def offset_fetched(self, number: int, group: str, place: Place, offset: int, note: str) -> None:
         """Record a fetched offset; -1: none."""

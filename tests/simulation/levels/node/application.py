@@ -49,10 +49,10 @@ class Notes:
     readers: int = 0  # lives of readers
     is_clean: bool = True  # no topic of the run may lose data
 
-    def next_value(self, who: str, size: int) -> bytes:
+    def next_value(self, name: str, size: int) -> bytes:
         """Return a unique value."""
         self.values += 1
-        return f"{who}:{self.values}:".encode() + b"v" * size
+        return f"{name}:{self.values}:".encode() + b"v" * size
 
     def note(self, error: QuorumlogError) -> None:
         """Count an error; raises AssertionError if no fault explains it."""

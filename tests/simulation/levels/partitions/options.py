@@ -38,12 +38,12 @@ class ReplicationOptions:
 
     def differing(self) -> str:
         """Return every option that differs from its default, as text."""
-        told = (
+        drawn = (
             f"{each.name}={getattr(self, each.name)}"
             for each in fields(self)
             if getattr(self, each.name) != each.default
         )
-        return " ".join(told)
+        return " ".join(drawn)
 
 
 def draw(entropy: SimEntropy) -> ReplicationOptions:

@@ -25,7 +25,9 @@ from .coordinated import (
 )
 
 
-def told(nodes: Cluster, number: int, log: str = "t-0", group: str = GROUP) -> int | None:
+def committed_offset(
+    nodes: Cluster, number: int, log: str = "t-0", group: str = GROUP
+) -> int | None:
     """What the housekeeping of a node is told."""
 
     async def main(runtime: Runtime) -> int | None:
@@ -41,9 +43,9 @@ def test_every_node_is_told_what_the_group_has_committed() -> None:
         nodes.start()
         make_topic(nodes)
         assert asked(nodes, made(nodes), commit(7)) == TAKEN
-        assert {told(nodes, number) for number in nodes.numbers} == {7}
-        assert told(nodes, 1, group="nobody") is None
-        assert told(nodes, 1, log="no-such-topic-3") is None
+        assert {committed_offset(nodes, number) for number in nodes.numbers} == {7}
+        assert committed_offset(nodes, 1, group="nobody") is None
+        assert committed_offset(nodes, 1, log="no-such-topic-3") is None
 
 
 @pytest.mark.slow
@@ -65,7 +67,7 @@ def test_a_node_that_is_waited_for_in_vain_is_not_asked_for_each_group() -> None
         before_ms = nodes.world.now_ms()
         for group in groups:
             with pytest.raises(QuorumlogError):
-                told(nodes, node, group=group)
+                committed_offset(nodes, node, group=group)
         assert ANSWER_MS <= nodes.world.now_ms() - before_ms < 1.5 * ANSWER_MS
         assert not any(task.done() for task in waiting)
 
@@ -86,7 +88,7 @@ def led(nodes: Cluster, number: int) -> list[str]:
 def test_before_there_are_groups_asking_makes_none() -> None:
     with cluster() as nodes:
         nodes.start()
-        assert told(nodes, 1) is None
+        assert committed_offset(nodes, 1) is None
         assert not coordinator(nodes, 1).has_topic
 
 
@@ -99,9 +101,9 @@ def test_a_group_of_which_nobody_tells_is_asked_for_again_after_a_while() -> Non
         other = next(number for number in nodes.numbers if number != old)
         nodes.crash(old)
         with pytest.raises(QuorumlogError):
-            told(nodes, other)
+            committed_offset(nodes, other)
         nodes.until(lambda: leader(nodes) not in (0, old))
         with pytest.raises(CoordinatorNotAvailable, match="failed to answer recently"):
-            told(nodes, other)
+            committed_offset(nodes, other)
         nodes.world.run_for(SILENT_MS)
-        assert told(nodes, other) == 7
+        assert committed_offset(nodes, other) == 7

@@ -306,16 +306,16 @@ def test_who_takes_no_task_is_told_within_the_call_or_once_it_is_stored() -> Non
         nodes.start()
         make_topic(nodes)
         made(nodes)
-        groups, told = coordinator(nodes, 1), list[Any]()
+        groups, outcomes = coordinator(nodes, 1), list[Any]()
 
         async def ask(_: Runtime) -> None:
-            assert groups.submit(FetchOffsets(group=GROUP), told.append) is None
-            assert told.pop() == ()
-            assert groups.submit(commit(1), told.append) is not None
-            assert not told
+            assert groups.submit(FetchOffsets(group=GROUP), outcomes.append) is None
+            assert outcomes.pop() == ()
+            assert groups.submit(commit(1), outcomes.append) is not None
+            assert not outcomes
 
         on(nodes, 1, ask)
-        nodes.until(lambda: told == [TAKEN])
+        nodes.until(lambda: outcomes == [TAKEN])
 
 
 def test_who_waits_no_longer_is_not_told() -> None:
@@ -323,17 +323,17 @@ def test_who_waits_no_longer_is_not_told() -> None:
         nodes.start()
         make_topic(nodes)
         made(nodes)
-        groups, told = coordinator(nodes, 1), list[Any]()
+        groups, outcomes = coordinator(nodes, 1), list[Any]()
 
         async def ask(_: Runtime) -> None:
-            forget = groups.submit(commit(2), told.append)
+            forget = groups.submit(commit(2), outcomes.append)
             assert forget is not None
             forget()
 
         on(nodes, 1, ask)
         assert asked(nodes, 1, commit(3)) == TAKEN
         assert stored(nodes, 1) == {("t", 0): 3}
-        assert not told
+        assert not outcomes
 
 
 @pytest.mark.slow

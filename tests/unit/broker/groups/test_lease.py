@@ -151,10 +151,10 @@ def test_who_cannot_open_its_log_believes_no_member() -> None:
         nodes.start()
         make_topic(nodes)
         made(nodes)
-        groups, told = coordinator(nodes, 1), list[object]()
+        groups, outcomes = coordinator(nodes, 1), list[object]()
         around = groups._deps
         assert around is not None
         term = CoordinatorShard(around, 0, Epoch(0))
         with pytest.raises(CoordinatorNotAvailable):
-            term.submit(ClassicHeartbeat(group=GROUP, member_id="m", generation=1), told.append)
-        assert not told
+            term.submit(ClassicHeartbeat(group=GROUP, member_id="m", generation=1), outcomes.append)
+        assert not outcomes

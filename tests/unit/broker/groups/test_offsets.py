@@ -31,7 +31,7 @@ def commit_of(
     return CommitOffsets(group="g", offsets=(each,), retention_ms=retention_ms)
 
 
-def told(offsets: Offsets, image: MetadataImage = IMAGE) -> dict[tuple[str, int], int]:
+def offsets_of(offsets: Offsets, image: MetadataImage = IMAGE) -> dict[tuple[str, int], int]:
     found = offsets.fetch(FetchOffsets(group="g"), image)
     return {(each.topic, each.partition): each.offset for each in found}
 
@@ -44,7 +44,7 @@ def test_the_last_commit_of_a_partition_is_told() -> None:
         assert [(each.offset, each.commit_ms, each.topic_id) for each in records] == [
             (offset, 50, ID)
         ]
-    assert told(offsets) == {("t", 0): 4}
+    assert offsets_of(offsets) == {("t", 0): 4}
     assert len(offsets) == 1
 
 
@@ -82,18 +82,18 @@ def test_a_bad_offset_is_refused_by_itself(
     assert isinstance(errors[0], error)
     assert errors[1] is None
     assert [each.offset for each in records] == [7]
-    assert told(offsets) == {("t", 1): 7}
+    assert offsets_of(offsets) == {("t", 1): 7}
 
 
 def test_a_topic_made_anew_does_not_get_the_offsets_of_the_old_one() -> None:
     offsets = Offsets(CONFIG)
     offsets.commit(commit_of(4), IMAGE, 50)
     anew = image_of({"t": OTHER})
-    assert told(offsets, anew) == {}
+    assert offsets_of(offsets, anew) == {}
     one = FetchOffsets(group="g", partitions=(("t", 0),))
     assert offsets.fetch(one, anew)[0].offset == -1
     offsets.commit(commit_of(2), anew, 60)
-    assert told(offsets, anew) == {("t", 0): 2}
+    assert offsets_of(offsets, anew) == {("t", 0): 2}
 
 
 def test_a_deleted_topic_takes_its_offsets_along_and_no_others() -> None:
@@ -103,7 +103,7 @@ def test_a_deleted_topic_takes_its_offsets_along_and_no_others() -> None:
     offsets.commit(commit_of(5, topic="u"), image, 50)
     gone = offsets.forget_topic("t", ID)
     assert gone == [OffsetForgotten(group="g", topic="t", partition=0)]
-    assert told(offsets, image) == {("u", 0): 5}
+    assert offsets_of(offsets, image) == {("u", 0): 5}
     assert len(offsets) == 1
     assert offsets.forget_topic("u", ID) == []
 
@@ -151,11 +151,11 @@ def test_what_is_stored_comes_back() -> None:
     offsets = Offsets(CONFIG)
     record = OffsetCommitted(group="g", topic="t", partition=0, offset=4, commit_ms=9)
     offsets.replay(record)
-    assert told(offsets) == {("t", 0): 4}
+    assert offsets_of(offsets) == {("t", 0): 4}
     tombstone = OffsetForgotten(group="g", topic="t", partition=0)
     offsets.replay(tombstone)
     offsets.replay(tombstone)
-    assert told(offsets) == {}
+    assert offsets_of(offsets) == {}
     assert len(offsets) == 0
 
 

@@ -59,8 +59,8 @@ def play(main: Callable[[AsyncLog], Coroutine[Any, Any, None]], **options: Any) 
     simulation.run(run)
 
 
-class Told:
-    """What the callbacks of a member are told, in its order."""
+class Callbacks:
+    """The callbacks of a member, and their calls in order."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, list[Place]]] = []

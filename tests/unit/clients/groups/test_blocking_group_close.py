@@ -72,15 +72,15 @@ def test_a_callback_that_raises_at_the_end_keeps_nothing_else_from_being_closed(
     def on_revoked(places: list[Place]) -> None:
         raise ZeroDivisionError
 
-    told: list[list[Place]] = []
+    revoked: list[list[Place]] = []
     mine = quorumlog.connect(address)
     first = mine.group_consumer("g-raises", topic, on_revoked=on_revoked)
-    second = mine.group_consumer("g-fine", topic, on_revoked=told.append)
+    second = mine.group_consumer("g-fine", topic, on_revoked=revoked.append)
     assert first.poll(timeout_ms=AMPLE_MS)
     assert second.poll(timeout_ms=AMPLE_MS)
     with pytest.raises(ZeroDivisionError):
         mine.close()
-    assert [sorted(places) for places in told] == [[(topic, 0), (topic, 1)]]
+    assert [sorted(places) for places in revoked] == [[(topic, 0), (topic, 1)]]
     with pytest.raises(ClientClosed):
         mine.partition_count(topic)
 
@@ -186,5 +186,5 @@ def test_the_loop_turns_between_records_that_are_there(
     program = BUSY.replace("import asyncio,", f"import {runner}, asyncio,")
     program = program.replace("asyncio.run(main())", f"{runner}.run(main())")
     command = [sys.executable, "-c", program, address, topic]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=AMPLE_S, check=True)
-    assert int(told.stdout) >= 6
+    revoked = subprocess.run(command, capture_output=True, text=True, timeout=AMPLE_S, check=True)
+    assert int(revoked.stdout) >= 6

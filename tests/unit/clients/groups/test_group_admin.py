@@ -14,16 +14,16 @@ def test_what_the_coordinator_cannot_do_yet_is_asked_for_again() -> None:
     errors: list[QuorumlogError] = [CoordinatorLoading("it reads what is stored")] * 2
     asked: list[str] = []
 
-    def told() -> list[errors_pb2.Error]:
+    def partition_errors() -> list[errors_pb2.Error]:
         return [encode_error(errors.pop()) if errors else errors_pb2.Error()]
 
     async def delete(request: Any, context: object) -> Any:
         asked.append(request.groups[0])
-        return groups_pb2.DeleteGroupsResponse(errors=told())
+        return groups_pb2.DeleteGroupsResponse(errors=partition_errors())
 
     async def forget(request: Any, context: object) -> Any:
         asked.append(request.group)
-        return groups_pb2.DeleteOffsetsResponse(errors=told())
+        return groups_pb2.DeleteOffsetsResponse(errors=partition_errors())
 
     async def describe(request: Any, context: object) -> Any:
         return admin_pb2.DescribeClusterResponse(cluster_id="c")

@@ -16,7 +16,7 @@ from quorumlog.errors import (
     UnknownTopicOrPartition,
 )
 
-from .group_topic import HEARTBEAT_MS, Place, Told, play, produce, read_all
+from .group_topic import HEARTBEAT_MS, Callbacks, Place, play, produce, read_all
 
 ALL: list[Place] = [("t", number) for number in range(4)]
 
@@ -306,12 +306,12 @@ def test_a_cancelled_close_leaves_no_task_running() -> None:
 
 def test_closing_tells_what_was_lost_just_before() -> None:
     async def main(log: AsyncLog) -> None:
-        told = Told()
-        async with log.group_consumer("g", "t", **told.callbacks()) as consumer:
+        calls = Callbacks()
+        async with log.group_consumer("g", "t", **calls.callbacks()) as consumer:
             await read_all(consumer, for_ms=1_000)
             consumer.membership.member._fenced("it was")  # the very moment before
             await consumer.close()
-        assert told.events == [("assigned", ALL), ("lost", ALL)]
+        assert calls.events == [("assigned", ALL), ("lost", ALL)]
 
     play(main)
 
@@ -345,11 +345,11 @@ def test_a_recreated_topic_is_read_from_its_beginning(meanwhile_ms: int) -> None
             try:
                 records = await consumer.poll(timeout_ms=200)
             except (UnknownTopicId, UnknownTopicOrPartition) as error:
-                told.append(error)
+                calls.append(error)
                 continue
             got += [((record.topic, record.partition), record.offset) for record in records]
 
-    told: list[QuorumlogError] = []
+    calls: list[QuorumlogError] = []
     play(main)
 
 
@@ -382,5 +382,5 @@ def test_an_absent_topic_is_logged(caplog: pytest.LogCaptureFixture) -> None:
             assert len((await read_all(consumer, for_ms=3_000))[0]) == 20
 
     play(main)
-    told = [each.getMessage() for each in caplog.records if "topic_absent" in each.getMessage()]
-    assert told == ["group.topic_absent group=g topic=flihgts"]
+    calls = [each.getMessage() for each in caplog.records if "topic_absent" in each.getMessage()]
+    assert calls == ["group.topic_absent group=g topic=flihgts"]

@@ -16,7 +16,7 @@ from quorumlog.errors import (
     UnknownMember,
 )
 
-from .group_topic import Place, Told, play, read_all
+from .group_topic import Callbacks, Place, play, read_all
 from .partitioned_members import Stage, staged
 
 ALL: list[Place] = [("t", number) for number in range(4)]
@@ -216,8 +216,8 @@ def test_a_refused_commit_has_the_member_ask_at_once_whether_it_is_one() -> None
     """It would go on with what others have until its next heartbeat."""
 
     async def main(log: AsyncLog) -> None:
-        told = Told()
-        settings: dict[str, Any] = {"auto_commit": False, **told.callbacks()}
+        calls = Callbacks()
+        settings: dict[str, Any] = {"auto_commit": False, **calls.callbacks()}
         async with log.group_consumer("g", "t", **settings) as consumer:
             await read_all(consumer, for_ms=1_000)
             joining, leave = consumer.membership.joining, GroupHeartbeat(epoch=LEAVE_EPOCH)
@@ -226,7 +226,7 @@ def test_a_refused_commit_has_the_member_ask_at_once_whether_it_is_one() -> None
             with pytest.raises(UnknownMember):
                 await consumer.commit()
             await asyncio.sleep(0.2)
-            assert told.events[1] == ("lost", ALL)
+            assert calls.events[1] == ("lost", ALL)
 
     play(main)
 

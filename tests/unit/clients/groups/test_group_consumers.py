@@ -15,7 +15,7 @@ from quorumlog.errors import (
     UnreleasedInstance,
 )
 
-from .group_topic import HEARTBEAT_MS, SESSION_MS, Place, Told, play, produce, read_all
+from .group_topic import HEARTBEAT_MS, SESSION_MS, Callbacks, Place, play, produce, read_all
 
 ALL: list[Place] = [("t", number) for number in range(4)]
 
@@ -49,8 +49,8 @@ def test_a_member_is_known_by_what_its_program_is_and_stays_in_its_epoch() -> No
 
 def test_a_second_member_gets_half_and_what_stays_is_read_without_a_stop() -> None:
     async def main(log: AsyncLog) -> None:
-        told, other = Told(), Told()
-        async with log.group_consumer("g", "t", **told.callbacks()) as first:
+        calls, other = Callbacks(), Callbacks()
+        async with log.group_consumer("g", "t", **calls.callbacks()) as first:
             await read_all(first, for_ms=1_000)
             async with log.group_consumer("g", "t", **other.callbacks()) as second:
                 fetched = first.statistics().partitions[TopicPartition("t", 0)]
@@ -64,7 +64,7 @@ def test_a_second_member_gets_half_and_what_stays_is_read_without_a_stop() -> No
                 assert fetched.position == 5
             await read_all(first, for_ms=4 * HEARTBEAT_MS)
             assert sorted(await first.assignment()) == ALL
-        assert told.events == [
+        assert calls.events == [
             ("assigned", ALL),
             ("revoked", sorted(given)),  # nothing of what stays
             ("assigned", sorted(given)),
@@ -77,8 +77,8 @@ def test_a_second_member_gets_half_and_what_stays_is_read_without_a_stop() -> No
 
 def test_a_partition_is_not_given_back_before_the_application_is_done_with_its_records() -> None:
     async def main(log: AsyncLog) -> None:
-        told = Told()
-        async with log.group_consumer("g", "t", **told.callbacks()) as first:
+        calls = Callbacks()
+        async with log.group_consumer("g", "t", **calls.callbacks()) as first:
             held = await first.poll(timeout_ms=1_000)
             while len(held) < 20:
                 await asyncio.sleep(0.1)
@@ -120,8 +120,8 @@ def test_a_failed_member_is_replaced_after_its_session_and_its_unfinished_record
 
 def test_a_member_that_does_not_poll_leaves_raises_and_rejoins() -> None:
     async def main(log: AsyncLog) -> None:
-        told = Told()
-        settings: dict[str, Any] = {"max_poll_interval_ms": 3_000, **told.callbacks()}
+        calls = Callbacks()
+        settings: dict[str, Any] = {"max_poll_interval_ms": 3_000, **calls.callbacks()}
         async with log.group_consumer("g", "t", **settings) as idle:
             await idle.poll(timeout_ms=1_000)
             async with log.group_consumer("g", "t") as other:
@@ -133,7 +133,7 @@ def test_a_member_that_does_not_poll_leaves_raises_and_rejoins() -> None:
                 assert await idle.assignment() == []
                 await read_all(idle, other, for_ms=4 * HEARTBEAT_MS)
                 assert len(await idle.assignment()) == 2
-        assert [what for what, _ in told.events][:2] == ["assigned", "lost"]
+        assert [what for what, _ in calls.events][:2] == ["assigned", "lost"]
 
     play(main)
 
@@ -281,17 +281,17 @@ def test_a_pattern_wants_topics_that_come_later() -> None:
 
 def test_a_restarted_static_member_keeps_its_partitions() -> None:
     async def main(log: AsyncLog) -> None:
-        told = Told()
-        async with log.group_consumer("g", "t", **told.callbacks()) as other:
+        calls = Callbacks()
+        async with log.group_consumer("g", "t", **calls.callbacks()) as other:
             first = log.group_consumer("g", "t", instance_id="one")
             await read_all(other, first, for_ms=4 * HEARTBEAT_MS)
             had = await first.assignment()
             await first.close()
-            before = list(told.events)
+            before = list(calls.events)
             await read_all(other, for_ms=3 * HEARTBEAT_MS)
             async with log.group_consumer("g", "t", instance_id="one") as again:
                 assert sorted(await again.assignment()) == sorted(had)
-            assert told.events == before
+            assert calls.events == before
 
     play(main)
 
@@ -310,9 +310,9 @@ def test_two_static_members_of_one_instance_id_get_an_error(
         await second.close()
 
     play(main)
-    told = [each for each in caplog.records if "group.name_taken" in each.getMessage()]
-    assert len(told) == 1
-    assert told[0].levelname == "WARNING"
+    calls = [each for each in caplog.records if "group.name_taken" in each.getMessage()]
+    assert len(calls) == 1
+    assert calls[0].levelname == "WARNING"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from quorumlog.clients import AsyncGroupConsumer, AsyncLog
 from quorumlog.errors import PollTooLate, UnknownMember
 
-from .group_topic import HEARTBEAT_MS, SESSION_MS, Place, Told
+from .group_topic import HEARTBEAT_MS, SESSION_MS, Callbacks, Place
 from .partitioned_members import Stage, staged
 
 ALL: list[Place] = [("t", number) for number in range(4)]
@@ -22,14 +22,14 @@ class Reader:
 
     def __init__(self, stage: Stage, name: str, **settings: Any) -> None:
         self.stage = stage
-        self.told = Told()
+        self.calls = Callbacks()
         self.got: list[tuple[int, Place, int]] = []  # when, where, which
         self.consumer: AsyncGroupConsumer | None = None
         self.settings = {"auto_commit_interval_ms": 200, **settings}
         stage.enter(name, self.play)
 
     async def play(self, log: AsyncLog) -> None:
-        self.consumer = log.group_consumer("g", "t", **self.told.callbacks(), **self.settings)
+        self.consumer = log.group_consumer("g", "t", **self.calls.callbacks(), **self.settings)
         while True:
             await self.read(self.consumer)
             await asyncio.sleep(ROUND_MS / 1000)
@@ -42,7 +42,7 @@ class Reader:
 
     def events(self, what: str) -> list[Place]:
         return sorted(
-            place for kind, places in self.told.events if kind == what for place in places
+            place for kind, places in self.calls.events if kind == what for place in places
         )
 
 
@@ -71,8 +71,8 @@ def test_a_member_without_responses_for_a_session_delivers_nothing_more(
         assert reader.events("lost") == ALL
         assert reader.consumer is not None
         assert reader.consumer.positions() == {}
-    (told,) = [each for each in caplog.messages if "group.partitions_lost" in each]
-    assert "reason=no heartbeat was answered for " in told
+    (calls,) = [each for each in caplog.messages if "group.partitions_lost" in each]
+    assert "reason=no heartbeat was answered for " in calls
 
 
 def test_the_other_one_gets_all_and_no_record_comes_twice_after_it_was_given_away() -> None:
@@ -176,10 +176,10 @@ def test_what_must_be_given_back_in_time_and_is_not_takes_the_rest_with_it() -> 
             self.errors = []
 
             async def on_revoked(places: list[Place]) -> None:
-                self.told.events.append(("revoked", places))
+                self.calls.events.append(("revoked", places))
                 await asyncio.sleep(60)
 
-            callbacks = self.told.callbacks() | {"on_revoked": on_revoked}
+            callbacks = self.calls.callbacks() | {"on_revoked": on_revoked}
             self.consumer = log.group_consumer("g", "t", **callbacks, **self.settings)
             while True:
                 try:

@@ -55,9 +55,9 @@ class Talk:
     ) -> None:
         sent_ms = self.now_ms
         self.now_ms += 1
-        told = {"sent_ms": sent_ms, "session_ms": SESSION_MS, "epoch": self.epoch} | said
+        fields = {"sent_ms": sent_ms, "session_ms": SESSION_MS, "epoch": self.epoch} | said
         self.member.answered(
-            beat, assignment=assignment, interval_ms=INTERVAL_MS, now_ms=self.now_ms, **told
+            beat, assignment=assignment, interval_ms=INTERVAL_MS, now_ms=self.now_ms, **fields
         )
 
     def passes(self, ms: int) -> None:

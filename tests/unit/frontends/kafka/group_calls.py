@@ -119,7 +119,11 @@ def commit_fields(version: int, topic_id: bytes, *offsets: tuple[int, int]) -> d
 
 
 async def committed(
-    client: RawClient, version: int, topic_id: bytes, *offsets: tuple[int, int], **who: Any
+    client: RawClient,
+    version: int,
+    topic_id: bytes,
+    *offsets: tuple[int, int],
+    **member_fields: Any,
 ) -> list[tuple[int, int]]:
     """Commit; returns partitions and error codes."""
     answer = await client.ask(
@@ -130,7 +134,7 @@ async def committed(
             "generation_id_or_member_epoch": -1,
             "member_id": "",
             "group_instance_id": None,
-            **who,
+            **member_fields,
         },
         **commit_fields(version, topic_id, *offsets),
     )

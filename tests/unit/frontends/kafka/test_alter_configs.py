@@ -39,7 +39,7 @@ async def altered(
     return list(answer.responses)
 
 
-def told(results: list[Any]) -> list[tuple[int, str, int]]:
+def codes(results: list[Any]) -> list[tuple[int, str, int]]:
     return [(each.resource_type, each.resource_name, each.error_code) for each in results]
 
 
@@ -65,7 +65,7 @@ def test_what_is_named_replaces_everything_in_every_version(
             await create_topic(kafka.channel, "t", configs={"retention.ms": "7"})
             wanted = resource("t", plain("segment.bytes", "65536"))
             results = await altered(kafka, ALTER_CONFIGS, wanted, version=version)
-            assert told(results) == [(TOPIC, "t", 0)]
+            assert codes(results) == [(TOPIC, "t", 0)]
             assert await set_configs(kafka, "t") == {"segment.bytes": "65536"}
 
     run(main)
@@ -84,7 +84,7 @@ def test_single_configs_are_changed_in_every_version(run: Run, folder: str, vers
                 to("cleanup.policy", "compact", APPEND),
             )
             results = await altered(kafka, INCREMENTAL, wanted, version=version)
-            assert told(results) == [(TOPIC, "t", 0)]
+            assert codes(results) == [(TOPIC, "t", 0)]
             assert await set_configs(kafka, "t") == {
                 "cleanup.policy": "compact,delete",
                 "retention.bytes": "9",
@@ -101,10 +101,10 @@ def test_a_broker_without_a_name_is_the_whole_cluster(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             wanted = resource("", to(RATE, "5"), kind=BROKER)
-            assert told(await altered(kafka, INCREMENTAL, wanted)) == [(BROKER, "", 0)]
+            assert codes(await altered(kafka, INCREMENTAL, wanted)) == [(BROKER, "", 0)]
             assert await set_configs(kafka) == {RATE: "5"}
             wanted = resource("", plain("leader.imbalance.per.broker.percentage", "5"), kind=BROKER)
-            assert told(await altered(kafka, ALTER_CONFIGS, wanted)) == [(BROKER, "", 0)]
+            assert codes(await altered(kafka, ALTER_CONFIGS, wanted)) == [(BROKER, "", 0)]
             assert await set_configs(kafka) == {"leader.imbalance.per.broker.percentage": "5"}
 
     simulation.run(main)
@@ -118,7 +118,7 @@ def test_validation_alone_changes_nothing(folder: str, key: int) -> None:
             change = plain("segment.bytes", "65536")
             if key == INCREMENTAL:
                 change["config_operation"] = SET
-            assert told(await altered(kafka, key, resource("t", change), only=True)) == [
+            assert codes(await altered(kafka, key, resource("t", change), only=True)) == [
                 (TOPIC, "t", 0)
             ]
             assert await set_configs(kafka, "t") == {"retention.ms": "7"}
@@ -207,7 +207,7 @@ def test_a_resource_that_is_named_twice_stays_as_it_is(folder: str, key: int) ->
         async with serving_kafka(runtime, folder) as kafka:
             await create_topic(kafka.channel, "t", configs={"retention.ms": "7"})
             results = await altered(kafka, key, resource("t"), resource("t"))
-            assert told(results) == [(TOPIC, "t", 42)] * 2
+            assert codes(results) == [(TOPIC, "t", 42)] * 2
             assert await set_configs(kafka, "t") == {"retention.ms": "7"}
 
     simulation.run(main)
@@ -217,9 +217,9 @@ def test_no_configs_at_all_delete_everything_or_change_nothing(folder: str) -> N
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await create_topic(kafka.channel, "t", configs={"retention.ms": "7"})
-            assert told(await altered(kafka, INCREMENTAL, resource("t"))) == [(TOPIC, "t", 0)]
+            assert codes(await altered(kafka, INCREMENTAL, resource("t"))) == [(TOPIC, "t", 0)]
             assert await set_configs(kafka, "t") == {"retention.ms": "7"}
-            assert told(await altered(kafka, ALTER_CONFIGS, resource("t"))) == [(TOPIC, "t", 0)]
+            assert codes(await altered(kafka, ALTER_CONFIGS, resource("t"))) == [(TOPIC, "t", 0)]
             assert await set_configs(kafka, "t") == {}
 
     simulation.run(main)

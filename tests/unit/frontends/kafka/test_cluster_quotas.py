@@ -22,8 +22,8 @@ async def told_ms(runtime: Runtime, node: int, partition: int, size: int) -> int
         fields = produce_fields(9, (partition, batch(bytes(size))), acks=1)
         answer = await client.ask(PRODUCE, 9, **fields)
         assert answer.responses[0].partition_responses[0].error_code == 0
-        told: int = round(answer.throttle_time.total_seconds() * 1000)
-        return told
+        throttle_ms: int = round(answer.throttle_time.total_seconds() * 1000)
+        return throttle_ms
 
 
 def test_a_quota_holds_for_every_broker_once_it_is_set() -> None:

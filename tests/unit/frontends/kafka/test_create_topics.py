@@ -60,9 +60,9 @@ def test_the_answer_tells_every_config_and_who_set_it(folder: str) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             configs = ({"name": "retention.ms", "value": "7d"},)
             (result,) = await created(kafka, wanted("t", configs=configs))
-            told = {each.name: (each.value, each.config_source) for each in result.configs}
-            assert told["retention.ms"] == ("604800000", 1)
-            assert told["segment.bytes"] == (str(1 << 30), 5)
+            values = {each.name: (each.value, each.config_source) for each in result.configs}
+            assert values["retention.ms"] == ("604800000", 1)
+            assert values["segment.bytes"] == (str(1 << 30), 5)
 
     simulation.run(main)
 

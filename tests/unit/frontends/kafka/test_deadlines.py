@@ -12,11 +12,11 @@ from quorumlog.runtime import Runtime
 def test_each_is_told_once_soon_after_its_time_unless_it_was_taken_back() -> None:
     async def main(runtime: Runtime) -> None:
         clock, deadlines = runtime.clock, RequestDeadlines()
-        told: list[tuple[int, int]] = []
+        expired: list[tuple[int, int]] = []
 
         def expire_of(deadline_ms: int) -> int:
             def expire() -> None:
-                told.append((deadline_ms, clock.now_ms()))
+                expired.append((deadline_ms, clock.now_ms()))
 
             return deadlines.add(expire, deadline_ms, clock)
 
@@ -25,12 +25,12 @@ def test_each_is_told_once_soon_after_its_time_unless_it_was_taken_back() -> Non
             expire_of(began_ms + after_ms)
 
         def never() -> None:
-            told.append((-1, -1))
+            expired.append((-1, -1))
 
         deadlines.remove(never, deadlines.add(never, began_ms + 41, clock))
         await asyncio.sleep(1)
-        assert [deadline - began_ms for deadline, _ in told] == [0, 1, 40, 45, 500]
-        assert all(deadline <= at <= deadline + STEP_MS + 1 for deadline, at in told)
+        assert [deadline - began_ms for deadline, _ in expired] == [0, 1, 40, 45, 500]
+        assert all(deadline <= at <= deadline + STEP_MS + 1 for deadline, at in expired)
 
     simulation.run(main)
 
@@ -39,15 +39,15 @@ def test_one_that_breaks_takes_nobody_else_along(caplog: pytest.LogCaptureFixtur
     """They share a timer, and a request that is not told of its end is never answered."""
 
     async def main(runtime: Runtime) -> None:
-        deadlines, told = RequestDeadlines(), asyncio.Event()
+        deadlines, expired = RequestDeadlines(), asyncio.Event()
 
         def broken() -> None:
             raise ZeroDivisionError("one of ours")
 
-        for expire in (broken, told.set):
+        for expire in (broken, expired.set):
             deadlines.add(expire, runtime.clock.now_ms() + 5, runtime.clock)
         async with asyncio.timeout(60):
-            await told.wait()
+            await expired.wait()
 
     simulation.run(main)
     assert [record.msg for record in caplog.records] == ["kafka.deadline_failed"]

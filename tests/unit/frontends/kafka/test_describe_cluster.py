@@ -121,12 +121,12 @@ def test_who_names_no_topic_is_told_all(folder: str) -> None:
 def test_pages_follow_each_other_until_everything_was_told_once(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         await with_topics(kafka, a=3, b=2, c=4)
-        told, cursor, pages = [], None, 0
+        listed, cursor, pages = [], None, 0
         while pages == 0 or cursor is not None:
             topics, cursor = await page(kafka, limit=2, cursor=cursor)
-            told += [(name, index) for name, _, indexes in topics for index in indexes]
+            listed += [(name, index) for name, _, indexes in topics for index in indexes]
             pages += 1
-        assert told == [(name, i) for name, n in (("a", 3), ("b", 2), ("c", 4)) for i in range(n)]
+        assert listed == [(name, i) for name, n in (("a", 3), ("b", 2), ("c", 4)) for i in range(n)]
         assert pages == 5
 
     alone(main, folder)

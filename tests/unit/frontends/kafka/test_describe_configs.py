@@ -26,7 +26,7 @@ def resource(name: str, *names: str, kind: int = TOPIC) -> dict[str, Any]:
     return {"resource_type": kind, "resource_name": name, "configuration_keys": names or None}
 
 
-async def told(
+async def described_configs(
     kafka: KafkaNode, *resources: dict[str, Any], version: int = 4, **fields: Any
 ) -> list[Any]:
     answer = await kafka.client.ask(DESCRIBE_CONFIGS, version, resources=resources, **fields)
@@ -34,7 +34,7 @@ async def told(
 
 
 async def configs_of(kafka: KafkaNode, wanted: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    (result,) = await told(kafka, wanted, **fields)
+    (result,) = await described_configs(kafka, wanted, **fields)
     assert (result.error_code, result.error_message) == (0, None)
     assert (result.resource_type, result.resource_name) == (
         wanted["resource_type"],
@@ -177,7 +177,7 @@ def test_what_has_no_configs_is_refused_by_itself(
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await create_topic(kafka.channel, "t")
-            refused, other = await told(kafka, wanted, resource("t"))
+            refused, other = await described_configs(kafka, wanted, resource("t"))
             assert (refused.error_code, refused.configs) == (code, ())
             assert message in refused.error_message
             assert (other.error_code, len(other.configs)) == (0, len(TOPIC_CONFIGS))
@@ -188,7 +188,7 @@ def test_what_has_no_configs_is_refused_by_itself(
 def test_too_many_resources_are_refused_each(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
-            results = await told(kafka, *[resource("t")] * 1_001)
+            results = await described_configs(kafka, *[resource("t")] * 1_001)
             assert {each.error_code for each in results} == {42}
             assert len(results) == 1_001
 

@@ -50,7 +50,7 @@ class Brokers:
             epoch = self.image.brokers[node].epoch
             self._do(UnfenceBroker(broker_id=node, broker_epoch=epoch))
 
-    def told(
+    def advertised(
         self, *, listener: str = "OUT", local: str = "dialled:9092", with_fenced: bool = False
     ) -> dict[int, str]:
         client = Client(peer="p:1", local=local, listener=listener)
@@ -62,36 +62,36 @@ def test_a_client_is_told_the_listeners_of_the_name_by_which_it_has_come() -> No
     brokers = Brokers()
     brokers.add(HERE, IN="in-1:9092", OUT="out-1:19092")
     brokers.add(OTHER, IN="in-2:9092", OUT="out-2:19092")
-    assert brokers.told(listener="OUT") == {1: "out-1|19092", 2: "out-2|19092"}
-    assert brokers.told(listener="IN") == {1: "in-1|9092", 2: "in-2|9092"}
+    assert brokers.advertised(listener="OUT") == {1: "out-1|19092", 2: "out-2|19092"}
+    assert brokers.advertised(listener="IN") == {1: "in-1|9092", 2: "in-2|9092"}
 
 
 def test_a_broker_without_a_listener_of_the_name_is_left_out() -> None:
     brokers = Brokers()
     brokers.add(HERE, IN="in-1:9092", OUT="out-1:19092")
     brokers.add(OTHER, IN="in-2:9092")
-    assert brokers.told(listener="OUT") == {1: "out-1|19092"}
+    assert brokers.advertised(listener="OUT") == {1: "out-1|19092"}
 
 
 def test_fenced_brokers_are_left_out_unless_they_are_asked_for() -> None:
     brokers = Brokers()
     brokers.add(HERE, OUT="out-1:9092")
     brokers.add(OTHER, OUT="out-2:9092", fenced=True)
-    assert brokers.told() == {1: "out-1|9092"}
-    assert brokers.told(with_fenced=True) == {1: "out-1|9092", 2: "out-2|9092"}
+    assert brokers.advertised() == {1: "out-1|9092"}
+    assert brokers.advertised(with_fenced=True) == {1: "out-1|9092", 2: "out-2|9092"}
 
 
 def test_a_broker_on_every_interface_is_where_the_client_has_reached_it() -> None:
     brokers = Brokers()
     brokers.add(HERE, grpc="internal:9094", OUT=":9092")
-    assert brokers.told(local="203.0.113.7:9092") == {1: "203.0.113.7|9092"}
+    assert brokers.advertised(local="203.0.113.7:9092") == {1: "203.0.113.7|9092"}
 
 
 def test_another_broker_on_every_interface_of_the_same_machine_is_at_the_same_host() -> None:
     brokers = Brokers()
     brokers.add(HERE, grpc="127.0.0.1:9094", OUT=":9092")
     brokers.add(OTHER, grpc="127.0.0.1:9194", OUT=":9192")
-    assert brokers.told(local="198.51.100.4:9092") == {
+    assert brokers.advertised(local="198.51.100.4:9092") == {
         1: "198.51.100.4|9092",
         2: "198.51.100.4|9192",
     }
@@ -101,7 +101,7 @@ def test_another_broker_on_every_interface_of_another_machine_is_at_its_own_host
     brokers = Brokers()
     brokers.add(HERE, grpc="one.example.net:9094", OUT=":9092")
     brokers.add(OTHER, grpc="two.example.net:9094", OUT=":9092")
-    assert brokers.told(local="198.51.100.4:9092") == {
+    assert brokers.advertised(local="198.51.100.4:9092") == {
         1: "198.51.100.4|9092",
         2: "two.example.net|9092",
     }
@@ -114,13 +114,13 @@ def test_another_broker_on_every_interface_of_another_machine_is_at_its_own_host
 def test_a_host_is_told_without_what_belongs_to_addresses(local: str, host: str) -> None:
     brokers = Brokers()
     brokers.add(HERE, OUT=":9092")
-    assert brokers.told(local=local) == {1: f"{host}|9092"}
+    assert brokers.advertised(local=local) == {1: f"{host}|9092"}
 
 
 def test_a_configured_ipv6_host_is_told_without_brackets() -> None:
     brokers = Brokers()
     brokers.add(HERE, OUT="[2001:db8::1]:9092")
-    assert brokers.told() == {1: "2001:db8::1|9092"}
+    assert brokers.advertised() == {1: "2001:db8::1|9092"}
 
 
 def test_changes_are_asked_of_the_controller_or_of_who_relays_them() -> None:

@@ -341,8 +341,8 @@ def test_a_reader_whose_past_is_another_is_told_where_they_part() -> None:
         ):
             part = {"last_fetched_epoch": last_epoch}
             (result,) = await fetched(kafka.client, (0, offset), max_wait=100, part=part)
-            told = result.diverging_epoch
-            assert (result.error_code, (told.epoch, told.end_offset)) == (0, parts_at)
+            diverging = result.diverging_epoch
+            assert (result.error_code, (diverging.epoch, diverging.end_offset)) == (0, parts_at)
         (end,) = await epoch_ends(kafka.client, (0, 3))
         assert (end.leader_epoch, end.end_offset) == (0, 2)
 

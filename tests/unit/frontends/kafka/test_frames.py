@@ -67,15 +67,15 @@ def test_two_connections_never_see_each_others_bytes_in_the_shared_buffer(
     turns: list[tuple[int, int]],
 ) -> None:
     scratch = memoryview(bytearray(SCRATCH_BYTES))
-    requests = [[bytes([65 + who]) * size for size in (8, 90, 33) * 10] for who in (0, 1)]
+    requests = [[bytes([65 + index]) * size for size in (8, 90, 33) * 10] for index in (0, 1)]
     flows = [framed(*of_one) for of_one in requests]
     sides = [reader(scratch), reader(scratch)]
     found: list[list[bytes]] = [[], []]
-    for who, size in turns:
-        found[who] += feed(sides[who], flows[who][:size])
-        flows[who] = flows[who][size:]
-    for who in (0, 1):
-        found[who] += feed(sides[who], flows[who])
+    for index, size in turns:
+        found[index] += feed(sides[index], flows[index][:size])
+        flows[index] = flows[index][size:]
+    for index in (0, 1):
+        found[index] += feed(sides[index], flows[index])
     assert found == requests
 
 

@@ -112,11 +112,11 @@ def test_a_leave_is_told_of_one_or_of_each(folder: str, version: int) -> None:
             return int(answer.error_code), [int(each.error_code) for each in answer.members]
 
         is_single = version < 3
-        nobody = (UNKNOWN_MEMBER, []) if is_single else (OK, [UNKNOWN_MEMBER])
-        assert await leave(GROUP, "nobody") == nobody
-        assert await leave("no such group", "nobody") == nobody
+        unknown_member = (UNKNOWN_MEMBER, []) if is_single else (OK, [UNKNOWN_MEMBER])
+        assert await leave(GROUP, "nobody") == unknown_member
+        assert await leave("no such group", "nobody") == unknown_member
         assert await leave(GROUP, member.member_id) == (OK, [] if is_single else [OK])
-        assert await leave(GROUP, member.member_id) == nobody
+        assert await leave(GROUP, member.member_id) == unknown_member
 
     on_a_node(folder, main)
 
@@ -125,17 +125,19 @@ def test_a_leave_is_told_of_one_or_of_each(folder: str, version: int) -> None:
 def test_a_commit_is_stored_and_what_is_no_partition_is_told(folder: str, version: int) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         member = await alone(kafka.client)
-        who: dict[str, Any] = {
+        member_fields: dict[str, Any] = {
             "member_id": member.member_id,
             "generation_id_or_member_epoch": 1,
         }
-        codes = await committed(kafka.client, version, topic_id, (0, 5), (7, 5), (1, 6), **who)
+        codes = await committed(
+            kafka.client, version, topic_id, (0, 5), (7, 5), (1, 6), **member_fields
+        )
         assert codes == [(0, OK), (7, UNKNOWN_PARTITION), (1, OK)]
         other = await kafka.client.ask(
             calls.OFFSET_COMMIT,
             version,
             group_id=GROUP,
-            **who,
+            **member_fields,
             topics=[
                 {
                     **({"topic_id": bytes(15) + b"x"} if version >= 10 else {"name": "nope"}),
@@ -320,8 +322,8 @@ def test_offsets_are_deleted_where_nobody_reads(folder: str) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         await create_topic(kafka.channel, "u")
         member = await alone(kafka.client)
-        who = {"member_id": member.member_id, "generation_id_or_member_epoch": 1}
-        assert await committed(kafka.client, 9, topic_id, (0, 5), **who) == [(0, OK)]
+        member_fields = {"member_id": member.member_id, "generation_id_or_member_epoch": 1}
+        assert await committed(kafka.client, 9, topic_id, (0, 5), **member_fields) == [(0, OK)]
 
         async def delete(group: str) -> tuple[int, list[tuple[str, int]]]:
             names = {"t": (0, 9), "u": (0,), "nope": (0,)}
@@ -443,7 +445,9 @@ def test_a_group_is_found_at_this_node(folder: str) -> None:
         found = await kafka.client.ask(
             calls.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=("a", "b", "")
         )
-        told = [(each.key, int(each.error_code), each.node_id) for each in found.coordinators]
-        assert told == [("a", OK, NODE), ("b", OK, NODE), ("", 24, -1)]
+        coordinators = [
+            (each.key, int(each.error_code), each.node_id) for each in found.coordinators
+        ]
+        assert coordinators == [("a", OK, NODE), ("b", OK, NODE), ("", 24, -1)]
 
     on_a_node(folder, main)

@@ -41,7 +41,7 @@ def topic_id(play: Play) -> TopicId:
     return play[1].image.topics_by_name["t"]
 
 
-def told(answer: Any) -> list[tuple[int, str, int, str | None]]:
+def leaders(answer: Any) -> list[tuple[int, str, int, str | None]]:
     return [(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints]
 
 
@@ -57,7 +57,7 @@ def test_who_does_not_lead_says_who_does(play: Play, node: int) -> None:
             assert result.error_code == ErrorCode.not_leader_or_follower
             if version >= 10:
                 assert result.current_leader.leader_id == 1
-                assert told(answer) == [(1, "n1", 9092, "a")]
+                assert leaders(answer) == [(1, "n1", 9092, "a")]
         for version in (11, 12, 16, 18):
             fields = fetch_fields(version, (0, 0), topic_id=topic_id(play), max_wait=5_000)
             answer = await client.ask(FETCH, version, **fields)
@@ -66,7 +66,7 @@ def test_who_does_not_lead_says_who_does(play: Play, node: int) -> None:
             if version >= 12:
                 assert result.current_leader.leader_id == 1
             if version >= 16:
-                assert told(answer) == [(1, "n1", 9092, "a")]
+                assert leaders(answer) == [(1, "n1", 9092, "a")]
         (listed_there,) = await listed(client, (0, -1))
         (end_there,) = await epoch_ends(client, (0, 0))
         assert listed_there.error_code == ErrorCode.not_leader_or_follower

@@ -65,16 +65,16 @@ def codes_of(message: Any) -> list[int]:
 def test_fields_that_a_version_lacks_are_left_out_and_those_that_none_has_are_a_mistake() -> None:
     (api,) = (api for api in APIS if api.key == 18)
     row = {"api_key": 18, "min_version": 0, "max_version": 4}
-    told = {"error_code": 0, "api_keys": [row], "finalized_features_epoch": 7}
-    assert messages.encode(api, 0, told) == bytes.fromhex("0000 00000001 0012 0000 0004")
-    assert messages.encode(api, 1, told)[-4:] == bytes(4)
-    assert messages.encode(api, 1, told, throttle_ms=9)[-1] == 9
-    assert messages.encode(api, 3, told) == bytes.fromhex(
+    body = {"error_code": 0, "api_keys": [row], "finalized_features_epoch": 7}
+    assert messages.encode(api, 0, body) == bytes.fromhex("0000 00000001 0012 0000 0004")
+    assert messages.encode(api, 1, body)[-4:] == bytes(4)
+    assert messages.encode(api, 1, body, throttle_ms=9)[-1] == 9
+    assert messages.encode(api, 3, body) == bytes.fromhex(
         "0000 02 0012 0000 0004 00 00000000 01 01 08 0000000000000007"
     )
     for wrong in ({"error_codes": 0}, {"api_keys": [{**row, "name": "x"}]}):
         with pytest.raises(AssertionError, match="has no"):
-            messages.encode(api, 3, {**told, **wrong})
+            messages.encode(api, 3, {**body, **wrong})
     with pytest.raises(AssertionError, match="lacks max_version"):
         messages.encode(api, 3, {"error_code": 0, "api_keys": [{"api_key": 1, "min_version": 0}]})
 

@@ -113,19 +113,19 @@ def test_who_fetches_too_much_gets_the_records_at_once_and_waits_then() -> None:
         for _ in range(4):
             await produce(kafka.client, 4 * RATE)
         await set_quota(kafka, "consumer_byte_rate")
-        got, told = [], []
+        got, throttle_ms = [], []
         for offset in (0, 2, 4):
             answer = await ask(kafka.client, FETCH, 12, "app", **fetch_fields(12, (0, offset)))
             (topic,) = answer.responses
             got.append(len(topic.partitions[0].records or b""))
-            told.append(ms_of(answer))
+            throttle_ms.append(ms_of(answer))
         # No answer is larger than the burst: two of the four batches fit.
         assert got[0] == got[1] > 2 * 4 * RATE
         assert got[1] <= BURST
         assert got[2] == 0
-        assert told[0] == 0
-        assert 6_000 <= told[1] <= 6_000 + NEARLY_MS
-        assert told[2] <= NEARLY_MS
+        assert throttle_ms[0] == 0
+        assert 6_000 <= throttle_ms[1] <= 6_000 + NEARLY_MS
+        assert throttle_ms[2] <= NEARLY_MS
 
     with_node(work)
 
@@ -229,11 +229,11 @@ def test_answers_under_way_leave_and_the_longest_wait_counts() -> None:
         for _ in range(3):
             fields = produce_fields(9, (0, batch(bytes(5 * RATE))))
             kafka.client.send(PRODUCE, 9, client_id="app", **fields)
-        told = [ms_of((await kafka.client.answer(PRODUCE, 9))[1]) for _ in range(3)]
-        assert told[0] == 0
-        assert 4_900 <= told[2] <= 5_000 + NEARLY_MS
+        throttle_ms = [ms_of((await kafka.client.answer(PRODUCE, 9))[1]) for _ in range(3)]
+        assert throttle_ms[0] == 0
+        assert 4_900 <= throttle_ms[2] <= 5_000 + NEARLY_MS
         await ask_metadata(kafka.client)
-        assert runtime.clock.now_ms() - began_ms <= told[2] + 3 * NEARLY_MS
+        assert runtime.clock.now_ms() - began_ms <= throttle_ms[2] + 3 * NEARLY_MS
 
     with_node(work)
 

@@ -79,14 +79,14 @@ def test_a_transfer_that_is_given_up_between_two_heartbeats_sends_none() -> None
 
 def test_who_is_to_lead_next_is_told_once() -> None:
     quorum = quorum_with_leader()
-    told: list[TimeoutNow] = []
-    quorum.sent = lambda node_id, m: told.append(m) if isinstance(m, TimeoutNow) else None
+    requests: list[TimeoutNow] = []
+    quorum.sent = lambda node_id, m: requests.append(m) if isinstance(m, TimeoutNow) else None
     quorum.transfer(1, 2)
     quorum.flying.clear()
     for _ in range(3):
         quorum.tick(100, 1)
         quorum.read(1, 1)
-    assert [m.receiver for m in told] == [voter(2)]
+    assert [m.receiver for m in requests] == [voter(2)]
 
 
 def test_a_leader_whose_log_is_one_snapshot_sends_that_one() -> None:

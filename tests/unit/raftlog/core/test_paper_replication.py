@@ -99,14 +99,14 @@ def test_new_entries_are_appended() -> None:
     assert (said.match_end, said.received_end) == (4, 4)
 
 
-@pytest.mark.parametrize(("told", "committed"), [(0, 0), (1, 1), (2, 2), (9, 2)])
+@pytest.mark.parametrize(("leader_commit", "committed"), [(0, 0), (1, 1), (2, 2), (9, 2)])
 def test_the_commit_is_the_lower_of_the_leaders_and_the_last_new_entry(
-    told: int, committed: int
+    leader_commit: int, committed: int
 ) -> None:
     """Receiver 5: min(leaderCommit, index of last new entry): what lies behind that in the own log
     may be anything (B8)."""
     quorum = follower(1, 2, 2, 2)
-    quorum.step(append(data(1, 2), prev=(1, 1), hw=told))
+    quorum.step(append(data(1, 2), prev=(1, 1), hw=leader_commit))
     assert quorum[2].high_watermark == committed
 
 

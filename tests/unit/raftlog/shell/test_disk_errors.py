@@ -126,8 +126,10 @@ async def propose_all(node: RaftNode, count: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("who", ["reader", "delivery"])
-def test_what_cannot_be_read_for_others_or_the_state_ends_the_node_with_a_reason(who: str) -> None:
+@pytest.mark.parametrize("consumer", ["reader", "delivery"])
+def test_what_cannot_be_read_for_others_or_the_state_ends_the_node_with_a_reason(
+    consumer: str,
+) -> None:
     with SimWorld(7, faults=Faults(cache_miss=1.0)) as world:
         quorum = Quorum(world, voters=3, node_config=RaftNodeConfig(tail_bytes_max=1))
         quorum.start()
@@ -137,7 +139,7 @@ def test_what_cannot_be_read_for_others_or_the_state_ends_the_node_with_a_reason
         for number in range(10):
             quorum.propose(b"%d" % number * 100, at=leader)
         victim = leader
-        if who == "delivery":
+        if consumer == "delivery":
             victim = lagging
         quorum.start(lagging.voter.node_id)
         quorum.wait_open(lagging)

@@ -238,8 +238,8 @@ def test_a_wrong_receiver_is_refused_and_both_sides_log_it_once(
             name = (InconsistentClusterId if kind == "another cluster" else VoterMismatch).name
             assert link.last_error.startswith(name)
             assert link.breaks >= 4
-            told = [record for record in caplog.records if name in record.getMessage()]
-            assert [record.levelname for record in told] == ["WARNING", "WARNING"]
+            logged = [record for record in caplog.records if name in record.getMessage()]
+            assert [record.levelname for record in logged] == ["WARNING", "WARNING"]
             await leave(other)
 
     run(main)
@@ -398,10 +398,10 @@ def test_questions_that_the_core_does_not_answer_wait_up_to_a_bound_and_a_time(r
     async def main(runtime: Runtime) -> None:
         expected = 2 * [Overloaded.name] + 3 * [TimedOut.name]
         for call_ms_max in (300, 3_000, 20_000):  # a busy machine lets some come after the time
-            told = await refusals(runtime, call_ms_max)
-            if told == expected:
+            logged = await refusals(runtime, call_ms_max)
+            if logged == expected:
                 break
-        assert told == expected
+        assert logged == expected
 
     run(main)
 

@@ -27,8 +27,8 @@ PLAN = GroupPlan(
 )
 
 
-class Told:
-    """A chronicle with its clock."""
+class RecordedHistory:
+    """A group history with its clock."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -84,312 +84,312 @@ class Told:
 
 
 def test_two_members_that_are_sure_of_a_partition_are_two_owners() -> None:
-    told = Told()
-    told.member("a").assign([PLACE])
-    told.now_ms = 100
-    told.member("b").assign([PLACE])
-    assert told.two_owners()
+    history = RecordedHistory()
+    history.member("a").assign([PLACE])
+    history.now_ms = 100
+    history.member("b").assign([PLACE])
+    assert history.two_owners()
 
 
 def test_a_partition_that_was_given_back_before_has_one_owner_at_a_time() -> None:
-    told = Told()
-    a = told.member("a")
+    history = RecordedHistory()
+    a = history.member("a")
     a.assign([PLACE])
-    told.now_ms = 50
+    history.now_ms = 50
     a.revoke([PLACE])
-    told.now_ms = 51
-    told.member("b").assign([PLACE])
-    assert not told.two_owners()
+    history.now_ms = 51
+    history.member("b").assign([PLACE])
+    assert not history.two_owners()
 
 
 def test_a_partition_is_two_groups_own() -> None:
-    told = Told()
-    told.member("a").assign([PLACE])
-    other = told.group_history.life("h", "b", session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS)
+    history = RecordedHistory()
+    history.member("a").assign([PLACE])
+    other = history.group_history.life("h", "b", session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS)
     other.answered(0, is_settled=True)
     other.assign([PLACE])
-    assert not told.two_owners()
+    assert not history.two_owners()
 
 
 def test_whoever_was_silent_for_its_session_owns_nothing_for_sure() -> None:
-    told = Told()
-    told.member("a").assign([PLACE])
-    told.now_ms = SESSION_MS - 40  # clocks are wrong by a little
-    assert not told.two_owners()
-    told.now_ms = SESSION_MS
-    told.member("b").assign([PLACE])
-    assert not told.two_owners()
+    history = RecordedHistory()
+    history.member("a").assign([PLACE])
+    history.now_ms = SESSION_MS - 40  # clocks are wrong by a little
+    assert not history.two_owners()
+    history.now_ms = SESSION_MS
+    history.member("b").assign([PLACE])
+    assert not history.two_owners()
 
 
 def test_an_answer_proves_the_silence_before_it() -> None:
-    told = Told()
-    a = told.member("a")
+    history = RecordedHistory()
+    a = history.member("a")
     a.assign([PLACE])
-    told.now_ms = SESSION_MS + 100
-    told.member("b").assign([PLACE])
-    told.now_ms = SESSION_MS + 200
-    told.beat(a)
-    assert told.two_owners()
+    history.now_ms = SESSION_MS + 100
+    history.member("b").assign([PLACE])
+    history.now_ms = SESSION_MS + 200
+    history.beat(a)
+    assert history.two_owners()
 
 
 def test_whoever_does_not_give_back_in_time_owns_nothing_for_sure() -> None:
-    told = Told()
-    a = told.member("a")
+    history = RecordedHistory()
+    a = history.member("a")
     a.assign([PLACE])
     for now_ms in range(500, REBALANCE_MS + 1, 500):
-        told.now_ms = now_ms
-        told.beat(a, is_settled=False)
-    told.now_ms = REBALANCE_MS + 100
-    told.member("b").assign([PLACE])
-    assert not told.two_owners()
+        history.now_ms = now_ms
+        history.beat(a, is_settled=False)
+    history.now_ms = REBALANCE_MS + 100
+    history.member("b").assign([PLACE])
+    assert not history.two_owners()
 
 
 def test_the_dead_own_nothing() -> None:
-    told = Told()
-    told.member("a").assign([PLACE])
-    told.now_ms = 10
-    told.group_history.process_ended("a")
-    told.now_ms = 11
-    told.member("b").assign([PLACE])
-    assert not told.two_owners()
+    history = RecordedHistory()
+    history.member("a").assign([PLACE])
+    history.now_ms = 10
+    history.group_history.process_ended("a")
+    history.now_ms = 11
+    history.member("b").assign([PLACE])
+    assert not history.two_owners()
 
 
 def test_a_static_member_that_comes_again_may_have_what_its_name_had() -> None:
-    told = Told()
-    told.member("a", instance_id="s").assign([PLACE])
-    told.now_ms = 10
-    again = told.group_history.life(
+    history = RecordedHistory()
+    history.member("a", instance_id="s").assign([PLACE])
+    history.now_ms = 10
+    again = history.group_history.life(
         "g", "b", session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS, instance_id="s"
     )
-    told.group_history.replaces_static_member("g", "s", again)
-    told.now_ms = 11
-    told.beat(again)
+    history.group_history.replaces_static_member("g", "s", again)
+    history.now_ms = 11
+    history.beat(again)
     again.assign([PLACE])
-    assert not told.two_owners()
+    assert not history.two_owners()
 
 
 def test_what_a_static_member_is_told_late_counts_for_nothing_once_another_one_has_asked() -> None:
-    told = Told()
-    old = told.member("m1", instance_id="one")
-    young = told.member("m2", instance_id="one")
-    told.group_history.replaces_static_member("g", "one", young)
-    told.now_ms = 10
-    told.beat(old)
+    history = RecordedHistory()
+    old = history.member("m1", instance_id="one")
+    young = history.member("m2", instance_id="one")
+    history.group_history.replaces_static_member("g", "one", young)
+    history.now_ms = 10
+    history.beat(old)
     old.assign([PLACE])
-    told.now_ms = 20
-    told.beat(young)
+    history.now_ms = 20
+    history.beat(young)
     young.assign([PLACE])
-    told.now_ms = 30
+    history.now_ms = 30
     old.revoke([PLACE])
-    assert not told.two_owners()
+    assert not history.two_owners()
 
 
 def test_who_had_a_static_name_before_is_taken_for_it_no_longer() -> None:
-    told = Told()
-    old = told.member("m1", instance_id="one")
-    young = told.member("m2", instance_id="one")
-    told.group_history.replaces_static_member("g", "one", young)
-    told.now_ms = 10
-    told.beat(young, is_stored=False)  # its join: the next coordinator may not know of it
-    told.now_ms = 20
-    told.beat(old)
-    assert told.found() == []
-    told.beat(young)
-    told.now_ms = 30
-    told.beat(old)
-    assert told.found() == ["TwinServed"]
+    history = RecordedHistory()
+    old = history.member("m1", instance_id="one")
+    young = history.member("m2", instance_id="one")
+    history.group_history.replaces_static_member("g", "one", young)
+    history.now_ms = 10
+    history.beat(young, is_stored=False)  # its join: the next coordinator may not know of it
+    history.now_ms = 20
+    history.beat(old)
+    assert history.found() == []
+    history.beat(young)
+    history.now_ms = 30
+    history.beat(old)
+    assert history.found() == ["TwinServed"]
 
 
 def test_of_two_that_ask_for_a_static_name_at_once_either_may_have_it() -> None:
-    told = Told()
-    old = told.member("m1", instance_id="one")
-    young = told.member("m2", instance_id="one")
-    told.group_history.replaces_static_member("g", "one", young)
-    told.group_history.replaces_static_member("g", "one", old)
-    told.now_ms = 10
-    told.beat(young)
-    told.now_ms = 20
-    told.beat(old)
-    told.now_ms = 30
-    told.beat(young)
-    assert told.found() == [], "nobody knows who of the two came last"
+    history = RecordedHistory()
+    old = history.member("m1", instance_id="one")
+    young = history.member("m2", instance_id="one")
+    history.group_history.replaces_static_member("g", "one", young)
+    history.group_history.replaces_static_member("g", "one", old)
+    history.now_ms = 10
+    history.beat(young)
+    history.now_ms = 20
+    history.beat(old)
+    history.now_ms = 30
+    history.beat(young)
+    assert history.found() == [], "nobody knows who of the two came last"
 
 
-def replaced(told: Told) -> tuple[MemberIncarnation, MemberIncarnation]:
+def replaced(history: RecordedHistory) -> tuple[MemberIncarnation, MemberIncarnation]:
     """An elder and, for sure, the younger one that has its static name."""
-    old = told.member("m1", instance_id="one")
-    young = told.member("m2", instance_id="one")
-    told.group_history.replaces_static_member("g", "one", young)
-    told.now_ms = 10
-    told.beat(young)
-    told.now_ms = 20
+    old = history.member("m1", instance_id="one")
+    young = history.member("m2", instance_id="one")
+    history.group_history.replaces_static_member("g", "one", young)
+    history.now_ms = 10
+    history.beat(young)
+    history.now_ms = 20
     return old, young
 
 
 def test_who_is_replaced_is_told_to_end_and_not_to_join_again() -> None:
-    told = Told()
-    old, _ = replaced(told)
-    told.now_ms = 30
+    history = RecordedHistory()
+    old, _ = replaced(history)
+    history.now_ms = 30
     old.evicted(20 * NS_PER_MS)
-    assert told.found() == ["Unfenced"]
+    assert history.found() == ["Unfenced"]
 
 
 def test_who_asked_before_it_was_replaced_may_have_been_shut_out() -> None:
-    told = Told()
-    old, _ = replaced(told)
+    history = RecordedHistory()
+    old, _ = replaced(history)
     old.evicted(5 * NS_PER_MS)
-    assert told.found() == []
+    assert history.found() == []
 
 
 def test_nobody_is_to_end_for_one_who_may_be_gone_itself() -> None:
-    told = Told()
-    old, _ = replaced(told)
-    told.now_ms = 10 + SESSION_MS
+    history = RecordedHistory()
+    old, _ = replaced(history)
+    history.now_ms = 10 + SESSION_MS
     old.evicted(20 * NS_PER_MS)
-    assert told.found() == []
+    assert history.found() == []
 
 
 # --- members --------------------------------------------------------------------------------------
 
 
 def test_a_member_that_was_heard_of_is_not_shut_out() -> None:
-    told = Told()
-    life = told.member("a")
-    told.now_ms = SESSION_MS // 2
+    history = RecordedHistory()
+    life = history.member("a")
+    history.now_ms = SESSION_MS // 2
     life.evicted()
-    assert told.found() == ["ShutOut"]
+    assert history.found() == ["ShutOut"]
 
 
 @pytest.mark.parametrize("silent_ms", [SESSION_MS, 10 * SESSION_MS])
 def test_a_silent_member_may_be_shut_out(silent_ms: int) -> None:
-    told = Told()
-    life = told.member("a")
-    told.now_ms = silent_ms
+    history = RecordedHistory()
+    life = history.member("a")
+    history.now_ms = silent_ms
     life.evicted()
-    assert told.found() == []
+    assert history.found() == []
 
 
 def test_what_is_not_stored_may_be_forgotten_with_its_coordinator() -> None:
-    told = Told()
-    life = told.group_history.life("g", "a", session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS)
-    told.beat(life, is_stored=False)
-    told.now_ms = 1
+    history = RecordedHistory()
+    life = history.group_history.life("g", "a", session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS)
+    history.beat(life, is_stored=False)
+    history.now_ms = 1
     life.evicted()
-    assert told.found() == []
+    assert history.found() == []
 
 
 # --- offsets --------------------------------------------------------------------------------------
 
 
-def worked(told: Told, end: int) -> MemberIncarnation:
+def worked(history: RecordedHistory, end: int) -> MemberIncarnation:
     """A member that has worked up to an offset."""
-    life = told.member("a")
-    told.group_history.processed(life, PLACE, 0, end)
+    life = history.member("a")
+    history.group_history.processed(life, PLACE, 0, end)
     return life
 
 
 def test_an_acknowledged_commit_is_found() -> None:
-    told = Told()
-    life = worked(told, 5)
-    told.commit(life, 5)
-    told.look(5, "c1")
-    check_offsets(told.group_history)
-    check_found(told.group_history)
+    history = RecordedHistory()
+    life = worked(history, 5)
+    history.commit(life, 5)
+    history.look(5, "c1")
+    check_offsets(history.group_history)
+    check_found(history.group_history)
 
 
 @pytest.mark.parametrize("seen", [(-1, ""), (3, "c1")])
 def test_a_look_that_misses_an_acknowledged_commit_is_a_lost_offset(seen: tuple[int, str]) -> None:
-    told = Told()
-    life = worked(told, 5)
-    told.commit(life, 3)
-    told.commit(life, 5)
-    told.look(*seen)
+    history = RecordedHistory()
+    life = worked(history, 5)
+    history.commit(life, 3)
+    history.commit(life, 5)
+    history.look(*seen)
     with pytest.raises(Violation, match="LostOffset"):
-        check_offsets(told.group_history)
+        check_offsets(history.group_history)
 
 
 def test_a_commit_of_unknown_outcome_may_be_found_or_not() -> None:
     for seen in ((-1, ""), (5, "c1")):
-        told = Told()
-        life = worked(told, 5)
-        told.group_history.send_commit("g", life.name, PLACE, 5)
-        told.look(*seen)
-        check_offsets(told.group_history)
+        history = RecordedHistory()
+        life = worked(history, 5)
+        history.group_history.send_commit("g", life.name, PLACE, 5)
+        history.look(*seen)
+        check_offsets(history.group_history)
 
 
 def test_a_commit_that_was_found_is_found_again() -> None:
-    told = Told()
-    life = worked(told, 5)
-    told.group_history.send_commit("g", life.name, PLACE, 5)
-    told.look(5, "c1")
-    told.look(-1, "")
+    history = RecordedHistory()
+    life = worked(history, 5)
+    history.group_history.send_commit("g", life.name, PLACE, 5)
+    history.look(5, "c1")
+    history.look(-1, "")
     with pytest.raises(Violation, match="LostOffset"):
-        check_offsets(told.group_history)
+        check_offsets(history.group_history)
 
 
 def test_a_refused_commit_is_never_found() -> None:
-    told = Told()
-    life = worked(told, 5)
-    number, note = told.group_history.send_commit("g", life.name, PLACE, 5)
-    told.group_history.refused(number)
-    told.look(5, note)
+    history = RecordedHistory()
+    life = worked(history, 5)
+    number, note = history.group_history.send_commit("g", life.name, PLACE, 5)
+    history.group_history.refused(number)
+    history.look(5, note)
     with pytest.raises(Violation, match="LostOffset"):
-        check_offsets(told.group_history)
+        check_offsets(history.group_history)
 
 
 def test_what_is_no_member_commits_nothing() -> None:
-    told = Told()
-    life = worked(told, 5)
-    told.commit(life, 1_000, is_honest=False)
-    assert told.found() == ["FencedCommitTaken"]
+    history = RecordedHistory()
+    life = worked(history, 5)
+    history.commit(life, 1_000, is_honest=False)
+    assert history.found() == ["FencedCommitTaken"]
     with pytest.raises(Violation, match="FencedCommitTaken"):
-        check_found(told.group_history)
+        check_found(history.group_history)
 
 
 def test_what_nobody_worked_on_is_neither_committed_nor_passed_over() -> None:
-    told = Told()
-    life = worked(told, 5)
-    told.commit(life, 6)
-    told.group_history.processed(life, PLACE, 7, 9)
-    told.look(7, "somebody's")
-    assert told.found() == ["CommittedAhead", "PassedOver", "CommittedAhead"]
+    history = RecordedHistory()
+    life = worked(history, 5)
+    history.commit(life, 6)
+    history.group_history.processed(life, PLACE, 7, 9)
+    history.look(7, "somebody's")
+    assert history.found() == ["CommittedAhead", "PassedOver", "CommittedAhead"]
 
 
 # --- the end --------------------------------------------------------------------------------------
 
 
 def test_every_record_is_worked_on_in_the_end() -> None:
-    told = Told()
-    life = worked(told, 5)
-    check_work(told.group_history, (PLAN,), {PLACE: [(4, b"")]})
+    history = RecordedHistory()
+    life = worked(history, 5)
+    check_work(history.group_history, (PLAN,), {PLACE: [(4, b"")]})
     with pytest.raises(Violation, match="Unworked"):
-        check_work(told.group_history, (PLAN,), {PLACE: [(5, b"")]})
-    told.group_history.processed(life, PLACE, 5, 6)
-    check_work(told.group_history, (PLAN,), {PLACE: [(5, b"")]})
+        check_work(history.group_history, (PLAN,), {PLACE: [(5, b"")]})
+    history.group_history.processed(life, PLACE, 5, 6)
+    check_work(history.group_history, (PLAN,), {PLACE: [(5, b"")]})
 
 
 def test_work_in_pieces_that_overlap_is_work() -> None:
-    told = Told()
-    life = worked(told, 5)
+    history = RecordedHistory()
+    life = worked(history, 5)
     for start, end in ((3, 7), (7, 8), (0, 2)):
-        told.group_history.processed(life, PLACE, start, end)
-    assert told.group_history.done_to("g", PLACE) == 8
+        history.group_history.processed(life, PLACE, start, end)
+    assert history.group_history.done_to("g", PLACE) == 8
 
 
 def test_a_group_is_served_once_each_partition_has_an_owner_who_has_committed_all() -> None:
-    told = Told()
+    history = RecordedHistory()
     ends = {PLACE: 5, ("u", 0): 3}  # nobody wants the other topic
 
     def left() -> list[str]:
-        return unserved(told.group_history, (PLAN,), ends)
+        return unserved(history.group_history, (PLAN,), ends)
 
-    life = told.member("a")
+    life = history.member("a")
     assert "0 owners" in left()[0]
     life.assign([PLACE])
     assert "processed up to 0 of 5" in left()[0]
-    told.group_history.processed(life, PLACE, 0, 5)
+    history.group_history.processed(life, PLACE, 0, 5)
     assert "committed up to 0 of 5" in left()[0]
-    told.commit(life, 5)
+    history.commit(life, 5)
     assert left() == []
-    told.member("b").assign([PLACE])
+    history.member("b").assign([PLACE])
     assert "2 owners" in left()[0]

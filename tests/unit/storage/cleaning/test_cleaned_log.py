@@ -140,8 +140,8 @@ def test_a_cleaned_log_is_cut_at_any_offset(cleaned: Shelf) -> None:
 def test_the_check_finds_nothing_wrong_with_a_cleaned_log(cleaned: Shelf) -> None:
     around = LogContext(cleaner_offset=cleaned.first_dirty, is_compacted=True)
     check = check_log(cleaned.files, cleaned.folder, around)
-    told = [(finding.kind.value, finding.what) for finding in check.report.findings]
-    assert told == [
+    findings = [(finding.kind.value, finding.what) for finding in check.report.findings]
+    assert findings == [
         ("metadata-missing", "it is missing"),
         ("epoch-file-missing", "it is missing"),
     ]

@@ -88,15 +88,15 @@ class Producers:
         self.states.failed(changes)
         self.states.check_invariants(self.end, self.outstanding)
 
-    def mark(self, kind: MarkerType, **who: Any) -> list[CompletedTransaction]:
-        return self.write(marker(kind, **who), AppendOrigin.INTERNAL)
+    def mark(self, kind: MarkerType, **producer: Any) -> list[CompletedTransaction]:
+        return self.write(marker(kind, **producer), AppendOrigin.INTERNAL)
 
 
 # --- in a log: `b` is a bench ---
 
 
-def mark(b: Any, kind: MarkerType, **who: int) -> int:
-    offset: int = b.append(marker(kind, **who), origin=AppendOrigin.INTERNAL)
+def mark(b: Any, kind: MarkerType, **producer: int) -> int:
+    offset: int = b.append(marker(kind, **producer), origin=AppendOrigin.INTERNAL)
     return offset
 
 
@@ -113,7 +113,10 @@ def names(b: Any, suffix: str) -> list[int]:
 
 def known(b: Any) -> dict[int, Any]:
     """What is known of producers, times aside."""
-    return {who: entry._replace(touched_ms=0) for who, entry in b.log.producers.states.entries()}
+    return {
+        producer: entry._replace(touched_ms=0)
+        for producer, entry in b.log.producers.states.entries()
+    }
 
 
 def crash(b: Any, *, recovery_point: int = 0) -> None:

@@ -81,11 +81,11 @@ def check(files: Files, log: Log) -> None:
     replay.catch_up(segments, log.log_end_offset)
     said = dict(replay.states.entries())
     known = dict(log.producers.states.entries())
-    assert {who: entry[:4] for who, entry in known.items()} == {
-        who: entry[:4] for who, entry in said.items()
+    assert {producer_id: entry[:4] for producer_id, entry in known.items()} == {
+        producer_id: entry[:4] for producer_id, entry in said.items()
     }
-    assert {who: entry.batches for who, entry in known.items()} == {
-        who: entry.batches for who, entry in said.items()
+    assert {producer_id: entry.batches for producer_id, entry in known.items()} == {
+        producer_id: entry.batches for producer_id, entry in said.items()
     }
     undecided = log.producers.states.undecided.first_offset
     assert undecided == replay.states.undecided.first_offset

@@ -122,7 +122,7 @@ def test_idle_time_is_kept_over_a_restart() -> None:
     states.load(before.entries, unreplicated=(), age_ms=before.age_ms, end_offset=2)
     assert states.expire(later_ms + HOUR_MS - 1) == 0
     assert states.expire(later_ms + HOUR_MS) == 1
-    assert [who for who, _ in states.entries()] == [2]
+    assert [producer_id for producer_id, _ in states.entries()] == [2]
 
 
 def test_the_newest_few_stay() -> None:

@@ -396,7 +396,7 @@ def test_beyond_the_bound_the_longest_idle_is_forgotten() -> None:
     producers.write(data(1, producer=2))
     producers.now_ms += WINDOW_MS
     producers.write(data(0, producer=4))
-    assert [who for who, _ in producers.states.entries()] == [1, 2, 4]
+    assert [producer_id for producer_id, _ in producers.states.entries()] == [1, 2, 4]
 
 
 def test_a_flood_of_new_producers_pushes_nobody_out_who_may_repeat_a_batch() -> None:
@@ -426,14 +426,14 @@ def test_outstanding_newcomers_count_for_the_room() -> None:
         producers.plan(data(0, producer=4))
     assert changes is not None
     producers.complete(changes)
-    assert [who for who, _ in producers.states.entries()] == [2, 3]
+    assert [producer_id for producer_id, _ in producers.states.entries()] == [2, 3]
 
 
 def test_what_a_leader_took_in_pushes_out_the_longest_idle_in_any_case() -> None:
     producers = Producers(producers_max=2)
     for producer in (1, 2, 3):
         producers.write(data(0, producer=producer), AppendOrigin.REPLICATED)
-    assert [who for who, _ in producers.states.entries()] == [2, 3]
+    assert [producer_id for producer_id, _ in producers.states.entries()] == [2, 3]
 
 
 def test_open_transactions_that_fill_the_bound_leave_no_room_for_another_producer() -> None:

@@ -135,7 +135,9 @@ class Play:
 
     def leave(self, *leavers: Leaver | str) -> list[QuorumlogError | None]:
         ticket = self._ticket()
-        named = tuple(Leaver(member_id=who) if isinstance(who, str) else who for who in leavers)
+        named = tuple(
+            Leaver(member_id=leaver) if isinstance(leaver, str) else leaver for leaver in leavers
+        )
         self.see(self.machine.leave(ticket, LeaveGroup(group="g", leavers=named), self.now_ms))
         left = self.outcomes[ticket]
         assert isinstance(left, Left)

@@ -16,22 +16,22 @@ from .play import PROTOCOLS, REBALANCE_MS, SESSION_MS, Play
 
 def test_a_new_member_is_told_its_id_first_and_joins_with_it() -> None:
     play = Play()
-    told = play.joined(play.join(takes_id_first=True))
-    assert told.is_member_id_required
-    assert told.member_id == "c-1"
+    reply = play.joined(play.join(takes_id_first=True))
+    assert reply.is_member_id_required
+    assert reply.member_id == "c-1"
     assert play.machine.is_empty
-    [joined] = play.gather(play.join(told.member_id))
+    [joined] = play.gather(play.join(reply.member_id))
     assert (joined.member_id, joined.generation, joined.leader) == ("c-1", 1, "c-1")
     assert joined.protocol_type == "consumer"
 
 
 def test_an_id_that_nobody_joins_with_is_void_when_its_session_ends() -> None:
     play = Play()
-    told = play.joined(play.join(takes_id_first=True))
+    reply = play.joined(play.join(takes_id_first=True))
     play.wait(SESSION_MS)
     assert play.machine.is_blank
     assert play.machine.deadline_ms() is None
-    play.error(play.join(told.member_id), UnknownMember)
+    play.error(play.join(reply.member_id), UnknownMember)
 
 
 def test_ids_that_are_given_out_are_bounded_by_the_size_of_a_group() -> None:
@@ -44,8 +44,8 @@ def test_ids_that_are_given_out_are_bounded_by_the_size_of_a_group() -> None:
 
 def test_a_pending_id_cannot_be_taken_by_a_static_member() -> None:
     play = Play()
-    told = play.joined(play.join(takes_id_first=True))
-    play.error(play.join(told.member_id, instance="i"), UnknownMember)
+    reply = play.joined(play.join(takes_id_first=True))
+    play.error(play.join(reply.member_id, instance="i"), UnknownMember)
 
 
 def test_an_id_out_of_thin_air_is_unknown() -> None:
@@ -99,9 +99,9 @@ def test_the_first_gathering_ends_with_the_members_time_to_join_whoever_comes() 
 
 def test_a_first_gathering_that_everybody_leaves_ends_in_an_empty_generation() -> None:
     play = Play()
-    told = play.joined(play.join(takes_id_first=True))
-    play.join(told.member_id)
-    assert play.leave(told.member_id) == [None]
+    reply = play.joined(play.join(takes_id_first=True))
+    play.join(reply.member_id)
+    assert play.leave(reply.member_id) == [None]
     play.wait(3_000)
     assert play.state == "Empty"
     assert play.machine.deadline_ms() is None
@@ -158,10 +158,10 @@ def test_a_call_that_says_no_time_to_join_means_its_session() -> None:
 def test_ids_that_are_given_out_are_waited_for() -> None:
     play = Play()
     [only] = play.stable(1)
-    told = play.joined(play.join(takes_id_first=True))
+    reply = play.joined(play.join(takes_id_first=True))
     again = play.join(only.member_id)
     assert play.waits(again)
-    second = play.join(told.member_id)
+    second = play.join(reply.member_id)
     assert len(play.joined(again).members) == 2
     assert play.joined(second).generation == 2
 
@@ -314,18 +314,18 @@ def test_a_full_group_takes_nobody_but_its_members() -> None:
     play = Play(GroupConfig(size_max=2))
     first, second = play.stable(2)
     play.error(play.join(), GroupFull)
-    told = play.join(takes_id_first=True)
-    play.error(told, GroupFull)
+    reply = play.join(takes_id_first=True)
+    play.error(reply, GroupFull)
     again = [play.join(first.member_id), play.join(second.member_id)]
     assert {play.joined(ticket).generation for ticket in again} == {2}
 
 
 def test_an_id_that_comes_to_a_full_group_is_void() -> None:
     play = Play(GroupConfig(size_max=1))
-    told = play.joined(play.join(takes_id_first=True))
+    reply = play.joined(play.join(takes_id_first=True))
     play.gather(play.join())
-    play.error(play.join(told.member_id), GroupFull)
-    play.error(play.join(told.member_id), GroupFull)
+    play.error(play.join(reply.member_id), GroupFull)
+    play.error(play.join(reply.member_id), GroupFull)
     play.wait(SESSION_MS)
 
 
@@ -343,9 +343,9 @@ def test_the_last_to_come_to_a_gathering_that_is_full_have_to_go() -> None:
 
 def test_a_member_that_waits_may_ask_again_in_a_full_gathering() -> None:
     play = Play(GroupConfig(size_max=1))
-    told = play.joined(play.join(takes_id_first=True))
-    play.join(told.member_id)
-    again = play.join(told.member_id)
+    reply = play.joined(play.join(takes_id_first=True))
+    play.join(reply.member_id)
+    again = play.join(reply.member_id)
     assert play.waits(again)
     assert play.gather(again)[0].generation == 1
 

@@ -80,21 +80,21 @@ def test_a_static_member_leaves_only_as_itself() -> None:
 def test_an_id_that_was_given_out_is_given_back() -> None:
     play = Play()
     [only] = play.stable(1)
-    told = play.joined(play.join(takes_id_first=True))
-    assert play.leave(told.member_id) == [None]
+    reply = play.joined(play.join(takes_id_first=True))
+    assert play.leave(reply.member_id) == [None]
     assert play.state == "Stable"
     assert play.beat(only.member_id, 1) is None
-    play.error(play.join(told.member_id), UnknownMember)
+    play.error(play.join(reply.member_id), UnknownMember)
 
 
 def test_who_leaves_is_waited_for_no_longer() -> None:
     play = Play()
     first, second = play.stable(2)
-    told = play.joined(play.join(takes_id_first=True))
+    reply = play.joined(play.join(takes_id_first=True))
     again = play.join(first.member_id)
     play.leave(second.member_id)
     assert play.waits(again)
-    play.leave(told.member_id)
+    play.leave(reply.member_id)
     assert play.joined(again).generation == 2
 
 
@@ -110,8 +110,8 @@ def test_who_leaves_while_its_join_waits_is_answered() -> None:
 def test_when_the_last_members_leave_ids_given_out_are_not_waited_for() -> None:
     play = Play()
     [only] = play.stable(1)
-    told = play.joined(play.join(takes_id_first=True))
+    reply = play.joined(play.join(takes_id_first=True))
     play.leave(only.member_id)
     assert play.state == "Empty"
-    [joined] = play.gather(play.join(told.member_id))
+    [joined] = play.gather(play.join(reply.member_id))
     assert joined.generation == 3

@@ -25,17 +25,17 @@ def test_a_thousand_members_join_and_join_again() -> None:
 def join_twice_and_leave(count: int) -> None:
     play = Fast()
     protocols = [(name, subscription("a", "b")) for name, _ in PROTOCOLS]
-    told = [play.joined(play.join(takes_id_first=True)).member_id for _ in range(count)]
-    members = play.gather(*[play.join(name, protocols=protocols) for name in told])
+    reply = [play.joined(play.join(takes_id_first=True)).member_id for _ in range(count)]
+    members = play.gather(*[play.join(name, protocols=protocols) for name in reply])
     play.settle(members)
     newcomer = play.join(protocols=protocols)
-    tickets = [play.join(name, protocols=protocols) for name in told]
+    tickets = [play.join(name, protocols=protocols) for name in reply]
     assert play.joined(newcomer).generation == 2
     play.settle([play.joined(ticket) for ticket in (*tickets, newcomer)])
-    for name in told:
+    for name in reply:
         assert play.beat(name, 2) is None
         assert play.machine.deadline_ms() is not None
     assert play.machine.subscribed_topics() == frozenset({"a", "b"})
-    play.leave(*told)
+    play.leave(*reply)
     play.machine.check_invariants()
     assert len(play.machine.describe().members) == 1

@@ -108,9 +108,9 @@ def test_a_generation_that_was_not_synced_is_gone_with_its_coordinator() -> None
     [only] = play.stable(1)
     newcomer = play.join()
     play.join(only.member_id)
-    told = play.joined(newcomer)
+    joined = play.joined(newcomer)
     other = moved(play)
-    other.error(other.sync(told), UnknownMember)
+    other.error(other.sync(joined), UnknownMember)
     assert isinstance(other.beat(only.member_id, 2), IllegalGeneration)
     assert other.joined(other.join(only.member_id)).generation == 2
 

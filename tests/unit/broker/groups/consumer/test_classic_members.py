@@ -130,8 +130,8 @@ def test_a_classic_member_lets_go_of_a_topic_that_is_gone() -> None:
 
 def test_a_classic_member_is_told_its_id_first_where_it_can_be() -> None:
     play = Play()
-    told = play.classic_join("", takes_member_id_first=True)
-    assert told == Joined(member_id="c-drawn-1", is_member_id_required=True)
+    reply = play.classic_join("", takes_member_id_first=True)
+    assert reply == Joined(member_id="c-drawn-1", is_member_id_required=True)
     assert play.machine.is_empty
     assert play.classic_join("c-drawn-1").generation == 1
     assert play.classic_join("").member_id == "c-drawn-2"
@@ -245,8 +245,8 @@ def test_a_static_member_changes_its_protocol_and_keeps_what_it_has() -> None:
     play.join("a", instance_id="s")
     joined = play.classic_join("", instance_id="s")
     assert play.synced(joined.member_id) == {"t": (0, 1, 2, 3)}
-    told = play.join("b", instance_id="s")
-    assert told.assignment == of(t={0, 1, 2, 3})
+    reply = play.join("b", instance_id="s")
+    assert reply.assignment == of(t={0, 1, 2, 3})
     assert list(play.machine.state.members) == ["b"]
 
 
@@ -299,9 +299,9 @@ def classic_group(
 
 def test_a_classic_group_is_upgraded_by_the_first_member_of_the_new_protocol() -> None:
     play = Play()
-    told = play.upgraded(classic_group(play, k=(0, 1), l=(2, 3)), "a")
-    assert isinstance(told, ConsumerBeat)
-    assert (told.member_epoch, told.assignment) == (8, {})
+    reply = play.upgraded(classic_group(play, k=(0, 1), l=(2, 3)), "a")
+    assert isinstance(reply, ConsumerBeat)
+    assert (reply.member_epoch, reply.assignment) == (8, {})
     assert isinstance(play.last[0], ClassicGroupForgotten)
     assert play.owned("k") == of(t={0, 1})
     assert isinstance(play.classic_beat("k", 7), RebalanceInProgress)
@@ -325,8 +325,8 @@ def test_a_partition_that_a_strategy_gave_to_two_is_the_first_ones() -> None:
 def test_what_a_cooperative_member_is_giving_back_is_its_own_until_it_joins_again() -> None:
     """Its last generation left it out for the other one, who gets it by the next."""
     play = Play()
-    told = play.upgraded(classic_group(play, owned=(0, 1, 2, 3), k=(0, 1), l=()), "a")
-    assert told.assignment == {}
+    reply = play.upgraded(classic_group(play, owned=(0, 1, 2, 3), k=(0, 1), l=()), "a")
+    assert reply.assignment == {}
     assert isinstance(play.classic_beat("l", 7), RebalanceInProgress)
     play.classic_join("l", protocols=(("range", subscription("t", owned={"t": ()})),))
     assert play.synced("l") == {}
@@ -346,8 +346,8 @@ def test_who_says_to_own_what_another_one_was_given_has_it_no_longer() -> None:
 
 def test_an_empty_classic_group_is_just_replaced() -> None:
     play = Play(migration="disabled")
-    told = play.upgraded(classic_group(play), "a")
-    assert told.assignment == of(t={0, 1, 2, 3})
+    reply = play.upgraded(classic_group(play), "a")
+    assert reply.assignment == of(t={0, 1, 2, 3})
 
 
 def test_a_group_that_must_stay_classic_does() -> None:
@@ -401,8 +401,8 @@ def test_who_waits_in_the_classic_group_is_told_to_join_again() -> None:
     classic = classic_group(play, k=(0,), l=(1,))
     request = play.classic_request("k")
     classic.join(play.ticket(), request, play.now_ms)
-    told = play.upgraded(classic, "a")
-    assert isinstance(told, ConsumerBeat)
+    reply = play.upgraded(classic, "a")
+    assert isinstance(reply, ConsumerBeat)
     [error] = failed(play.decision)
     assert isinstance(error, RebalanceInProgress)
 
@@ -502,7 +502,7 @@ def test_what_a_member_has_not_given_back_stays_its_own_there_and_back_again() -
     play.ask("a", -1)
     classic = play.machine.downgraded
     assert classic is not None
-    told = play.upgraded(classic, "b")
-    assert isinstance(told, ConsumerBeat)
-    assert told.assignment == {}
+    reply = play.upgraded(classic, "b")
+    assert isinstance(reply, ConsumerBeat)
+    assert reply.assignment == {}
     assert play.owned("k") == of(t={0, 1, 2, 3})

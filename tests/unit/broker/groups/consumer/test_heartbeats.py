@@ -21,9 +21,9 @@ from .play import REBALANCE_MS, SESSION_MS, Play, cluster, of, topic_id
 
 def test_the_first_member_gets_everything_with_its_join() -> None:
     play = Play()
-    told = play.join("a")
-    assert (told.member_id, told.member_epoch, told.heartbeat_interval_ms) == ("a", 1, 5_000)
-    assert told.assignment == of(t={0, 1, 2, 3})
+    reply = play.join("a")
+    assert (reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms) == ("a", 1, 5_000)
+    assert reply.assignment == of(t={0, 1, 2, 3})
     assert play.state_name == "Stable"
     assert play.machine.subscribed_topics() == {"t"}
 
@@ -31,18 +31,18 @@ def test_the_first_member_gets_everything_with_its_join() -> None:
 def test_a_quiet_heartbeat_is_answered_without_a_record_or_an_assignment() -> None:
     play = Play()
     play.join("a")
-    told = play.beat("a")
-    assert told.assignment is None
+    reply = play.beat("a")
+    assert reply.assignment is None
     assert play.last == ()
 
 
 def test_a_whole_request_is_told_the_assignment_again() -> None:
     play = Play()
     play.join("a")
-    told = play.beat(
+    reply = play.beat(
         "a", topics=frozenset({"t"}), rebalance_timeout_ms=REBALANCE_MS, owned=of(t={0})
     )
-    assert told.assignment == of(t={0, 1, 2, 3})
+    assert reply.assignment == of(t={0, 1, 2, 3})
 
 
 def test_the_coordinator_draws_the_id_of_a_member_that_brings_none() -> None:
@@ -54,8 +54,8 @@ def test_the_coordinator_draws_the_id_of_a_member_that_brings_none() -> None:
 def test_a_partition_goes_to_its_new_owner_when_the_old_one_stops_reporting_it() -> None:
     play = Play()
     play.join("a")
-    told = play.join("b")
-    assert (told.member_epoch, told.assignment) == (2, {})
+    reply = play.join("b")
+    assert (reply.member_epoch, reply.assignment) == (2, {})
     assert play.state_name == "Reconciling"
     asked = play.beat("a", owned=of(t={0, 1, 2, 3}))
     assert (asked.member_epoch, asked.assignment) == (1, of(t={0, 1}))
@@ -174,8 +174,8 @@ def test_the_epoch_before_is_taken_from_a_member_that_owns_no_more_than_it_may()
     play.beat("a", owned=of(t={0, 1}))  # at epoch 2, which it is not told
     play.refused(play.ask("a", 1), FencedMemberEpoch)
     play.refused(play.ask("a", 1, owned=of(t={0, 1, 2})), FencedMemberEpoch)
-    told = play.beaten(play.ask("a", 1, owned=of(t={0, 1})))
-    assert (told.member_epoch, told.assignment) == (2, of(t={0, 1}))
+    reply = play.beaten(play.ask("a", 1, owned=of(t={0, 1})))
+    assert (reply.member_epoch, reply.assignment) == (2, of(t={0, 1}))
 
 
 def test_a_fenced_member_joins_again_with_the_same_id() -> None:
@@ -184,8 +184,8 @@ def test_a_fenced_member_joins_again_with_the_same_id() -> None:
     play.join("b")
     play.settle("a", "b")
     play.refused(play.ask("a", 99), FencedMemberEpoch)
-    told = play.join("a")
-    assert (told.member_epoch, told.assignment) == (2, of(t={0, 1}))
+    reply = play.join("a")
+    assert (reply.member_epoch, reply.assignment) == (2, of(t={0, 1}))
 
 
 def test_joining_again_gives_back_what_was_asked_for() -> None:
@@ -260,8 +260,8 @@ def test_a_static_member_that_left_for_a_while_comes_back_to_what_it_had() -> No
     had, epoch = play.owned("a"), play.machine.state.epoch
     assert play.ask("a", -2, instance_id="s").member_epoch == -2
     play.settle("b")
-    told = play.join("a2", instance_id="s")
-    assert (told.assignment, told.member_epoch) == (had, epoch)
+    reply = play.join("a2", instance_id="s")
+    assert (reply.assignment, reply.member_epoch) == (had, epoch)
     assert play.machine.state.epoch == epoch  # nobody else noticed
     play.refused(play.ask("a", epoch, instance_id="s"), FencedInstance)
     play.refused(play.ask("a", epoch), UnknownMember)
@@ -343,8 +343,8 @@ def test_new_partitions_are_given_out_with_the_next_heartbeat() -> None:
     play = Play({"t": 2})
     play.join("a")
     play.image = cluster({"t": 3})
-    told = play.beat("a")
-    assert (told.member_epoch, told.assignment) == (2, of(t={0, 1, 2}))
+    reply = play.beat("a")
+    assert (reply.member_epoch, reply.assignment) == (2, of(t={0, 1, 2}))
 
 
 def test_a_change_that_concerns_no_subscribed_topic_raises_no_epoch() -> None:
@@ -361,9 +361,9 @@ def test_a_topic_that_is_deleted_and_made_anew_is_another_topic() -> None:
     assert play.beat("a", owned=of(t={0, 1})).assignment == {}
     play.settle("a")
     play.image = cluster({"t": 1}, lives={"t": 1})
-    told = play.beat("a", owned={})
-    assert told.assignment is not None
-    assert list(told.assignment) == [play.image.topics_by_name["t"]]
+    reply = play.beat("a", owned={})
+    assert reply.assignment is not None
+    assert list(reply.assignment) == [play.image.topics_by_name["t"]]
 
 
 def test_who_takes_over_sees_that_all_topics_have_gone_meanwhile() -> None:
@@ -374,8 +374,8 @@ def test_who_takes_over_sees_that_all_topics_have_gone_meanwhile() -> None:
         anew.read.replay(record)
         anew.machine.replay(record)
     anew.machine.loaded(anew.now_ms)
-    told = anew.beat("a", owned={})
-    assert (told.member_epoch, told.assignment) == (2, {})
+    reply = anew.beat("a", owned={})
+    assert (reply.member_epoch, reply.assignment) == (2, {})
 
 
 def test_a_member_that_wants_other_topics_gives_the_old_ones_back() -> None:
@@ -389,8 +389,8 @@ def test_a_member_that_wants_other_topics_gives_the_old_ones_back() -> None:
 
 def test_a_pattern_takes_the_topics_that_it_matches_wholly_as_they_come() -> None:
     play = Play({"ta": 1, "tb": 1, "xta": 1, "__consumer_offsets": 50})
-    told = play.join("a", topics=None, pattern="t.|__.*")
-    assert told.assignment == of(ta={0}, tb={0})
+    reply = play.join("a", topics=None, pattern="t.|__.*")
+    assert reply.assignment == of(ta={0}, tb={0})
     play.now_ms += 1_000
     play.image = cluster({"ta": 1, "tc": 1})
     assert play.beat("a", owned=of(ta={0})).assignment == of(ta={0}, tc={0})
@@ -424,9 +424,9 @@ def test_what_is_no_pattern_of_re2_is_refused_and_changes_nothing(pattern: str) 
 def test_a_pattern_that_would_stall_a_backtracking_engine_is_quick() -> None:
     name = "a" * 200
     play = Play({name: 1, name + "b": 1})
-    told = play.join("m", topics=None, pattern="(a|a)*c|(a+)+b")
-    assert told.assignment is not None
-    assert len(told.assignment) == 1
+    reply = play.join("m", topics=None, pattern="(a|a)*c|(a+)+b")
+    assert reply.assignment is not None
+    assert len(reply.assignment) == 1
 
 
 # --- large groups ---------------------------------------------------------------------------------
