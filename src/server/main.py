@@ -273,22 +273,18 @@ def _serve(
         run(main, name=f"node-{config.node_id}")
 
 
-class _Stop:
-    """A request to stop the node, which also cancels a start in progress."""
+class _Stop(asyncio.Event):
+    """A request to stop the node; setting it also cancels a start in progress."""
 
     def __init__(self) -> None:
-        self._asked = asyncio.Event()
+        super().__init__()
         self._starting: asyncio.Task[object] | None = None
 
-    def ask(self) -> None:
+    def set(self) -> None:
         """Request the stop."""
-        self._asked.set()
+        super().set()
         if self._starting is not None:
             self._starting.cancel()
-
-    async def wait(self) -> None:
-        """Wait for the request."""
-        await self._asked.wait()
 
     async def comes_first(self, start: Awaitable[object]) -> bool:
         """Await the start; return True if the stop was requested before its end."""
@@ -297,12 +293,12 @@ class _Stop:
         try:
             await start
         except asyncio.CancelledError:
-            if not self._asked.is_set():
+            if not self.is_set():
                 raise
             task.uncancel()
         finally:
             self._starting = None
-        return self._asked.is_set()
+        return self.is_set()
 
 
 @contextmanager
@@ -318,7 +314,7 @@ def _stopping_on_signals(stop: _Stop) -> Iterator[None]:
         signal.signal(number, handler)
 
     def asked() -> None:
-        stop.ask()
+        stop.set()
         for number in before:
             handle(number, signal.SIG_DFL)
 

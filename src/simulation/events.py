@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from .process import Process
+
 LINES_KEPT: Final = 200  # for the report of a failure
 
 
@@ -24,15 +26,19 @@ def digest(*buffers: bytes | bytearray | memoryview) -> str:
 class EventLog:
     """A hash over all events, and the last events as text."""
 
-    def __init__(self, *, trace: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, now_ns: Callable[[], int], *, trace: Callable[[str], None] | None = None
+    ) -> None:
+        """`now_ns` returns the virtual time; `trace` receives every line."""
         self.count = 0
+        self._now_ns = now_ns
         self._hash = hashlib.blake2b(digest_size=16)
         self._last: deque[str] = deque(maxlen=LINES_KEPT)
-        self._trace = trace  # receives every line
+        self._trace = trace
 
-    def record(self, now_ns: int, node: str, what: str, detail: str) -> None:
-        """Append an event."""
-        line = f"{now_ns} {node} {what} {detail}"
+    def record(self, process: Process | None, what: str, detail: str) -> None:
+        """Append an event of a process, or of the network itself."""
+        line = f"{self._now_ns()} {'-' if process is None else repr(process)} {what} {detail}"
         self.count += 1
         self._hash.update(line.encode())
         self._last.append(line)

@@ -8,12 +8,12 @@ cached bytes.
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from ..runtime import Buffer
 from .disk import UNLIMITED_BYTES, Disk, DiskTruncation, DiskWrite, FileBody, fail
 from .entropy import SimEntropy
-from .events import digest
+from .events import EventLog, digest
 from .faults import ActiveFaults
 from .process import NodeKilled, Process
 
@@ -94,15 +94,7 @@ class Journal(Protocol):
         """Handle an operation that was carried out, or failed half-way."""
 
 
-class Recorder(Protocol):
-    """The world, as the ports use it: it records events and executes crash points."""
-
-    def record(self, process: Process, what: str, detail: str) -> None:
-        """Append an event of a process."""
-
-    def crash_now(self, process: Process, *, power: bool) -> None:
-        """Kill the process (or cut its machine's power) now."""
-
+CrashNow: TypeAlias = Callable[[Process, bool], None]
 
 WHOLE: Final = 1 << 62
 
@@ -111,9 +103,15 @@ class DiskOperations:
     """The operations of one process on its machine's disk: counted, recorded, with faults."""
 
     def __init__(
-        self, recorder: Recorder, process: Process, device: Device, faults: ActiveFaults
+        self,
+        events: EventLog,
+        process: Process,
+        device: Device,
+        faults: ActiveFaults,
+        crash_now: CrashNow,
     ) -> None:
-        self._recorder = recorder
+        self._events = events
+        self._crash_now = crash_now
         self._process = process
         self._device = device
         self._faults = faults
@@ -128,9 +126,9 @@ class DiskOperations:
         try:
             result = effect(0 if moment == "inside" else WHOLE)
         except OSError as error:
-            self._recorder.record(self._process, what, f"{path} {detail} errno={error.errno}")
+            self._events.record(self._process, what, f"{path} {detail} errno={error.errno}")
             raise
-        self._recorder.record(self._process, what, f"{path} {detail}")
+        self._events.record(self._process, what, f"{path} {detail}")
         if self._device.journal is not None:
             self._device.journal.changed(what, path, detail)
         if moment:
@@ -142,14 +140,14 @@ class DiskOperations:
         self._process.check()
         self._raise_injected(what, path)
         result = effect()
-        self._recorder.record(self._process, what, f"{path} {_shown(result)}")
+        self._events.record(self._process, what, f"{path} {_shown(result)}")
         return result
 
     def _raise_injected(self, what: str, path: str, now: OSError | None = None) -> None:
         error = now or self._device.injected(what, path)
         if error is None:
             return
-        self._recorder.record(self._process, what, f"{path} injected errno={error.errno}")
+        self._events.record(self._process, what, f"{path} injected errno={error.errno}")
         if what == "sync":
             self._device.disk.file(path).sync_failed()
         raise error
@@ -158,8 +156,8 @@ class DiskOperations:
         point = self._device.crash_point
         assert point is not None, "died without a crash point"
         self._device.crash_point = None
-        self._recorder.record(self._process, "crash-point", f"{point.moment} {what} {path}")
-        self._recorder.crash_now(self._process, power=point.power)
+        self._events.record(self._process, "crash-point", f"{point.moment} {what} {path}")
+        self._crash_now(self._process, point.power)
         raise NodeKilled(f"{self._process} died {point.moment} {what} {path}")
 
     def short(self, size: int) -> int:
@@ -194,11 +192,19 @@ class SimFiles:
     """`runtime.ports.Files` of a simulated process."""
 
     def __init__(
-        self, recorder: Recorder, process: Process, device: Device, faults: ActiveFaults
+        self,
+        events: EventLog,
+        process: Process,
+        device: Device,
+        faults: ActiveFaults,
+        *,
+        crash_now: CrashNow,
     ) -> None:
+        """`crash_now(process, power)` executes a crash point: it kills the process, or cuts the
+        machine's power."""
         self._process = process
         self._device = device
-        self._operations = DiskOperations(recorder, process, device, faults)
+        self._operations = DiskOperations(events, process, device, faults, crash_now)
 
     def open(self, path: str, *, create: bool = False) -> "SimFile":
         """Open for reading and writing; with `create`, create it if absent."""

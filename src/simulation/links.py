@@ -145,7 +145,7 @@ class SimLink:
             if side != unnotified:
                 self._notify(end, self._notification_ns(end), "the connection broke", is_local=True)
         self.fabric.links_broken += 1
-        self.fabric.record(None, "link-broken", f"{self.number}")
+        self.fabric.events.record(None, "link-broken", f"{self.number}")
 
     def on_end_dead(self, dead: LinkEnd, *, silent: bool) -> None:
         """Handle the death of one end's process: reset the other end, or (silent) notify none."""
@@ -210,7 +210,7 @@ class SimLink:
         flying = receiver.in_flight.pop(number)
         if not receiver.is_closed:
             detail = f"{self.number} {flying.frame.describe()}"
-            self.fabric.record(receiver.process, "arrive", detail)
+            self.fabric.events.record(receiver.process, "arrive", detail)
             receiver.on_frame(flying.frame)
 
     def _notify(self, end: LinkEnd, at_ns: int, reason: str, *, is_local: bool = False) -> None:
@@ -225,7 +225,7 @@ class SimLink:
             end.held_reasons.append(reason)
             return
         end.is_closed = True
-        self.fabric.record(end.process, "learn-broken", f"{self.number} {reason}")
+        self.fabric.events.record(end.process, "learn-broken", f"{self.number} {reason}")
         if end.other.is_closed:
             self.fabric.forget(self)
         end.on_broken(reason)
@@ -292,7 +292,7 @@ class Fabric:
         self.loop = loop
         self.faults = faults
         self._entropy = entropy
-        self._events = events
+        self.events = events
         self._doors: dict[str, BoundAddress] = {}
         self._machines: dict[str, Machine] = {}  # the last machine that listened on an address
         self._links: dict[SimLink, None] = {}
@@ -316,14 +316,14 @@ class Fabric:
             raise AddressInUse(f"another process listens on {address}")
         self._doors[key] = door
         self._machines[key] = door.process.machine
-        self.record(door.process, "listen", address)
+        self.events.record(door.process, "listen", address)
         return address
 
     def unlisten(self, address: str, door: BoundAddress) -> None:
         """Release an address; a second call does nothing."""
         if self._doors.get(_key(address)) is door:
             del self._doors[_key(address)]
-            self.record(door.process, "unlisten", address)
+            self.events.record(door.process, "unlisten", address)
 
     def caller_name(self, process: Process) -> str:
         """Return a "host:port" for a connecting process."""
@@ -334,7 +334,7 @@ class Fabric:
     async def connect(self, process: Process, address: str, kind: str, timeout_ms: int) -> LinkEnd:
         """Connect; raises ConnectionFailed when refused, OutcomeUnknown without an answer in
         time."""
-        self.record(process, "connect", address)
+        self.events.record(process, "connect", address)
         entropy = self._entropy.stream(f"link/{self._links_made}")
         self._links_made += 1
         answer: asyncio.Future[LinkEnd] = self.loop.create_future()
@@ -400,14 +400,14 @@ class Fabric:
 
     def _accept(self, door: BoundAddress, end: LinkEnd) -> None:
         if not end.is_closed:
-            self.record(door.process, "accept", f"{end.link.number}")
+            self.events.record(door.process, "accept", f"{end.link.number}")
             door.accept(end)
 
     def _connected(self, answer: "asyncio.Future[LinkEnd]", end: LinkEnd) -> None:
         if answer.done():  # the caller gave up
             end.shut("the caller has gone")
         else:
-            self.record(end.process, "connected", f"{end.link.number}")
+            self.events.record(end.process, "connected", f"{end.link.number}")
             answer.set_result(end)
 
     def _refused(self, answer: "asyncio.Future[LinkEnd]", key: str) -> None:
@@ -471,10 +471,6 @@ class Fabric:
         if entropy.chance(faults.network_stall):
             latency_ns += entropy.spread(*faults.network_stall_ms) * NS_PER_MS
         return latency_ns
-
-    def record(self, process: Process | None, what: str, detail: str) -> None:
-        """Append an event of a process, or of the network itself."""
-        self._events.record(self.loop.now_ns, repr(process) if process else "-", what, detail)
 
 
 def _key(address: str) -> str:

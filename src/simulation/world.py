@@ -85,7 +85,7 @@ class SimNode:
         process = self.process = Process(self.name, self.machine, number)
         self._runtime = self._world.runtime_of(process, self)
         self.killed, self.exit_error = False, None
-        self._world.record(process, "start", self.device.boot_id)
+        self._world.events.record(process, "start", self.device.boot_id)
         return process
 
     def attach(self, main: Main, *, name: str) -> "asyncio.Task[Any]":
@@ -107,7 +107,7 @@ class SimNode:
         assert self.process is not None, f"{self.name} was never started"
         if self.process.alive:
             self.killed = True
-            self._world.record(self.process, "crash", "")
+            self._world.events.record(self.process, "crash", "")
             self._world.kill(self.process, silent=None)
 
     def power_cut(self) -> None:
@@ -115,7 +115,7 @@ class SimNode:
         assert self.machine.powered, f"{self.name} has no power already"
         if self.process is not None and self.process.alive:
             self.killed = True
-            self._world.record(self.process, "power-cut", "")
+            self._world.events.record(self.process, "power-cut", "")
             self._world.kill(self.process, silent=True)
         self.machine.powered = False
         self.device.locks.clear()
@@ -124,13 +124,13 @@ class SimNode:
     def pause(self) -> None:
         """Pause the process: handles that fall due run after resume."""
         assert self.process is not None, f"{self.name} was never started"
-        self._world.record(self.process, "pause", "")
+        self._world.events.record(self.process, "pause", "")
         self._world.loop.pause(self.process)
 
     def resume(self) -> None:
         """Resume a paused process."""
         assert self.process is not None, f"{self.name} was never started"
-        self._world.record(self.process, "resume", "")
+        self._world.events.record(self.process, "resume", "")
         self._world.loop.resume(self.process)
 
     def crash_at(self, point: CrashPoint | None) -> None:
@@ -156,7 +156,7 @@ class SimNode:
         """End the process when its root task ends, as the real runner does."""
         if process.alive:
             self.exit_error = None if task.cancelled() else task.exception()
-            self._world.record(process, "exit", type(self.exit_error).__name__)
+            self._world.events.record(process, "exit", type(self.exit_error).__name__)
             self._world.kill(process, silent=False)
 
 
@@ -174,7 +174,7 @@ class SimWorld:
         self.faults = ActiveFaults(Faults() if faults is None else faults)
         self.loop = SimLoop()  # type: ignore[abstract]  # the methods left out must raise
         self.entropy = SimEntropy(f"seed/{seed}")
-        self.events = EventLog(trace=trace)
+        self.events = EventLog(lambda: self.loop.now_ns, trace=trace)
         self.fabric = Fabric(self.loop, self.entropy.stream("network"), self.faults, self.events)
         self._nodes: dict[str, SimNode] = {}
         self._collecting = gc.isenabled()
@@ -244,18 +244,16 @@ class SimWorld:
                 process,
                 entropy.stream("lanes"),
                 self.faults,
-                record=lambda what, detail: self.record(process, what, detail),
+                record=lambda what, detail: self.events.record(process, what, detail),
                 stop=lambda reason: self._stop(process, reason),
             ),
-            files=SimFiles(self, process, node.device, self.faults),
+            files=SimFiles(
+                self.events, process, node.device, self.faults, crash_now=self._crash_now
+            ),
             network=SimNetwork(self.fabric, process),
         )
 
-    def record(self, process: Process, what: str, detail: str) -> None:
-        """Append an event of a process."""
-        self.events.record(self.loop.now_ns, repr(process), what, detail)
-
-    def crash_now(self, process: Process, *, power: bool) -> None:
+    def _crash_now(self, process: Process, power: bool) -> None:
         """Kill the process (or cut its machine's power) during one of its own operations."""
         node = self._nodes[process.name]
         if power:
@@ -273,7 +271,7 @@ class SimWorld:
     def _stop(self, process: Process, reason: str) -> None:
         process.stop_reason = reason
         self._nodes[process.name].stops.append(reason)
-        self.record(process, "stop-node", reason)
+        self.events.record(process, "stop-node", reason)
         self.kill(process, silent=False)
 
 

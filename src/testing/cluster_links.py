@@ -25,7 +25,6 @@ class ClusterLinks:
             if source != target
         }
         self._thread = LoopThread("cluster-links")
-        self._thread.start()
         try:
             self._thread.run(self._listen())
         except BaseException:

@@ -12,14 +12,11 @@ WAIT_S: Final = 10.0  # calls take milliseconds
 
 
 class LoopThread:
-    """A loop that runs from `start` to `stop`; all methods may be called from any thread."""
+    """A loop that runs until `stop`; all methods may be called from any thread."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -28,12 +28,11 @@ class ForwardingProxy:
     def __init__(self, target: str, *, port: int = 0) -> None:
         """Create a proxy to `target`; `port` 0 picks a free port."""
         self._relay = Relay(target, port=port)
-        self._thread = LoopThread("forwarding-proxy")
 
     # --- start and stop ---------------------------------------------------------------------
 
     def __enter__(self) -> "ForwardingProxy":
-        self._thread.start()
+        self._thread = LoopThread("forwarding-proxy")
         try:
             self._thread.run(self._relay.listen())
         except BaseException:
