@@ -119,6 +119,46 @@ def failure_of(
     )
 
 
+_ACKS: Final[dict[int, Acks]] = {
+    log_pb2.ACKS_ALL: Acks.ALL,
+    log_pb2.ACKS_NONE: Acks.NONE,
+    log_pb2.ACKS_LEADER: Acks.LEADER,
+}
+
+
+def _read_acks(value: int) -> Acks:
+    """Translate the enum; raises InvalidRequest for an unknown number."""
+    acks = _ACKS.get(value)
+    if acks is None:
+        raise InvalidRequest(f"acks: {value}; give ACKS_ALL, ACKS_LEADER or ACKS_NONE")
+    return acks
+
+
+RECORDS_MAX: Final = 10_000  # in one Publish: encoding the batch must not block the event loop
+
+
+def _check_publish(request: log_pb2.PublishRequest) -> None:
+    """Raise InvalidRequest unless batches can be built of the records."""
+    count = len(request.records)
+    if not 1 <= count <= RECORDS_MAX:
+        raise InvalidRequest(
+            f"records: {count} entries; give 1..{RECORDS_MAX}, and the rest in further requests",
+            topic=request.topic,
+        )
+    if request.compression not in log_pb2.Compression.values():
+        raise InvalidRequest(
+            f"compression: {request.compression}; give 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) or"
+            " 4 (zstd)",
+            topic=request.topic,
+        )
+    for index, record in enumerate(request.records):
+        if record.HasField("timestamp_ms") and record.timestamp_ms < 0:
+            raise InvalidRequest(
+                f"records[{index}].timestamp_ms: {record.timestamp_ms}; give 0 or more",
+                topic=request.topic,
+            )
+
+
 BUILD_BYTES_MAX: Final = 64 << 10  # a larger Publish request is encoded in a thread
 
 
@@ -521,43 +561,3 @@ class LogService:
 
 def _stopping() -> Stopping:
     return Stopping("the node is stopping; use another broker, or retry after its restart")
-
-
-_ACKS: Final[dict[int, Acks]] = {
-    log_pb2.ACKS_ALL: Acks.ALL,
-    log_pb2.ACKS_NONE: Acks.NONE,
-    log_pb2.ACKS_LEADER: Acks.LEADER,
-}
-
-
-def _read_acks(value: int) -> Acks:
-    """Translate the enum; raises InvalidRequest for an unknown number."""
-    acks = _ACKS.get(value)
-    if acks is None:
-        raise InvalidRequest(f"acks: {value}; give ACKS_ALL, ACKS_LEADER or ACKS_NONE")
-    return acks
-
-
-RECORDS_MAX: Final = 10_000  # in one Publish: encoding the batch must not block the event loop
-
-
-def _check_publish(request: log_pb2.PublishRequest) -> None:
-    """Raise InvalidRequest unless batches can be built of the records."""
-    count = len(request.records)
-    if not 1 <= count <= RECORDS_MAX:
-        raise InvalidRequest(
-            f"records: {count} entries; give 1..{RECORDS_MAX}, and the rest in further requests",
-            topic=request.topic,
-        )
-    if request.compression not in log_pb2.Compression.values():
-        raise InvalidRequest(
-            f"compression: {request.compression}; give 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) or"
-            " 4 (zstd)",
-            topic=request.topic,
-        )
-    for index, record in enumerate(request.records):
-        if record.HasField("timestamp_ms") and record.timestamp_ms < 0:
-            raise InvalidRequest(
-                f"records[{index}].timestamp_ms: {record.timestamp_ms}; give 0 or more",
-                topic=request.topic,
-            )
