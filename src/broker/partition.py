@@ -24,7 +24,7 @@ from ..errors import (
 from ..ids import NO_EPOCH, NO_NODE, Epoch, NodeId, Offset
 from .isr import BrokerFacts, BrokerOf, InSyncReplicas, LeaderAndIsr
 from .partition_follower import EndOffsetFor, FollowAnswer, FollowerState, FollowStep, Skip, follow
-from .partition_leader import PartitionLeader, PartitionProgress
+from .partition_leader import NO_PROGRESS, PartitionLeader, PartitionProgress
 from .purgatory import ProducePurgatory, PurgatoryEntry
 
 LOG_START = Offset(0)
@@ -253,16 +253,16 @@ class Partition:
 
     def replicated(
         self, *, leader_epoch: int, leader_high_watermark: int, log_end_offset: int
-    ) -> bool:
-        """Advance the follower's high watermark after the answer's records were appended; return
-        True if it moved. Must not be called for an answer with a divergence (KAFKA-14704)."""
+    ) -> PartitionProgress:
+        """Advance the follower's high watermark after the answer's records were appended. Must not
+        be called for an answer with a divergence (KAFKA-14704)."""
         if self.follower is None or leader_epoch != self.follower.leader_epoch:
-            return False
+            return NO_PROGRESS
         mark = min(leader_high_watermark, log_end_offset)
         if mark <= self.high_watermark:
-            return False
+            return NO_PROGRESS
         self.high_watermark = Offset(mark)
-        return True
+        return PartitionProgress((), True)
 
     def truncated(self, log_end_offset: Offset) -> None:
         """Apply a truncation of the own log. Records below the high watermark are truncated only

@@ -85,7 +85,7 @@ async def delete_records(
             replica.partition.check_leader(None)
             log.note_high_watermark(replica.partition.high_watermark)
             start = await directory.delete_records(log, spec.before_offset)
-            replica.start_moved()
+            replica.watchers.log_start_moved()
             return DeletionOutcome(spec, start)
         except OffsetOutOfRange as error:
             place = OffsetOutOfRange(error.message, topic=spec.topic, partition=spec.partition)

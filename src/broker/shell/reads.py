@@ -255,7 +255,7 @@ class ReplicaReader:
         wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         replicas = [part.replica for part in parts if part.replica is not None]
         for replica in replicas:
-            replica.wait_for_records(wake)
+            replica.watchers.add_fetch(wake)
         self._wakes[wake] = None
         try:
             async with asyncio.timeout(left_ms / 1000):
@@ -265,7 +265,7 @@ class ReplicaReader:
         finally:
             del self._wakes[wake]
             for replica in replicas:
-                replica.forget(wake)
+                replica.watchers.discard_fetch(wake)
         return True
 
     async def _read_all(self, parts: Sequence[_Part]) -> list[FetchOutcome]:

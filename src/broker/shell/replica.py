@@ -11,9 +11,9 @@ still. A leader then has a definite epoch start offset, and a follower a definit
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from ...errors import (
     CorruptionError,
@@ -57,6 +57,61 @@ class Watcher(Protocol):
         """Handle the start or end of leadership, and failure."""
 
 
+class ReplicaWatchers:
+    """The observers of one replica, and the fetches that wait for its records."""
+
+    __slots__ = ("_fetches", "_watchers")
+
+    def __init__(self) -> None:
+        self._watchers: dict[Watcher, None] = {}
+        self._fetches: dict[asyncio.Future[None], None] = {}  # by their results, in arrival order
+
+    def add(self, watcher: Watcher) -> None:
+        """Add an observer."""
+        self._watchers[watcher] = None
+
+    def discard(self, watcher: Watcher) -> None:
+        """Remove an observer; no-op if it was not added."""
+        self._watchers.pop(watcher, None)
+
+    def add_fetch(self, wake: "asyncio.Future[None]") -> None:
+        """Resolve `wake` when the high watermark moves or the role changes."""
+        self._fetches[wake] = None
+
+    def discard_fetch(self, wake: "asyncio.Future[None]") -> None:
+        """Remove a fetch that waits no longer."""
+        self._fetches.pop(wake, None)
+
+    def log_moved(self) -> None:
+        """Report a new log end or flushed end offset."""
+        for watcher in self._watchers:
+            watcher.grew()
+
+    def log_start_moved(self) -> None:
+        """Report a new log start offset; followers delete as much."""
+        for watcher in self._watchers:
+            watcher.committed()
+
+    def high_watermark_moved(self) -> None:
+        """Report a new high watermark."""
+        for watcher in self._watchers:
+            watcher.committed()
+        self._wake_fetches()
+
+    def role_changed(self) -> None:
+        """Report the start or end of leadership, or failure."""
+        for watcher in list(self._watchers):
+            watcher.role_changed()
+        self._wake_fetches()
+
+    def _wake_fetches(self) -> None:
+        if self._fetches:
+            fetches, self._fetches = self._fetches, {}
+            for wake in fetches:
+                if not wake.done():
+                    wake.set_result(None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDeps:
     """Dependencies shared by the replicas of one node; no callable blocks."""
@@ -86,7 +141,7 @@ class Replica:
         self.partition = partition
         self.topic_id = topic_id
         self.is_internal = partition.topic in INTERNAL_TOPICS  # no client writes to it
-        self.watchers: dict[Watcher, None] = {}
+        self.watchers = ReplicaWatchers()
         # The log may be discarded: another node leads, and this replica is neither in the ISR nor
         # electable.
         self.may_discard_log = False
@@ -107,8 +162,6 @@ class Replica:
         self._open_error: QuorumlogError | None = None  # the failure of the last attempt to open it
         self._damage: CorruptionError | None = None  # of a follower's log, kept so far
         self._needs_quarantine = False  # the log must be quarantined before it is opened
-        # Fetches that wait for records, in order of arrival; fetches by a result.
-        self._fetches: dict[asyncio.Future[None], None] = {}
 
     # --- the log ------------------------------------------------------------------------------
 
@@ -227,7 +280,7 @@ class Replica:
                 self.on_joined()
             return
         self._deps.forget(self)
-        self._role_changed()
+        self.watchers.role_changed()
         if follower.leader_id != NO_NODE:
             self._request_role()
             self.begin_open()
@@ -239,7 +292,7 @@ class Replica:
         self._error = error
         _wake(self.partition.resign(error))
         self._deps.forget(self)
-        self._role_changed()
+        self.watchers.role_changed()
         if self._role_pending is not None:
             self._role_pending.set()
             self._role_pending = None
@@ -256,37 +309,12 @@ class Replica:
         else:
             await self._directory.delete_folder(self.partition.name)
 
-    # --- waits ------------------------------------------------------------------------------------
-
-    def wait_for_records(self, wake: "asyncio.Future[None]") -> None:
-        """Resolve `wake` when the high watermark moves or the role changes."""
-        self._fetches[wake] = None
-
-    def forget(self, wake: "asyncio.Future[None]") -> None:
-        """Cancel `wait_for_records`."""
-        self._fetches.pop(wake, None)
-
     def progressed(self, progress: PartitionProgress) -> None:
-        """Notify watchers and waits of the partition's progress."""
+        """Notify the log, watchers and waits of the partition's progress."""
         if progress.high_watermark_moved:
-            self.high_watermark_moved()
+            self.log.note_high_watermark(self.partition.high_watermark)
+            self.watchers.high_watermark_moved()
         _wake(progress.released)
-
-    def high_watermark_moved(self) -> None:
-        """Notify watchers and fetches of a new high watermark."""
-        self.log.note_high_watermark(self.partition.high_watermark)
-        for watcher in self.watchers:
-            watcher.committed()
-        self._wake_fetches()
-
-    def start_moved(self) -> None:
-        """Notify the watchers of a new log start offset; followers delete as much."""
-        for watcher in self.watchers:
-            watcher.committed()
-
-    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
-        """Run a background task of this replica."""
-        self._deps.scope.spawn(work, name=f"{name} {self.partition.name}")
 
     # --- open -------------------------------------------------------------------------------------
 
@@ -434,7 +462,7 @@ class Replica:
                     role.leader_epoch,
                     log.log_end_offset,
                 )
-            self._role_changed()
+            self.watchers.role_changed()
         self._deps.review_isr(self)
 
     # --- progress -----------------------------------------------------------------------------
@@ -448,23 +476,10 @@ class Replica:
                 log_end_offset=Offset(log.log_end_offset),
                 flushed_end_offset=Offset(log.flushed_end_offset),
             )
-            for watcher in self.watchers:
-                watcher.grew()
+            self.watchers.log_moved()
             self.progressed(progress)
         elif self.on_moved is not None:
             self.on_moved()
-
-    def _role_changed(self) -> None:
-        for watcher in list(self.watchers):
-            watcher.role_changed()
-        self._wake_fetches()
-
-    def _wake_fetches(self) -> None:
-        if self._fetches:
-            fetches, self._fetches = self._fetches, {}
-            for wake in fetches:
-                if not wake.done():
-                    wake.set_result(None)
 
 
 Find: TypeAlias = Callable[[str, int, bytes], Replica]

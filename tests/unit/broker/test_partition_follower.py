@@ -169,17 +169,19 @@ def test_an_answer_of_another_leader_epoch_changes_nothing(epoch: int) -> None:
     step = take(answer(diverging=(1, 0), epoch=epoch), epochs=[(1, 0)], end=12)
     assert isinstance(step, Skip)
     assert step.reason.startswith(f"the answer has leader epoch {epoch}")
-    assert not following().replicated(
+    progress = following().replicated(
         leader_epoch=epoch, leader_high_watermark=9, log_end_offset=12
     )
+    assert not progress.high_watermark_moved
 
 
 def test_the_mark_follows_the_leaders_up_to_the_own_end_and_never_goes_back() -> None:
     partition = following()
-    assert partition.replicated(leader_epoch=5, leader_high_watermark=9, log_end_offset=6)
-    assert partition.high_watermark == 6
-    assert not partition.replicated(leader_epoch=5, leader_high_watermark=4, log_end_offset=6)
-    assert partition.high_watermark == 6
+    for leaders, moved in ((9, True), (4, False)):
+        progress = partition.replicated(
+            leader_epoch=5, leader_high_watermark=leaders, log_end_offset=6
+        )
+        assert (progress.high_watermark_moved, partition.high_watermark) == (moved, 6)
 
 
 def test_a_cut_below_the_mark_takes_the_mark_along() -> None:

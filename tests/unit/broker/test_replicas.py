@@ -159,7 +159,8 @@ def test_an_answer_that_comes_late_is_none_of_a_later_leadership() -> None:
             change = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=OTHER)
             b.apply(pb.MetadataRecord(partition_change=change))
             partition = b.replicas.local_replica("t", 0).partition
-            assert partition.replicated(leader_epoch=1, leader_high_watermark=1, log_end_offset=1)
+            partition.replicated(leader_epoch=1, leader_high_watermark=1, log_end_offset=1)
+            assert partition.high_watermark == 1
             with pytest.raises(NotLeaderOrFollower):
                 await pending.wait_until(runtime.clock, runtime.clock.now_ms() + 1_000)
             again = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=ME)

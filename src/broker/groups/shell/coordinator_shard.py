@@ -362,7 +362,7 @@ class CoordinatorShard:
         finally:
             self.end(_not_leader_error(self.partition))
             if self._replica is not None:
-                self._replica.watchers.pop(self, None)
+                self._replica.watchers.discard(self)
 
     async def _pause(self) -> None:
         """Wait before a reload, unless the leadership has ended."""
@@ -405,7 +405,7 @@ class CoordinatorShard:
         await replica.opened()
         replica.partition.check_leader(self.leader_epoch)
         self._replica = replica
-        replica.watchers[self] = None
+        replica.watchers.add(self)
 
     async def _load(self) -> None:
         """Load all stored groups once the whole log is committed."""

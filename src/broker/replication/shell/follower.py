@@ -60,6 +60,7 @@ class FollowedPartition:
         "_logged_error",
         "_moves_start",
         "_pause",
+        "_scope",
         "delay_ms",
         "epoch",
         "index",
@@ -71,6 +72,7 @@ class FollowedPartition:
     def __init__(
         self,
         replica: Replica,
+        scope: Scope,
         directory: DataDirectory,
         changed: Callable[["FollowedPartition"], None],
     ) -> None:
@@ -85,6 +87,7 @@ class FollowedPartition:
         # Set while fetches are delayed; acknowledgements are still sent.
         self._pause: asyncio.TimerHandle | None = None
         self._backoff_ms = 0
+        self._scope = scope
         self._directory = directory
         self._changed = changed
         self._moves_start = False  # the log start is being moved to the leader's
@@ -206,17 +209,17 @@ class FollowedPartition:
             return
         self._backoff_ms, self._logged_error = 0, ""
         log = replica.log
-        moved = replica.partition.replicated(
+        progress = replica.partition.replicated(
             leader_epoch=answer.leader_epoch,
             leader_high_watermark=answer.high_watermark,
             log_end_offset=log.log_end_offset,
         )
-        if moved:
-            replica.high_watermark_moved()
+        replica.progressed(progress)
         start = answer.log_start_offset
         if log.log_start_offset < start <= log.high_watermark and not self._moves_start:
             self._moves_start = True
-            replica.spawn(self._move_start(start), name="log start")
+            name = f"log start {replica.partition.name}"
+            self._scope.spawn(self._move_start(start), name=name)
 
     async def _move_start(self, offset: int) -> None:
         """Delete the records that the leader has deleted."""
@@ -373,6 +376,7 @@ class ReplicaFetcher:
     def __init__(
         self,
         runtime: Runtime,
+        scope: Scope,
         directory: DataDirectory,
         identity: FollowerIdentity,
         *,
@@ -384,6 +388,7 @@ class ReplicaFetcher:
         self.leader_id = leader_id
         self.address = address  # "host:port"; "": unknown
         self._runtime = runtime
+        self._scope = scope
         self._directory = directory
         self._identity = identity
         self._config = config
@@ -419,7 +424,7 @@ class ReplicaFetcher:
         if before is not None:
             self._drop(before)
         followed = self._followed[key] = FollowedPartition(
-            replica, self._directory, self._mark_changed
+            replica, self._scope, self._directory, self._mark_changed
         )
         self._forgotten.pop(key, None)
         self._mark_changed(followed)
@@ -698,6 +703,7 @@ class ReplicaFetcherManager:
         if fetcher is None:
             fetcher = self._fetchers[leader_id] = ReplicaFetcher(
                 self._runtime,
+                self._scope,
                 self._directory,
                 self._identity,
                 leader_id=leader_id,

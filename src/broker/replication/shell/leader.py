@@ -187,7 +187,7 @@ class FollowerSession:
     def _leave(self) -> None:
         for each in self._followed.values():
             if each.replica is not None:
-                each.replica.watchers.pop(each, None)
+                each.replica.watchers.discard(each)
         self._followed.clear()
         for timer in (self._timer, self._high_watermark_timer, self._timeout_timer):
             if timer is not None:
@@ -214,7 +214,7 @@ class FollowerSession:
                 self._ready.pop(each, None)
                 self._high_watermarks.pop(each, None)
                 if each.replica is not None:
-                    each.replica.watchers.pop(each, None)
+                    each.replica.watchers.discard(each)
         for part in request.partitions:
             self._apply_part(part)
         if request.max_bytes > 0:
@@ -295,11 +295,11 @@ class FollowerSession:
         replica = self._find(each.topic_id, each.index)
         if replica is not each.replica:
             if each.replica is not None:
-                each.replica.watchers.pop(each, None)
+                each.replica.watchers.discard(each)
             each.replica = replica
             each.sent_high_watermark = each.sent_log_start = -1
             if replica is not None:
-                replica.watchers[each] = None
+                replica.watchers.add(each)
         return replica
 
     # --- notifications ----------------------------------------------------------------------------

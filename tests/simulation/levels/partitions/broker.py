@@ -276,11 +276,12 @@ class ModelBroker:
             case Skip(reason=reason):
                 if reason or answer.diverging is not None:
                     return False
-        return partition.replicated(
+        progress = partition.replicated(
             leader_epoch=answer.leader_epoch,
             leader_high_watermark=answer.high_watermark,
             log_end_offset=log.end,
         )
+        return progress.high_watermark_moved
 
     # --- as a leader ---------------------------------------------------------------------------
 
