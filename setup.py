@@ -56,6 +56,7 @@ MODULES = [
     "broker/partition",
     "broker/partition_leader",
     "broker/purgatory",
+    "broker/shell/hosted_replicas",
     "broker/shell/produce",
     "broker/shell/metrics",
     "broker/shell/reads",

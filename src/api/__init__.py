@@ -8,6 +8,6 @@ parts of `MetadataImage`, and the structs of these modules; none is a message of
 Every operation gets a `RequestContext`. Authorization will check the principal in it before the
 arguments are validated.
 
-The data path has no call here: a front end holds the broker's own `ReplicaManager` and
-`GroupCoordinator`, which take plain values already.
+The data path has no call here: a front end holds the broker's own `ReplicaWriter`,
+`ReplicaReader` and `GroupCoordinator`, which take plain values already.
 """

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from ..broker import DeletionOutcome, DeletionSpec, ReplicaSize
 from ..broker.isr import ReplicaStatus
-from ..broker.shell.replica_manager import ReplicaManager
+from ..broker.shell.hosted_replicas import HostedReplicas
+from ..broker.shell.log_admin import LogAdmin
 from ..errors import (
     DiskFailed,
     InvalidRequest,
@@ -72,14 +73,16 @@ class PartitionAdmin:
     def __init__(
         self,
         metadata: MetadataAccess,
-        replicas: ReplicaManager,
+        hosted: HostedReplicas,
+        log_admin: LogAdmin,
         files: Files,
         *,
         node_id: NodeId,
         data_dir: str,
     ) -> None:
         self._metadata = metadata
-        self._replicas = replicas
+        self._hosted = hosted
+        self._log_admin = log_admin
         self._files = files
         self._node_id = node_id
         self._data_dir = data_dir
@@ -167,7 +170,7 @@ class PartitionAdmin:
 
     def _status(self, image: MetadataImage, name: str, index: int) -> PartitionStatus:
         try:
-            replica = self._replicas.replica_of(name, index)
+            replica = self._hosted.replica_of(name, index)
             state = image.partition(replica.topic_id, index)
             if state is None or state.leader != self._node_id:
                 replica.check()
@@ -203,7 +206,7 @@ class PartitionAdmin:
         sizes: Sequence[ReplicaSize] = ()
         if not directory_only:
             left_ms = self._metadata.left_ms(context) - ANSWER_MS
-            sizes = await self._replicas.log_sizes(frozenset(topics), timeout_ms=left_ms)
+            sizes = await self._log_admin.log_sizes(frozenset(topics), timeout_ms=left_ms)
         return LogDirUsage(
             path=path, capacity_bytes=capacity_bytes, free_bytes=free_bytes, logs=tuple(sizes)
         )
@@ -219,7 +222,7 @@ class PartitionAdmin:
             check_topic_id(spec.topic_id)
             check_before_offset(spec.topic, spec.partition, spec.before_offset)
         await self._metadata.reach(context)
-        return await self._replicas.delete_records(specs)
+        return await self._log_admin.delete_records(specs)
 
 
 def _named_topic(image: MetadataImage, name: str) -> TopicImage:

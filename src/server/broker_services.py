@@ -45,7 +45,12 @@ def broker_api(
         topics=TopicAdmin(metadata),
         configs=ConfigAdmin(metadata, node_id=node_id, settings=settings),
         partitions=PartitionAdmin(
-            metadata, replicas, runtime.files, node_id=node_id, data_dir=config.data_dir
+            metadata,
+            replicas.hosted,
+            replicas.log_admin,
+            runtime.files,
+            node_id=node_id,
+            data_dir=config.data_dir,
         ),
         quotas=QuotaAdmin(metadata),
         cluster=ClusterAdmin(metadata, cluster_id=directory.meta.cluster_id),
@@ -71,7 +76,7 @@ def open_groups(
         directory,
         config.groups,
         node_id=NodeId(config.node_id),
-        replica_of=replicas.replica_of,
+        replica_of=replicas.hosted.replica_of,
         may_be_replaced=replicas.may_be_replaced,
         formed_for=formed_for,
     )
@@ -93,7 +98,10 @@ async def open_kafka(
     AddressInUse."""
     broker = BrokerContext(
         runtime=runtime,
-        replicas=replicas,
+        hosted=replicas.hosted,
+        writer=replicas.writer,
+        reader=replicas.reader,
+        log_admin=replicas.log_admin,
         metadata=metadata,
         api=api,
         groups=groups,

@@ -261,7 +261,7 @@ class Node:
         log = LogService(self._runtime, replicas, publisher, config.requests)
         producer_ids = ProducerIds(self._runtime.clock)
         api = self._api(directory, publisher, replicas, member, producer_ids)
-        mirroring = MirrorWriter(self._runtime.clock, directory, replicas.replica_of)
+        mirroring = MirrorWriter(self._runtime.clock, directory, replicas.hosted.replica_of)
         mirror = MirrorService(self._runtime, mirroring, publisher)
         followers = ReplicaService(replicas.replication)
         streams = await self._life.listen_bytes(config.follower_listener, followers.accept)

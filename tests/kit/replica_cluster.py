@@ -105,14 +105,15 @@ class Cluster:
     ) -> "asyncio.Task[Appended]":
         """Append one batch on a node, past all clients."""
 
-        async def main(_: Runtime) -> Appended:
+        async def main(runtime: Runtime) -> Appended:
             manager = self.nodes[number].parts.replicas
             assert manager is not None
             records = [Record(place, 1, None, value) for place, value in enumerate(values)]
-            batch = encode_batch(records)
-            return await manager.append(
-                topic, 0, batch, acks=acks, leader_epoch=None, timeout_ms=timeout_ms
+            deadline_ms = runtime.clock.now_ms() + timeout_ms
+            append = await manager.writer.submit(
+                topic, 0, encode_batch(records), acks=acks, leader_epoch=None
             )
+            return await append.wait_until(runtime.clock, deadline_ms)
 
         return self.machine(number).attach(main, name="append")
 
@@ -122,7 +123,7 @@ class Cluster:
         async def main(_: Runtime) -> OffsetOutcome:
             manager = self.nodes[number].parts.replicas
             assert manager is not None
-            return (await manager.list_offsets([OffsetSpec(topic, 0, LATEST)]))[0]
+            return (await manager.reader.list_offsets([OffsetSpec(topic, 0, LATEST)]))[0]
 
         task = self.machine(number).attach(main, name="latest")
         self.world.run_until(task, virtual_ms=1_000)
@@ -192,7 +193,7 @@ class Cluster:
     def replica(self, number: int, topic: str, index: int = 0) -> Replica:
         manager = self.nodes[number].parts.replicas
         assert manager is not None
-        return manager.local_replica(topic, index)
+        return manager.hosted.local_replica(topic, index)
 
     def leader(self, topic: str, index: int = 0) -> int:
         """Who leads, as the nodes that are up see it; 0: nobody."""

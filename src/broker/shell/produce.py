@@ -1,16 +1,29 @@
-"""Appends of produce requests, from the assigned offsets to the acknowledgement."""
+"""Appends of produce requests: admission, assigned offsets, acknowledgement.
+
+Each partition has one writer: the data directory's owner task, in the order of `submit`.
+"""
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
 
 from ...errors import NotEnoughReplicasAfterAppend, NotLeaderOrFollower, QuorumlogError, TimedOut
 from ...ids import Epoch
+from ...metadata import check_not_internal
+from ...records import check_size
 from ...runtime import Buffer, Clock
 from ...storage import AppendOrigin
 from ...storage.shell.append_queue import Appended as Appended  # front ends import it from here
 from ...storage.shell.append_queue import AppendOutcome as AppendOutcome  # like Appended
 from ...storage.shell.append_queue import CompletedAppends, PendingAppend
+from ...storage.shell.data_directory import DataDirectory
+from ..isr import LeaderAndIsr
 from ..partition_leader import PartitionLeader
 from ..purgatory import Acks, PurgatoryEntry
+from ..requests import refuse_transactional
+from .hosted_replicas import HostedReplicas
+from .metrics import ProduceMetrics
 from .replica import Replica
 
 
@@ -125,3 +138,93 @@ class DelayedProduce(PendingAppend):
             topic=partition.topic,
             partition=partition.index,
         )
+
+
+class ReplicaWriter:
+    """Appends of clients to the replicas of one node."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        hosted: HostedReplicas,
+        *,
+        has_lapsed: Callable[[], bool],
+    ) -> None:
+        """`has_lapsed` returns True if only appends that need all in-sync replicas are accepted."""
+        self.figures = ProduceMetrics()
+        self._directory = directory
+        self._hosted = hosted
+        self._has_lapsed = has_lapsed
+
+    async def check_append(
+        self, topic: str, partition: int, *, size: int, acks: Acks, topic_id: bytes = b""
+    ) -> None:
+        """Raise the error with which an append of one batch would be refused now, as far as that is
+        known without its bytes. Waits only while the log opens."""
+        check_not_internal(topic)
+        replica = self._hosted.replica_of(topic, partition, topic_id)
+        log = await replica.opened()
+        self._admit(replica, acks, None)
+        check_size(size, log.config.message_bytes_max)
+
+    async def submit(
+        self,
+        topic: str,
+        partition: int,
+        records: Buffer,
+        *,
+        acks: Acks,
+        leader_epoch: int | None,
+        topic_id: bytes = b"",
+    ) -> DelayedProduce:
+        """Assign offsets to whole batches in a partition's log, in the order of calls.
+
+        Waits only while the log opens. After an error, nothing is stored; later errors come from
+        `DelayedProduce.wait_until`.
+        """
+        check_not_internal(topic)
+        replica = self._hosted.replica_of(topic, partition, topic_id)
+        await replica.opened()
+        return self._append(replica, records, acks, leader_epoch)
+
+    def submit_nowait(
+        self, topic: str, partition: int, records: Buffer, acks: Acks, topic_id: bytes = b""
+    ) -> DelayedProduce:
+        """Append as `submit` does to an open log; see `opening`. Raises the errors of `submit`, and
+        the error with which the log failed to open."""
+        replica = self._hosted.replica_of(topic, partition, topic_id)
+        if replica.is_internal:
+            check_not_internal(topic)
+        if not replica.is_open:
+            replica.check_open()
+        return self._append(replica, records, acks, None)
+
+    def opening(self, topic: str, partition: int) -> Coroutine[Any, Any, None] | None:
+        """Return an awaitable for the open of the log before `submit_nowait`, or None. It raises
+        nothing."""
+        replica = self._hosted.find(topic, partition)
+        if replica is None or replica.is_open:
+            return None
+        replica.begin_open()
+        return _wait_open(replica)
+
+    def _append(
+        self, replica: Replica, records: Buffer, acks: Acks, leader_epoch: int | None
+    ) -> DelayedProduce:
+        """Queue batches for an open log."""
+        refuse_transactional(records)
+        state = self._admit(replica, acks, leader_epoch)
+        append = DelayedProduce(
+            self._directory.completed, replica, records, acks, state.leader_epoch
+        )
+        self._directory.submit(replica.log, append)
+        return append
+
+    def _admit(self, replica: Replica, acks: Acks, leader_epoch: int | None) -> LeaderAndIsr:
+        leader = replica.partition.check_leader(leader_epoch)
+        return leader.admit(acks, lapsed=acks is not Acks.ALL and self._has_lapsed())
+
+
+async def _wait_open(replica: Replica) -> None:
+    with suppress(QuorumlogError):  # the next request gets the error
+        await replica.opened()

@@ -65,21 +65,6 @@ def end_offset_for(replica: Replica, epoch: int) -> tuple[int, int]:
     return known, log.log_end_offset
 
 
-async def epoch_ends(find: Find, specs: Sequence[EpochEndSpec]) -> list[EpochEndOutcome]:
-    """Look epochs up in the logs that this node leads, in the order of `specs`."""
-    outcomes = []
-    for spec in specs:
-        try:
-            replica = find(spec.topic, spec.partition, spec.topic_id)
-            await replica.opened()
-            replica.partition.check_leader(spec.current_leader_epoch)
-            epoch, end_offset = end_offset_for(replica, spec.leader_epoch)
-            outcomes.append(EpochEndOutcome(spec, epoch, end_offset))
-        except QuorumlogError as error:
-            outcomes.append(EpochEndOutcome(spec, -1, -1, error))
-    return outcomes
-
-
 @dataclass(slots=True)
 class _Part:
     """One partition of a fetch while it is planned."""
@@ -227,6 +212,20 @@ class ReplicaReader:
     async def list_offsets(self, specs: Sequence[OffsetSpec]) -> list[OffsetOutcome]:
         """Translate positions into offsets, in the order of `specs`."""
         return [await self._list_offset(spec) for spec in specs]
+
+    async def epoch_ends(self, specs: Sequence[EpochEndSpec]) -> list[EpochEndOutcome]:
+        """Look epochs up in the logs that this node leads, in the order of `specs`."""
+        outcomes = []
+        for spec in specs:
+            try:
+                replica = self._find(spec.topic, spec.partition, spec.topic_id)
+                await replica.opened()
+                replica.partition.check_leader(spec.current_leader_epoch)
+                epoch, end_offset = end_offset_for(replica, spec.leader_epoch)
+                outcomes.append(EpochEndOutcome(spec, epoch, end_offset))
+            except QuorumlogError as error:
+                outcomes.append(EpochEndOutcome(spec, -1, -1, error))
+        return outcomes
 
     async def _open_all(self, specs: Sequence[FetchSpec]) -> list[_Part]:
         parts = [_Part(spec) for spec in specs]

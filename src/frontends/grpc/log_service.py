@@ -37,7 +37,7 @@ TOPICS_MAX: Final = 10_000  # with a stored round-robin position; beyond it the 
 
 
 class PartitionLayout(Protocol):
-    """The part of the replica manager that partitioning uses."""
+    """The part of `HostedReplicas` that partitioning uses."""
 
     def partition_count(self, topic: str) -> int: ...
     def led_here(self, topic: str, start: int) -> int: ...
@@ -197,11 +197,14 @@ class LogService:
     ) -> None:
         self._runtime = runtime
         self._replicas = replicas
+        self._hosted = replicas.hosted
+        self._writer = replicas.writer
+        self._reader = replicas.reader
         self._metadata = metadata
         self._limits = limits
-        self._spread = PublishPartitioner(replicas)
+        self._spread = PublishPartitioner(replicas.hosted)
         self._stopping = False
-        self._figures = replicas.producing
+        self._figures = replicas.writer.figures
         self._subscriptions: dict[SubscriptionStream, None] = {}  # in progress
         self._receiving: dict[asyncio.Task[Any], None] = {}  # Produce streams waiting for a request
         self._pipelines: dict[Pipeline[_Inflight], None] = {}  # of the Produce streams
@@ -311,7 +314,7 @@ class LogService:
                 check.check_partition(part.topic, part.partition)
                 check.check_topic_id(part.topic_id)
                 parts.append(
-                    await self._replicas.submit(
+                    await self._writer.submit(
                         part.topic,
                         part.partition,
                         part.records,
@@ -415,18 +418,18 @@ class LogService:
         """Queue each share in its log; raises the error of a share before any is queued."""
         topic = request.topic
         # a new topic of the same name may have other partitions
-        topic_id = self._replicas.topic_id(topic)
+        topic_id = self._hosted.topic_id(topic)
         batches = await self._build(request, shares)
         if len(shares) > 1 and not request.errors_in_results:
             for share, batch in zip(shares, batches, strict=True):
-                await self._replicas.check_append(
+                await self._writer.check_append(
                     topic, share.partition, size=len(batch), acks=acks, topic_id=topic_id
                 )
         pending: list[DelayedProduce | QuorumlogError] = []
         for share, batch in zip(shares, batches, strict=True):
             try:
                 pending.append(
-                    await self._replicas.submit(
+                    await self._writer.submit(
                         topic,
                         share.partition,
                         batch,
@@ -474,7 +477,7 @@ class LogService:
         await self._metadata.wait_applied(
             request.min_metadata_offset, timeout_ms=self._left_ms(context)
         )
-        outcomes = await self._replicas.fetch(
+        outcomes = await self._reader.fetch(
             specs,
             max_wait_ms=check.wait_within(
                 max_wait_ms, context.deadline_ms, self._runtime.clock.now_ms()
@@ -522,7 +525,8 @@ class LogService:
             )
         subscription = SubscriptionStream(
             self._runtime,
-            self._replicas,
+            self._hosted,
+            self._reader,
             self._metadata,
             wanted=read_request(request, bytes_max=self._limits.fetch_bytes_max),
             heartbeat_ms=self._limits.subscribe_heartbeat_ms,
@@ -549,7 +553,7 @@ class LogService:
         await self._metadata.wait_applied(
             request.min_metadata_offset, timeout_ms=self._left_ms(context)
         )
-        outcomes = await self._replicas.list_offsets(specs)
+        outcomes = await self._reader.list_offsets(specs)
         return log_pb2.ListOffsetsResponse(
             results=[offset_result(outcome) for outcome in outcomes],
             metadata_offset=self._metadata.image.offset,

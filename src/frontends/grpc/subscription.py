@@ -11,7 +11,8 @@ from typing import Protocol
 
 from ...api import validation as check
 from ...broker import LATEST, FetchOutcome, FetchSpec, OffsetSpec
-from ...broker.shell.replica_manager import ReplicaManager
+from ...broker.shell.hosted_replicas import HostedReplicas
+from ...broker.shell.reads import ReplicaReader
 from ...errors import InvalidRequest, QuorumlogError
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
@@ -96,14 +97,16 @@ class SubscriptionStream:
     def __init__(
         self,
         runtime: Runtime,
-        replicas: ReplicaManager,
+        hosted: HostedReplicas,
+        reader: ReplicaReader,
         metadata: MetadataPublisher,
         *,
         wanted: SubscribeSpec,
         heartbeat_ms: int,
     ) -> None:
         self._runtime = runtime
-        self._replicas = replicas
+        self._hosted = hosted
+        self._reader = reader
         self._metadata = metadata
         self._wanted = wanted
         self._heartbeat_ms = heartbeat_ms  # interval of messages while idle
@@ -140,13 +143,13 @@ class SubscriptionStream:
 
     async def _read_to_end(self, pipeline: Pipeline[FetchOutcome]) -> QuorumlogError | None:
         wanted = self._wanted
-        self._topic_id = wanted.topic_id or self._replicas.topic_id(wanted.topic)
+        self._topic_id = wanted.topic_id or self._hosted.topic_id(wanted.topic)
         offset = await self._first_offset()
         while wanted.end_offset is None or offset < wanted.end_offset:
             spec = FetchSpec(
                 wanted.topic, wanted.partition, offset, wanted.max_bytes, None, self._topic_id
             )
-            (outcome,) = await self._replicas.fetch(
+            (outcome,) = await self._reader.fetch(
                 [spec],
                 max_wait_ms=self._heartbeat_ms,
                 min_bytes=1,
@@ -175,7 +178,7 @@ class SubscriptionStream:
     async def _look_up(self, position: int) -> int:
         """Return the offset of a timestamp or special position, -1 if there is none."""
         spec = OffsetSpec(self._wanted.topic, self._wanted.partition, position, self._topic_id)
-        (outcome,) = await self._replicas.list_offsets([spec])
+        (outcome,) = await self._reader.list_offsets([spec])
         if outcome.error is not None:
             raise outcome.error
         return outcome.offset

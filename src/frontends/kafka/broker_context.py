@@ -12,7 +12,10 @@ from ...api.broker_api import BrokerApi
 from ...broker.config import RequestConfig
 from ...broker.groups.shell import GroupCoordinator
 from ...broker.quotas import ClientQuotaManager
-from ...broker.shell.replica_manager import ReplicaManager
+from ...broker.shell.hosted_replicas import HostedReplicas
+from ...broker.shell.log_admin import LogAdmin
+from ...broker.shell.produce import ReplicaWriter
+from ...broker.shell.reads import ReplicaReader
 from ...metadata import MetadataImage
 from ...metadata.shell.publisher import MetadataPublisher
 from ...runtime import Runtime
@@ -25,7 +28,10 @@ class BrokerContext:
     """The parts of the broker that handlers use."""
 
     runtime: Runtime
-    replicas: ReplicaManager
+    hosted: HostedReplicas
+    writer: ReplicaWriter
+    reader: ReplicaReader
+    log_admin: LogAdmin
     metadata: MetadataPublisher
     api: BrokerApi
     groups: GroupCoordinator

@@ -91,7 +91,7 @@ def leader_endpoints(
     leaders = {named.node_id for error in errors if (named := current_leader(error)) is not None}
     if not leaders:
         return []
-    reached = endpoints(broker.image, call.client, asked=broker.replicas.node_id)
+    reached = endpoints(broker.image, call.client, asked=broker.hosted.node_id)
     return [
         NodeEndpoint(one.node_id, one.host, one.port, one.rack)
         for one in reached.values()

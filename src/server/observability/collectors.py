@@ -20,7 +20,7 @@ from .partition_tally import COUNTED_A_STEP, PartitionTally
 
 def collect_log(scrape: Scrape, log: LogService, replicas: ReplicaManager) -> None:
     """Write produce and fetch metrics; constant cost."""
-    made, reads = replicas.producing, replicas.reading
+    made, reads = replicas.writer.figures, replicas.reader
     read = reads.figures
     scrape.put(rows.PRODUCED_BYTES, made.bytes)
     scrape.put(rows.PRODUCED_RECORDS, made.records)

@@ -27,13 +27,12 @@ Metadata:
 """
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from quorumlog.broker.isr import IsrProposal, LeaderAndIsr
 from quorumlog.broker.shell.replica import Replica
-from quorumlog.broker.shell.replica_manager import ReplicaManager
 from quorumlog.metadata import MetadataImage, PartitionImage, TopicImage
 from quorumlog.simulation.process import Process
 from quorumlog.storage import Log
@@ -161,7 +160,7 @@ class ClusterInvariants:
                 self._image_committed(before, committed)
         if parts.replicas is None:
             return
-        for replica in hosted_replicas(parts.replicas):
+        for replica in parts.replicas.hosted:
             partition = replica.partition
             leading = partition.leader
             end = log_end_of(replica)
@@ -181,11 +180,11 @@ class ClusterInvariants:
             view.seen_state = None if leading is None else leading.state
             view.seen_proposal = None if leading is None else leading.isr.proposal
             self.checks += 1
-            partition.check_invariants()
             log = open_log_of(replica)
             if log is not None:
                 log.check_invariants(is_complete=self.checks % COMPLETE_EVERY == 0)
             self._replica_changed(node, view.what, replica, view, end)
+            partition.check_invariants()
 
     def _new_view(self, node: ClusterNode, process: Process, replica: Replica) -> _View:
         partition = replica.partition
@@ -387,11 +386,6 @@ class ClusterInvariants:
         return next(
             (topic for topic in self._cluster.options.topics if topic.name == what.topic), None
         )
-
-
-def hosted_replicas(replicas: ReplicaManager) -> Collection[Replica]:
-    """Return every replica of a broker."""
-    return replicas._replicas.values()
 
 
 def open_log_of(replica: Replica) -> Log | None:

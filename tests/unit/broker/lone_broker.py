@@ -45,21 +45,17 @@ class LoneBroker:
     async def append(
         self, value: bytes, *, topic: str = "t", acks: Acks = Acks.ALL, timeout_ms: int = 10_000
     ) -> int:
-        result = await self.replicas.append(
-            topic,
-            0,
-            encode_batch([Record(0, 1, None, value)]),
-            acks=acks,
-            leader_epoch=None,
-            timeout_ms=timeout_ms,
-        )
-        return result.base_offset
+        clock = self.runtime.clock
+        deadline_ms = clock.now_ms() + timeout_ms
+        batch = encode_batch([Record(0, 1, None, value)])
+        append = await self.replicas.writer.submit(topic, 0, batch, acks=acks, leader_epoch=None)
+        return (await append.wait_until(clock, deadline_ms)).base_offset
 
     async def fetch(
         self, *topics: str, offset: int = 0, max_wait_ms: int = 0, epoch: int | None = None
     ) -> list[FetchOutcome]:
         specs = [FetchSpec(topic, 0, offset, 1 << 20, epoch) for topic in topics or ("t",)]
-        return await self.replicas.fetch(
+        return await self.replicas.reader.fetch(
             specs, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20
         )
 

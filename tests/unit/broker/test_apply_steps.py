@@ -38,7 +38,7 @@ def held(b: LoneBroker, count: int) -> int:
     found = 0
     for index in range(count):
         try:
-            b.replicas.local_replica("t", index)
+            b.replicas.hosted.local_replica("t", index)
         except UnknownTopicOrPartition:
             continue
         found += 1
@@ -75,7 +75,7 @@ def test_many_partitions_are_dropped_a_few_at_a_time_and_no_sweep_comes_between(
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             await looks(b.apply(*wide(HELD)), lambda: 0)
-            last = b.replicas.replica_of("t", HELD - 1)
+            last = b.replicas.hosted.replica_of("t", HELD - 1)
             log = await last.opened()
             batch = encode_batch([Record(0, 1, None, b"v")])
             await b.directory.append(
@@ -100,10 +100,10 @@ def test_who_asks_for_what_is_not_taken_yet_is_told_to_repeat_here() -> None:
         async with broker(runtime) as b:
             applying = b.apply(*wide(HELD))
             with pytest.raises(NotLeaderOrFollower, match="about to lead") as refused:
-                b.replicas.replica_of("t", HELD - 1)
+                b.replicas.hosted.replica_of("t", HELD - 1)
             assert refused.value.leader_address == ""
             await looks(applying, lambda: 0)
-            b.replicas.replica_of("t", HELD - 1)
+            b.replicas.hosted.replica_of("t", HELD - 1)
 
     simulate(main)
 
@@ -123,7 +123,7 @@ def test_a_small_change_is_taken_at_once() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             assert b.apply(*wide(UPDATES_A_STEP - 1)) is None
-            b.replicas.replica_of("t", UPDATES_A_STEP - 2)
+            b.replicas.hosted.replica_of("t", UPDATES_A_STEP - 2)
 
     simulate(main)
 

@@ -49,7 +49,7 @@ def promotion() -> pb.MetadataRecord:
 async def copy(
     b: LoneBroker, records: bytes = b"", *, end: int = 0, source: str = SOURCE
 ) -> MirrorOutcome:
-    mirroring = MirrorWriter(b.runtime.clock, b.directory, b.replicas.replica_of)
+    mirroring = MirrorWriter(b.runtime.clock, b.directory, b.replicas.hosted.replica_of)
     spec = MirrorSpec(topic="t", partition=0, source=source, log_end_offset=end, records=records)
     return await mirroring.append(spec, b.runtime.clock.now_ms() + 10_000)
 
@@ -89,7 +89,9 @@ def test_producers_are_refused_until_the_promotion_and_mirrors_after_it() -> Non
                 with pytest.raises(MirrorTopic, match="quorumlog mirror promote t"):
                     await b.append(b"mine", acks=acks)
             with pytest.raises(MirrorTopic):
-                b.replicas.submit_nowait("t", 0, encode_batch([Record(0, 1, None, b"x")]), Acks.ALL)
+                b.replicas.writer.submit_nowait(
+                    "t", 0, encode_batch([Record(0, 1, None, b"x")]), Acks.ALL
+                )
             b.apply(promotion())
             assert await b.append(b"mine") == 1
             outcome = await copy(b, batch(2), end=2)
@@ -135,7 +137,7 @@ def test_what_a_lost_leader_has_behind_a_gap_in_front_of_a_new_epoch_is_cut() ->
             lead_again(b)
             outcome = await copy(b, batch(8, 9) + batch(20), end=2)
             assert (outcome.error, outcome.log_end_offset) == (None, 21)
-            log = b.replicas.replica_of("t", 0).log
+            log = b.replicas.hosted.replica_of("t", 0).log
             assert log.epochs.latest == 2
             parted = divergence(
                 0,
@@ -179,7 +181,7 @@ def test_gaps_of_the_source_stay_and_are_no_damage_after_a_crash() -> None:
             b.apply(*mirror())
             await copy(b, batch(5))
             await copy(b, batch(100) + batch(107) + batch(1_000), end=6)
-            log = b.replicas.replica_of("t", 0).log
+            log = b.replicas.hosted.replica_of("t", 0).log
             assert log.was_compacted
             assert log.gaps_below is not None, "the folder says so"
             kept = await stored(b)

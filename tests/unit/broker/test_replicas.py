@@ -43,7 +43,7 @@ def test_a_failed_disk_gives_the_partition_up_and_no_other(operation: str) -> No
                 assert isinstance(outcome.error, DiskFailed), "the poll learns of it at once"
             with pytest.raises(DiskFailed):
                 await b.append(b"more")
-            (listed,) = await b.replicas.list_offsets([OffsetSpec("t", 0, LATEST)])
+            (listed,) = await b.replicas.reader.list_offsets([OffsetSpec("t", 0, LATEST)])
             assert isinstance(listed.error, DiskFailed)
             assert await b.append(b"well", topic="u") == 0
 
@@ -108,7 +108,7 @@ def test_waiting_requests_are_bounded() -> None:
                     await b.fetch("u", max_wait_ms=60_000)
                 assert (await b.fetch("u"))[0].records == b"", "one that waits for nothing may"
                 scope.cancel()
-            assert b.replicas.replica_of("t", 0).partition.purgatory.count == 0, (
+            assert b.replicas.hosted.replica_of("t", 0).partition.purgatory.count == 0, (
                 "the cancelled are gone"
             )
 
@@ -152,13 +152,13 @@ def test_an_answer_that_comes_late_is_none_of_a_later_leadership() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             b.apply(*topic("t", T, replicas=(ME, OTHER)))
-            pending = await b.replicas.submit(
+            pending = await b.replicas.writer.submit(
                 "t", 0, encode_batch([Record(0, 1, None, b"a")]), acks=Acks.ALL, leader_epoch=None
             )
             await asyncio.sleep(0.1)
             change = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=OTHER)
             b.apply(pb.MetadataRecord(partition_change=change))
-            partition = b.replicas.local_replica("t", 0).partition
+            partition = b.replicas.hosted.local_replica("t", 0).partition
             partition.replicated(leader_epoch=1, leader_high_watermark=1, log_end_offset=1)
             assert partition.high_watermark == 1
             with pytest.raises(NotLeaderOrFollower):
@@ -296,7 +296,7 @@ def test_what_was_appended_before_a_change_to_fsync_is_acknowledged_once_it_is_d
             b.apply(*topic("t", T, flush_policy="replicated"))
             for _ in range(5):
                 await b.append(b"fast")
-            log = await b.replicas.replica_of("t", 0).opened()
+            log = await b.replicas.hosted.replica_of("t", 0).opened()
             assert log.flushed_end_offset < 5
             config = pb.TopicConfigRecord(topic_id=T, name="flush.policy", value="fsync")
             b.apply(pb.MetadataRecord(topic_config=config))
@@ -341,10 +341,10 @@ def test_sizes_of_logs_come_in_time_and_name_those_that_do_not() -> None:
         async with broker(runtime) as running:
             running.apply(*topic("t", T), *topic("u", U))
             await running.append(b"v")
-            t, u = await running.replicas.log_sizes((), timeout_ms=0)
+            t, u = await running.replicas.log_admin.log_sizes((), timeout_ms=0)
             assert (t.log_end_offset, t.error) == (1, None)
             assert isinstance(u.error, TimedOut)
-            t, u = await running.replicas.log_sizes((), timeout_ms=1_000)
+            t, u = await running.replicas.log_admin.log_sizes((), timeout_ms=1_000)
             assert (u.log_end_offset, u.error) == (0, None)
 
     simulate(main)

@@ -79,7 +79,7 @@ class Door:
 
     async def ends(self) -> list[int]:
         """The log end offset of each partition that is led here."""
-        return [size.log_end_offset for size in await self.replicas.log_sizes(())]
+        return [size.log_end_offset for size in await self.replicas.log_admin.log_sizes(())]
 
 
 def topic(

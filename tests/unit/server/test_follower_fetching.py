@@ -31,7 +31,7 @@ def fetched_bytes(play: Play) -> dict[int, int]:
     for number, machine in play.machines.items():
         assert machine.node is not None
         assert machine.node.parts.replicas is not None
-        found[number] = machine.node.parts.replicas.reading.figures.fetched_bytes
+        found[number] = machine.node.parts.replicas.reader.figures.fetched_bytes
     return found
 
 
@@ -131,7 +131,7 @@ def test_a_follower_refuses_what_it_does_not_have_or_know_to_be_committed() -> N
         _, follower = roles(play)
         parts = play[follower].node.parts  # type: ignore[union-attr]
         assert parts.replicas is not None
-        partition = parts.replicas.local_replica("t", 0).partition
+        partition = parts.replicas.hosted.local_replica("t", 0).partition
         assert partition.high_watermark == COUNT
         offset, rack = 0, ""
 

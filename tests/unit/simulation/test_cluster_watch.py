@@ -8,7 +8,6 @@ import pytest
 from tests.simulation.checkers.cluster_invariants import (
     Committed,
     WatchedPartition,
-    hosted_replicas,
 )
 from tests.simulation.checkers.stored_batches import PartitionFiles, StoredBatch
 from tests.simulation.checkers.violation import Violation
@@ -166,15 +165,13 @@ def stage(*, min_isr: int = 2) -> Iterator[ScriptedCluster]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mark", "rule"), [(100, "leader invariant 1, t-0"), (1, "MonotonicReplica")]
-)
+@pytest.mark.parametrize(("mark", "rule"), [(100, "HighWatermarkInLog"), (1, "MonotonicReplica")])
 def test_a_mark_where_it_must_not_be_is_found_at_the_next_step(mark: int, rule: str) -> None:
     with stage() as running:
         node = running.leader(PLACE)
         assert node.node is not None
         assert node.node.parts.replicas is not None
-        (replica,) = hosted_replicas(node.node.parts.replicas)
+        (replica,) = node.node.parts.replicas.hosted
         replica.partition.high_watermark = Offset(mark)
         with pytest.raises(Violation) as caught:
             running.run(5_000)

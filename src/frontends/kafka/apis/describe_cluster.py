@@ -13,7 +13,7 @@ CONTROLLERS: Final = 2
 
 async def describe_cluster(broker: BrokerContext, call: Call) -> Answer:
     """Describe the brokers. Controllers are not described: they have no Kafka listener."""
-    body, asked = call.body, broker.replicas.node_id
+    body, asked = call.body, broker.hosted.node_id
     cluster = await broker.api.cluster.describe(call.context)
     kind = getattr(body, "endpoint_type", BROKERS)
     if kind != BROKERS:

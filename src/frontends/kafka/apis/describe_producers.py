@@ -25,7 +25,7 @@ async def describe_producers(broker: BrokerContext, call: Call) -> Answer:
 
 async def _partition(broker: BrokerContext, topic: str, partition: int) -> Fields:
     try:
-        producers = await broker.replicas.producers(topic, partition)
+        producers = await broker.log_admin.producers(topic, partition)
     except QuorumlogError as error:
         return {"partition_index": partition, **error_fields(error), "active_producers": ()}
     return {

@@ -28,7 +28,7 @@ async def describe_topic_partitions(broker: BrokerContext, call: Call) -> Answer
                 no_topic(InvalidRequest.code, name=name, topic_id=NO_ID) for name in sorted(named)
             ]
         }
-    alive = endpoints(image, call.client, asked=broker.replicas.node_id)
+    alive = endpoints(image, call.client, asked=broker.hosted.node_id)
     room = max(1, min(body.response_partition_limit, PARTITIONS_MAX))
     topics: list[Fields] = []
     for name, begin in _from(body.cursor, named or set(image.topics_by_name)):

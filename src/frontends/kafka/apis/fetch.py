@@ -170,7 +170,7 @@ def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
         done(refusal)
         return True
     asked = _Asked(broker, call)
-    found = broker.replicas.find_nowait(
+    found = broker.reader.find_nowait(
         asked.specs,
         min_bytes=asked.min_bytes if asked.max_wait_ms else 0,
         max_bytes=asked.max_bytes,
@@ -188,7 +188,7 @@ async def fetch(broker: BrokerContext, call: Call) -> FetchResponse:
         return refusal
     asked = _Asked(broker, call)
     try:
-        found = await broker.replicas.find(
+        found = await broker.reader.find(
             asked.specs,
             max_wait_ms=asked.max_wait_ms,
             min_bytes=asked.min_bytes,

@@ -48,7 +48,7 @@ def _looked_up(broker: BrokerContext, call: Call) -> Any:
             raise _refusal(call, kind)
         deadline_ms = call.began_ms + CREATION_MS_MAX
         node_id = await broker.groups.coordinator_of(key, deadline_ms=deadline_ms)
-        reached = endpoints(broker.image, call.client, asked=broker.replicas.node_id).get(node_id)
+        reached = endpoints(broker.image, call.client, asked=broker.hosted.node_id).get(node_id)
         if reached is None:
             raise CoordinatorNotAvailable(
                 f"broker {node_id}: coordinator of the group, without an endpoint on this listener"

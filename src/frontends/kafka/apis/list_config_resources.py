@@ -30,7 +30,7 @@ def _named(broker: BrokerContext, call: Call, kinds: set[int]) -> Iterator[Field
         for topic in broker.image.sorted_topics():
             yield {"resource_name": topic.name, "resource_type": TOPIC}
     if BROKER in kinds:
-        for node_id in endpoints(broker.image, call.client, asked=broker.replicas.node_id):
+        for node_id in endpoints(broker.image, call.client, asked=broker.hosted.node_id):
             yield {"resource_name": str(node_id), "resource_type": BROKER}
 
 

@@ -62,7 +62,7 @@ async def _result(
         leader_epoch=epoch if epoch >= 0 else None,
         committed_only=committed_only,
     )
-    (outcome,) = await broker.replicas.list_offsets([spec])
+    (outcome,) = await broker.reader.list_offsets([spec])
     return _failed(part, outcome.error) if outcome.error is not None else _found(outcome)
 
 

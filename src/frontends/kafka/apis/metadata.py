@@ -44,7 +44,7 @@ async def metadata(broker: BrokerContext, call: Call) -> Answer:
     if wanted is not None:
         creations = await _create_unknown(broker, call, [name for name, _ in wanted if name])
     image = broker.image
-    alive = endpoints(image, call.client, asked=broker.replicas.node_id)
+    alive = endpoints(image, call.client, asked=broker.hosted.node_id)
     view = _View(call=call, image=image, alive=alive, creations=creations)
     if wanted is None:
         topics = await _in_steps(map(view.topic, image.sorted_topics()))
@@ -53,7 +53,7 @@ async def metadata(broker: BrokerContext, call: Call) -> Answer:
     answer: dict[str, Any] = {
         "brokers": _broker_fields(alive.values()),
         "cluster_id": cluster.cluster_id,
-        "controller_id": controller_of(alive, cluster.controller_id, broker.replicas.node_id),
+        "controller_id": controller_of(alive, cluster.controller_id, broker.hosted.node_id),
         "topics": topics,
     }
     if call.version in _TELL_OF_CLUSTER_RIGHTS:

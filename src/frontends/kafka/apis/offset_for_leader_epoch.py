@@ -12,7 +12,7 @@ async def offset_for_leader_epoch(broker: BrokerContext, call: Call) -> Answer:
     """Look up the epoch of every partition."""
     topics = []
     for topic in call.body.topics:
-        outcomes = await broker.replicas.epoch_ends(
+        outcomes = await broker.reader.epoch_ends(
             [_spec(topic.topic, part) for part in topic.partitions]
         )
         topics.append({"topic": topic.topic, "partitions": [_result(one) for one in outcomes]})

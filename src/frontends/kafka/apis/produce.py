@@ -93,7 +93,7 @@ class _InFlight:
     def begin(self) -> None:
         """Queue every partition's append, and answer at once if all have completed."""
         broker, request, outcomes = self._broker, self._call.body, self._outcomes
-        broker.replicas.producing.waiting += 1
+        broker.writer.figures.waiting += 1
         for topic in request.topics:
             for part in topic.parts:
                 outcomes.append(_place(broker, request, topic, part))
@@ -148,7 +148,7 @@ class _InFlight:
 
     def _count(self, acks: int, failures: int) -> None:
         """Update metrics."""
-        figures = self._broker.replicas.producing
+        figures = self._broker.writer.figures
         figures.waiting -= 1
         figures.failures += failures
         for outcome in self._outcomes:
@@ -173,7 +173,7 @@ def opening(broker: BrokerContext, call: Call) -> Coroutine[Any, Any, None] | No
     for topic in request.topics:
         name = _name(broker, topic) if topic.topic_id else topic.name
         for partition, _ in topic.parts:
-            wait = broker.replicas.opening(name, partition)
+            wait = broker.writer.opening(name, partition)
             if wait is not None:
                 waits.append(wait)
     return _all(waits) if waits else None
@@ -236,8 +236,8 @@ def _place(
             name = _name(broker, topic)
             if not name:
                 raise UnknownTopicId("topic id: unknown here; look up the topic by name again")
-        append = broker.replicas.submit_nowait(name, partition, records, acks, topic_id)
-        broker.replicas.producing.bytes += size
+        append = broker.writer.submit_nowait(name, partition, records, acks, topic_id)
+        broker.writer.figures.bytes += size
         return append
     except QuorumlogError as error:
         return error

@@ -93,7 +93,10 @@ async def bare_server(
     }
     door = BrokerContext(
         runtime=runtime,
-        replicas=absent,
+        hosted=absent,
+        writer=absent,
+        reader=absent,
+        log_admin=absent,
         metadata=absent,
         api=absent,
         groups=absent,

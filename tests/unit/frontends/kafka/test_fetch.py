@@ -204,7 +204,7 @@ async def append(kafka: KafkaNode, records: bytes) -> None:
     replicas, directory = kafka.node.parts.replicas, kafka.node.parts.directory
     assert replicas is not None
     assert directory is not None
-    log = await replicas.replica_of("t", 0).opened()
+    log = await replicas.hosted.replica_of("t", 0).opened()
     await directory.append_nowait(
         log, records, leader_epoch=0, origin=AppendOrigin.INTERNAL, flush=False
     )
@@ -243,7 +243,7 @@ def test_who_reads_what_is_committed_is_told_what_was_aborted_and_no_more_than_i
             await append(kafka, records)
         await produce(kafka.client, batch(b"behind"))  # acknowledged, and so is what is before it
         for version in (4, 11, 12, 18):
-            topic_id = kafka.node.parts.replicas.topic_id("t")  # type: ignore[union-attr]
+            topic_id = kafka.node.parts.replicas.hosted.topic_id("t")  # type: ignore[union-attr]
             where: dict[str, Any] = {"version": version, "topic_id": topic_id}
             (committed,) = await fetched(kafka.client, (0, 0), isolation_level=1, **where)
             aborted = [
@@ -329,7 +329,7 @@ def test_a_reader_whose_past_is_another_is_told_where_they_part() -> None:
         replicas, directory = kafka.node.parts.replicas, kafka.node.parts.directory
         assert replicas is not None
         assert directory is not None
-        log = await replicas.replica_of("t", 0).opened()
+        log = await replicas.hosted.replica_of("t", 0).opened()
         await directory.append_nowait(
             log, batch(b"c"), leader_epoch=4, origin=AppendOrigin.INTERNAL, flush=False
         )
