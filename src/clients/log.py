@@ -23,7 +23,7 @@ from .config import (
     parse_bootstrap,
 )
 from .connection import Connection
-from .consumer.assigned_partitions import Wanted, parse_assignment
+from .consumer.assigned_partitions import Topics, parse_assignment
 from .consumer.consumer import AsyncConsumer
 from .groups.group_consumer import AsyncGroupConsumer
 from .groups.membership import Callbacks, GroupStart, OnPartitions
@@ -40,7 +40,7 @@ READ_ARROW_COLUMNS = ("key", "value", "partition", "offset", "timestamp")
 
 
 class AsyncLog:
-    """A client of one cluster. Not thread-safe: use it on one event loop.
+    """A client of one cluster, returned by `aio.connect`. Not thread-safe: one event loop.
 
     ```python
     async with quorumlog.aio.connect("127.0.0.1:9094") as log: ...
@@ -85,7 +85,7 @@ class AsyncLog:
 
     def consumer(
         self,
-        topics: Wanted,
+        topics: Topics,
         *,
         start: Position = "earliest",
         until_end: bool = False,
@@ -117,7 +117,7 @@ class AsyncLog:
     def group_consumer(
         self,
         group: str,
-        topics: Wanted = (),
+        topics: Topics = (),
         *,
         pattern: str | None = None,
         start: GroupStart = "earliest",

@@ -28,7 +28,7 @@ from ...services import (
     ADMIN_UNREGISTER_BROKER,
 )
 from ..connection import Connection
-from ..consumer.assigned_partitions import Wanted
+from ..consumer.assigned_partitions import Topics
 from ..offsets import PartitionLike
 from ..retry import Attempts, is_absent, is_retriable_change
 from ..topology import check_topic, described_topic, invalid_response
@@ -556,7 +556,7 @@ class AsyncAdmin:
         return await describe_group(self._connection, name)
 
     async def reset_offsets(
-        self, group: str, to: Target, *, topics: Wanted | None = None, dry_run: bool = False
+        self, group: str, to: Target, *, topics: Topics | None = None, dry_run: bool = False
     ) -> list[OffsetReset]:
         """Set the committed offsets of a group, clamped to the offsets that the logs have.
 
@@ -572,7 +572,7 @@ class AsyncAdmin:
         await delete_group(self._connection, name)
 
     async def delete_offsets(self, group: str, partitions: Collection[PartitionLike]) -> None:
-        """Delete a group's committed offsets of (topic, partition) pairs that no member consumes.
+        """Delete a group's committed offsets of partitions that no member consumes.
 
         Raises GroupSubscribedToTopic or GroupNotFound.
         """

@@ -23,7 +23,7 @@ from ...services import (
 )
 from ...settings.query_groups import RETENTION_HOLDS, Hold, parse_holds
 from ..connection import Connection
-from ..consumer.assigned_partitions import Wanted, parse_assignment
+from ..consumer.assigned_partitions import Topics, parse_assignment
 from ..groups import coordinator
 from ..groups.coordinator import CommittedOffset
 from ..offsets import PartitionLike, Position, look_up, parse_partition
@@ -124,7 +124,7 @@ Target: TypeAlias = (
     | Mapping[TopicPartition, Position | Shift]
     | Mapping[PartitionLike, Position | Shift]
 )
-"""The new offsets of a group: one for every partition, or by (topic, partition)."""
+"""The new offsets of a group: one for every partition, or by partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ async def describe_group(connection: Connection, name: str) -> Group:
 
 
 async def reset_offsets(
-    connection: Connection, name: str, to: Target, *, topics: Wanted | None, dry_run: bool
+    connection: Connection, name: str, to: Target, *, topics: Topics | None, dry_run: bool
 ) -> list[OffsetReset]:
     """Set the offsets of a group without members; see `AsyncAdmin.reset_offsets`."""
     deadline_ms = connection.deadline_ms()
@@ -245,7 +245,7 @@ async def reset_offsets(
 async def _targets(
     connection: Connection,
     to: Target,
-    topics: Wanted | None,
+    topics: Topics | None,
     stored: Collection[PartitionLike],
     deadline_ms: int,
 ) -> dict[PartitionLike, Position | Shift]:

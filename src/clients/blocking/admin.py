@@ -16,7 +16,7 @@ from ..admin.partitions import (
     Reassignment,
 )
 from ..admin.quorum import Quorum
-from ..consumer.assigned_partitions import Wanted
+from ..consumer.assigned_partitions import Topics
 from ..offsets import PartitionLike
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ class Admin:
         return self._call(lambda admin: admin.describe_group(name))
 
     def reset_offsets(
-        self, group: str, to: Target, *, topics: Wanted | None = None, dry_run: bool = False
+        self, group: str, to: Target, *, topics: Topics | None = None, dry_run: bool = False
     ) -> list[OffsetReset]:
         """Set the committed offsets of a group; see `AsyncAdmin.reset_offsets`."""
         return self._call(

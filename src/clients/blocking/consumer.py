@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ...errors import ClientClosed
 from ...ids import TopicPartition
-from ..consumer.assigned_partitions import Wanted, parse_partitions
+from ..consumer.assigned_partitions import Topics, parse_partitions
 from ..consumer.consumer import (
     POLL_ARROW_COLUMNS,
     AsyncConsumer,
@@ -126,29 +126,29 @@ class Consumer:
         """Return the assigned partitions."""
         return self._wait(lambda consumer: consumer.assignment())
 
-    def assign(self, wanted: Wanted, *, start: Position | None = None) -> None:
+    def assign(self, topics: Topics, *, start: Position | None = None) -> None:
         """Replace the assignment; see `AsyncConsumer.assign`."""
 
         async def assign(consumer: AsyncConsumer) -> None:
-            await consumer.assign(wanted, start=start)
+            await consumer.assign(topics, start=start)
             self._keep_assigned(consumer)
 
         self._wait(assign)
 
-    def assign_more(self, wanted: Wanted, *, start: Position | None = None) -> None:
+    def assign_more(self, topics: Topics, *, start: Position | None = None) -> None:
         """Add topics or partitions to the assignment; see `AsyncConsumer.assign_more`."""
 
         async def assign(consumer: AsyncConsumer) -> None:
-            await consumer.assign_more(wanted, start=start)
+            await consumer.assign_more(topics, start=start)
             self._keep_assigned(consumer)
 
         self._wait(assign)
 
-    def unassign(self, wanted: Wanted) -> None:
+    def unassign(self, topics: Topics) -> None:
         """Remove topics or partitions from the assignment; see `AsyncConsumer.unassign`."""
 
         async def unassign(consumer: AsyncConsumer) -> None:
-            await consumer.unassign(wanted)
+            await consumer.unassign(topics)
             self._keep_assigned(consumer)
 
         self._wait(unassign)

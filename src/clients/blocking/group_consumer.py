@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import ClientClosed, InvalidRequest
 from ...ids import TopicPartition
-from ..consumer.assigned_partitions import Wanted
+from ..consumer.assigned_partitions import Topics
 from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
 from ..coordination import Changes
@@ -248,7 +248,7 @@ class GroupConsumer(Consumer):
 
     # --- the group -----------------------------------------------------------------------------
 
-    def subscribe(self, topics: Wanted = (), *, pattern: str | None = None) -> None:
+    def subscribe(self, topics: Topics = (), *, pattern: str | None = None) -> None:
         """Replace the subscription by these topics, or by those that match a pattern (RE2).
 
         See `AsyncGroupConsumer.subscribe`.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from ...errors import ClientClosed, QuorumlogError
 from ..config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, make_config
 from ..consumer.arrow_reader import ArrowScan
-from ..consumer.assigned_partitions import Wanted
+from ..consumer.assigned_partitions import Topics
 from ..groups.group_consumer import AsyncGroupConsumer
 from ..groups.membership import Callbacks, GroupStart, OnPartitions
 from ..log import READ_ARROW_COLUMNS, AsyncLog
@@ -83,7 +83,7 @@ class Log:
 
     def consumer(
         self,
-        topics: Wanted,
+        topics: Topics,
         *,
         start: Position = "earliest",
         until_end: bool = False,
@@ -103,7 +103,7 @@ class Log:
     def group_consumer(
         self,
         group: str,
-        topics: Wanted = (),
+        topics: Topics = (),
         *,
         pattern: str | None = None,
         start: GroupStart = "earliest",

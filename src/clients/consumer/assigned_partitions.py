@@ -38,7 +38,7 @@ from .partition_reader import PartitionReader
 Assignment: TypeAlias = Mapping[str, Sequence[int] | None]
 """Partitions by topic; None: all partitions."""
 
-Wanted: TypeAlias = Partitions | Assignment
+Topics: TypeAlias = Partitions | Assignment
 """Topics with all their partitions, partitions, or an `Assignment`."""
 
 
@@ -116,7 +116,7 @@ class AssignedPartitions:
         scope: Scope,
         fetcher: ConsumerFetcher,
         arrivals: Changes,
-        wanted: Wanted,
+        wanted: Topics,
         *,
         start: Position,
         until_end: bool,
@@ -184,7 +184,7 @@ class AssignedPartitions:
             places += [(topic, partition) for partition in partitions]
         return places
 
-    async def change(self, wanted: Wanted, start: Position | None, *, is_whole: bool) -> None:
+    async def change(self, wanted: Topics, start: Position | None, *, is_whole: bool) -> None:
         """Add partitions from `start` (default: the consumer's); with `is_whole` remove all
         others."""
         start = self._start if start is None else start

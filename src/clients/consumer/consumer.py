@@ -38,7 +38,7 @@ from ..offsets import (
     look_up,
     parse_partition,
 )
-from .assigned_partitions import AssignedPartitions, Wanted, parse_assignment
+from .assigned_partitions import AssignedPartitions, Topics, parse_assignment
 from .fetcher import ConsumerFetcher
 from .partition_reader import PartitionReader
 from .record import AsyncRecords, ConsumerRecord
@@ -134,7 +134,7 @@ class AsyncConsumer:
         connection: Connection,
         scope: Scope,
         config: ConsumerConfig,
-        wanted: Wanted,
+        wanted: Topics,
         *,
         start: Position,
         until_end: bool,
@@ -275,19 +275,19 @@ class AsyncConsumer:
         await self._parts.ready()
         return [TopicPartition(*each) for each in self._fetcher.readers]
 
-    async def assign(self, wanted: Wanted, *, start: Position | None = None) -> None:
+    async def assign(self, topics: Topics, *, start: Position | None = None) -> None:
         """Replace the assignment by these topics (by name) or partitions.
 
         Partitions assigned before keep their positions; new ones begin at `start` (default: the
         consumer's). Raises UnknownTopicOrPartition if a topic does not exist, without any change.
         """
-        await self._parts.change(wanted, start, is_whole=True)
+        await self._parts.change(topics, start, is_whole=True)
 
-    async def assign_more(self, wanted: Wanted, *, start: Position | None = None) -> None:
+    async def assign_more(self, topics: Topics, *, start: Position | None = None) -> None:
         """Add topics or partitions to the assignment, from `start`; see `assign`."""
-        await self._parts.change(wanted, start, is_whole=False)
+        await self._parts.change(topics, start, is_whole=False)
 
-    async def unassign(self, wanted: Wanted) -> None:
+    async def unassign(self, topics: Topics) -> None:
         """Remove topics or partitions from the assignment; their prefetched records are dropped.
 
         Raises InvalidRequest if one is not assigned, without any change.
@@ -295,7 +295,7 @@ class AsyncConsumer:
         await self._parts.ready()
         readers = [
             reader
-            for topic, partitions in parse_assignment(wanted).items()
+            for topic, partitions in parse_assignment(topics).items()
             for reader in self._parts.selected_of_topic(topic, partitions)
         ]
         for reader in readers:

@@ -280,7 +280,7 @@ def to_commit(
 
 def _invalid_partition(place: Any) -> InvalidRequest:
     return InvalidRequest(
-        f"{place!r} is not a partition: give offsets by (topic, partition), e.g. "
+        f"{place!r} is not a partition: give offsets by TopicPartition or tuple, e.g. "
         "{('flights', 0): 42}"
     )
 

@@ -15,7 +15,7 @@ from ...ids import TopicPartition
 from ...runtime import Scope
 from ..config import ConsumerConfig
 from ..connection import Connection
-from ..consumer.assigned_partitions import Wanted, parse_assignment
+from ..consumer.assigned_partitions import Topics, parse_assignment
 from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
 from ..offsets import PartitionLike, Position, by_partition, check_position
@@ -42,7 +42,7 @@ OnCommitted: TypeAlias = Callable[[QuorumlogError | None], None]
 """Called with None once a commit is stored, or with the error."""
 
 
-def parse_subscription(topics: Wanted, pattern: Any) -> GroupSubscription:
+def parse_subscription(topics: Topics, pattern: Any) -> GroupSubscription:
     """Return the validated subscription; raise InvalidRequest if it is empty or names
     partitions."""
     wanted = parse_assignment(topics)
@@ -82,7 +82,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         connection: Connection,
         scope: Scope,
         config: ConsumerConfig,
-        wanted: Wanted,
+        wanted: Topics,
         *,
         group: str,
         pattern: str | None,
@@ -206,7 +206,7 @@ class AsyncGroupConsumer(AsyncConsumer):
 
     # --- the group -----------------------------------------------------------------------------
 
-    async def subscribe(self, topics: Wanted = (), *, pattern: str | None = None) -> None:
+    async def subscribe(self, topics: Topics = (), *, pattern: str | None = None) -> None:
         """Replace the subscription by these topics, or by those that match a pattern (RE2).
 
         Partitions of topics that stay are consumed without a pause; the group assigns the new
@@ -215,15 +215,15 @@ class AsyncGroupConsumer(AsyncConsumer):
         self._parts.check_open()
         self.membership.subscribe(parse_subscription(topics, pattern))
 
-    async def assign(self, wanted: Wanted, *, start: Position | None = None) -> None:
+    async def assign(self, topics: Topics, *, start: Position | None = None) -> None:
         """Raise InvalidRequest: the group assigns."""
         raise _of_the_group()
 
-    async def assign_more(self, wanted: Wanted, *, start: Position | None = None) -> None:
+    async def assign_more(self, topics: Topics, *, start: Position | None = None) -> None:
         """Raise InvalidRequest: the group assigns."""
         raise _of_the_group()
 
-    async def unassign(self, wanted: Wanted) -> None:
+    async def unassign(self, topics: Topics) -> None:
         """Raise InvalidRequest: the group assigns."""
         raise _of_the_group()
 

@@ -267,7 +267,7 @@ def test_a_failing_partition_does_not_stop_the_others(run: Run) -> None:
     run(main)
 
 
-def test_a_full_buffer_raises_overloaded_after_block_ms_max(run: Run) -> None:
+def test_a_full_buffer_raises_overloaded_after_max_block_ms(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(hold=asyncio.Event())
         assert script.hold is not None

@@ -28,7 +28,7 @@ from .storing_broker import Broker, cluster
 # --- for room ------------------------------------------------------------------------------------
 
 
-def test_block_ms_max_elapses_while_other_senders_take_the_space() -> None:
+def test_max_block_ms_elapses_while_other_senders_take_the_space() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         broker.hold = asyncio.Event()
