@@ -88,6 +88,10 @@ def test_everything_that_asyncio_offers_is_there(log: Log, topic: str) -> None:
         consumer.assign({topic: [0]}, start=48)
         assert [r.offset for r in consumer.poll(timeout_ms=AMPLE_MS)] == [48, 49]
         assert consumer.statistics().records >= 55
+        consumer.seek((topic, 0), 10)
+        assert next(consumer).offset == 10
+        known = consumer.statistics().partitions[TopicPartition(topic, 0)]
+        assert (known.position, known.lag) == (11, 39)
 
 
 def test_entering_fixes_where_latest_is(log: Log, topic: str) -> None:

@@ -9,7 +9,15 @@ from typing import Any, TypeAlias
 import pytest
 from tests.kit.waits import AMPLE_MS, with_time
 
-from quorumlog.clients import AsyncConsumer, AsyncLog, ConsumerRecord, Delivered, Position, make_log
+from quorumlog.clients import (
+    AsyncConsumer,
+    AsyncLog,
+    ConsumerRecord,
+    Delivered,
+    Position,
+    TopicPartition,
+    make_log,
+)
 from quorumlog.errors import (
     ClientClosed,
     ConnectionFailed,
@@ -319,12 +327,27 @@ def test_many_partitions_are_read_each_in_order(with_log: With) -> None:
     with_log(body)
 
 
+def test_a_client_is_opened_once(with_log: With) -> None:
+    async def body(log: AsyncLog) -> None:
+        with pytest.raises(InvalidRequest, match="open already"):
+            await log
+
+    with_log(body)
+
+
 def test_only_assigned_partitions_are_read(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await fill(log, 40, partitions=4)
-        records = await read_all(log.consumer({"t": [1, 3]}, until_end=True))
-        assert {record.partition for record in records} == {1, 3}
-        assert len(records) == 20
+        for partitions in (
+            {"t": [1, 3]},
+            [TopicPartition("t", 1), ("t", 3)],
+            (("t", partition) for partition in (3, 1, 3)),
+        ):
+            records = await read_all(log.consumer(partitions, until_end=True))
+            assert {record.partition for record in records} == {1, 3}
+            assert len(records) == 20
+        records = await read_all(log.consumer(("t", 2), until_end=True))
+        assert [record.partition for record in records] == [2] * 10
 
     with_log(body)
 

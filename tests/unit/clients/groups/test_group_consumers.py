@@ -175,6 +175,36 @@ def test_an_error_leaves_what_was_being_worked_on_to_be_read_again() -> None:
     play(main)
 
 
+def test_a_close_without_a_commit_leaves_the_last_records_to_be_read_again() -> None:
+    async def main(log: AsyncLog) -> None:
+        consumer = log.group_consumer("g", "t", max_poll_records=1)
+        first = await consumer.poll(timeout_ms=10_000)
+        last = await consumer.poll(timeout_ms=10_000)
+        await consumer.close(commit=False)
+        async with log.group_consumer("g", "t") as consumer:
+            (got,) = await read_all(consumer, for_ms=1_000)
+        (done,), (undone,) = first, last
+        assert ((undone.topic, undone.partition), undone.offset) in got
+        assert ((done.topic, done.partition), done.offset) not in got
+
+    play(main)
+
+
+def test_a_commit_stores_the_positions_after_the_last_poll() -> None:
+    async def main(log: AsyncLog) -> None:
+        async with log.group_consumer("g", "t", auto_commit=False) as consumer:
+            records = await consumer.poll(timeout_ms=10_000, max_records=7)
+            await consumer.commit()
+            stored = await consumer.committed()
+            for partition, position in consumer.positions().items():
+                found = stored[partition]
+                read = [each for each in records if each.partition == partition.partition]
+                assert position == len(read)
+                assert (0 if found is None else found.offset) == position
+
+    play(main)
+
+
 def test_a_commit_by_hand_has_notes_and_nothing_is_committed_by_itself_without() -> None:
     async def main(log: AsyncLog) -> None:
         async with log.group_consumer("g", "t", auto_commit=False) as consumer:
