@@ -150,10 +150,10 @@ async def converse(node: RaftNode) -> None:
     while line := await reader.readline():
         request = json.loads(line)
         answer: dict[str, Any] = {
-            "leads": node.is_leader,
+            "leads": node.status().is_leader,
             "leader_id": node.leader_id,
-            "epoch": node.epoch,
-            "high_watermark": node.high_watermark,
+            "epoch": node.status().epoch,
+            "high_watermark": node.status().high_watermark,
         }
         if request["do"] == "load":
             answer = asdict(await injected(node, Work.of(request["work"])))

@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..ids import NO_NODE, ClusterId, DirectoryId, Epoch, NodeId, Offset
 from ..raftlog.status import MemberStatus, QuorumStatus
-from ..raftlog.voters import Voter
+from ..raftlog.voters import Voter, VoterAddition, VoterChange, VoterRemoval
 from ..runtime import Clock
 from .request_context import RequestContext
 from .validation import ANSWER_MS, check_node_id, left_ms
@@ -107,8 +107,7 @@ class QuorumMember(Protocol):
 
     def status(self) -> QuorumStatus: ...
     def address_of(self, member: Voter) -> str: ...
-    async def add_voter(self, voter: Voter, address: str) -> None: ...
-    async def remove_voter(self, voter: Voter) -> None: ...
+    async def change_voters(self, change: VoterChange) -> None: ...
     async def transfer(self, to: NodeId | None) -> None: ...
 
 
@@ -153,7 +152,7 @@ class QuorumAdmin:
         """Return the leader's description; if no leader answers, or with `is_local`, that of this
         node."""
         status = self._member.status()
-        if is_local or status.leader == status.me:
+        if is_local or status.is_leader:
             return self._description(status)
         timeout_ms = min(LEADER_MS, self._left_ms(context) // 2)
         try:
@@ -174,7 +173,7 @@ class QuorumAdmin:
                     f"node {voter.node_id}: without the role controller it cannot vote; add the"
                     " role (node.roles), restart the node and retry"
                 )
-            await self._member.add_voter(voter, address)
+            await self._member.change_voters(VoterAddition(voter, address))
             return VoterAdded(directory_id=voter.directory_id, address=address)
 
         return await self._at_leader(change, context, here, self._peers.add_voter)
@@ -185,7 +184,7 @@ class QuorumAdmin:
 
         async def here(status: QuorumStatus) -> bytes:
             voter = _voter_named(status, change)
-            await self._member.remove_voter(voter)
+            await self._member.change_voters(VoterRemoval(voter))
             return voter.directory_id
 
         return await self._at_leader(change, context, here, self._peers.remove_voter)
@@ -215,7 +214,7 @@ class QuorumAdmin:
                 f" {change.cluster_id!r}; check the address"
             )
         status = self._member.status()
-        if status.leader == status.me:
+        if status.is_leader:
             return await here(status)
         if change.passed_on:
             raise NotController(
@@ -248,7 +247,7 @@ class QuorumAdmin:
         return voter, address
 
     def _description(self, status: QuorumStatus) -> QuorumDescription:
-        leads = status.leader == status.me
+        leads = status.is_leader
         return QuorumDescription(
             cluster_id=self._cluster_id,
             leader_id=_leader_id(status),

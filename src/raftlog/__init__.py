@@ -2,17 +2,18 @@
 
 A pure core (entry point `Raft` in `raft`) takes messages, time and proposals and returns `Ready`
 rounds. The shell performs them on a data directory and a network. `codec`, `frames`,
-`control_records`, `snapshot` and `quorum_state` have the byte formats. The package is independent
+`control_records`, `snapshot` and `hard_state` have the byte formats. The package is independent
 of topics and brokers: the metadata is one state machine on its log.
 """
 
 from .config import METADATA_LOG_NAME, RaftConfig
+from .hard_state import QUORUM_STATE_NAME, HardState
 from .log_view import Entry, EntryKind, LogEnd, LogView, SnapshotId
 from .messages import Message
-from .quorum_state import QUORUM_STATE_NAME
 from .raft import Raft
-from .ready import HardState, Ready
+from .ready import Ready
 from .roles import RoleName
+from .state import RaftState
 from .status import MemberStatus, QuorumStatus
 from .voters import Voter, VoterHistory, VoterSet
 
@@ -29,6 +30,7 @@ __all__ = [
     "QuorumStatus",
     "Raft",
     "RaftConfig",
+    "RaftState",
     "Ready",
     "RoleName",
     "SnapshotId",

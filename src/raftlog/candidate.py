@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from ..ids import Epoch
 from .config import EPOCH_MAX
+from .hard_state import HardState
 from .messages import FollowRequest, FollowResponse, VoteRequest, VoteResponse
-from .ready import HardState
 from .roles import RoleName, Trigger
 from .state import RaftState
 from .voters import Voter
@@ -43,7 +43,7 @@ class PreCandidate:
         """Send pre-vote requests to all other voters at once. They depend on no durable state."""
         self.granted.add(state.me)
         for request in vote_requests(state, pre_vote=True, is_transfer=False):
-            state.send(request)
+            state.output.send(request)
         return self.outcome(state)
 
     def on_vote_response(self, state: RaftState, response: VoteResponse) -> Trigger | None:
@@ -79,7 +79,7 @@ class Candidate:
         assert state.epoch < EPOCH_MAX, f"epoch {state.epoch} is the last"
         state.enter_epoch(Epoch(state.epoch + 1), state.me)
         for request in vote_requests(state, pre_vote=False, is_transfer=is_transfer):
-            state.send_after_write(request)
+            state.output.send_after_write(request)
 
     def on_vote_response(self, state: RaftState, response: VoteResponse) -> Trigger | None:
         """Count a response to this campaign."""
@@ -113,7 +113,7 @@ def vote_requests(state: RaftState, *, pre_vote: bool, is_transfer: bool) -> lis
         sender=state.me,
         receiver=state.me,
         epoch=state.epoch,
-        log_end=state.log_end,
+        log_end=state.log.end,
         pre_vote=pre_vote,
         is_transfer=is_transfer,
     )
@@ -127,21 +127,21 @@ def answer_vote(state: RaftState, request: VoteRequest) -> bool:
     again. The candidate counts votes by its own voter set, so a node also votes if its own set
     lacks itself or the candidate.
     """
-    granted = state.vote in (None, request.sender) and request.log_end >= state.log_end
+    granted = state.vote in (None, request.sender) and request.log_end >= state.log.end
     if granted:
         state.vote = request.sender
-        state.send_after_write(vote_response(state, request, granted=True))
+        state.output.send_after_write(vote_response(state, request, granted=True))
     else:
-        state.send(vote_response(state, request, granted=False))
+        state.output.send(vote_response(state, request, granted=False))
     return granted
 
 
 def answer_pre_vote(state: RaftState, request: VoteRequest, *, has_live_leader: bool) -> None:
     """Grant a pre-vote to an up-to-date candidate unless this node has a live leader."""
     granted = (
-        request.epoch >= state.epoch and not has_live_leader and request.log_end >= state.log_end
+        request.epoch >= state.epoch and not has_live_leader and request.log_end >= state.log.end
     )
-    state.send(vote_response(state, request, granted=granted))
+    state.output.send(vote_response(state, request, granted=granted))
 
 
 def vote_response(state: RaftState, request: VoteRequest, *, granted: bool) -> VoteResponse:
@@ -180,7 +180,7 @@ class LeaderFinder:
             address = addresses[self._next % len(addresses)]
             self._next += 1
         if address != config.address:
-            state.send(
+            state.output.send(
                 FollowRequest(
                     sender=state.me,
                     receiver_address=address,

@@ -49,7 +49,7 @@ class Follower:
             return
         request = _clip_to_start(request, state.log.start)
         if not _matches(state, request.prev):
-            state.send(_rejection(state, request))
+            state.output.send(_rejection(state, request))
             return
         self._append_entries(state, request.entries)
         end = request.end_offset
@@ -77,10 +77,11 @@ class Follower:
     def acknowledge(self, state: RaftState) -> None:
         """Send the durable end offset if the epoch is durable. Also called after each completed
         write."""
-        if not self.owes_response or self.verified_end is None or not state.is_epoch_durable:
+        is_epoch_durable = state.writes.durable_epoch == state.epoch
+        if not self.owes_response or self.verified_end is None or not is_epoch_durable:
             return
         match_end = min(self.verified_end, state.writes.durable_end)
-        state.send(
+        state.output.send(
             AppendResponse(
                 sender=state.me,
                 receiver=self.leader,
@@ -99,9 +100,9 @@ class Follower:
         if heartbeat.round == 0:
             return
         match_end = None
-        if self.verified_end is not None and state.is_epoch_durable:
+        if self.verified_end is not None and state.writes.durable_epoch == state.epoch:
             match_end = min(self.verified_end, state.writes.durable_end)
-        state.send(
+        state.output.send(
             HeartbeatResponse(
                 sender=state.me,
                 receiver=heartbeat.sender,
@@ -127,7 +128,7 @@ class Follower:
             # Chunks that are being written are acknowledged after the write. A response now would
             # request more chunks and buffer the whole file in memory while the disk stalls.
             if not state.writes.has_chunks:
-                state.send(self._received(state, reception))
+                state.output.send(self._received(state, reception))
             return
         state.writes.add_chunk(chunk)
         reception.position += len(chunk.content)
@@ -135,7 +136,7 @@ class Follower:
             reception.is_whole = True
             state.writes.install(chunk.snapshot)
         else:
-            state.send_after_write(self._received(state, reception))
+            state.output.send_after_write(self._received(state, reception))
 
     def _skip_snapshot(self, state: RaftState, chunk: SnapshotChunk) -> bool:
         """Return True if this node's log makes the snapshot unnecessary, after acknowledging it.
@@ -176,7 +177,7 @@ class Follower:
 
     def on_refused(self, state: RaftState, reception: Reception) -> None:
         """Request a corrupt snapshot again from its start."""
-        state.send(self._received(state, reception))
+        state.output.send(self._received(state, reception))
 
     def _received(self, state: RaftState, reception: Reception) -> SnapshotResponse:
         return SnapshotResponse(

@@ -23,8 +23,8 @@ from .control_records import (
     SnapshotHeader,
     decode_controls,
 )
+from .hard_state import QUORUM_STATE_NAME, decode_hard_state
 from .log_view import SnapshotId
-from .quorum_state import QUORUM_STATE_NAME, decode_quorum_state
 from .snapshot import SnapshotDecoder, checkpoint_name, snapshot_of_name
 from .voters import Voter, VoterSet
 
@@ -157,7 +157,7 @@ def _check_epoch(
             report.findings.add(FindingKind.METADATA_WRONG, path, what)
         return
     try:
-        epoch = decode_quorum_state(read_file(files, path)).epoch
+        epoch = decode_hard_state(read_file(files, path)).epoch
     except CorruptionError:
         return  # the storage check has reported it
     reached = max((snapshot.epoch for snapshot in snapshots), default=0)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ..errors import NotController, Overloaded, VoterChangePending, VoterLagging, VoterNotFound
 from ..ids import NodeId, Offset
+from .hard_state import HardState
 from .log_view import Entry, EntryKind, LogEnd
 from .messages import (
     AppendRejected,
@@ -23,10 +24,10 @@ from .messages import (
     TimeoutNow,
 )
 from .progress import Progress, ProgressState
-from .ready import HardState, ReadReady, SendChunk, SendEntries
+from .ready import ReadReady, SendChunk, SendEntries
 from .roles import RoleName, Trigger
 from .state import RaftState
-from .voters import Voter, VoterSet
+from .voters import Voter, VoterAddition, VoterChange, VoterMove, VoterRemoval, VoterSet
 
 
 class ReadIndexQueue:
@@ -174,22 +175,24 @@ class Leader:
         return entry
 
     @property
-    def has_committed(self) -> bool:
+    def _has_committed(self) -> bool:
         """Return True if an entry of this epoch is committed; only then the high watermark is
         current."""
         return self._state.high_watermark > self.epoch_start_offset
 
     # --- membership ----------------------------------------------------------------------------
 
-    def change_voters(self, voters: VoterSet, now_ms: int) -> Entry:
-        """Append a voter set that differs by one voter. It takes effect at once (thesis 4.1).
+    def change_voters(self, change: VoterChange, now_ms: int) -> Entry:
+        """Append the changed voter set. It takes effect at once (thesis 4.1).
 
         Raise VoterChangePending before the first commit of this epoch: otherwise two leaders could
         change one set into two sets with disjoint majorities. Raise it also while the last change
-        is uncommitted. Raise VoterLagging if no majority of the new set responds.
+        is uncommitted. Raise VoterLagging if an added voter is behind, or if no majority of the new
+        set responds.
         """
+        voters = self._changed_voters(change)
         state = self._state
-        if not self.has_committed:
+        if not self._has_committed:
             raise VoterChangePending(
                 f"voters: epoch {state.epoch} has no committed entry yet; retry later"
             )
@@ -205,6 +208,23 @@ class Leader:
         self._sync_peers(now_ms)
         return entry
 
+    def _changed_voters(self, change: VoterChange) -> VoterSet:
+        """Return the changed set. Raise DuplicateVoter, VoterNotFound, VoterLagging or
+        InvalidRequest."""
+        state = self._state
+        before = state.voters.latest
+        match change:
+            case VoterAddition(voter, address):
+                voters = before.adding(voter, address)
+                if state.me in voters and state.config.address:
+                    voters = voters.moving(state.me, state.config.address)
+                self._check_caught_up(voter)
+                return voters
+            case VoterRemoval(voter):
+                return before.removing(voter)
+            case VoterMove(voter, address):
+                return before.moving(voter, address)
+
     def _check_majority_responds(self, voters: VoterSet, now_ms: int) -> None:
         """Raise VoterLagging if too few voters of the new set respond to commit its own record.
         Such a change could not be reverted either."""
@@ -217,7 +237,7 @@ class Leader:
             " have no majority without it; start it, or remove it first"
         )
 
-    def check_caught_up(self, voter: Voter) -> None:
+    def _check_caught_up(self, voter: Voter) -> None:
         """Raise VoterLagging unless the observer's log is complete except for requests in
         flight."""
         state = self._state
@@ -263,7 +283,24 @@ class Leader:
 
     # --- responses -----------------------------------------------------------------------------
 
-    def on_append_response(self, response: AppendResponse, now_ms: int) -> Trigger | None:
+    def on_response(
+        self,
+        response: AppendResponse | AppendRejected | HeartbeatResponse | SnapshotResponse,
+        now_ms: int,
+    ) -> Trigger | None:
+        """Process the response of a peer."""
+        match response:
+            case AppendResponse():
+                return self._on_append_response(response, now_ms)
+            case AppendRejected():
+                self._on_append_rejected(response, now_ms)
+            case HeartbeatResponse():
+                return self._on_heartbeat_response(response, now_ms)
+            case SnapshotResponse():
+                self._on_snapshot_response(response, now_ms)
+        return None
+
+    def _on_append_response(self, response: AppendResponse, now_ms: int) -> Trigger | None:
         """Record the durable end of a peer, and commit if that makes a majority."""
         progress = self._record_response(response.sender, now_ms)
         if progress is None:
@@ -273,7 +310,7 @@ class Leader:
             self._replicate_from(progress, response.received_end)
         return after
 
-    def on_append_rejected(self, response: AppendRejected, now_ms: int) -> None:
+    def _on_append_rejected(self, response: AppendRejected, now_ms: int) -> None:
         """Probe at a lower offset, skipping whole epochs (Raft §5.3)."""
         progress = self._record_response(response.sender, now_ms)
         if progress is None or response.prev.offset <= progress.match_end:
@@ -295,7 +332,7 @@ class Leader:
             return Offset(place)
         return log.boundary_at_or_below(Offset(place))
 
-    def on_heartbeat_response(self, response: HeartbeatResponse, now_ms: int) -> Trigger | None:
+    def _on_heartbeat_response(self, response: HeartbeatResponse, now_ms: int) -> Trigger | None:
         """Record that the peer is alive, and detect lost requests."""
         progress = self._record_response(response.sender, now_ms)
         if progress is None:
@@ -337,7 +374,7 @@ class Leader:
         unwritten_bytes = log.bytes_between(progress.match_end, received_end)
         progress.become_replicate(received_end, unwritten_bytes=unwritten_bytes)
 
-    def on_snapshot_response(self, response: SnapshotResponse, now_ms: int) -> None:
+    def _on_snapshot_response(self, response: SnapshotResponse, now_ms: int) -> None:
         """Continue the snapshot at the position that the peer reports."""
         progress = self._record_response(response.sender, now_ms)
         if progress is not None:
@@ -417,14 +454,14 @@ class Leader:
             ),
             reverse=True,
         )
-        state.reads.extend(self._reads.confirm(rounds[state.voters.latest.majority - 1]))
+        state.output.reads.extend(self._reads.confirm(rounds[state.voters.latest.majority - 1]))
 
     # --- transfer ------------------------------------------------------------------------------
 
     def begin_transfer(self, to: NodeId | None, now_ms: int) -> None:
         """Start a transfer to the voter, or to the most up-to-date one if None. Raise
         VoterNotFound."""
-        candidates = [v for v in self.successors(now_ms) if to is None or v.node_id == to]
+        candidates = [v for v in self._successors(now_ms) if to is None or v.node_id == to]
         if not candidates:
             wanted = "the quorum has no other voter" if to is None else f"node {to} is not a voter"
             raise VoterNotFound(f"leadership transfer: {wanted}")
@@ -432,7 +469,7 @@ class Leader:
         self.transfer = Transfer(candidates[0], deadline_ms)
         self.has_unsent = True
 
-    def successors(self, now_ms: int) -> tuple[Voter, ...]:
+    def _successors(self, now_ms: int) -> tuple[Voter, ...]:
         """Return the other voters, responsive ones first, then by descending match end."""
 
         def rank(voter: Voter) -> tuple[bool, int, Voter]:
@@ -442,9 +479,9 @@ class Leader:
 
     def announce_end(self, now_ms: int) -> None:
         """Announce the end of this leadership and its preferred successors to every peer."""
-        successors = self.successors(now_ms)
+        successors = self._successors(now_ms)
         for peer in self.peers:
-            self._state.send(
+            self._state.output.send(
                 EndEpoch(
                     sender=self._state.me,
                     receiver=peer,
@@ -516,7 +553,7 @@ class Leader:
     def _send_heartbeat(self, peer: Voter, progress: Progress, number: int) -> None:
         state = self._state
         progress.sent_high_watermark = state.high_watermark
-        state.send(
+        state.output.send(
             Heartbeat(
                 sender=state.me,
                 receiver=peer,
@@ -551,7 +588,7 @@ class Leader:
             if is_news and progress.state is ProgressState.REPLICATE:
                 self._send_heartbeat(peer, progress, 0)
         self._maybe_transfer()
-        if self._reads.wants_round and self.has_committed:
+        if self._reads.wants_round and self._has_committed:
             self._reads.begin_round(self._round + 1, self._state.high_watermark)
             self._send_round()
 
@@ -563,7 +600,7 @@ class Leader:
         progress = self.peers.get(transfer.to)
         if progress is not None and progress.match_end == state.log.end_offset:
             transfer.is_requested = True
-            state.send(TimeoutNow(sender=state.me, receiver=transfer.to, epoch=state.epoch))
+            state.output.send(TimeoutNow(sender=state.me, receiver=transfer.to, epoch=state.epoch))
 
     # --- invariants ----------------------------------------------------------------------------
 
@@ -624,7 +661,7 @@ def send_append(
 
 def _send_probe(state: RaftState, peer: Voter, progress: Progress) -> None:
     """Send a probe: an append request without entries, which the peer may reject."""
-    state.send(
+    state.output.send(
         AppendRequest(
             sender=state.me,
             receiver=peer,
@@ -646,7 +683,7 @@ def _send_entries(state: RaftState, peer: Voter, progress: Progress) -> None:
         end, size = state.log.range_end(start, bytes_max=config.append_bytes_max)
         progress.sent(end, size)
         progress.sent_high_watermark = state.high_watermark
-        state.send(
+        state.output.send(
             SendEntries(
                 receiver=peer,
                 epoch=state.epoch,
@@ -660,7 +697,7 @@ def _send_entries(state: RaftState, peer: Voter, progress: Progress) -> None:
 def _send_chunk(state: RaftState, peer: Voter, progress: Progress) -> None:
     """Send the snapshot chunk at the peer's position."""
     assert progress.snapshot is not None, "no snapshot in state snapshot"
-    state.send(
+    state.output.send(
         SendChunk(
             receiver=peer,
             epoch=state.epoch,

@@ -7,10 +7,8 @@ commit never split a batch, so the view stores batch boundaries (16 bytes per ba
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
 from typing import Final
 
 from ..ids import Epoch, Offset
@@ -89,14 +87,6 @@ class LogView:
         self._positions = array("q")  # start of every batch in bytes from a fixed origin
         self._size = 0  # the position after the last batch
         self._epochs: list[tuple[Epoch, Offset]] = []  # (epoch, its first offset), both ascending
-
-    @classmethod
-    def of(cls, start: LogEnd, batches: Iterable[tuple[Offset, Offset, Epoch, int]]) -> "LogView":
-        """Build a view from (base offset, next offset, epoch, size) of every batch in order."""
-        view = cls(start)
-        for base_offset, next_offset, epoch, size in batches:
-            view.append(base_offset, next_offset, epoch, size)
-        return view
 
     @property
     def start_offset(self) -> Offset:
@@ -213,13 +203,6 @@ class LogView:
             return self.start
         end = self._epochs[index][1] if index < len(self._epochs) else self.end_offset
         return LogEnd(self._epochs[index - 1][0], end)
-
-    def batches(self, start_offset: Offset) -> Iterable[tuple[Offset, Offset, Epoch]]:
-        """Yield (base offset, next offset, epoch) of every batch from a boundary on, for checks."""
-        index = self._index_from(start_offset)
-        bases = [Offset(base) for base in self._bases[index:]]
-        for base, following in pairwise([*bases, self.end_offset]):
-            yield base, following, self.epoch_at(base)
 
     def check_invariants(self) -> None:
         """Check the order of start, end and epochs. Cost O(1)."""

@@ -1,7 +1,8 @@
 """The consensus core: messages, time and proposals in, `Ready` out. No I/O, no clock.
 
 Inputs are `step`, `tick`, `propose` and the other requests to a leader. The output is `ready`; the
-caller confirms its effects with `persisted` and `applied`. The content of proposals is opaque.
+caller confirms its effects with `persisted` and `applied`. It creates the `RaftState`, which it may
+read at any time. The content of proposals is opaque.
 
 Sources: Raft (Ongaro, Ousterhout 2014); its dissertation: 3.10 (transfer), 4 (membership), 5
 (snapshots), 6.4 (reads), 9.6 (pre-vote); KIP-595 (offsets as indexes, epoch as term, diverging
@@ -12,8 +13,7 @@ confirmed, and its own vote only after the hard state is durable. A restarted no
 leadership: it starts unattached in its last epoch (KAFKA-10527).
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from ..errors import InvalidRequest
 from ..ids import Epoch, NodeId, Offset
@@ -26,10 +26,11 @@ from .candidate import (
     answer_vote,
     vote_response,
 )
-from .config import EPOCH_MAX, RaftConfig
+from .config import EPOCH_MAX
 from .follower import Follower
+from .hard_state import HardState
 from .leader import Leader, not_leader_error
-from .log_view import Entry, LogView, SnapshotId
+from .log_view import Entry, SnapshotId
 from .messages import (
     AppendRejected,
     AppendRequest,
@@ -47,15 +48,11 @@ from .messages import (
     VoteResponse,
     validate_message,
 )
-from .ready import HardState, Ready, RoleChanged, Token
+from .ready import Ready, RoleChanged, Token
 from .roles import RoleName, Trigger, next_role
-from .state import EncodeControl, RaftState
-from .status import QuorumStatus, describe
-from .voters import Voter, VoterHistory
+from .state import RaftState
+from .voters import Voter, VoterChange
 from .writes import PendingWrite
-
-if TYPE_CHECKING:
-    from ..runtime import Entropy
 
 Role: TypeAlias = Unattached | Follower | PreCandidate | Candidate | Leader
 SUCCESSOR_STAGGER = 5
@@ -66,32 +63,13 @@ timeout."""
 class Raft:
     """One node of the quorum, voter or observer."""
 
-    def __init__(
-        self,
-        config: RaftConfig,
-        log: LogView,
-        hard_state: HardState,
-        voters: VoterHistory,
-        entropy: "Entropy",
-        *,
-        snapshots: tuple[SnapshotId, ...] = (),
-        encode_control: EncodeControl,
-        now_ms: int,
-    ) -> None:
-        """Start from durable state.
+    def __init__(self, state: RaftState, *, now_ms: int) -> None:
+        """Start from durable state: its log, hard state and snapshots are durable, and the state
+        machine was loaded from the newest snapshot.
 
-        Every batch of `log`, the hard state and the snapshots are durable, and the state machine
-        was loaded from the newest snapshot.
+        From now on the caller only reads `state`.
         """
-        self._state = state = RaftState(
-            config,
-            log,
-            hard_state,
-            voters,
-            entropy,
-            snapshots=snapshots,
-            encode_control=encode_control,
-        )
+        self._state = state
         self._leader_finder = LeaderFinder()
         self._asked_ms = now_ms  # time of the last follow request
         deadline_ms = now_ms
@@ -99,130 +77,6 @@ class Raft:
             deadline_ms = state.election_deadline_ms(now_ms)
         # The current role with its state; read-only for callers.
         self.role: Role = Unattached(deadline_ms=deadline_ms)
-
-    # --- queries -------------------------------------------------------------------------------
-
-    @property
-    def config(self) -> RaftConfig:
-        return self._state.config
-
-    @property
-    def me(self) -> Voter:
-        """This node and its data directory."""
-        return self._state.me
-
-    @property
-    def log(self) -> LogView:
-        """The log, durable or not."""
-        return self._state.log
-
-    @property
-    def unwritten(self) -> Sequence[Entry]:
-        """The entries at the log's end that no round has returned for writing yet, in order.
-
-        A SendEntries may include them: until they are written, this is their only copy.
-        """
-        return self._state.writes.unwritten
-
-    @property
-    def voters(self) -> VoterHistory:
-        """The voter sets by offset."""
-        return self._state.voters
-
-    @property
-    def snapshots(self) -> tuple[SnapshotId, ...]:
-        """The retained snapshots, ascending."""
-        return self._state.snapshots
-
-    @property
-    def epoch(self) -> Epoch:
-        """The current epoch."""
-        return self._state.epoch
-
-    @property
-    def vote(self) -> Voter | None:
-        """The candidate that this node voted for in the current epoch."""
-        return self._state.vote
-
-    @property
-    def durable_state(self) -> HardState:
-        """The durable epoch and vote."""
-        return self._state.writes.durable_state
-
-    @property
-    def durable_end(self) -> Offset:
-        """The end offset of the durable log."""
-        return self._state.writes.durable_end
-
-    @property
-    def high_watermark(self) -> Offset:
-        """The high watermark: everything below is committed."""
-        return self._state.high_watermark
-
-    @property
-    def applied_end(self) -> Offset:
-        """The end of the entries that the caller applied."""
-        return self._state.applied_end
-
-    @property
-    def is_voter(self) -> bool:
-        """Return True if this node, with this data directory, is in its latest voter set."""
-        return self._state.is_voter
-
-    @property
-    def is_leader(self) -> bool:
-        """Return True if this node leads the current epoch."""
-        return isinstance(self.role, Leader)
-
-    @property
-    def leader(self) -> Voter | None:
-        """The leader of the current epoch, if known."""
-        match self.role:
-            case Follower(leader=leader):
-                return leader
-            case Leader():
-                return self._state.me
-            case Unattached() | PreCandidate() | Candidate():
-                return None
-
-    @property
-    def leader_id(self) -> NodeId | None:
-        """The leader's node id, if known."""
-        leader = self.leader
-        return None if leader is None else leader.node_id
-
-    @property
-    def leader_address(self) -> str:
-        """The leader's address, "" if unknown."""
-        state, leader = self._state, self.leader
-        if leader is None:
-            return ""
-        if leader == state.me:
-            return state.config.address
-        return state.voters.latest.address_of(leader) or ""
-
-    def has_live_leader(self, now_ms: int) -> bool:
-        """Return True if this node leads, or has received a message of its leader within the
-        minimum election timeout (thesis 4.2.3)."""
-        match self.role:
-            case Follower(contact_ms=contact_ms):
-                return now_ms - contact_ms < self._state.config.election_timeout_ms_min
-            case Leader():
-                return True
-            case Unattached() | PreCandidate() | Candidate():
-                return False
-
-    def status(self, now_ms: int) -> QuorumStatus:
-        """Return the quorum's state as known to this node. Only a leader has the progress of the
-        others."""
-        leader = self.role if isinstance(self.role, Leader) else None
-        return describe(
-            self._state,
-            role=self.role.name,
-            leader=self.leader,
-            peers={} if leader is None else leader.peers,
-            now_ms=now_ms,
-        )
 
     # --- inputs --------------------------------------------------------------------------------
 
@@ -236,7 +90,7 @@ class Raft:
             log_end=self._state.log.end_offset,
         )
         if problem:
-            self._state.drop(message.sender, problem)
+            self._state.output.drop(message.sender, problem)
         elif isinstance(message, FollowRequest):
             self._handle_follow_request(message, now_ms)
         elif not (isinstance(message, VoteRequest) and self._should_ignore_vote(message, now_ms)):
@@ -267,7 +121,7 @@ class Raft:
 
     def _require_leader(self) -> Leader:
         if not isinstance(self.role, Leader):
-            raise not_leader_error(self.leader)
+            raise not_leader_error(self._state.leader)
         return self.role
 
     def propose(self, *, count: int, payload: bytes) -> Entry:
@@ -290,34 +144,15 @@ class Raft:
         """
         self._require_leader().read_index(context)
 
-    def add_voter(self, voter: Voter, address: str, now_ms: int) -> Entry:
-        """Make a caught-up observer a voter. It votes at once; the change is done when committed.
+    def change_voters(self, change: VoterChange, now_ms: int) -> Entry:
+        """Add, remove or move a voter. It takes effect at once; the change is done when committed.
 
-        Raise NotController, DuplicateVoter, VoterLagging or VoterChangePending.
+        An added voter is a caught-up observer before. A leader that removes itself leads until the
+        change is committed. Raise NotController, VoterChangePending, DuplicateVoter, VoterNotFound,
+        InvalidRequest for the last voter, or VoterLagging if the added voter is behind or no
+        majority of the changed voters responds.
         """
-        role = self._require_leader()
-        voters = self.voters.latest.adding(voter, address)
-        if self.me in voters and self.config.address:
-            voters = voters.moving(self.me, self.config.address)
-        role.check_caught_up(voter)
-        return role.change_voters(voters, now_ms)
-
-    def remove_voter(self, voter: Voter, now_ms: int) -> Entry:
-        """Remove a voter. A leader that removes itself leads until the change is committed.
-
-        Raise NotController, VoterNotFound, VoterChangePending, InvalidRequest for the last voter,
-        or VoterLagging if no majority of the others responds.
-        """
-        role = self._require_leader()
-        return role.change_voters(self.voters.latest.removing(voter), now_ms)
-
-    def move_voter(self, voter: Voter, address: str, now_ms: int) -> Entry:
-        """Change the address of a voter.
-
-        Raise NotController, VoterNotFound or VoterChangePending.
-        """
-        role = self._require_leader()
-        return role.change_voters(self.voters.latest.moving(voter, address), now_ms)
+        return self._require_leader().change_voters(change, now_ms)
 
     def transfer_leadership(self, to: NodeId | None, now_ms: int) -> None:
         """Transfer the leadership to a voter, or to the most up-to-date one if None.
@@ -326,7 +161,7 @@ class Raft:
         Raise NotController, VoterNotFound, or InvalidRequest if `to` is this node.
         """
         role = self._require_leader()
-        if to == self.me.node_id:
+        if to == self._state.me.node_id:
             raise InvalidRequest(f"leadership transfer: node {to} is the leader already")
         role.begin_transfer(to, now_ms)
 
@@ -348,13 +183,8 @@ class Raft:
     def has_ready(self) -> bool:
         """Return True if ready() may return effects."""
         state = self._state
-        return bool(
-            state.messages_now
-            or state.events
-            or state.committed_out < state.high_watermark
-            or state.reads
-            or state.reads_lost
-            or state.clean_to is not None
+        return (
+            not state.output.is_empty(state.high_watermark)
             or (isinstance(self.role, Leader) and self.role.has_unsent)
             or self._has_write()
         )
@@ -363,7 +193,7 @@ class Raft:
         state = self._state
         if state.writes.in_flight is not None:
             return False
-        return bool(state.messages_after) or state.writes.has_write(state.hard_state)
+        return bool(state.output.messages_after) or state.writes.has_write(state.hard_state)
 
     def ready(self) -> Ready:
         """Return the next round of effects; see `Ready` for their order."""
@@ -371,58 +201,33 @@ class Raft:
         if isinstance(self.role, Leader) and self.role.has_unsent:
             self.role.send_due()
         write = None
-        messages_after: tuple[Message, ...] = ()
         if self._has_write():
             write = state.writes.begin(state.hard_state, bytes_max=state.config.write_bytes_max)
-            messages_after = tuple(state.messages_after)
-            state.messages_after.clear()
-        ready = Ready(
-            token=write.token if write else None,
-            hard_state=write.hard_state if write else None,
-            chunks=write.chunks if write else (),
-            install=write.install if write else None,
-            truncate_to=write.truncate_to if write else None,
-            append=write.entries if write else (),
-            messages_now=tuple(state.messages_now),
-            messages_after=messages_after,
-            events=tuple(state.events),
-            committed=state.take_committed(),
-            reads=tuple(state.reads),
-            reads_lost=tuple(state.reads_lost),
-            clean_to=state.clean_to,
-        )
-        state.messages_now.clear()
-        state.events.clear()
-        state.reads.clear()
-        state.reads_lost.clear()
-        state.clean_to = None
-        return ready
+        return state.output.take(write, state.high_watermark)
 
-    def persisted(self, token: Token, now_ms: int) -> None:
+    def persisted(self, token: Token, now_ms: int, *, is_snapshot_damaged: bool = False) -> None:
         """Confirm that the write of the token is durable, after which votes, acknowledgements and
-        commits may depend on it. An install is complete and the state is loaded."""
+        commits may depend on it.
+
+        An install is complete and the state is loaded. If the received snapshot is damaged, only
+        the rest of the write is durable, and the snapshot is requested again.
+        """
+        if is_snapshot_damaged:
+            self._on_snapshot_damaged(token)
+            return
         state = self._state
         write = state.writes.complete(token)
         if write.install is not None:
             state.installed(write)
         self._on_persisted(write, now_ms)
 
-    def snapshot_refused(self, token: Token, now_ms: int) -> None:
-        """Report a corrupt received snapshot. The rest of the write is durable."""
-        state = self._state
-        state.writes.refuse(token)
-        reception = state.reception
-        assert reception is not None, f"token {token}: refused a snapshot that was not received"
-        reception.is_whole, reception.position = False, 0
-        if isinstance(self.role, Follower):
-            self.role.on_refused(state, reception)
-
     def applied(self, offset: Offset) -> None:
         """Confirm that everything below the offset is applied."""
-        assert offset <= self._state.committed_out, (
-            f"applied {offset} above the handed out {self._state.committed_out}"
+        state = self._state
+        assert offset <= state.output.committed_out, (
+            f"applied {offset} above the handed out {state.output.committed_out}"
         )
-        self._state.applied_end = max(self._state.applied_end, offset)
+        state.applied_end = max(state.applied_end, offset)
 
     def snapshot_taken(self, snapshot: SnapshotId) -> None:
         """Register a durable snapshot of the applied state.
@@ -430,7 +235,23 @@ class Raft:
         The newest two snapshots are kept. The log is kept from the end of the older one
         (Ready.clean_to).
         """
-        self._state.snapshot_taken(snapshot)
+        state = self._state
+        log = state.log
+        assert snapshot.end_offset <= state.applied_end, f"{snapshot} above {state.applied_end}"
+        # Other voters may have committed entries that this node has not written. A snapshot above
+        # the durable log would leave a gap after a restart.
+        durable_end = state.writes.durable_end
+        assert snapshot.end_offset <= durable_end, f"{snapshot} above the log on disk {durable_end}"
+        if state.snapshots and snapshot <= state.snapshots[-1]:
+            return  # a newer snapshot was received in the meantime
+        assert log.is_boundary(snapshot.end_offset), f"{snapshot} ends inside a batch"
+        assert log.epoch_before(snapshot.end_offset) == snapshot.epoch, f"{snapshot}"
+        state.snapshots = (*state.snapshots, snapshot)[-2:]
+        oldest = state.snapshots[0]
+        if oldest.end_offset > log.start_offset and len(state.snapshots) > 1:
+            log.clean_to(oldest.log_end)
+            state.voters.clean_to(oldest.end_offset)
+            state.output.clean_to = oldest
 
     # --- timers --------------------------------------------------------------------------------
 
@@ -473,7 +294,7 @@ class Raft:
                 self._handle_leader(message, now_ms)
             case AppendResponse() | AppendRejected() | HeartbeatResponse() | SnapshotResponse():
                 if isinstance(self.role, Leader):
-                    self._handle_response(self.role, message, now_ms)
+                    self._change(self.role.on_response(message, now_ms), now_ms)
             case TimeoutNow() | EndEpoch():
                 self._handle_resignation(message, now_ms)
             case FollowResponse():
@@ -485,9 +306,9 @@ class Raft:
         """Send the current epoch to the sender of a message of an older epoch."""
         match message:
             case VoteRequest():
-                self._state.send(vote_response(self._state, message, granted=False))
+                self._state.output.send(vote_response(self._state, message, granted=False))
             case AppendRequest() | Heartbeat() | SnapshotChunk():
-                self._state.send(
+                self._state.output.send(
                     HeartbeatResponse(
                         sender=self._state.me,
                         receiver=message.sender,
@@ -511,16 +332,27 @@ class Raft:
         if request.is_transfer and not request.pre_vote:
             return False
         # A request from the leader itself shows that it no longer leads, as after a quick restart.
-        is_live = self.has_live_leader(now_ms) and request.sender != self.leader
+        is_live = self._has_live_leader(now_ms) and request.sender != self._state.leader
         if request.pre_vote:
             if request.epoch < self._state.epoch or not is_live:
                 return False
             answer_pre_vote(self._state, request, has_live_leader=True)
             return True
         if is_live and request.epoch > self._state.epoch:
-            self._state.send(vote_response(self._state, request, granted=False))
+            self._state.output.send(vote_response(self._state, request, granted=False))
             return True
         return False
+
+    def _has_live_leader(self, now_ms: int) -> bool:
+        """Return True if this node leads, or has received a message of its leader within the
+        minimum election timeout (thesis 4.2.3)."""
+        match self.role:
+            case Follower(contact_ms=contact_ms):
+                return now_ms - contact_ms < self._state.config.election_timeout_ms_min
+            case Leader():
+                return True
+            case Unattached() | PreCandidate() | Candidate():
+                return False
 
     def _handle_vote_request(self, request: VoteRequest, now_ms: int) -> None:
         if request.pre_vote:
@@ -533,7 +365,7 @@ class Raft:
                 if answer_vote(self._state, request):
                     self._change(Trigger.VOTED, now_ms)
             case Follower() | Candidate() | Leader():
-                self._state.send(vote_response(self._state, request, granted=False))
+                self._state.output.send(vote_response(self._state, request, granted=False))
 
     def _handle_vote_response(self, response: VoteResponse, now_ms: int) -> None:
         if isinstance(self.role, PreCandidate | Candidate):
@@ -545,12 +377,13 @@ class Raft:
         self, message: AppendRequest | Heartbeat | SnapshotChunk, now_ms: int
     ) -> None:
         """Accept the sender as the leader of the current epoch and process its message."""
+        state = self._state
         match self.role:
             case Leader():
-                self._state.drop(message.sender, f"this node leads epoch {self._state.epoch}")
+                state.output.drop(message.sender, f"this node leads epoch {state.epoch}")
                 return
             case Follower(leader=leader) if leader != message.sender:
-                self._state.drop(message.sender, f"{leader} leads epoch {self._state.epoch}")
+                state.output.drop(message.sender, f"{leader} leads epoch {state.epoch}")
                 return
             case Unattached() | PreCandidate() | Candidate():
                 self._change(Trigger.LEADER_HEARD, now_ms, leader=message.sender)
@@ -587,16 +420,25 @@ class Raft:
         if isinstance(self.role, Leader):
             refusal = self.role.on_follow_request(request, now_ms)
             if refusal:
-                self._state.drop(request.sender, refusal)
-        self._state.send(
+                self._state.output.drop(request.sender, refusal)
+        self._state.output.send(
             FollowResponse(
                 sender=self._state.me,
                 receiver=request.sender,
                 epoch=self._state.epoch,
-                leader=self.leader,
-                leader_address=self.leader_address,
+                leader=self._state.leader,
+                leader_address=self._leader_address(),
             )
         )
+
+    def _leader_address(self) -> str:
+        """Return the leader's address, "" if unknown."""
+        state = self._state
+        if state.leader is None:
+            return ""
+        if state.is_leader:
+            return state.config.address
+        return state.voters.latest.address_of(state.leader) or ""
 
     def _handle_follow_response(self, response: FollowResponse, now_ms: int) -> None:
         """Ask the leader that the response names.
@@ -605,31 +447,23 @@ class Raft:
         epoch, and responses of earlier epochs are dropped.
         """
         if (
-            self.leader is None
+            self._state.leader is None
             and self._leader_finder.on_response(response)
             and now_ms > self._asked_ms
         ):
             self._ask_for_leader(now_ms)
 
-    # --- responses to a leader -----------------------------------------------------------------
-
-    def _handle_response(
-        self,
-        role: Leader,
-        message: AppendResponse | AppendRejected | HeartbeatResponse | SnapshotResponse,
-        now_ms: int,
-    ) -> None:
-        match message:
-            case AppendResponse():
-                self._change(role.on_append_response(message, now_ms), now_ms)
-            case AppendRejected():
-                role.on_append_rejected(message, now_ms)
-            case HeartbeatResponse():
-                self._change(role.on_heartbeat_response(message, now_ms), now_ms)
-            case SnapshotResponse():
-                role.on_snapshot_response(message, now_ms)
-
     # --- writes --------------------------------------------------------------------------------
+
+    def _on_snapshot_damaged(self, token: Token) -> None:
+        """Receive the damaged snapshot again from its start."""
+        state = self._state
+        state.writes.refuse(token)
+        reception = state.reception
+        assert reception is not None, f"token {token}: refused a snapshot that was not received"
+        reception.is_whole, reception.position = False, 0
+        if isinstance(self.role, Follower):
+            self.role.on_refused(state, reception)
 
     def _on_persisted(self, write: PendingWrite, now_ms: int) -> None:
         """Perform the actions that wait for a durable write."""
@@ -668,6 +502,7 @@ class Raft:
         state = self._state
         name = next_role(self.role.name, trigger)
         self._leave(trigger, now_ms)
+        state.leader = None
         if epoch is not None:
             state.enter_epoch(epoch, None)
         after: Trigger | None = None
@@ -682,6 +517,7 @@ class Raft:
                 self.role = Unattached(deadline_ms=deadline_ms)
             case RoleName.FOLLOWER:
                 assert leader is not None, f"follower without a leader after {trigger}"
+                state.leader = leader
                 self.role = Follower(leader=leader, deadline_ms=deadline_ms, contact_ms=now_ms)
             case RoleName.PRE_CANDIDATE:
                 if not isinstance(self.role, Follower):
@@ -696,6 +532,7 @@ class Raft:
                 self.role = candidate
                 candidate.begin(state, is_transfer=trigger is Trigger.CAMPAIGN_NOW)
             case RoleName.LEADER:
+                state.leader = state.me
                 self.role = Leader(state, now_ms)
         self._report_role_change(trigger)
         return after
@@ -704,18 +541,18 @@ class Raft:
         """End the reads and the leadership of a leader."""
         if not isinstance(self.role, Leader):
             return
-        self._state.reads_lost.extend(self.role.fail_reads())
+        self._state.output.reads_lost.extend(self.role.fail_reads())
         if trigger in (Trigger.RESIGNED, Trigger.REMOVED):
             self.role.announce_end(now_ms)
 
     def _report_role_change(self, trigger: Trigger) -> None:
-        leader = self.leader
-        self._state.events.append(
+        state = self._state
+        state.output.events.append(
             RoleChanged(
                 role=self.role.name,
-                epoch=self._state.epoch,
-                leader_id=None if leader is None else leader.node_id,
-                log_end_offset=self._state.log.end_offset,
+                epoch=state.epoch,
+                leader_id=state.leader_id,
+                log_end_offset=state.log.end_offset,
                 reason=trigger,
             )
         )
@@ -729,15 +566,17 @@ class Raft:
         8. A candidate counts itself only when its vote is durable.
         9. A follower's verified end is within its log.
         """
-        self._state.check_invariants()
+        state = self._state
+        state.check_invariants()
         match self.role:
             case Leader() as role:
                 role.check_invariants()
-            case Candidate() as role if self.me in role.granted:
+            case Candidate() as role if state.me in role.granted:
                 # 8. A candidate counts itself only when its vote is durable.
-                assert self.durable_state == HardState(self.epoch, self.me), f"{self.durable_state}"
+                durable = state.writes.durable_state
+                assert durable == HardState(state.epoch, state.me), f"{durable}"
             case Follower() as role if role.verified_end is not None:
                 # 9. A follower's verified end is within its log.
-                assert role.verified_end <= self.log.end_offset, f"{role.verified_end}"
+                assert role.verified_end <= state.log.end_offset, f"{role.verified_end}"
             case _:
                 pass

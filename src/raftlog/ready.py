@@ -4,20 +4,13 @@ from dataclasses import dataclass
 from typing import NewType, TypeAlias
 
 from ..ids import Epoch, NodeId, Offset
+from .hard_state import HardState
 from .log_view import Entry, LogEnd, SnapshotId
 from .messages import Message, SnapshotChunk
 from .voters import Voter, VoterSet
 
 Token = NewType("Token", int)
 """The id of one write; consecutive."""
-
-
-@dataclass(frozen=True, slots=True)
-class HardState:
-    """The durable epoch and vote of a node (Raft figure 2)."""
-
-    epoch: Epoch
-    vote: Voter | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +109,8 @@ class Ready:
     chunks: tuple[SnapshotChunk, ...]
     # 3. The unfinished file is complete: verify it, make it durable under its name, replace the log
     # by an empty one that starts at the snapshot's end, load the state from it, then call
-    # persisted(). If it is corrupt: delete it, change nothing else, and call
-    # snapshot_refused(token).
+    # persisted(). If it is corrupt: delete it, change nothing else, and call persisted() with
+    # is_snapshot_damaged.
     install: SnapshotId | None
     truncate_to: Offset | None  # 4. before `append`; everything from it on is removed
     append: tuple[Entry, ...]  # 5. in order, contiguous, then one fsync

@@ -1,24 +1,24 @@
 """The state that a Raft node has in every role: log, epoch, vote, voters and pending output.
 
-Roles receive this state and change it; no other code does. It makes no decision that depends on the
-role.
+`Raft` and the roles change it, its creator reads it. It makes no decision that depends on the role.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..ids import Epoch, Offset
+from ..ids import Epoch, NodeId, Offset
 from .config import RaftConfig
-from .log_view import Entry, EntryKind, LogEnd, LogView, SnapshotId
+from .hard_state import HardState
+from .log_view import Entry, EntryKind, LogView, SnapshotId
 from .messages import Message
 from .ready import (
     CommittedRange,
     Event,
-    HardState,
     MessageDropped,
     Outgoing,
     ReadReady,
+    Ready,
     VotersChanged,
 )
 from .voters import Voter, VoterHistory, VoterSet
@@ -42,6 +42,85 @@ class Reception:
     epoch: Epoch  # the epoch of the sending leader
     position: int = 0  # every byte below it is received
     is_whole: bool = False  # every byte is received and the install is handed out
+
+
+class PendingReady:
+    """The effects that the next rounds return."""
+
+    __slots__ = (
+        "clean_to",
+        "committed_out",
+        "events",
+        "messages_after",
+        "messages_now",
+        "reads",
+        "reads_lost",
+    )
+
+    def __init__(self, *, committed_out: Offset) -> None:
+        self.committed_out = committed_out  # everything below was returned by take()
+        self.messages_now: list[Outgoing] = []
+        self.messages_after: list[Message] = []
+        self.events: list[Event] = []
+        self.reads: list[ReadReady] = []
+        self.reads_lost: list[int] = []
+        self.clean_to: SnapshotId | None = None
+
+    def send(self, message: Outgoing) -> None:
+        """Queue a message that is sent at once."""
+        self.messages_now.append(message)
+
+    def send_after_write(self, message: Message) -> None:
+        """Queue a message that is sent after all current in-memory state is durable."""
+        self.messages_after.append(message)
+
+    def drop(self, sender: Voter, reason: str) -> None:
+        """Report a dropped message as an event."""
+        self.events.append(MessageDropped(sender=sender, reason=reason))
+
+    def is_empty(self, high_watermark: Offset) -> bool:
+        """Return True if take() would return no effects, apart from a write."""
+        return not (
+            self.messages_now
+            or self.events
+            or self.committed_out < high_watermark
+            or self.reads
+            or self.reads_lost
+            or self.clean_to is not None
+        )
+
+    def take(self, write: PendingWrite | None, high_watermark: Offset) -> Ready:
+        """Return a round with these effects and the write, and forget them.
+
+        Messages that wait for a write stay if there is none.
+        """
+        committed = None
+        if self.committed_out < high_watermark:
+            committed = CommittedRange(start=self.committed_out, end=high_watermark)
+            self.committed_out = high_watermark
+        ready = Ready(
+            token=write.token if write else None,
+            hard_state=write.hard_state if write else None,
+            chunks=write.chunks if write else (),
+            install=write.install if write else None,
+            truncate_to=write.truncate_to if write else None,
+            append=write.entries if write else (),
+            messages_now=tuple(self.messages_now),
+            messages_after=tuple(self.messages_after) if write else (),
+            events=tuple(self.events),
+            committed=committed,
+            reads=tuple(self.reads),
+            reads_lost=tuple(self.reads_lost),
+            clean_to=self.clean_to,
+        )
+        if write:
+            self.messages_after.clear()
+        self.messages_now.clear()
+        self.events.clear()
+        self.reads.clear()
+        self.reads_lost.clear()
+        self.clean_to = None
+        return ready
 
 
 class RaftState:
@@ -72,6 +151,7 @@ class RaftState:
         self.snapshots = snapshots  # ascending; the oldest one ends at or below the log's start
         self.entropy = entropy
         self.encode_control = encode_control
+        self.leader: Voter | None = None  # of the current epoch, if known
         self.writes = WriteQueue(hard_state, log.end_offset)
         self.reception: Reception | None = None
         # Everything below is committed. The value is not persisted: after a restart it grows again
@@ -80,13 +160,7 @@ class RaftState:
         assert newest <= log.end_offset, f"{snapshots} above the log's end {log.end_offset}"
         self.high_watermark = newest
         self.applied_end = newest  # the caller applied everything below
-        self.committed_out = newest  # everything below was returned by take_committed()
-        self.messages_now: list[Outgoing] = []
-        self.messages_after: list[Message] = []
-        self.events: list[Event] = []
-        self.reads: list[ReadReady] = []
-        self.reads_lost: list[int] = []
-        self.clean_to: SnapshotId | None = None
+        self.output = PendingReady(committed_out=newest)
 
     # --- queries -------------------------------------------------------------------------------
 
@@ -96,9 +170,14 @@ class RaftState:
         return HardState(self.epoch, self.vote)
 
     @property
-    def log_end(self) -> LogEnd:
-        """The last epoch and end offset of this node's log, durable or not."""
-        return self.log.end
+    def is_leader(self) -> bool:
+        """Return True if this node leads the current epoch."""
+        return self.leader == self.me
+
+    @property
+    def leader_id(self) -> NodeId | None:
+        """The leader's node id, if known."""
+        return None if self.leader is None else self.leader.node_id
 
     @property
     def is_voter(self) -> bool:
@@ -130,11 +209,6 @@ class RaftState:
         nor accepts entries."""
         return self.reception is not None and self.reception.is_whole
 
-    @property
-    def is_epoch_durable(self) -> bool:
-        """Return True if the current epoch is durable."""
-        return self.writes.durable_epoch == self.epoch
-
     def other_voters(self) -> list[Voter]:
         """Return every voter except this node, ascending."""
         return [voter for voter in self.voters.latest if voter != self.me]
@@ -154,19 +228,7 @@ class RaftState:
         """
         assert epoch > self.epoch, f"epoch {epoch} after {self.epoch}"
         self.epoch, self.vote = epoch, vote
-        self.messages_after.clear()
-
-    def send(self, message: Outgoing) -> None:
-        """Queue a message that is sent at once."""
-        self.messages_now.append(message)
-
-    def send_after_write(self, message: Message) -> None:
-        """Queue a message that is sent after all current in-memory state is durable."""
-        self.messages_after.append(message)
-
-    def drop(self, sender: Voter, reason: str) -> None:
-        """Report a dropped message as an event."""
-        self.events.append(MessageDropped(sender=sender, reason=reason))
+        self.output.messages_after.clear()
 
     def append(self, entry: Entry) -> None:
         """Append an entry at the log's end. A voter set in it takes effect at once."""
@@ -197,14 +259,6 @@ class RaftState:
         self.high_watermark = offset
         return True
 
-    def take_committed(self) -> CommittedRange | None:
-        """Return the range that was committed since the last call."""
-        if self.committed_out >= self.high_watermark:
-            return None
-        committed = CommittedRange(start=self.committed_out, end=self.high_watermark)
-        self.committed_out = self.high_watermark
-        return committed
-
     def installed(self, write: PendingWrite) -> None:
         """Reset the log and state to the received snapshot, which is durable and loaded."""
         reception = self.reception
@@ -217,35 +271,14 @@ class RaftState:
         self.writes.reset(snapshot.end_offset)
         self.voters = VoterHistory(reception.voters, start_offset=snapshot.end_offset)
         self.snapshots = (snapshot,)
-        self.clean_to = None
-        self.high_watermark = snapshot.end_offset
-        self.committed_out = self.applied_end = snapshot.end_offset
+        self.output.clean_to = None
+        self.output.committed_out = snapshot.end_offset
+        self.high_watermark = self.applied_end = snapshot.end_offset
         self._voters_changed()
-
-    def snapshot_taken(self, snapshot: SnapshotId) -> None:
-        """Register a durable snapshot of this node's state.
-
-        The newest two snapshots are kept. The log is kept from the end of the older one.
-        """
-        assert snapshot.end_offset <= self.applied_end, f"{snapshot} above {self.applied_end}"
-        # Other voters may have committed entries that this node has not written. A snapshot above
-        # the durable log would leave a gap after a restart.
-        durable_end = self.writes.durable_end
-        assert snapshot.end_offset <= durable_end, f"{snapshot} above the log on disk {durable_end}"
-        if self.snapshots and snapshot <= self.snapshots[-1]:
-            return  # a newer snapshot was received in the meantime
-        assert self.log.is_boundary(snapshot.end_offset), f"{snapshot} ends inside a batch"
-        assert self.log.epoch_before(snapshot.end_offset) == snapshot.epoch, f"{snapshot}"
-        self.snapshots = (*self.snapshots, snapshot)[-2:]
-        oldest = self.snapshots[0]
-        if oldest.end_offset > self.log.start_offset and len(self.snapshots) > 1:
-            self.log.clean_to(oldest.log_end)
-            self.voters.clean_to(oldest.end_offset)
-            self.clean_to = oldest
 
     def _voters_changed(self) -> None:
         voters = self.voters
-        self.events.append(VotersChanged(voters=voters.latest, offset=voters.latest_offset))
+        self.output.events.append(VotersChanged(voters=voters.latest, offset=voters.latest_offset))
 
     # --- invariants ----------------------------------------------------------------------------
 
@@ -261,7 +294,7 @@ class RaftState:
         offsets = (
             self.log.start_offset,
             self.applied_end,
-            self.committed_out,
+            self.output.committed_out,
             self.high_watermark,
             self.log.end_offset,
         )

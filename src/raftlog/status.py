@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..ids import Epoch, Offset
+from .leader import Leader
 from .log_view import SnapshotId
 from .progress import Progress
+from .raft import Role
 from .state import RaftState
 from .voters import Voter
 
@@ -33,30 +35,32 @@ class QuorumStatus:
     leader: Voter | None
     epoch: Epoch
     high_watermark: Offset
+    applied_end: Offset  # of the entries that the state machine applied
     log_start_offset: Offset
     log_end_offset: Offset
     snapshots: tuple[SnapshotId, ...]
     voters: tuple[MemberStatus, ...]  # ascending
     observers: tuple[MemberStatus, ...]  # known to a leader only
 
+    @property
+    def is_leader(self) -> bool:
+        """Return True if the responding node leads the epoch."""
+        return self.leader == self.me
 
-def describe(
-    state: RaftState,
-    *,
-    role: str,
-    leader: Voter | None,
-    peers: Mapping[Voter, Progress],
-    now_ms: int,
-) -> QuorumStatus:
-    """Return the status of the quorum."""
+
+def describe_quorum(state: RaftState, role: Role, now_ms: int) -> QuorumStatus:
+    """Return the quorum's state as known to this node. Only a leader has the progress of the
+    others."""
+    peers = role.peers if isinstance(role, Leader) else {}
     voters = state.voters.latest
     observers = sorted(peer for peer in peers if peer not in voters)
     return QuorumStatus(
         me=state.me,
-        role=role,
-        leader=leader,
+        role=role.name,
+        leader=state.leader,
         epoch=state.epoch,
         high_watermark=state.high_watermark,
+        applied_end=state.applied_end,
         log_start_offset=state.log.start_offset,
         log_end_offset=state.log.end_offset,
         snapshots=state.snapshots,

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 from ..errors import DuplicateVoter, InvalidRequest, VoterNotFound
 from ..ids import DirectoryId, NodeId, Offset
@@ -95,6 +96,32 @@ class VoterSet:
             raise VoterNotFound(f"node {voter.node_id}: not a voter with this directory id")
         others = (member for member in self.members if member[0] != voter)
         return VoterSet.of((*others, (voter, address)))
+
+
+@dataclass(frozen=True, slots=True)
+class VoterAddition:
+    """Make an observer a voter."""
+
+    voter: Voter
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class VoterRemoval:
+    """Make a voter an observer."""
+
+    voter: Voter
+
+
+@dataclass(frozen=True, slots=True)
+class VoterMove:
+    """Change the address of a voter."""
+
+    voter: Voter
+    address: str
+
+
+VoterChange: TypeAlias = VoterAddition | VoterRemoval | VoterMove
 
 
 class VoterHistory:

@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Sequence
 
 from ..ids import Epoch, Offset
+from .hard_state import HardState
 from .log_view import Entry, SnapshotId
 from .messages import SnapshotChunk
-from .ready import HardState, Token
+from .ready import Token
 
 
 class PendingWrite:

@@ -58,7 +58,7 @@ class NodeQuorum:
         """Return the addresses of the voters; this node's has the actual port."""
         found = {voter.node_id: self.raft.address_of(voter) for voter in self.raft.voters}
         if self.raft.me in self.raft.voters:
-            found[self.raft.node_id] = self.listener.address
+            found[self.raft.me.node_id] = self.listener.address
         return found
 
     def report_health(self, listener: CallListener) -> None:
@@ -105,7 +105,7 @@ async def open_member(
             listener=config.stream_listener, batch_bytes_max=METADATA_BATCH_BYTES
         ),
     )
-    if raft.log_end_offset == 0 and config.is_alone:
+    if raft.status().log_end_offset == 0 and config.is_alone:
         await check_metadata_not_lost(directory)
     quorum = QuorumAdmin(
         runtime.clock,

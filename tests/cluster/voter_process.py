@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from google.protobuf.wrappers_pb2 import BytesValue
+from tests.kit.raft_node import AwaitedNode
 from tests.simulation.cluster.registers import Registers, RegisterService
 
 from quorumlog.ids import ClusterId, DirectoryId, NodeId
@@ -101,7 +102,7 @@ async def serve(spec: Spec, runtime: Runtime) -> None:
                 role=status.role,
                 epoch=status.epoch,
                 log_end_offset=status.log_end_offset,
-                applied_end=node.applied_end,
+                applied_end=status.applied_end,
                 digest=registers.digest.hex(),
                 values=len(registers.values),
             )
@@ -110,7 +111,7 @@ async def serve(spec: Spec, runtime: Runtime) -> None:
         handlers = {
             **node.handlers(),
             **ProposalService(runtime, node).handlers(),
-            **RegisterService(node, registers).handlers(),
+            **RegisterService(AwaitedNode(node), registers).handlers(),
             DESCRIBE.path: Handler(DESCRIBE, describe),
         }
         listener = await runtime.network.serve(address, handlers)

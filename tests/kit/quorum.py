@@ -14,6 +14,7 @@ from typing import Any, Final
 from quorumlog.errors import VoterNotFound
 from quorumlog.ids import Epoch, NodeId
 from quorumlog.raftlog.config import RaftConfig
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.log_view import Entry, EntryKind, SnapshotId
 from quorumlog.raftlog.messages import (
     AppendRequest,
@@ -26,8 +27,10 @@ from quorumlog.raftlog.messages import (
     VoteResponse,
 )
 from quorumlog.raftlog.raft import Raft
-from quorumlog.raftlog.ready import HardState, Outgoing, Ready, SendChunk, SendEntries
-from quorumlog.raftlog.voters import Voter, VoterSet
+from quorumlog.raftlog.ready import Outgoing, Ready, SendChunk, SendEntries
+from quorumlog.raftlog.state import RaftState
+from quorumlog.raftlog.status import QuorumStatus, describe_quorum
+from quorumlog.raftlog.voters import Voter, VoterAddition, VoterRemoval, VoterSet
 
 from .raft_member import Disk, Member, SnapshotFile, address_of, data, voter, voters
 
@@ -76,8 +79,14 @@ class Quorum:
         """Start a node without a vote that asks the others for the leader."""
         return self.add_member(node_id, initial=VoterSet(()))
 
-    def __getitem__(self, node_id: int) -> Raft:
+    def __getitem__(self, node_id: int) -> RaftState:
+        return self.members[node_id].raft_state
+
+    def raft(self, node_id: int) -> Raft:
         return self.members[node_id].raft
+
+    def status(self, node_id: int, now_ms: int = 0) -> QuorumStatus:
+        return describe_quorum(self[node_id], self.raft(node_id).role, now_ms)
 
     def running(self) -> Iterator[tuple[int, Member]]:
         return ((n, each) for n, each in sorted(self.members.items()) if each.core is not None)
@@ -128,15 +137,16 @@ class Quorum:
     def add_voter(self, node_id: int, added: int) -> None:
         """The leader `node_id` is told to make `added` a voter, with the disk that it has now."""
         member = self.members[node_id]
-        entry = member.raft.add_voter(self.me(added), address_of(added), member.now_ms)
+        change = VoterAddition(self.me(added), address_of(added))
+        entry = member.raft.change_voters(change, member.now_ms)
         self.remember(node_id, entry)
 
     def remove_voter(self, node_id: int, removed: int) -> None:
         member = self.members[node_id]
-        present = member.raft.voters.latest.with_node_id(NodeId(removed))
+        present = member.raft_state.voters.latest.with_node_id(NodeId(removed))
         if present is None:
             raise VoterNotFound(f"node {removed} does not vote")
-        self.remember(node_id, member.raft.remove_voter(present, member.now_ms))
+        self.remember(node_id, member.raft.change_voters(VoterRemoval(present), member.now_ms))
 
     def transfer(self, node_id: int, to: int | None) -> None:
         member = self.members[node_id]
@@ -207,7 +217,7 @@ class Quorum:
             disk.unfinished += chunk.content
         if ready.install is not None and member.refuses_snapshots:
             disk.unfinished, member.writing = b"", None
-            member.raft.snapshot_refused(ready.token, member.now_ms)
+            member.raft.persisted(ready.token, member.now_ms, is_snapshot_damaged=True)
             self.settle_ready(node_id)
             return True
         if ready.install is not None:
@@ -289,7 +299,7 @@ class Quorum:
         """Make a node the leader, with everybody's help, and let all know."""
         self.campaign(node_id)
         self.settle()
-        assert self[node_id].is_leader, f"{self[node_id].role} after a campaign"
+        assert self[node_id].is_leader, f"{self.raft(node_id).role} after a campaign"
 
     def isolate(self, node_id: int) -> None:
         """Nothing gets from or to the node any more."""
@@ -320,7 +330,7 @@ class Quorum:
         """Take every round that a core has; a write is then under way, not done."""
         member = self.members[node_id]
         for _ in range(ROUNDS_MAX):
-            for entry in member.raft.unwritten:
+            for entry in member.raft_state.writes.unwritten:
                 member.tail[entry.base_offset] = entry
             if not member.raft.has_ready():
                 break
@@ -432,11 +442,11 @@ class Quorum:
                 pass
 
     def _check(self, member: Member) -> None:
-        raft = member.raft
-        raft.check_invariants()
-        if raft.is_leader:
-            leader = self.leaders.setdefault(raft.epoch, raft.me)
-            assert leader == raft.me, f"{leader} and {raft.me} led epoch {raft.epoch}"
+        member.raft.check_invariants()
+        state = member.raft_state
+        if state.is_leader:
+            leader = self.leaders.setdefault(state.epoch, state.me)
+            assert leader == state.me, f"{leader} and {state.me} led epoch {state.epoch}"
 
 
 def quorum_with_leader(*node_ids: int, observers: Iterable[int] = (), **options: Any) -> Quorum:

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
 from quorumlog.raftlog.config import RaftConfig
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.log_view import LOG_START, Entry, EntryKind, LogEnd, LogView, SnapshotId
 from quorumlog.raftlog.raft import Raft
-from quorumlog.raftlog.ready import Event, HardState, Ready
+from quorumlog.raftlog.ready import Event, Ready
+from quorumlog.raftlog.state import RaftState
 from quorumlog.raftlog.voters import Voter, VoterHistory, VoterSet
 
 
@@ -42,6 +44,24 @@ def data(base: int, epoch: int, value: str = "") -> Entry:
         count=1,
         payload=(value or f"v{base}").encode(),
     )
+
+
+def log_view(start: LogEnd, batches: Iterable[tuple[Offset, Offset, Epoch, int]]) -> LogView:
+    """A view of these batches: (base offset, next offset, epoch, size) of each, in order."""
+    view = LogView(start)
+    for base_offset, next_offset, epoch, size in batches:
+        view.append(base_offset, next_offset, epoch, size)
+    return view
+
+
+def batches_of(log: LogView, start: Offset) -> list[tuple[Offset, Offset, Epoch]]:
+    """(Base offset, next offset, epoch) of every batch from a boundary on."""
+    found = []
+    while start < log.end_offset:
+        end, _ = log.range_end(start, bytes_max=1)
+        found.append((start, end, log.epoch_at(start)))
+        start = end
+    return found
 
 
 class Drawn:
@@ -102,7 +122,7 @@ class Disk:
         return self.entries[-1].next_offset if self.entries else self.start.offset
 
     def log_view(self) -> LogView:
-        return LogView.of(
+        return log_view(
             self.start, ((e.base_offset, e.next_offset, e.epoch, e.size) for e in self.entries)
         )
 
@@ -145,6 +165,7 @@ class Member:
         self.entropy = Drawn(extra_ms)
         self.now_ms = 0
         self.core: Raft | None = None
+        self.raft_state: RaftState  # of the last life
         self.writing: Ready | None = None  # handed out, not yet persisted
         self.tail: dict[int, Entry] = {}  # every entry that the log may hold, by base offset
         self.state: list[str] = []  # values applied, the state machine
@@ -167,7 +188,7 @@ class Member:
         snapshots = tuple(sorted(disk.snapshots))
         if snapshots:
             self.load(snapshots[-1])
-        self.core = Raft(
+        self.raft_state = RaftState(
             self.config,
             disk.log_view(),
             disk.hard_state,
@@ -175,8 +196,8 @@ class Member:
             self.entropy,
             snapshots=snapshots,
             encode_control=encode_control,
-            now_ms=self.now_ms,
         )
+        self.core = Raft(self.raft_state, now_ms=self.now_ms)
 
     def crash(self) -> None:
         """Lose everything that is not on the disk."""
@@ -190,10 +211,10 @@ class Member:
 
     def take_snapshot(self) -> SnapshotId:
         """Write the state as it is, durably, and say so."""
-        end = self.raft.applied_end
+        end = self.raft_state.applied_end
         assert end == self.state_end, f"applied {end}, the state is at {self.state_end}"
-        snapshot = SnapshotId(end, self.raft.log.epoch_before(end))
-        self.disk.snapshots[snapshot] = SnapshotFile.of(self.state, self.raft.voters.at(end))
+        snapshot = SnapshotId(end, self.raft_state.log.epoch_before(end))
+        self.disk.snapshots[snapshot] = SnapshotFile.of(self.state, self.raft_state.voters.at(end))
         self.raft.snapshot_taken(snapshot)
         return snapshot
 
@@ -203,7 +224,9 @@ class Member:
         while start < end:
             assert start in self.tail, f"nothing known at {start} of [.., {end})"
             entry = self.tail[start]
-            assert entry.epoch == self.raft.log.epoch_at(Offset(start)), f"stale entry {entry}"
+            assert entry.epoch == self.raft_state.log.epoch_at(Offset(start)), (
+                f"stale entry {entry}"
+            )
             found.append(entry)
             start = entry.next_offset
         assert start == end, f"{end} is inside a batch"

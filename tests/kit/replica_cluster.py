@@ -152,7 +152,7 @@ class Cluster:
     def controller(self) -> int:
         """Who leads the quorum; 0: nobody."""
         for number, node in self.nodes.items():
-            if node.parts.raft is not None and node.parts.raft.is_leader:
+            if node.parts.raft is not None and node.parts.raft.status().is_leader:
                 return number
         return 0
 

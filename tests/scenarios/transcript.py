@@ -261,20 +261,20 @@ class Script:
             if member.core is None:
                 self.say(node_id, "is not running")
                 continue
-            raft = member.raft
+            state = member.raft_state
             self.say(
                 node_id,
-                f"{raft.role.name} epoch {raft.epoch} vote {name(raft.vote)} leader"
-                f" {name(raft.leader)} log [{raft.log.start_offset}, {place(raft.log.end)})"
-                f" durable {member.disk.end_offset} hw {raft.high_watermark}"
-                f" voters {names(raft.voters.latest)}",
+                f"{member.raft.role.name} epoch {state.epoch} vote {name(state.vote)} leader"
+                f" {name(state.leader)} log [{state.log.start_offset}, {place(state.log.end)})"
+                f" durable {member.disk.end_offset} hw {state.high_watermark}"
+                f" voters {names(state.voters.latest)}",
             )
 
     def do_log(self, *node_ids: str) -> None:
         """`log [1 2]`: the entries, and what is applied; a star: not durable there yet."""
         for node_id in map(int, node_ids or [str(n) for n, _ in self.quorum.running()]):
             member = self.quorum.members[node_id]
-            log = member.raft.log
+            log = member.raft_state.log
             entries = member.entries(log.start_offset, log.end_offset)
             durable = set(member.disk.entries)
             text = ", ".join(

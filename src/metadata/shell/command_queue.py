@@ -238,7 +238,8 @@ class CommandQueue:
         node = self._node
         if node is None:
             raise self.not_active()
-        base_offset, epoch = node.next_offset, node.epoch
+        position = node.next_position
+        base_offset, epoch = position.offset, position.epoch
         image = replay_batch(image, records, base_offset=base_offset, epoch=epoch)
         values = [record.SerializeToString(deterministic=True) for record in records]
         proposal = node.propose_nowait(values)

@@ -163,8 +163,8 @@ class ControllerShell:
     def _leadership(self, leader_id: NodeId | None) -> None:
         """Begin or end the leadership of this node."""
         image = self._metadata.committed_image
-        if self._node is not None and leader_id == self._node.node_id:
-            self._epoch = epoch = self._node.epoch
+        if self._node is not None and leader_id == self._node.me.node_id:
+            self._epoch = epoch = self._node.status().epoch
             unfinished = self._metadata.open_transaction
             self._commands.begin(self._node, image, open_transaction=unfinished)
             self._fencer.begin_leadership()

@@ -15,6 +15,7 @@ from ...records.codec import decode_batch
 from ...runtime import Clock
 from ..log_view import Entry, EntryKind, SnapshotId
 from ..raft import Raft
+from ..state import RaftState
 from .metadata_log import MetadataLog
 from .proposal_queue import ProposalQueue
 from .state_machine import StateMachine
@@ -39,6 +40,7 @@ class Applier:
         clock: Clock,
         log: MetadataLog,
         raft: Raft,
+        state: RaftState,
         machine: StateMachine,
         *,
         tail: LogTail,
@@ -50,12 +52,13 @@ class Applier:
         self._clock = clock
         self._log = log
         self._raft = raft
+        self._view = state.log
         self._machine = machine
         self._tail = tail
         self._proposals = proposals
         self._applied = applied
         self._opened = opened
-        self._end = raft.applied_end  # everything below was delivered
+        self._end = state.applied_end  # everything below was delivered
         self._committed_end = self._end
         self._pauses = 0  # number of pause() calls: reads that began before one are discarded
         self._is_paused = False
@@ -144,7 +147,7 @@ class Applier:
     async def _apply_from_log(self) -> None:
         """Deliver a slice from disk. Its entries are durable, since the tail evicted them."""
         before = self._pauses
-        end, _ = self._raft.log.range_end(self._end, bytes_max=SLICE_BYTES)
+        end, _ = self._view.range_end(self._end, bytes_max=SLICE_BYTES)
         end = min(end, self._committed_end, self._tail.start_offset)
         try:
             entries = await self._log.read_entries(self._end, end)

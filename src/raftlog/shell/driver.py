@@ -23,13 +23,14 @@ from ...errors import (
     QuorumlogError,
 )
 from ...ids import NO_NODE, ClusterId, Epoch, NodeId, Offset
-from ...runtime import Clock, Runtime, Scope
+from ...runtime import Clock, Entropy, Runtime, Scope
 from ..config import RaftConfig
 from ..control_records import LeaderChange, control_batch
 from ..log_view import Entry, EntryKind, SnapshotId
 from ..messages import AppendRequest, Heartbeat, Message, SnapshotChunk
 from ..raft import Raft
 from ..ready import Event, MessageDropped, Ready, RoleChanged, VotersChanged
+from ..state import RaftState
 from ..voters import Voter, VoterSet
 from .applier import Applier
 from .index_reads import IndexReads
@@ -69,10 +70,10 @@ class RaftNodeConfig:
 class LeadershipNotifier:
     """Detects changes of the leader."""
 
-    def __init__(self, raft: Raft, machine: StateMachine) -> None:
-        self._raft = raft
+    def __init__(self, state: RaftState, machine: StateMachine) -> None:
+        self._state = state
         self._machine = machine
-        self._notified: tuple[NodeId | None, Epoch] = (None, raft.epoch)  # last notified
+        self._notified: tuple[NodeId | None, Epoch] = (None, state.epoch)  # last notified
         self._was_leader = False
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -81,26 +82,26 @@ class LeadershipNotifier:
 
         The start of this node's leadership is notified later by opened().
         """
-        raft = self._raft
-        leads = (raft.leader_id, raft.epoch)
+        state = self._state
+        leads = (state.leader_id, state.epoch)
         if leads == self._notified:
             return False
         before, self._notified = self._notified, leads
-        is_over, self._was_leader = self._was_leader, raft.is_leader
+        is_over, self._was_leader = self._was_leader, state.is_leader
         if is_over:
             self.release()
-        if not raft.is_leader and (leads[0] is not None or before[0] is not None):
+        if not state.is_leader and (leads[0] is not None or before[0] is not None):
             self._machine.leadership(*leads)
         return is_over
 
     def opened(self) -> None:
         """Notify that this node leads and that everything before was delivered."""
-        self._machine.leadership(self._raft.leader_id, self._raft.epoch)
+        self._machine.leadership(self._state.leader_id, self._state.epoch)
 
     def end(self) -> None:
         """Notify that there is no leader when the node ends."""
         if self._notified[0] is not None:
-            self._notified = (None, self._raft.epoch)
+            self._notified = (None, self._state.epoch)
             self._machine.leadership(*self._notified)
 
     async def wait_deposed(self) -> None:
@@ -123,14 +124,14 @@ class CatchUp:
     """Detects when this node first caught up: it has a leader, and applied the entries that were
     committed when it first had contact with the leader. Set permanently."""
 
-    def __init__(self, raft: Raft) -> None:
-        self._raft = raft
+    def __init__(self, state: RaftState) -> None:
+        self._state = state
         self.reached = asyncio.Event()
         self.goal: Offset | None = None  # committed end at the first contact with a leader
 
     def record_commit(self, epoch: Epoch, committed_end: Offset, applied_end: Offset) -> None:
         """Record a leader's high watermark."""
-        if not self.reached.is_set() and epoch == self._raft.epoch:
+        if not self.reached.is_set() and epoch == self._state.epoch:
             self.goal = max(self.goal or Offset(0), committed_end)
             self.applied(applied_end)
 
@@ -145,10 +146,10 @@ class CatchUp:
         A new leader's high watermark may be low until it commits in its own epoch (thesis 6.4). An
         entry of its epoch must therefore be applied as well.
         """
-        log = self._raft.log
+        log = self._state.log
         if self.goal is None or not self.goal <= end or end < log.start_offset:
             return False
-        return log.epoch_before(end) == self._raft.epoch
+        return log.epoch_before(end) == self._state.epoch
 
 
 class DeadlineTimer:
@@ -208,17 +209,11 @@ class Driver:
     ) -> None:
         self._clock = runtime.clock
         self._stop_node = runtime.tasks.stop_node
-        self.raft = raft = Raft(
-            config,
-            log.view,
-            log.hard_state,
-            log.voters,
-            runtime.entropy.stream("raftlog.election"),
-            snapshots=log.snapshots,
-            encode_control=self._encode_control,
-            now_ms=runtime.clock.now_ms(),
+        self.state = state = self._opened_state(
+            config, log, runtime.entropy.stream("raftlog.election")
         )
-        self._tail = tail = LogTail(raft.log.end_offset, bytes_max=node_config.tail_bytes_max)
+        self.raft = raft = Raft(state, now_ms=runtime.clock.now_ms())
+        self._tail = tail = LogTail(state.log.end_offset, bytes_max=node_config.tail_bytes_max)
         self.proposals = proposals = ProposalQueue(
             bytes_max=config.uncommitted_bytes_max, batch_bytes_max=node_config.batch_bytes_max
         )
@@ -231,11 +226,12 @@ class Driver:
             unreachable=self._receive,
             config=node_config.transport,
         )
-        self.sender = Sender(raft, log, tail=tail, transport=self.transport)
+        self.sender = Sender(state, log, tail=tail, transport=self.transport)
         self.applier = Applier(
             runtime.clock,
             log,
             raft,
+            state,
             state_machine,
             tail=tail,
             proposals=proposals,
@@ -243,7 +239,11 @@ class Driver:
             opened=self._on_opened,
         )
         self.snapshot_writer = SnapshotWriter(
-            raft, log, state_machine, node_config.snapshot_every_bytes, taken=self.wake
+            state,
+            log,
+            state_machine,
+            node_config.snapshot_every_bytes,
+            taken=self._on_snapshot_taken,
         )
         self._persister = Persister(
             config.node_id,
@@ -252,8 +252,8 @@ class Driver:
             snapshot_writer=self.snapshot_writer,
             disk_full=self._on_disk_full,
         )
-        self.leadership = LeadershipNotifier(raft, state_machine)
-        self.catch_up = CatchUp(raft)
+        self.leadership = LeadershipNotifier(state, state_machine)
+        self.catch_up = CatchUp(state)
         self.reads = IndexReads(raft, wake=self.wake, waiters_max=config.reads_max)
         # set permanently when this node first led, failed or was closed
         self.has_led = asyncio.Event()
@@ -266,17 +266,22 @@ class Driver:
         self._write_given = asyncio.Event()
         self._clean_to: SnapshotId | None = None
 
+    def _opened_state(self, config: RaftConfig, log: MetadataLog, entropy: Entropy) -> RaftState:
+        return RaftState(
+            config,
+            log.view,
+            log.hard_state,
+            log.voters,
+            entropy,
+            snapshots=log.snapshots,
+            encode_control=self._encode_control,
+        )
+
     # --- requests of the node -------------------------------------------------------------------
 
     @property
     def node_id(self) -> NodeId:
-        return self.raft.me.node_id
-
-    @property
-    def is_alone(self) -> bool:
-        """Return True if this node is the only voter."""
-        voters = self.raft.voters.latest
-        return len(voters) == 1 and self.raft.me in voters
+        return self.state.me.node_id
 
     def wake(self) -> None:
         """Schedule a run of the driver."""
@@ -301,10 +306,10 @@ class Driver:
 
     def not_leader_error(self) -> NotController:
         """Return the error for a request that only the leader can execute."""
-        leader = self.raft.leader_id
+        leader = self.state.leader_id
         return NotController(
             "metadata quorum: this node is not the leader",
-            leader_id=NO_NODE if leader is None or self.raft.is_leader else leader,
+            leader_id=NO_NODE if leader is None or self.state.is_leader else leader,
         )
 
     def resign(self) -> None:
@@ -342,7 +347,7 @@ class Driver:
                 await asyncio.sleep(0)
 
     def _step_messages(self, now_ms: int) -> None:
-        raft, inbox = self.raft, self._inbox
+        raft, state, inbox = self.raft, self.state, self._inbox
         for _ in range(min(len(inbox), MESSAGES_A_TURN)):
             message = inbox.popleft()
             if isinstance(message, Voter):
@@ -352,7 +357,8 @@ class Driver:
             raft.step(message, now_ms)
             if isinstance(message, AppendRequest):
                 if message.entries:
-                    self._tail.follow(raft.log, message.entries, durable_end=raft.durable_end)
+                    durable_end = state.writes.durable_end
+                    self._tail.follow(state.log, message.entries, durable_end=durable_end)
                 self._record_commit(message, message.high_watermark)
             elif isinstance(message, Heartbeat):
                 self._record_commit(message, message.high_watermark)
@@ -364,15 +370,15 @@ class Driver:
 
     def _pump(self) -> None:
         """Perform all effects that the core has ready. Never waits."""
-        raft = self.raft
+        raft, log = self.raft, self.state.log
         while True:
             if self._write is None and self.proposals.has_queued:
                 self._append_batch()
             if not raft.has_ready():
                 break
             self._perform(raft.ready())
-        assert self._tail.end_offset == raft.log.end_offset, (
-            f"the tail ends at {self._tail.end_offset}, the log at {raft.log.end_offset}"
+        assert self._tail.end_offset == log.end_offset, (
+            f"the tail ends at {self._tail.end_offset}, the log at {log.end_offset}"
         )
         deadline_ms = raft.next_deadline_ms()
         if deadline_ms is not None and self.ended is None:
@@ -381,13 +387,13 @@ class Driver:
     def _append_batch(self) -> bool:
         """Append one batch of queued proposals. Return False if the core accepts none now."""
         batch = self.proposals.next_batch()
-        raft = self.raft
-        if not raft.is_leader or raft.epoch != batch.epoch:
+        state = self.state
+        if not state.is_leader or state.epoch != batch.epoch:
             return False  # the next round fails them
-        assert batch.base_offset == raft.log.end_offset, f"{batch} at {raft.log.end_offset}"
+        assert batch.base_offset == state.log.end_offset, f"{batch} at {state.log.end_offset}"
         payload = batch.encode(self._clock.wall_ms())
         try:
-            entry = raft.propose(count=len(batch.values), payload=payload)
+            entry = self.raft.propose(count=len(batch.values), payload=payload)
         except Overloaded:
             return False  # they keep their offsets and wait
         self._tail.put(entry)
@@ -435,9 +441,13 @@ class Driver:
         self.snapshot_writer.applied(end)
         self.catch_up.applied(end)
 
+    def _on_snapshot_taken(self, snapshot: SnapshotId) -> None:
+        self.raft.snapshot_taken(snapshot)
+        self.wake()
+
     def _on_opened(self, epoch: Epoch) -> None:
         """Report that the no-op of an epoch was committed and delivered."""
-        if self.raft.is_leader and epoch == self.raft.epoch:
+        if self.state.is_leader and epoch == self.state.epoch:
             self.leadership.opened()
             self.has_led.set()
             self.catch_up.reached.set()
@@ -467,18 +477,15 @@ class Driver:
         with self._fail_stop():
             is_done = await self._persister.persist(ready)
         now_ms = self._clock.now_ms()
-        raft = self.raft
+        raft, state = self.raft, self.state
         self._write = None
-        if not is_done:
-            raft.snapshot_refused(ready.token, now_ms)
-        else:
-            raft.persisted(ready.token, now_ms)
-            if ready.install is not None:
-                self._clean_to = None  # of the replaced log
-                self._tail.reset(raft.log.end_offset)
-                self._persister.installed()
-                self._on_applied(self.applier.end)
-        self._tail.durable(raft.durable_end)
+        raft.persisted(ready.token, now_ms, is_snapshot_damaged=not is_done)
+        if is_done and ready.install is not None:
+            self._clean_to = None  # of the replaced log
+            self._tail.reset(state.log.end_offset)
+            self._persister.snapshot_installed()
+            self._on_applied(self.applier.end)
+        self._tail.durable(state.writes.durable_end)
         self.snapshot_writer.written()
         raft.check_invariants()
         for message in ready.messages_after:
@@ -495,11 +502,11 @@ class Driver:
         """
         if self.ended is not None:
             return False
-        if self.is_alone:
+        if self.state.is_alone:
             if not self.has_led.is_set():
                 self._storage_failed(error)
                 return False
-        elif self.raft.is_leader:
+        elif self.state.is_leader:
             self.raft.resign(self._clock.now_ms())
             self._woken.set()
         return True
@@ -553,7 +560,7 @@ class Driver:
         """Encode a control record for the core, which appends it at once."""
         control: LeaderChange | VoterSet
         if voters is None:
-            control = LeaderChange(self.node_id, tuple(self.raft.voters.latest), (self.raft.me,))
+            control = LeaderChange(self.node_id, tuple(self.state.voters.latest), (self.state.me,))
         else:
             control = voters
         now_ms = self._clock.wall_ms()

@@ -8,7 +8,8 @@ A crash leaves the state before a call or after it:
 
 - The quorum-state file is replaced atomically.
 - A snapshot gets its name when it is complete and fsynced. A received one counts from then on: if
-  the log does not have the snapshot's last batch, `open` replaces the log, as `install` would have.
+  the log does not have the snapshot's last batch, `open` replaces the log, as `install_snapshot`
+  would have.
 - A truncation may be partial.
 - Cleaning first moves the log's start, durably, and then deletes older snapshots.
 """
@@ -35,10 +36,9 @@ from ...storage.shell.data_directory import DataDirectory
 from ...storage.shell.side_files import SideFiles
 from ..config import METADATA_LOG_NAME
 from ..control_records import entry_kind
+from ..hard_state import QUORUM_STATE_NAME, HardState, decode_hard_state, encode_hard_state
 from ..log_view import LOG_START, Entry, LogEnd, LogView, SnapshotId
 from ..messages import SnapshotChunk
-from ..quorum_state import QUORUM_STATE_NAME, decode_quorum_state, encode_quorum_state
-from ..ready import HardState
 from ..snapshot import (
     BOOTSTRAP,
     CHECKPOINT_SUFFIX,
@@ -199,7 +199,7 @@ class MetadataLog:
         if directory.load_file(QUORUM_STATE_NAME) is not None and not directory.was_clean:
             # The sync of the file's name may have failed before the restart: make the read state
             # durable.
-            await directory.store_file(QUORUM_STATE_NAME, encode_quorum_state(state))
+            await directory.store_file(QUORUM_STATE_NAME, encode_hard_state(state))
         # After a process was killed the log's tail may be only in the page cache. This voter counts
         # itself for it, so it must be durable.
         await directory.flush(found.log)
@@ -225,7 +225,7 @@ class MetadataLog:
         assert state.epoch > last.epoch or last.vote in (None, state.vote), (
             f"vote for {state.vote} after one for {last.vote} in epoch {state.epoch}"
         )
-        await self._directory.store_file(QUORUM_STATE_NAME, encode_quorum_state(state))
+        await self._directory.store_file(QUORUM_STATE_NAME, encode_hard_state(state))
         self.hard_state = state
 
     # --- log -----------------------------------------------------------------------------------
@@ -284,11 +284,11 @@ class MetadataLog:
 
     # --- snapshots received --------------------------------------------------------------------
 
-    async def write_chunk(self, chunk: SnapshotChunk) -> None:
+    async def write_snapshot_chunk(self, chunk: SnapshotChunk) -> None:
         """Write a chunk of a snapshot to its unfinished file; position 0 starts a new file.
 
-        It is not durable before `install`: an unfinished file is deleted at the next start. After
-        DiskFull the same chunk may be written again.
+        It is not durable before `install_snapshot`: an unfinished file is deleted at the next
+        start. After DiskFull the same chunk may be written again.
         """
         name = checkpoint_name(chunk.snapshot, PART_SUFFIX)
         if chunk.position == 0:
@@ -303,7 +303,7 @@ class MetadataLog:
         await self._files.write(name, chunk.position, [chunk.content])
         self._received = (snapshot, max(end, chunk.position + len(chunk.content)))
 
-    async def install(self, snapshot: SnapshotId, voters: VoterSet) -> None:
+    async def install_snapshot(self, snapshot: SnapshotId, voters: VoterSet) -> None:
         """Verify a received snapshot, make it durable, and replace the log by an empty one at its
         end.
 
@@ -390,7 +390,7 @@ class MetadataLog:
         await self._files.write(name, written, pieces)
         await self._files.sync(name)
 
-    async def read_chunk(
+    async def read_snapshot_chunk(
         self, snapshot: SnapshotId, position: int, bytes_max: int
     ) -> tuple[bytes, int] | None:
         """Return a chunk of a snapshot's file and the file's size, or None if it was deleted."""
@@ -617,7 +617,7 @@ def _load_hard_state(
                 path=QUORUM_STATE_NAME,
             )
         return HardState(Epoch(0), None)
-    state = decode_quorum_state(content)
+    state = decode_hard_state(content)
     if state.epoch < reached:
         raise CorruptionError(
             f"{QUORUM_STATE_NAME}: outdated; its epoch is {state.epoch}, the log reached {reached};"

@@ -8,14 +8,14 @@ heartbeats do not wait for the last four. A storage failure ends the node.
 import asyncio
 
 from ...errors import CorruptionError, Overloaded, Stopping, TimedOut
-from ...ids import ClusterId, Epoch, NodeId, Offset
+from ...ids import ClusterId, NodeId, Offset
 from ...runtime import Handler, Runtime, Scope
 from ...storage.shell.data_directory import DataDirectory
 from ..config import METADATA_LOG_NAME, RaftConfig
 from ..leader import Leader
-from ..log_view import Entry
-from ..status import QuorumStatus
-from ..voters import Voter, VoterSet
+from ..log_view import LogEnd
+from ..status import QuorumStatus, describe_quorum
+from ..voters import Voter, VoterChange, VoterSet
 from .driver import Driver, RaftNodeConfig
 from .metadata_log import MetadataLog
 from .proposal_queue import Proposal
@@ -33,6 +33,8 @@ class RaftNode:
         self._scope = scope
         self._driver = driver
         self._raft = driver.raft
+        self._state = driver.state
+        self.me = driver.state.me  # this node and its data directory
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -76,59 +78,26 @@ class RaftNode:
     # --- status --------------------------------------------------------------------------------
 
     @property
-    def node_id(self) -> NodeId:
-        return self._raft.me.node_id
-
-    @property
-    def me(self) -> Voter:
-        """This node and its data directory."""
-        return self._raft.me
-
-    @property
     def leader_id(self) -> NodeId | None:
         """The leader of the current epoch, if known."""
-        return self._raft.leader_id
-
-    @property
-    def is_leader(self) -> bool:
-        """Return True if this node leads the current epoch."""
-        return self._raft.is_leader
-
-    @property
-    def epoch(self) -> Epoch:
-        """The current epoch."""
-        return self._raft.epoch
+        return self._state.leader_id
 
     @property
     def voters(self) -> VoterSet:
         """The latest voter set in this node's log."""
-        return self._raft.voters.latest
+        return self._state.voters.latest
 
     @property
-    def high_watermark(self) -> Offset:
-        """The high watermark: everything below is committed."""
-        return self._raft.high_watermark
-
-    @property
-    def applied_end(self) -> Offset:
-        """The end of the entries that the state machine applied."""
-        return self._driver.applier.end
-
-    @property
-    def log_end_offset(self) -> Offset:
-        """The offset of the next record, durable or not."""
-        return self._raft.log.end_offset
-
-    @property
-    def next_offset(self) -> Offset:
-        """The offset of the next proposed value on a leader, unless another entry is appended
-        first."""
-        return self._driver.proposals.next_offset(self._raft.log.end_offset)
+    def next_position(self) -> LogEnd:
+        """The epoch and offset of the next proposed value on a leader, unless another entry is
+        appended first."""
+        state = self._state
+        return LogEnd(state.epoch, self._driver.proposals.next_offset(state.log.end_offset))
 
     def status(self) -> QuorumStatus:
         """Return the quorum's state as known to this node. Only a leader has the progress of the
         others."""
-        return self._raft.status(self._clock.now_ms())
+        return describe_quorum(self._state, self._raft.role, self._clock.now_ms())
 
     def transport_statistics(self) -> TransportStatistics:
         """Return the state of the links to the other nodes."""
@@ -137,8 +106,8 @@ class RaftNode:
     def address_of(self, member: Voter) -> str:
         """Return the address of a node, "" if unknown."""
         if member == self.me:
-            return self._raft.config.address
-        return self._raft.voters.latest.address_of(member) or self._driver.transport.address_of(
+            return self._state.config.address
+        return self._state.voters.latest.address_of(member) or self._driver.transport.address_of(
             member
         )
 
@@ -157,8 +126,8 @@ class RaftNode:
         """
         assert not self._tasks, "started twice"
         await self._driver.transport.listen(self._listener)
-        if self._raft.snapshots:
-            await self._driver.applier.restore(self._raft.snapshots[-1])
+        if self._state.snapshots:
+            await self._driver.applier.restore(self._state.snapshots[-1])
         spawn, driver = self._scope.spawn, self._driver
         self._tasks = [
             spawn(driver.guard(driver.applier.run), name="raftlog.delivery"),
@@ -169,7 +138,7 @@ class RaftNode:
         ]
         self._driver.learn_addresses(self.voters)
         self._driver.wake()
-        if self._driver.is_alone:
+        if self._state.is_alone:
             await self._driver.has_led.wait()
             if self._driver.ended is not None:
                 raise self._driver.ended
@@ -188,10 +157,11 @@ class RaftNode:
             lacks = (
                 "no leader is known, which needs a majority of the voters"
                 if self.leader_id is None or goal is None
-                else f"node {self.leader_id} leads, {self.applied_end} of {goal} offsets applied"
+                else f"node {self.leader_id} leads, {self._driver.applier.end} of {goal} offsets"
+                " applied"
             )
             raise TimedOut(
-                f"node {self.node_id}: not caught up with the quorum within {timeout_ms} ms;"
+                f"node {self.me.node_id}: not caught up with the quorum within {timeout_ms} ms;"
                 f" {lacks}; check the other voters and the network"
             ) from None
         if self._driver.ended is not None:
@@ -218,32 +188,19 @@ class RaftNode:
 
     # --- proposals -----------------------------------------------------------------------------
 
-    async def propose(self, values: list[bytes]) -> int:
-        """Append values and return the last offset after they are committed and delivered on this
-        node.
-
-        Raise NotController or Overloaded: nothing was appended. Raise OutcomeUnknown if the
-        leadership or the node ended before the outcome was known. Raise Stopping or DiskFailed if
-        the node ended.
-        """
-        proposal = self.propose_nowait(values)
-        await proposal.wait_committed()
-        return proposal.last_offset
-
     def propose_nowait(self, values: list[bytes]) -> Proposal:
         """Queue values and return the proposal with its offsets at once; see `wait_committed`.
 
         Proposals of one turn of the event loop, and those made during a write, share a batch. Raise
         NotController, Overloaded, Stopping or DiskFailed: nothing was appended.
         """
-        raft, driver = self._raft, self._driver
-        role = raft.role
+        state, driver, role = self._state, self._driver, self._raft.role
         if driver.ended is not None or not isinstance(role, Leader):
             raise driver.ended or driver.not_leader_error()
         if role.transfer is not None:
             raise Overloaded("metadata log: a leadership transfer is in progress; retry later")
         proposal = driver.proposals.add(
-            values, log_end_offset=raft.log.end_offset, epoch=raft.epoch
+            values, log_end_offset=state.log.end_offset, epoch=state.epoch
         )
         driver.wake_for_proposal()
         return proposal
@@ -259,32 +216,19 @@ class RaftNode:
 
     # --- membership ----------------------------------------------------------------------------
 
-    async def add_voter(self, voter: Voter, address: str) -> None:
-        """Make a caught-up observer a voter. Return after the change is committed.
+    async def change_voters(self, change: VoterChange) -> None:
+        """Add, remove or move a voter. Return after the change is committed.
 
-        Raise DuplicateVoter, VoterLagging, VoterChangePending, NotController, or OutcomeUnknown if
-        the outcome is unknown.
+        An added voter is a caught-up observer before. A leader that removes itself leads until
+        then. Raise VoterChangePending, DuplicateVoter, VoterLagging, VoterNotFound, InvalidRequest
+        for the last voter, NotController, or OutcomeUnknown.
         """
         self._require_leader()
         self._driver.append_queued()
-        await self._committed(self._raft.add_voter(voter, address, self._clock.now_ms()))
-
-    async def remove_voter(self, voter: Voter) -> None:
-        """Remove a voter. Return after the change is committed.
-
-        A leader that removes itself leads until then. Raise VoterNotFound, VoterChangePending,
-        InvalidRequest for the last voter, NotController or OutcomeUnknown.
-        """
-        self._require_leader()
-        self._driver.append_queued()
-        await self._committed(self._raft.remove_voter(voter, self._clock.now_ms()))
-
-    async def move_voter(self, voter: Voter, address: str) -> None:
-        """Change the address of a voter. Return after the change is committed. Raise as
-        remove_voter."""
-        self._require_leader()
-        self._driver.append_queued()
-        await self._committed(self._raft.move_voter(voter, address, self._clock.now_ms()))
+        entry = self._raft.change_voters(change, self._clock.now_ms())
+        proposal = self._driver.proposals.watch(entry)
+        self._driver.wake()
+        await proposal.wait_committed()
 
     async def transfer(self, to: NodeId | None = None) -> None:
         """Transfer the leadership to a voter, or to the most up-to-date one if None.
@@ -295,25 +239,20 @@ class RaftNode:
         self._require_leader()
         self._raft.transfer_leadership(to, self._clock.now_ms())
         self._driver.wake()
-        wait_ms = self._raft.config.election_timeout_ms_min + self._raft.config.heartbeat_ms
+        wait_ms = self._state.config.election_timeout_ms_min + self._state.config.heartbeat_ms
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 await self._driver.leadership.wait_deposed()
         except TimeoutError:
             raise TimedOut(
-                f"leadership transfer: not completed within {wait_ms} ms, node {self.node_id}"
+                f"leadership transfer: not completed within {wait_ms} ms, node {self.me.node_id}"
                 " is still the leader; check the successor's lag and retry"
             ) from None
-
-    async def _committed(self, entry: Entry) -> None:
-        proposal = self._driver.proposals.watch(entry)
-        self._driver.wake()
-        await proposal.wait_committed()
 
     def _require_leader(self) -> None:
         if self._driver.ended is not None:
             raise self._driver.ended
-        if not self._raft.is_leader:
+        if not self._state.is_leader:
             raise self._driver.not_leader_error()
 
 

@@ -1,4 +1,6 @@
-"""The disk effects of the core's rounds: one write at a time, in the order of the fields.
+"""The disk effects of the core's rounds, and the installation of received snapshots.
+
+One write is performed at a time, in the order of the fields.
 
 A storage failure ends the node, because the state on disk is unknown. A full disk is not a failure:
 the incomplete write was undone, and the round is retried.
@@ -64,13 +66,13 @@ class Persister:
             steps.append(partial(self._log.store_hard_state, ready.hard_state))
         for chunk in ready.chunks:
             self._received_voters = chunk.voters
-            steps.append(partial(self._log.write_chunk, chunk))
+            steps.append(partial(self._log.write_snapshot_chunk, chunk))
         if ready.truncate_to is not None:
             steps.append(partial(self._log.truncate_to, ready.truncate_to))
         if ready.append:
             steps.append(partial(self._log.append, ready.append))
         await self._run_steps(steps)
-        return ready.install is None or await self._install(ready.install)
+        return ready.install is None or await self._install_snapshot(ready.install)
 
     async def clean_to(self, snapshot: SnapshotId) -> None:
         """Remove the log before the snapshot's end."""
@@ -92,13 +94,13 @@ class Persister:
             else:
                 steps.popleft()
 
-    async def _install(self, snapshot: SnapshotId) -> bool:
+    async def _install_snapshot(self, snapshot: SnapshotId) -> bool:
         """Replace the log by a received snapshot and load the state from it."""
         await self._snapshot_writer.hold()
         self._applier.pause()
         try:
             await self._run_steps(
-                deque([partial(self._log.install, snapshot, self._received_voters)])
+                deque([partial(self._log.install_snapshot, snapshot, self._received_voters)])
             )
         except SnapshotDamaged as error:
             _LOG.warning("raft.snapshot_refused node=%d error=%s", self._node_id, error)
@@ -117,7 +119,7 @@ class Persister:
         self._applier.resume()
         self._snapshot_writer.resume()
 
-    def installed(self) -> None:
+    def snapshot_installed(self) -> None:
         """Resume deliveries and snapshots after the core has registered the install."""
         self._resume()
 

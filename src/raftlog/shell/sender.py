@@ -12,8 +12,8 @@ from ...errors import CorruptionError, OffsetOutOfRange
 from ...ids import Epoch, Offset
 from ..log_view import Entry
 from ..messages import AppendRequest, SnapshotChunk
-from ..raft import Raft
 from ..ready import Outgoing, SendChunk, SendEntries
+from ..state import RaftState
 from ..voters import Voter
 from .metadata_log import MetadataLog
 from .tail import LogTail
@@ -27,9 +27,9 @@ class Sender:
     """The outgoing requests of one node."""
 
     def __init__(
-        self, raft: Raft, log: MetadataLog, *, tail: LogTail, transport: Transport
+        self, state: RaftState, log: MetadataLog, *, tail: LogTail, transport: Transport
     ) -> None:
-        self._raft = raft
+        self._state = state
         self._log = log
         self._tail = tail
         self._transport = transport
@@ -98,7 +98,7 @@ class Sender:
     async def _read_entries(self, wanted: SendEntries) -> None:
         start, end = wanted.prev.offset, wanted.end
         entries = self._tail.between(start, end)
-        if entries is None and start >= self._raft.log.start_offset:
+        if entries is None and start >= self._state.log.start_offset:
             # Entries in memory may not be durable yet. Take them before waiting for the read of the
             # rest.
             disk_end = min(end, max(start, self._tail.start_offset))
@@ -114,18 +114,20 @@ class Sender:
         try:
             return await self._log.read_entries(start, end)
         except (OffsetOutOfRange, CorruptionError):
-            if self._raft.is_leader and start >= self._raft.log.start_offset:
+            if self._state.is_leader and start >= self._state.log.start_offset:
                 raise
             return None
 
     async def _read_chunk(self, wanted: SendChunk) -> None:
-        found = await self._log.read_chunk(wanted.snapshot, wanted.position, wanted.bytes_max)
+        found = await self._log.read_snapshot_chunk(
+            wanted.snapshot, wanted.position, wanted.bytes_max
+        )
         if found is None or not self._is_due(wanted.epoch):
             return
         content, size = found
         self._transport.send(
             SnapshotChunk(
-                sender=self._raft.me,
+                sender=self._state.me,
                 receiver=wanted.receiver,
                 epoch=wanted.epoch,
                 snapshot=wanted.snapshot,
@@ -139,7 +141,7 @@ class Sender:
     def _send_entries(self, wanted: SendEntries, entries: tuple[Entry, ...]) -> None:
         self._transport.send(
             AppendRequest(
-                sender=self._raft.me,
+                sender=self._state.me,
                 receiver=wanted.receiver,
                 epoch=wanted.epoch,
                 prev=wanted.prev,
@@ -150,7 +152,7 @@ class Sender:
 
     def _is_due(self, epoch: Epoch) -> bool:
         """Return True if this node still leads the epoch."""
-        return self._raft.is_leader and self._raft.epoch == epoch
+        return self._state.is_leader and self._state.epoch == epoch
 
 
 def _drop_from(queue: deque[SendEntries | SendChunk], wanted: SendEntries) -> None:

@@ -1,4 +1,5 @@
-"""Snapshots of this node's state, taken after a configured growth of the log.
+"""Snapshots of this node's state, taken after a configured growth of the log. `Persister` installs
+received ones.
 
 The state machine returns slices of a fixed state, and the disk writes them between two writes of
 the log. A snapshot never ends above this node's durable log: if others commit faster than this node
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from ...errors import DiskFull
 from ...ids import Offset
 from ..log_view import LogView, SnapshotId
-from ..raft import Raft
+from ..state import RaftState
 from .metadata_log import MetadataLog
 from .state_machine import StateMachine
 
@@ -32,20 +33,20 @@ class SnapshotWriter:
 
     def __init__(
         self,
-        raft: Raft,
+        state: RaftState,
         log: MetadataLog,
         machine: StateMachine,
         every_bytes: int,
         *,
-        taken: Callable[[], None],
+        taken: Callable[[SnapshotId], None],
     ) -> None:
-        """`taken` is called after each snapshot."""
-        self._raft = raft
+        """`taken` registers each snapshot with the core."""
+        self._state = state
         self._log = log
         self._machine = machine
         self._every_bytes = every_bytes
         self._taken = taken
-        self._tried_end = _newest_end(raft)  # end of the last attempt
+        self._tried_end = _newest_end(state)  # end of the last attempt
         self._due = asyncio.Event()
         self._moved = asyncio.Event()  # the durable end advanced, or the snapshot must stop
         self._idle = asyncio.Event()
@@ -57,8 +58,8 @@ class SnapshotWriter:
         """Schedule a snapshot if the log has grown enough since the last one."""
         if self._is_held or not self._idle.is_set():
             return
-        start = max(self._tried_end, _newest_end(self._raft))
-        if grown_past(self._raft.log, start, end, bytes_min=self._every_bytes):
+        start = max(self._tried_end, _newest_end(self._state))
+        if grown_past(self._state.log, start, end, bytes_min=self._every_bytes):
             self._due.set()
 
     def written(self) -> None:
@@ -98,13 +99,13 @@ class SnapshotWriter:
                 self._idle.set()
 
     async def _write(self) -> None:
-        """Write the current state and register it with the core."""
-        raft = self._raft
-        end = raft.applied_end
-        snapshot = SnapshotId(end, raft.log.epoch_before(end))
-        if raft.snapshots and snapshot <= raft.snapshots[-1]:
+        """Write the current state and register the snapshot."""
+        state = self._state
+        end = state.applied_end
+        snapshot = SnapshotId(end, state.log.epoch_before(end))
+        if state.snapshots and snapshot <= state.snapshots[-1]:
             return
-        slices, voters = self._machine.snapshot(), raft.voters.at(end)
+        slices, voters = self._machine.snapshot(), state.voters.at(end)
         if slices is None or not await self._wait_durable(end):
             return
         self._tried_end = end
@@ -114,18 +115,17 @@ class SnapshotWriter:
             _LOG.warning("raft.snapshot_failed end_offset=%d error=%s", end, error)
             return
         _LOG.info("raft.snapshot_taken end_offset=%d epoch=%d bytes=%d", end, snapshot.epoch, size)
-        raft.snapshot_taken(snapshot)
-        self._taken()
+        self._taken(snapshot)
 
     async def _wait_durable(self, end: Offset) -> bool:
         """Wait until the durable log reaches the offset. Return False if the snapshot must stop."""
         while not (self._is_held or self._closed):
-            if self._raft.durable_end >= end:
+            if self._state.writes.durable_end >= end:
                 return True
             self._moved.clear()
             await self._moved.wait()
         return False
 
 
-def _newest_end(raft: Raft) -> Offset:
-    return raft.snapshots[-1].end_offset if raft.snapshots else raft.log.start_offset
+def _newest_end(state: RaftState) -> Offset:
+    return state.snapshots[-1].end_offset if state.snapshots else state.log.start_offset

@@ -110,7 +110,7 @@ def collect_quorum(scrape: Scrape, raft: RaftNode) -> None:
     scrape.put(rows.RAFT_LOG_END, status.log_end_offset)
     scrape.put(rows.RAFT_LOG_START, status.log_start_offset)
     scrape.put(rows.RAFT_DROPPED, raft.transport_statistics().dropped)
-    if not raft.is_leader:
+    if not status.is_leader:
         return
     seen: set[NodeId] = set()
     for member in (*status.voters, *status.observers):

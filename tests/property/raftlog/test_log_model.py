@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.kit.raft_member import voters
+from tests.kit.raft_member import batches_of, voters
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.log_view import LOG_START, LogEnd, LogView
@@ -86,7 +86,7 @@ class LogModel(RuleBasedStateMachine):
     def the_end_is_the_end(self) -> None:
         self.log.check_invariants()
         assert (self.log.start, self.log.end) == (self.start, self.end)
-        assert list(self.log.batches(self.log.start_offset)) == [each[:3] for each in self.batches]
+        assert batches_of(self.log, self.log.start_offset) == [each[:3] for each in self.batches]
 
     @invariant()
     def every_offset_has_its_epoch_and_its_boundary(self) -> None:

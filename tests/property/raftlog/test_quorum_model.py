@@ -29,7 +29,7 @@ NODES = st.integers(1, 5)
 def log_of(quorum: Quorum, node_id: int) -> list[Entry]:
     """Every entry that the node's log has now, written or not."""
     member = quorum.members[node_id]
-    log = member.raft.log
+    log = member.raft_state.log
     return list(member.entries(log.start_offset, log.end_offset))
 
 
@@ -128,9 +128,9 @@ class QuorumModel(RuleBasedStateMachine):
     @rule(node_id=NODES)
     def snapshot(self, node_id: int) -> None:
         member = self.quorum.members[node_id]
-        if member.core is None or not 0 < member.raft.applied_end <= member.disk.end_offset:
+        if member.core is None or not 0 < member.raft_state.applied_end <= member.disk.end_offset:
             return
-        if all(each.end_offset < member.raft.applied_end for each in member.disk.snapshots):
+        if all(each.end_offset < member.raft_state.applied_end for each in member.disk.snapshots):
             self.quorum.snapshot(node_id)
 
     # --- what must hold --------------------------------------------------------------------------
@@ -138,16 +138,18 @@ class QuorumModel(RuleBasedStateMachine):
     def happened(self, node_id: int, what: object) -> None:
         """A leader commits: count the disks of those who vote by its newest set."""
         member = self.quorum.members[node_id]
-        if not isinstance(what, CommittedRange) or not member.raft.is_leader:
+        if not isinstance(what, CommittedRange) or not member.raft_state.is_leader:
             return
         last = member.tail[max(base for base in member.tail if base < what.end)]
-        assert last.epoch == member.raft.epoch, "committed by counting, of an older epoch"
+        assert last.epoch == member.raft_state.epoch, "committed by counting, of an older epoch"
         holders = [
             each
-            for each in member.raft.voters.latest
+            for each in member.raft_state.voters.latest
             if self.holds(each, last) or each == member.config.me
         ]
-        assert 2 * len(holders) > len(member.raft.voters.latest), f"{last} is on {holders} alone"
+        assert 2 * len(holders) > len(member.raft_state.voters.latest), (
+            f"{last} is on {holders} alone"
+        )
 
     def holds(self, of: Voter, entry: Entry) -> bool:
         """Whether the voter's disk has the entry, or a snapshot behind it."""
@@ -171,9 +173,9 @@ class QuorumModel(RuleBasedStateMachine):
         """The set in force is the last one in the log; the next one differs by at most one member,
         so that any majority of one meets any majority of the other."""
         for node_id, member in self.quorum.running():
-            sets: list[VoterSet] = [member.raft.voters.at(member.raft.log.start_offset)]
+            sets: list[VoterSet] = [member.raft_state.voters.at(member.raft_state.log.start_offset)]
             sets += [e.voters for e in log_of(self.quorum, node_id) if e.voters is not None]
-            assert member.raft.voters.latest == sets[-1]
+            assert member.raft_state.voters.latest == sets[-1]
             for before, after in pairwise(sets):
                 if before and after:
                     changed = set(before) ^ set(after)
@@ -184,10 +186,10 @@ class QuorumModel(RuleBasedStateMachine):
         """Leader completeness (paper 5.4.3)."""
         newest = max(self.quorum.leaders, default=0)
         for node_id, member in self.quorum.running():
-            if member.raft.is_leader and member.raft.epoch == newest:
+            if member.raft_state.is_leader and member.raft_state.epoch == newest:
                 log = {int(e.base_offset): e for e in log_of(self.quorum, node_id)}
                 for offset, (epoch, payload) in self.quorum.committed.items():
-                    if offset >= member.raft.log.start_offset:
+                    if offset >= member.raft_state.log.start_offset:
                         assert (log[offset].epoch, log[offset].payload) == (epoch, payload)
 
     def teardown(self) -> None:
@@ -195,7 +197,7 @@ class QuorumModel(RuleBasedStateMachine):
         for node_id in sorted(self.quorum.members):
             self.quorum.restart(node_id)
         self.quorum.run(12_000)
-        leaders = [n for n, member in self.quorum.running() if member.raft.is_leader]
+        leaders = [n for n, member in self.quorum.running() if member.raft_state.is_leader]
         assert len(leaders) == 1, [m.raft.role.name for _, m in self.quorum.running()]
         self.quorum.propose(leaders[0], "last")
         self.quorum.run(2_000)

@@ -29,8 +29,7 @@ from quorumlog.errors import CorruptionError, QuorumlogError
 from quorumlog.ids import NodeId
 from quorumlog.proto import raft_pb2 as pb
 from quorumlog.raftlog.frames import RAFT_FRAMES
-from quorumlog.raftlog.quorum_state import QUORUM_STATE_NAME, decode_quorum_state
-from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.hard_state import QUORUM_STATE_NAME, HardState, decode_hard_state
 from quorumlog.raftlog.snapshot import snapshot_of_name
 from quorumlog.records.batch import HEADER_SIZE, parse_header
 from quorumlog.runtime.frame_stream import FrameReader
@@ -143,7 +142,7 @@ class DurableLog:
         if self._state[0] != entry.durable:
             content = bytes(entry.durable)
             try:
-                self._state = (content, decode_quorum_state(content))
+                self._state = (content, decode_hard_state(content))
             except CorruptionError:
                 self._state = (content, None)
         return self._state[1]

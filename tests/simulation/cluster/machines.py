@@ -101,9 +101,9 @@ class SimulatedCluster(ABC, Generic[M]):
     def leader(self) -> M | None:
         """Return the running machine that leads the quorum in the latest epoch."""
         leading = [
-            (raft.epoch, machine)
+            (raft.status().epoch, machine)
             for machine in self.machines
-            if machine.is_up and (raft := machine.raft) is not None and raft.is_leader
+            if machine.is_up and (raft := machine.raft) is not None and raft.status().is_leader
         ]
         return max(leading, key=lambda pair: pair[0])[1] if leading else None
 

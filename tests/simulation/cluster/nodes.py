@@ -212,7 +212,7 @@ class Cluster(SimulatedCluster[ClusterNode]):
         for node in self.nodes:
             parts = None if node.node is None else node.node.parts
             raft = None if parts is None else parts.raft
-            how = "" if raft is None else f" {raft.status().role} epoch={raft.epoch}"
+            how = "" if raft is None else f" {raft.status().role} epoch={raft.status().epoch}"
             lines.append(
                 f"  {node.name}: alive={node.sim.alive} ready={node.is_ready} "
                 f"paused={node.is_paused}{how} image={node.image.offset} ends={dict(node.ends)}"

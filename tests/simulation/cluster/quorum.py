@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from tests.kit.raft_node import propose
+
 from quorumlog.errors import CorruptionError
 from quorumlog.ids import ClusterId, NodeId, Offset
 from quorumlog.raftlog.config import RaftConfig
@@ -287,13 +289,13 @@ class _BuggyNode:
     async def propose(self, values: list[bytes]) -> int:
         """Propose; twice with the bug "double-apply"."""
         if self.bug == "double-apply":
-            await self.node.propose(values)
-        return await self.node.propose(values)
+            await propose(self.node, values)
+        return await propose(self.node, values)
 
     async def read_index(self) -> Offset:
         """Return a read index; a stale one with the bug "stale-reads"."""
         if self.bug == "stale-reads":
-            return self.node.high_watermark
+            return self.node.status().high_watermark
         return await self.node.read_index()
 
 

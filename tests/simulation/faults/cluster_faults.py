@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from quorumlog.ids import NodeId
 from quorumlog.metadata.commands import AlterReassignments, ElectLeaders, Reassignment
 from quorumlog.raftlog.shell import RaftNode
-from quorumlog.raftlog.voters import Voter
+from quorumlog.raftlog.voters import Voter, VoterAddition, VoterRemoval
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.files import CrashPoint
 from quorumlog.simulation.process import Process
@@ -293,11 +293,11 @@ class ClusterFaultInjector(FaultInjector[ClusterNode, ClusterFault]):
 
 
 def _removing(voter: Voter) -> Ask:
-    return lambda raft: raft.remove_voter(voter)
+    return lambda raft: raft.change_voters(VoterRemoval(voter))
 
 
 def _adding(voter: Voter, address: str) -> Ask:
-    return lambda raft: raft.add_voter(voter, address)
+    return lambda raft: raft.change_voters(VoterAddition(voter, address))
 
 
 def _transferring(to: NodeId) -> Ask:

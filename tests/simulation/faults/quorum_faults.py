@@ -8,7 +8,7 @@ import errno
 from enum import StrEnum
 from typing import Final
 
-from quorumlog.raftlog.voters import Voter, VoterSet
+from quorumlog.raftlog.voters import Voter, VoterAddition, VoterRemoval, VoterSet
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.files import CrashPoint
 
@@ -100,10 +100,12 @@ class QuorumFaultInjector(FaultInjector[QuorumMember, QuorumFault]):
     # --- inside --------------------------------------------------------------------------------
 
     def _take_vote(self, voter: Voter) -> bool:
-        return self._cluster.ask_leader("remove", lambda node: node.remove_voter(voter))
+        change = VoterRemoval(voter)
+        return self._cluster.ask_leader("remove", lambda node: node.change_voters(change))
 
     def _give_vote(self, voter: Voter, address: str) -> bool:
-        return self._cluster.ask_leader("add", lambda node: node.add_voter(voter, address))
+        change = VoterAddition(voter, address)
+        return self._cluster.ask_leader("add", lambda node: node.change_voters(change))
 
     def _is_wanted(self, member: QuorumMember, voters: VoterSet, now_ms: int) -> bool:
         """Return True if a member without a vote should get one now."""

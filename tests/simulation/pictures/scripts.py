@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from quorumlog.ids import NodeId
+from quorumlog.raftlog.voters import VoterAddition, VoterRemoval
 from quorumlog.simulation.entropy import SimEntropy
 
 from ..levels.core.harness import Harness
@@ -60,7 +61,7 @@ class DiagramScript:
     @property
     def leader(self) -> CoreMember | None:
         """The leader of the newest epoch."""
-        leading = [m for m in self.members if m.raft is not None and m.raft.is_leader]
+        leading = [m for m in self.members if m.raft is not None and m.state.is_leader]
         return max(leading, key=lambda m: m.epoch, default=None)
 
     def leads(self) -> CoreMember:
@@ -96,10 +97,10 @@ class DiagramScript:
         for member in self.members:
             raft, node = member.raft, member.number
             assert raft is not None, f"{member.name} is down"
-            voters = tuple(voter.node_id for voter in raft.voters.latest)
+            voters = tuple(voter.node_id for voter in member.state.voters.latest)
             self.trace += [
-                RoleTaken(at_us=now_us, node=node, role=raft.role.name, epoch=raft.epoch),
-                HighWatermark(at_us=now_us, node=node, offset=raft.high_watermark),
+                RoleTaken(at_us=now_us, node=node, role=raft.role.name, epoch=member.state.epoch),
+                HighWatermark(at_us=now_us, node=node, offset=member.state.high_watermark),
                 VotersSet(at_us=now_us, node=node, voters=voters),
             ]
 
@@ -111,7 +112,11 @@ class DiagramScript:
         """Append one record at a leader."""
         assert member.raft is not None, "the leader is down"
         payload = self.harness.payloads.batch(
-            1, base_offset=member.raft.log.end_offset, epoch=member.raft.epoch, count=1, size=100
+            1,
+            base_offset=member.state.log.end_offset,
+            epoch=member.state.epoch,
+            count=1,
+            size=100,
         )
         member.raft.propose(count=1, payload=payload)
         self.harness.settle(member, 0)
@@ -146,7 +151,9 @@ def _partition(stage: DiagramScript) -> None:
     stage.cut_off(old)
     stage.propose(old)
     stage.wait(lambda: stage.leader not in (None, old), "another leader is elected")
-    stage.wait(lambda: old.raft is not None and not old.raft.is_leader, "the old leader steps down")
+    stage.wait(
+        lambda: old.raft is not None and not old.state.is_leader, "the old leader steps down"
+    )
     stage.propose(stage.leads())
     stage.pass_ms(8)
     stage.heal()
@@ -161,12 +168,13 @@ def _membership(stage: DiagramScript) -> None:
     stage.wait(lambda: joining.high_watermark == leader.high_watermark, "the new node follows")
     stage.pass_ms(3)
     stage.begin()
-    leader.raft.add_voter(joining.me, joining.address, leader.now_ms(stage.harness.now_us))
+    change = VoterAddition(joining.me, joining.address)
+    leader.raft.change_voters(change, leader.now_ms(stage.harness.now_us))
     stage.harness.settle(leader, 0)
     stage.wait_settled()
     stage.pass_ms(6)
     removed = next(member for member in stage.members if member is not leader)
-    leader.raft.remove_voter(removed.me, leader.now_ms(stage.harness.now_us))
+    leader.raft.change_voters(VoterRemoval(removed.me), leader.now_ms(stage.harness.now_us))
     stage.harness.settle(leader, 0)
     stage.wait_settled()
     stage.pass_ms(3)

@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog.errors import DiskFailed, DiskFull, QuorumlogError, SnapshotDamaged
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.shell.metadata_log import MetadataLog
 from quorumlog.simulation import SimWorld
 
@@ -26,7 +26,7 @@ async def fill(log: MetadataLog) -> None:
 
 async def receive(log: MetadataLog) -> None:
     for piece in chunks(NEW, CONTENT):
-        await log.write_chunk(piece)
+        await log.write_snapshot_chunk(piece)
 
 
 async def look(log: MetadataLog) -> None:
@@ -44,8 +44,8 @@ def test_an_install_that_finds_no_room_is_repeated() -> None:
             node.device.fail("write", errno.ENOSPC, path_part="recovery-point-offset", times=2)
             for _ in range(2):
                 with pytest.raises(DiskFull):
-                    await log.install(NEW, PAIR)
-            await log.install(NEW, PAIR)
+                    await log.install_snapshot(NEW, PAIR)
+            await log.install_snapshot(NEW, PAIR)
             assert (log.snapshots, log.log.log_start_offset) == ((NEW,), 3)
             await log.append((data(3, b"e", epoch=6),))
             assert await log.read_entries(Offset(3), Offset(4)) == (data(3, b"e", epoch=6),)
@@ -69,7 +69,7 @@ def test_an_install_that_never_found_room_is_done_at_the_next_start(
             await fill(log)
             node.device.fail("write", errno.ENOSPC, path_part=name, times=1)
             with pytest.raises(error):
-                await log.install(NEW, PAIR)
+                await log.install_snapshot(NEW, PAIR)
 
         live(world, node, install)
         live(world, node, look)
@@ -83,10 +83,10 @@ def test_a_snapshot_that_there_was_no_room_to_sync_is_received_again() -> None:
             await fill(log)
             node.device.fail("sync", errno.ENOSPC, path_part=".part", times=1)
             with pytest.raises(SnapshotDamaged, match="no space"):
-                await log.install(NEW, PAIR)
+                await log.install_snapshot(NEW, PAIR)
             assert (log.snapshots, log.log.log_end_offset) == ((), 4)
             await receive(log)
-            await log.install(NEW, PAIR)
+            await log.install_snapshot(NEW, PAIR)
 
         live(world, node, install)
         live(world, node, look)

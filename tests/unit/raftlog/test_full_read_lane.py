@@ -3,7 +3,7 @@
 import asyncio
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.shell.metadata_log import MetadataLog
 from quorumlog.runtime.lanes import lane_limits
 from quorumlog.simulation import Faults, SimWorld
@@ -30,7 +30,7 @@ def test_reads_of_log_and_snapshots_wait_for_a_lane_that_is_full() -> None:
 
             for read in (
                 lambda: log.read_entries(Offset(0), Offset(4)),
-                lambda: log.read_chunk(snapshot, 0, 1_000),
+                lambda: log.read_snapshot_chunk(snapshot, 0, 1_000),
                 lambda: log.open_snapshot(snapshot),
             ):
                 crowding = asyncio.ensure_future(crowd())

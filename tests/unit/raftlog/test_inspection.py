@@ -11,8 +11,8 @@ from quorumlog.raftlog.control_records import (
     SnapshotHeader,
     control_batch,
 )
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.inspection import check, describe_controls, newest_snapshot, read_snapshot
-from quorumlog.raftlog.ready import HardState
 from quorumlog.raftlog.shell.metadata_log import MetadataLog
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage.inspect.dump import dump_file

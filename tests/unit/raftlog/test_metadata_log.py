@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
+from tests.kit.raft_member import batches_of
 from tests.kit.waits import run_patiently
 
 from quorumlog.errors import CorruptionError, DirectoryMismatch, OffsetOutOfRange, SnapshotDamaged
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.log_view import LogEnd
-from quorumlog.raftlog.ready import HardState
 from quorumlog.raftlog.shell.metadata_log import MetadataLog
 from quorumlog.raftlog.voters import Voter
 from quorumlog.runtime import Runtime
@@ -56,7 +57,7 @@ def test_entries_epoch_and_vote_are_found_again() -> None:
         assert log.hard_state == SEVEN
         assert await log.read_entries(Offset(0), Offset(4)) == entries
         assert await log.read_entries(Offset(1), Offset(3)) == entries[1:2]
-        assert [base for base, _, _ in log.view.batches(Offset(0))] == [0, 1, 3]
+        assert [base for base, _, _ in batches_of(log.view, Offset(0))] == [0, 1, 3]
         assert (log.voters.latest, log.voters.latest_offset) == (PAIR, 3)
         assert log.voters.at(Offset(3)) == ALONE
         with pytest.raises(OffsetOutOfRange):
@@ -91,15 +92,15 @@ def test_an_own_snapshot_is_read_as_it_was_written_and_the_log_cleaned_up_to_it(
         await log.store_hard_state(SEVEN)
         await log.append((data(0, b"a", b"b"), data(2, b"c"), data(3, b"d")))
         size = await log.write_snapshot(first, ALONE, iter([[b"a"], [], [b"b", b""]]))
-        whole = await log.read_chunk(first, 0, 10_000)
+        whole = await log.read_snapshot_chunk(first, 0, 10_000)
         assert whole is not None
         assert (len(whole[0]), whole[1]) == (size, size)
-        assert await log.read_chunk(first, size - 3, 10) == (whole[0][-3:], size)
-        assert await log.read_chunk(second, 0, 10) is None
+        assert await log.read_snapshot_chunk(first, size - 3, 10) == (whole[0][-3:], size)
+        assert await log.read_snapshot_chunk(second, 0, 10) is None
         await log.write_snapshot(second, ALONE, iter([[b"x" * 300_000, b"y"]]))
         assert log.snapshots == (first, second)
         await log.clean_to(second)
-        assert await log.read_chunk(first, 0, 10) is None
+        assert await log.read_snapshot_chunk(first, 0, 10) is None
 
     async def look(log: MetadataLog) -> None:
         assert log.snapshots == (second,)
@@ -127,8 +128,8 @@ def test_an_installed_snapshot_takes_the_place_of_the_log() -> None:
         await log.append((data(0, b"a"), data(1, b"b", b"c"), data(3, b"d", epoch=2)))
         await log.write_snapshot(old, ALONE, iter([[b"a"]]))
         for piece in chunks(new, content):
-            await log.write_chunk(piece)
-        await log.install(new, PAIR)
+            await log.write_snapshot_chunk(piece)
+        await log.install_snapshot(new, PAIR)
         assert (log.snapshots, log.log.log_start_offset, log.log.log_end_offset) == ((new,), 3, 3)
         await log.append((data(3, b"e", epoch=6),))
 
@@ -170,13 +171,13 @@ def test_a_damaged_snapshot_is_refused_and_changes_nothing(name: str) -> None:
         await log.store_hard_state(SEVEN)
         await log.append((data(0, b"a"),))
         for piece in chunks(new, content) or chunks(new, b"x"):
-            await log.write_chunk(piece)
+            await log.write_snapshot_chunk(piece)
         with pytest.raises(SnapshotDamaged):
-            await log.install(new, PAIR)
+            await log.install_snapshot(new, PAIR)
         assert (log.log.log_end_offset, log.snapshots) == (1, ())
         for piece in chunks(new, whole):  # sent again, it is taken
-            await log.write_chunk(piece)
-        await log.install(new, PAIR)
+            await log.write_snapshot_chunk(piece)
+        await log.install_snapshot(new, PAIR)
 
     with SimWorld(0) as world:
         node = world.node("one")
@@ -189,9 +190,9 @@ def test_a_snapshot_whose_voters_are_not_the_senders_is_refused() -> None:
 
     async def refuse(log: MetadataLog) -> None:
         for piece in chunks(new, snapshot_bytes(new)):
-            await log.write_chunk(piece)
+            await log.write_snapshot_chunk(piece)
         with pytest.raises(SnapshotDamaged, match="voters differ"):
-            await log.install(new, ALONE)
+            await log.install_snapshot(new, ALONE)
 
     with SimWorld(0) as world:
         live(world, world.node("one"), refuse)
@@ -201,11 +202,11 @@ def test_unfinished_files_are_gone_at_the_next_start() -> None:
     new = snapshot_id(3, epoch=5)
 
     async def begin(log: MetadataLog) -> None:
-        await log.write_chunk(chunks(new, snapshot_bytes(new))[0])
+        await log.write_snapshot_chunk(chunks(new, snapshot_bytes(new))[0])
 
     async def look(log: MetadataLog) -> None:
         with pytest.raises(AssertionError, match="without a received file"):
-            await log.install(new, PAIR)
+            await log.install_snapshot(new, PAIR)
 
     with SimWorld(0) as world:
         node = world.node("one")
@@ -222,8 +223,8 @@ def test_a_snapshot_that_was_overtaken_while_it_was_written_is_dropped() -> None
         await log.store_hard_state(SEVEN)
         await log.append((data(0, b"a"),))
         for piece in chunks(new, snapshot_bytes(new)):
-            await log.write_chunk(piece)
-        await log.install(new, PAIR)
+            await log.write_snapshot_chunk(piece)
+        await log.install_snapshot(new, PAIR)
         assert await log.write_snapshot(old, ALONE, iter([[b"a"]])) == 0
         assert log.snapshots == (new,)
 
@@ -245,8 +246,8 @@ def test_a_real_file_system_keeps_it_all_too(tmp_path: Path) -> None:
             assert (log.view.start, log.snapshots) == (one.log_end, (one,))
             assert await values_of(log, one) == [b"x" * 300_000, b"y"]
             for piece in chunks(two, snapshot_bytes(two, [b"z"])):
-                await log.write_chunk(piece)
-            await log.install(two, PAIR)
+                await log.write_snapshot_chunk(piece)
+            await log.install_snapshot(two, PAIR)
         async with opened(runtime, path=path) as log:
             assert (log.view.start, log.snapshots) == (two.log_end, (two,))
             assert (log.hard_state, log.voters.latest) == (SEVEN, PAIR)

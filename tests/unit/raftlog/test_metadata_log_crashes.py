@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import pytest
+from tests.kit.raft_member import batches_of
 from tests.simulation.checkers.data_directory import check_directory
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import Epoch, Offset
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.log_view import LogEnd, SnapshotId
-from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.messages import SnapshotChunk
 from quorumlog.raftlog.shell.metadata_log import MetadataLog
 from quorumlog.raftlog.voters import VoterSet
 from quorumlog.simulation import SimNode, SimWorld
@@ -56,7 +58,7 @@ class Found:
 async def found_by(log: MetadataLog) -> Found:
     snapshots = [(one, tuple(await values_of(log, one))) for one in log.snapshots]
     entries = await log.read_entries(log.view.start_offset, log.view.end_offset)
-    batches = tuple(log.view.batches(log.view.start_offset))
+    batches = tuple(batches_of(log.view, log.view.start_offset))
     assert [entry.base_offset for entry in entries] == [base for base, _, _ in batches]
     return Found(log.hard_state, log.view.start, batches, log.voters.latest, tuple(snapshots))
 
@@ -67,8 +69,11 @@ Step = Callable[[MetadataLog], Awaitable[object]]
 def install(snapshot: SnapshotId, *slices: list[bytes]) -> list[Step]:
     """Receive a snapshot in pieces, then put it in the log's place."""
     pieces = chunks(snapshot, snapshot_bytes(snapshot, *slices))
-    written: list[Step] = [lambda log, piece=piece: log.write_chunk(piece) for piece in pieces]  # type: ignore[misc]
-    return [*written, lambda log: log.install(snapshot, PAIR)]
+
+    def write(piece: SnapshotChunk) -> Step:
+        return lambda log: log.write_snapshot_chunk(piece)
+
+    return [*map(write, pieces), lambda log: log.install_snapshot(snapshot, PAIR)]
 
 
 async def keep_house(log: MetadataLog) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from quorumlog.ids import DirectoryId, Epoch, NodeId
 from quorumlog.raftlog import HardState, Voter
-from quorumlog.raftlog.quorum_state import encode_quorum_state
+from quorumlog.raftlog.hard_state import encode_hard_state
 from quorumlog.raftlog.roles import TRANSITIONS, RoleName, Trigger
 
 ROOT = Path(__file__).parents[3]
@@ -48,5 +48,5 @@ def test_the_page_numbers_the_invariants_as_the_code_does() -> None:
 
 def test_the_page_shows_a_quorum_state_that_the_encoder_makes() -> None:
     voter = Voter(NodeId(5), DirectoryId(bytes(range(16))))
-    content = encode_quorum_state(HardState(Epoch(9), voter)).decode()
+    content = encode_hard_state(HardState(Epoch(9), voter)).decode()
     assert f"```json\n{content}\n```" in PAGE

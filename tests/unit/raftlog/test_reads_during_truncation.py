@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from quorumlog.ids import Epoch, Offset
-from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.shell.metadata_log import MetadataLog
 from quorumlog.simulation import Faults, SimWorld
 

@@ -22,9 +22,8 @@ from quorumlog.raftlog.control_records import (
     encode_control,
     entry_kind,
 )
+from quorumlog.raftlog.hard_state import HardState, decode_hard_state, encode_hard_state
 from quorumlog.raftlog.log_view import EntryKind, SnapshotId
-from quorumlog.raftlog.quorum_state import decode_quorum_state, encode_quorum_state
-from quorumlog.raftlog.ready import HardState
 from quorumlog.raftlog.snapshot import (
     BATCH_BYTES,
     CHECKPOINT_SUFFIX,
@@ -229,7 +228,7 @@ def test_large_slices_become_several_batches() -> None:
 @given(st.integers(0, 2**31 - 1), st.none() | voters)
 def test_epoch_and_vote_are_read_as_they_were_written(epoch: int, vote: Voter | None) -> None:
     state = HardState(Epoch(epoch), vote)
-    assert decode_quorum_state(encode_quorum_state(state)) == state
+    assert decode_hard_state(encode_hard_state(state)) == state
 
 
 @pytest.mark.slow
@@ -238,11 +237,11 @@ def test_epoch_and_vote_are_read_as_they_were_written(epoch: int, vote: Voter | 
 def test_a_changed_quorum_state_is_damage_or_says_the_same(draw: st.DataObject) -> None:
     """A bit in a number would otherwise be another epoch, or another vote."""
     state = HardState(Epoch(1234), Voter(NodeId(5), ID))
-    content = bytearray(encode_quorum_state(state))
+    content = bytearray(encode_hard_state(state))
     at = draw.draw(st.integers(0, len(content) - 1))
     content[at] ^= 1 << draw.draw(st.integers(0, 7))
     try:
-        found = decode_quorum_state(bytes(content))
+        found = decode_hard_state(bytes(content))
     except CorruptionError:
         return
     assert found == state

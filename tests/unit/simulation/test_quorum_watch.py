@@ -10,8 +10,7 @@ from tests.simulation.checkers.quorum_logs import compare_logs
 from tests.simulation.cluster.registers import Applied
 
 from quorumlog.ids import DirectoryId, Epoch, NodeId
-from quorumlog.raftlog.quorum_state import encode_quorum_state
-from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.hard_state import HardState, encode_hard_state
 from quorumlog.raftlog.voters import Voter
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
@@ -118,7 +117,7 @@ def test_epoch_and_vote_count_once_they_are_durable() -> None:
         disk.make_folder(DATA)
         state = HardState(Epoch(7), Voter(NodeId(1), DirectoryId(b"1" * 16)))
         body = disk.create(f"{DATA}/quorum-state")
-        body.change(DiskWrite(0, encode_quorum_state(state)))
+        body.change(DiskWrite(0, encode_hard_state(state)))
         log = DurableLog(node, DATA)
         body.sync()
         assert log.hard_state() is None, "its name is not durable"

@@ -7,7 +7,7 @@ import pytest
 
 from quorumlog.ids import ClusterId, DirectoryId, Epoch, NodeId, TopicId
 from quorumlog.raftlog import QUORUM_STATE_NAME, HardState, Voter
-from quorumlog.raftlog.quorum_state import encode_quorum_state
+from quorumlog.raftlog.hard_state import encode_hard_state
 from quorumlog.records import Record
 from quorumlog.records.batch import PREFIX_SIZE, check_crc, parse_header, stamp
 from quorumlog.records.codec import decode_batch, encode_batch
@@ -163,7 +163,7 @@ def test_the_small_files_of_the_page_are_what_the_encoders_make() -> None:
     assert meta.encode() == encode_meta(directory)
     quorum_state, marker = one_line.splitlines()
     vote = Voter(NodeId(1), DirectoryId(bytes(range(16))))
-    assert quorum_state.encode() == encode_quorum_state(HardState(Epoch(4), vote))
+    assert quorum_state.encode() == encode_hard_state(HardState(Epoch(4), vote))
     strict_marker(marker.encode(), "marker")
     strict_meta(meta.encode(), "meta.properties")
     strict_partition(partition.encode(), "partition.metadata")

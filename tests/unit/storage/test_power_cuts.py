@@ -10,7 +10,7 @@ from tests.unit.storage import log_truncation
 
 from quorumlog.ids import ClusterId, Epoch, NodeId, TopicId
 from quorumlog.raftlog import HardState
-from quorumlog.raftlog.quorum_state import encode_quorum_state
+from quorumlog.raftlog.hard_state import encode_hard_state
 from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
@@ -105,7 +105,7 @@ async def live(runtime: Runtime, story: Story) -> None:
                 await append(directory, log, story, size=40 + 90 * (number % 4), flush=number != 3)
             await truncate(directory, log, story, log.log_end_offset - 3)
             await append(directory, log, story, size=700, flush=True)
-        state = encode_quorum_state(HardState(Epoch(story.life), None))
+        state = encode_hard_state(HardState(Epoch(story.life), None))
         story.states.add(state)  # in doubt until it is acknowledged
         await directory.store_file("quorum-state", state)
         story.states = {state}

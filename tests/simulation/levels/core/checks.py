@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from quorumlog.ids import Offset
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.log_view import Entry, SnapshotId
 from quorumlog.raftlog.messages import Message
-from quorumlog.raftlog.ready import HardState, ReadReady
+from quorumlog.raftlog.ready import ReadReady
 
 from .clients import PendingRead
 from .disks import MemberDisk, SnapshotFile

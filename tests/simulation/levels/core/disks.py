@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final
 
+from tests.kit.raft_member import log_view
+
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.log_view import LOG_START, Entry, LogEnd, LogView, SnapshotId
 from quorumlog.raftlog.messages import SnapshotChunk
-from quorumlog.raftlog.ready import HardState
 from quorumlog.raftlog.voters import Voter, VoterHistory, VoterSet
 
 SNAPSHOT: Final = struct.Struct(">qqq")  # end offset, epoch, running hash
@@ -164,7 +166,7 @@ class MemberDisk:
         """Return the log view of a starting core."""
         log = self.log
         entries = log.between(log.start.offset, log.end)
-        return LogView.of(
+        return log_view(
             log.start, ((e.base_offset, e.next_offset, e.epoch, len(e.payload)) for e in entries)
         )
 

@@ -80,7 +80,7 @@ class CoreFaultInjector:
     def _draw_member(self, *, running: bool = True) -> CoreMember | None:
         """Draw a member; leaders are drawn more often."""
         members = [m for m in self._harness.members if (m.raft is not None) == running]
-        leaders = [m for m in members if m.raft is not None and m.raft.is_leader]
+        leaders = [m for m in members if m.raft is not None and m.state.is_leader]
         chosen = leaders if leaders and self._random.random() < 0.5 else members
         return chosen[int(self._random.random() * len(chosen))] if chosen else None
 

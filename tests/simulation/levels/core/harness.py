@@ -184,7 +184,12 @@ class Harness:
         assert raft is not None, "a message without a process"
         if self.tracer is not None:
             self.tracer(Delivered(at_us=self.now_us, number=number))
-        before = (raft.epoch, raft.vote, raft.log.end_offset, raft.role)
+        before = (
+            member.state.epoch,
+            member.state.vote,
+            member.state.log.end_offset,
+            raft.role,
+        )
         raft.step(message, member.now_ms(self.now_us))
         for check in self._delivered:
             check(member, message, before)
@@ -209,19 +214,19 @@ class Harness:
         raft = member.raft
         assert raft is not None, "settled without a process"
         now_us = self.now_us
-        log = raft.log
+        log = member.state.log
         self._follow_log(member)
-        if raft.role is not member.role or raft.epoch != member.epoch:
+        if raft.role is not member.role or member.state.epoch != member.epoch:
             self._role_changed(member)
-        high_watermark = raft.high_watermark
+        high_watermark = member.state.high_watermark
         if high_watermark != member.high_watermark:
             self._commit_advanced(member, high_watermark)
         if member.is_leading:
-            member.is_leading = raft.is_leader
+            member.is_leading = member.state.is_leader
         for check in self._settled:
             check(member)
         self._numbers.extend(
-            (now_us, code | member.number, raft.epoch, high_watermark, log.end_offset)
+            (now_us, code | member.number, member.state.epoch, high_watermark, log.end_offset)
         )
         if raft.has_ready():
             if drain or not self.options.turn_us:
@@ -247,11 +252,11 @@ class Harness:
         """Apply the core's changes of its log view to the member's running log."""
         raft, log = member.raft, member.log
         assert raft is not None, "a log without a process"
-        view = raft.log
+        view = member.state.log
         if view.end_offset == log.end and view.last_epoch == log.last_epoch:
             return  # the same end and epoch: the same log
         fresh: list[Entry] = []
-        unwritten = raft.unwritten
+        unwritten = member.state.writes.unwritten
         for entry in reversed(unwritten):
             if log.entries.get(entry.base_offset) is entry:
                 break
@@ -271,13 +276,13 @@ class Harness:
     def _role_changed(self, member: CoreMember) -> None:
         raft = member.raft
         assert raft is not None, "a role without a process"
-        member.role, member.epoch = raft.role, raft.epoch
-        if raft.is_leader:
-            member.led_epoch = raft.epoch
+        member.role, member.epoch = raft.role, member.state.epoch
+        if member.state.is_leader:
+            member.led_epoch = member.state.epoch
             member.is_leading = True
-        elif raft.epoch != member.led_epoch:
+        elif member.state.epoch != member.led_epoch:
             member.is_leading = False  # its commits now come from another leader
-        if member.proposals and not raft.is_leader:
+        if member.proposals and not member.state.is_leader:
             self.history.unknown += len(member.proposals)
             member.proposals.clear()
         for check in self.checks.role_changed:
@@ -285,7 +290,10 @@ class Harness:
         if self.tracer is not None:
             self.tracer(
                 RoleTaken(
-                    at_us=self.now_us, node=member.number, role=raft.role.name, epoch=raft.epoch
+                    at_us=self.now_us,
+                    node=member.number,
+                    role=raft.role.name,
+                    epoch=member.state.epoch,
                 )
             )
 
@@ -429,7 +437,7 @@ class Harness:
         member.job = None
         now_ms = member.now_ms(self.now_us)
         if job.is_refused:
-            raft.snapshot_refused(ready.token, now_ms)
+            raft.persisted(ready.token, now_ms, is_snapshot_damaged=True)
         else:
             raft.persisted(ready.token, now_ms)
             if ready.install is not None:
@@ -505,14 +513,14 @@ class Harness:
         epoch = self.oracle.committed.epoch_before(end)
         raft = member.raft
         assert raft is not None, "a snapshot without a process"
-        if not raft.voters.at(Offset(end)) or raft.durable_end < end:
+        if not member.state.voters.at(Offset(end)) or member.state.writes.durable_end < end:
             # the voters there are not known yet, or the own log would end below the snapshot
             return
         member.snapshot_under_way = SnapshotId(Offset(end), Epoch(epoch))
         file = SnapshotFile.of(
             member.snapshot_under_way,
             member.state_chain,
-            raft.voters.at(Offset(end)),
+            member.state.voters.at(Offset(end)),
             size=end * 7919 % self.options.snapshot_bytes_max,
         )
         due_us = self.now_us + int(self.random.random() * 5 * self.options.write_us[1])
@@ -544,7 +552,11 @@ class Harness:
         assert raft is not None, "a proposal without a process"
         number, floor = history.begin(), history.floor
         payload = self.payloads.batch(
-            number, base_offset=raft.log.end_offset, epoch=raft.epoch, count=count, size=size
+            number,
+            base_offset=member.state.log.end_offset,
+            epoch=member.state.epoch,
+            count=count,
+            size=size,
         )
         entry = raft.propose(count=count, payload=payload)
         proposal = PendingProposal(number, floor, end=entry.next_offset, epoch=entry.epoch)
@@ -575,9 +587,9 @@ class Harness:
     def _trace_voters(self, member: CoreMember) -> None:
         raft = member.raft
         assert raft is not None, "voters without a process"
-        if self.tracer is not None and raft.voters.latest is not member.voters_traced:
-            member.voters_traced = raft.voters.latest
-            voters = tuple(voter.node_id for voter in raft.voters.latest)
+        if self.tracer is not None and member.state.voters.latest is not member.voters_traced:
+            member.voters_traced = member.state.voters.latest
+            voters = tuple(voter.node_id for voter in member.state.voters.latest)
             self.tracer(VotersSet(at_us=self.now_us, node=member.number, voters=voters))
 
     # --- the report ----------------------------------------------------------------------------

@@ -4,6 +4,8 @@ changes and converges within a bound; then the other members return."""
 from random import Random
 from typing import Final
 
+from quorumlog.raftlog.status import describe_quorum
+
 from ...checkers.violation import Violation
 from .clients import CoreHistory
 from .faults import CoreFaultInjector
@@ -108,19 +110,19 @@ class Liveness:
             return "there is no leader"
         raft = leader.raft
         assert raft is not None, "a leader without a process"
-        if raft.voters.latest_offset >= raft.high_watermark:
+        if leader.state.voters.latest_offset >= leader.state.high_watermark:
             return "a change of the voters is not committed"
-        if leader.me not in raft.voters.latest:
+        if leader.me not in leader.state.voters.latest:
             return "the leader is no voter"
-        floor = raft.high_watermark - self._slack()
+        floor = leader.state.high_watermark - self._slack()
         for member in members:
-            other = member.raft
-            assert other is not None, "a revived member without a process"
-            if other.epoch != raft.epoch or other.leader != leader.me:
+            assert member.raft is not None, "a revived member without a process"
+            if member.state.epoch != leader.state.epoch or member.state.leader != leader.me:
                 return f"{member.name} does not follow {leader.name}"
             if member.state_end < floor:
-                return f"{member.name} applied {member.state_end} of {raft.high_watermark}"
-        status = raft.status(leader.now_ms(self._harness.now_us))
+                return f"{member.name} applied {member.state_end} of {leader.state.high_watermark}"
+        now_ms = leader.now_ms(self._harness.now_us)
+        status = describe_quorum(leader.state, raft.role, now_ms)
         ids = [member.me for member in members]
         for each in (*status.voters, *status.observers):
             if each.member in ids and each.member != leader.me and each.state != "replicate":
@@ -138,7 +140,7 @@ class Liveness:
         return 20 + int(span_us / 1e6 * options.proposals_per_s * options.records_max * 3)
 
     def _leader(self, members: list[CoreMember]) -> CoreMember | None:
-        leaders = [m for m in members if m.raft is not None and m.raft.is_leader]
+        leaders = [m for m in members if m.raft is not None and m.state.is_leader]
         return max(leaders, key=lambda m: m.epoch, default=None)
 
     def _must_be_stable(self, epoch: int) -> None:
@@ -156,9 +158,10 @@ class Liveness:
         raft = member.raft
         if raft is None:
             return f"{member.name} down"
-        voters = [voter.node_id for voter in raft.voters.latest]
+        state = member.state
+        voters = [voter.node_id for voter in state.voters.latest]
         return (
-            f"{member.name} {raft.role.name} epoch {raft.epoch} voters {voters}"
-            f" [{raft.log.start.offset}, {raft.log.end_offset}) committed {raft.high_watermark}"
+            f"{member.name} {raft.role.name} epoch {state.epoch} voters {voters}"
+            f" [{state.log.start.offset}, {state.log.end_offset}) committed {state.high_watermark}"
             f" applied {member.state_end}"
         )

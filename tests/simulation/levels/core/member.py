@@ -8,7 +8,7 @@ from quorumlog.raftlog.log_view import LogEnd, SnapshotId
 from quorumlog.raftlog.messages import AppendRequest, SnapshotChunk
 from quorumlog.raftlog.raft import Raft
 from quorumlog.raftlog.ready import Ready, SendChunk, SendEntries
-from quorumlog.raftlog.state import EncodeControl
+from quorumlog.raftlog.state import EncodeControl, RaftState
 from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.simulation.entropy import SimEntropy
 
@@ -57,6 +57,7 @@ class CoreMember:
         self.rate = 1_000_000 + drift_ppm
         # The process.
         self.raft: Raft | None = None
+        self.state: RaftState  # of the last process
         self.log = RunningLog()  # the core's log view, written or not
         self.role: object = None  # at the last check
         self.epoch = 0
@@ -131,7 +132,7 @@ class CoreMember:
             address=self.address,
             bootstrap=bootstrap,
         )
-        raft = Raft(
+        self.state = state = RaftState(
             config,
             disk.view(),
             disk.hard_state,
@@ -139,11 +140,10 @@ class CoreMember:
             entropy,
             snapshots=tuple(disk.snapshots),
             encode_control=encode_control,
-            now_ms=self.now_ms(now_us),
         )
-        self.raft = raft
-        self.role, self.epoch = None, raft.epoch  # so that the first role is checked
-        self.high_watermark = raft.high_watermark
+        self.raft = raft = Raft(state, now_ms=self.now_ms(now_us))
+        self.role, self.epoch = None, state.epoch  # so that the first role is checked
+        self.high_watermark = state.high_watermark
         self.voters_seen = None
         self.led_epoch = -1
         return raft
@@ -211,7 +211,7 @@ def read_message(
     epoch, or the content is gone."""
     raft = member.raft
     assert raft is not None, "a read without a process"
-    if not raft.is_leader or raft.epoch != message.epoch:
+    if not member.state.is_leader or member.state.epoch != message.epoch:
         return None
     if isinstance(message, SendEntries):
         if message.prev.offset < member.log.start.offset:

@@ -5,7 +5,7 @@ from typing import Final
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.raftlog.log_view import Entry
-from quorumlog.raftlog.voters import Voter
+from quorumlog.raftlog.voters import Voter, VoterAddition, VoterRemoval
 
 from .faults import CoreFaultInjector
 from .harness import Harness
@@ -54,7 +54,7 @@ class Operators:
         """Return a member for a request: mostly a leader, sometimes any."""
         running = [m for m in self._harness.members if m.raft is not None]
         running = [m for m in running if m.paused_until_us <= self._harness.now_us]
-        leaders = [m for m in running if m.raft is not None and m.raft.is_leader]
+        leaders = [m for m in running if m.raft is not None and m.state.is_leader]
         chosen = leaders if leaders and self._random.random() < 0.95 else running
         return chosen[int(self._random.random() * len(chosen))] if chosen else None
 
@@ -87,9 +87,9 @@ class Operators:
     def change_voters(self) -> bool:
         """Add or remove a voter. Return True if a leader accepted it."""
         member = self._target()
-        if member is None or member.raft is None or not member.raft.is_leader:
+        if member is None or member.raft is None or not member.state.is_leader:
             return False
-        voters = member.raft.voters.latest
+        voters = member.state.voters.latest
         outside = [m for m in self._harness.members if m.me not in voters]
         gone = [voter for voter in voters if self._harness.oracle.is_gone(voter)]
         removes = len(voters) > 1 and (self._random.random() < 0.5 or not outside or bool(gone))
@@ -105,7 +105,8 @@ class Operators:
         raft = member.raft
         assert raft is not None, "a change without a process"
         try:
-            entry = raft.add_voter(other.me, other.address, member.now_ms(self._harness.now_us))
+            change = VoterAddition(other.me, other.address)
+            entry = raft.change_voters(change, member.now_ms(self._harness.now_us))
         except QuorumlogError:
             self._harness.history.refused += 1
             return False
@@ -115,12 +116,12 @@ class Operators:
     def _remove(self, member: CoreMember, voter: Voter) -> bool:
         raft, oracle = member.raft, self._harness.oracle
         assert raft is not None, "a change without a process"
-        rest = [each for each in raft.voters.latest if each != voter]
+        rest = [each for each in member.state.voters.latest if each != voter]
         living = sum(1 for each in rest if not oracle.is_gone(each))
         if living < len(rest) // 2 + 1:
             return False  # the rest would have no majority for ever
         try:
-            entry = raft.remove_voter(voter, member.now_ms(self._harness.now_us))
+            entry = raft.change_voters(VoterRemoval(voter), member.now_ms(self._harness.now_us))
         except QuorumlogError:
             self._harness.history.refused += 1
             return False
@@ -137,7 +138,7 @@ class Operators:
         member = self._target()
         if member is None or member.raft is None:
             return
-        voters = list(member.raft.voters.latest)
+        voters = list(member.state.voters.latest)
         if not voters:
             return
         to = voters[int(self._random.random() * len(voters))].node_id

@@ -51,7 +51,7 @@ class Oracle:
         sets: list[VoterSet] = []
         for member in self.members:
             if member.raft is not None:
-                sets.append(member.raft.voters.latest)
+                sets.append(member.state.voters.latest)
             sets.append(member.disk.history().latest)
         return [each for index, each in enumerate(sets) if len(each) and each not in sets[:index]]
 

@@ -119,13 +119,13 @@ class Run:
             lines.append(
                 f"  {member.name}: {status.role} epoch={status.epoch} leader={status.leader}"
                 f" log=[{status.log_start_offset}, {status.log_end_offset})"
-                f" hw={status.high_watermark} applied={node.applied_end}"
+                f" hw={status.high_watermark} applied={status.applied_end}"
                 f" voters={[voter.node_id for voter in node.voters]} paused={member.is_paused}"
             )
             lines += [
                 f"    {peer.member}: {peer.state} match={peer.log_end_offset}"
                 for peer in (*status.voters, *status.observers)
-                if node.is_leader
+                if status.is_leader
             ]
         return "\n".join(lines)
 
@@ -245,11 +245,11 @@ def settle(run: Run) -> None:
 
 def is_settled(cluster: QuorumCluster) -> bool:
     """Return True if every member has applied the same log."""
-    nodes = [node for _, node in cluster.nodes_up()]
-    if len(nodes) < len(cluster.members) or cluster.leader() is None:
+    found = [node.status() for _, node in cluster.nodes_up()]
+    if len(found) < len(cluster.members) or cluster.leader() is None:
         return False
-    return len({(node.applied_end, node.log_end_offset, node.epoch) for node in nodes}) == 1 and (
-        nodes[0].applied_end == nodes[0].log_end_offset
+    return len({(each.applied_end, each.log_end_offset, each.epoch) for each in found}) == 1 and (
+        found[0].applied_end == found[0].log_end_offset
     )
 
 

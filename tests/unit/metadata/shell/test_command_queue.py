@@ -266,10 +266,10 @@ def test_what_does_not_fit_reaches_no_log_and_the_next_command_is_decided(run: R
     async def main(runtime: Runtime, path: str) -> None:
         decider = Wrong(long=iter(((topic(7),) * MANY,)))
         async with deciding_on(runtime, path, decider) as (stack, deciding):
-            end = stack.raft.log_end_offset
+            end = stack.raft.status().log_end_offset
             with pytest.raises(CorruptionError, match="created twice"):
                 await deciding.submit(once)
-            assert stack.raft.log_end_offset == end
+            assert stack.raft.status().log_end_offset == end
             with pytest.raises(CorruptionError, match="created twice"):
                 await deciding.submit(DeleteTopic(name="long"))
             outcome = await deciding.submit(command(2))

@@ -107,7 +107,7 @@ def test_no_answer_before_the_commit_not_even_to_a_repeat(run: Run) -> None:
             async def submit() -> int:
                 outcome = await stack.controller.submit(command)
                 assert stack.metadata.committed_image.offset >= outcome.offset
-                assert stack.raft.high_watermark > outcome.offset
+                assert stack.raft.status().high_watermark > outcome.offset
                 return outcome.offset
 
             first, repeat = await asyncio.gather(submit(), submit())

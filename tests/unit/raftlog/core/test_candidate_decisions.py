@@ -9,6 +9,7 @@ from tests.kit.raft_member import address_of, voter
 from quorumlog.errors import InvalidRequest
 from quorumlog.ids import Epoch
 from quorumlog.raftlog.config import EPOCH_MAX
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.log_view import LOG_START, LogEnd
 from quorumlog.raftlog.messages import (
     FollowRequest,
@@ -17,7 +18,6 @@ from quorumlog.raftlog.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.ready import HardState
 
 ASKED = VoteRequest(
     sender=voter(2), receiver=voter(1), epoch=Epoch(1), log_end=LOG_START, pre_vote=False
@@ -29,14 +29,14 @@ def test_a_granted_vote_gives_the_candidate_time_and_a_refused_one_does_not() ->
     quorum.prepare(1, [])
     quorum.members[1].disk.hard_state = HardState(Epoch(1), None)
     quorum.restart(1)
-    before = quorum[1].next_deadline_ms()
+    before = quorum.raft(1).next_deadline_ms()
     assert before is not None
     quorum.members[1].now_ms += 400
     quorum.step(ASKED)
-    assert quorum[1].next_deadline_ms() == before + 400
+    assert quorum.raft(1).next_deadline_ms() == before + 400
     quorum.members[1].now_ms += 400
     quorum.step(replace(ASKED, sender=voter(3)))
-    assert quorum[1].next_deadline_ms() == before + 400
+    assert quorum.raft(1).next_deadline_ms() == before + 400
 
 
 def asked_by(quorum: Quorum) -> list[str]:
@@ -161,8 +161,9 @@ def test_a_pre_candidate_that_gave_its_vote_away_stops_asking() -> None:
             sender=voter(3), receiver=voter(1), epoch=Epoch(1), granted=True, pre_vote=True
         )
     )
-    assert (quorum[1].role.name, quorum[1].epoch, quorum[1].vote) == ("unattached", 1, voter(2))
-    assert quorum[1].next_deadline_ms() == quorum.members[1].now_ms + 1_000
+    assert quorum.raft(1).role.name == "unattached"
+    assert (quorum[1].epoch, quorum[1].vote) == (1, voter(2))
+    assert quorum.raft(1).next_deadline_ms() == quorum.members[1].now_ms + 1_000
 
 
 def test_a_pre_candidate_votes_for_who_is_ahead_of_it_in_its_own_epoch() -> None:
@@ -182,7 +183,8 @@ def test_a_pre_candidate_votes_for_who_is_ahead_of_it_in_its_own_epoch() -> None
     quorum.campaign(1)
     quorum.flying.clear()
     quorum.step(replace(request, sender=voter(3)))
-    assert quorum[1].role.name == "pre_candidate", "its vote is given: no reason to stop asking"
+    role = quorum.raft(1).role
+    assert role.name == "pre_candidate", "its vote is given: no reason to stop asking"
     assert [m.granted for m in quorum.flying if isinstance(m, VoteResponse)] == [False]
 
 
@@ -192,10 +194,10 @@ def test_answers_to_votes_that_nobody_waits_for_are_ignored() -> None:
         sender=voter(3), receiver=voter(2), epoch=Epoch(1), granted=True, pre_vote=False
     )
     quorum.step(answer)
-    assert quorum[2].role.name == "follower"
+    assert quorum.raft(2).role.name == "follower"
     quorum.campaign(2)
     quorum.step(answer)
-    assert quorum[2].role.name == "pre_candidate", "a vote is no promise"
+    assert quorum.raft(2).role.name == "pre_candidate", "a vote is no promise"
 
 
 def test_the_last_epoch_is_never_passed() -> None:
@@ -203,7 +205,7 @@ def test_the_last_epoch_is_never_passed() -> None:
     quorum.members[1].disk.hard_state = HardState(EPOCH_MAX, None)
     quorum.restart(1)
     quorum.tick(10_000, 1)
-    assert (quorum[1].role.name, quorum[1].epoch) == ("unattached", EPOCH_MAX)
+    assert (quorum.raft(1).role.name, quorum[1].epoch) == ("unattached", EPOCH_MAX)
 
 
 def test_the_deposed_are_told_and_the_answers_to_the_deposed_are_not() -> None:
@@ -233,7 +235,7 @@ def test_a_follower_points_to_the_leader_and_an_observer_goes_there() -> None:
     quorum.run(3_000)
     quorum.heal()
     quorum.run(1_000)
-    assert member.raft.leader == voter(1)
+    assert member.raft_state.leader == voter(1)
     assert set(asked) == {address_of(n) for n in (1, 2, 3)}
     assert asked.count(address_of(1)) > asked.count(address_of(3)), "it was told who leads"
 

@@ -248,7 +248,7 @@ def test_a_node_that_was_cut_off_comes_back_without_a_new_epoch() -> None:
     assert quorum[3].epoch == 1
     quorum.heal()
     quorum.run(3_000)
-    assert (quorum[1].is_leader, quorum[1].epoch, quorum[3].role.name) == (True, 1, "follower")
+    assert (quorum[1].is_leader, quorum[1].epoch, quorum.raft(3).role.name) == (True, 1, "follower")
 
 
 def test_a_promise_needs_the_silence_of_the_leader() -> None:
@@ -281,7 +281,7 @@ def test_promises_are_votes_of_no_epoch() -> None:
     quorum.deliver_all()
     quorum.deliver_all()
     quorum.persist(1)
-    assert quorum[1].role.name == "candidate"
+    assert quorum.raft(1).role.name == "candidate"
     for node_id in (2, 3, 4, 5):
         quorum.step(
             VoteResponse(
@@ -292,7 +292,7 @@ def test_promises_are_votes_of_no_epoch() -> None:
                 pre_vote=True,
             )
         )
-    assert quorum[1].role.name == "candidate"
+    assert quorum.raft(1).role.name == "candidate"
 
 
 # --- strangers -----------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ def test_what_cannot_be_meant_is_dropped_and_said(
     sender: Voter, receiver: Voter, epoch: int, why: str
 ) -> None:
     quorum = quorum_with_leader()
-    before = (quorum[1].epoch, quorum[1].role.name)
+    before = (quorum[1].epoch, quorum.raft(1).role.name)
     message = Heartbeat(
         sender=sender,
         receiver=receiver,
@@ -324,4 +324,4 @@ def test_what_cannot_be_meant_is_dropped_and_said(
     quorum.members[1].raft.step(message, 0)
     quorum.settle_ready(1)
     assert why in str(quorum.members[1].events[-1])
-    assert (quorum[1].epoch, quorum[1].role.name) == before
+    assert (quorum[1].epoch, quorum.raft(1).role.name) == before

@@ -16,6 +16,7 @@ from quorumlog.errors import (
 from quorumlog.ids import Epoch
 from quorumlog.raftlog.messages import TimeoutNow, VoteRequest, VoteResponse
 from quorumlog.raftlog.ready import VotersChanged
+from quorumlog.raftlog.voters import VoterAddition, VoterRemoval
 
 # --- 3.10: leadership transfer -------------------------------------------------------------------
 
@@ -92,13 +93,13 @@ def test_transfer_to_one_that_votes_no_more_is_ignored_there() -> None:
     quorum.remove_voter(1, 3)
     quorum.settle()
     quorum.step(TimeoutNow(sender=voter(1), receiver=voter(3), epoch=quorum[1].epoch))
-    assert quorum[3].role.name == "follower"
+    assert quorum.raft(3).role.name == "follower"
 
 
 def test_a_stranger_cannot_tell_a_follower_to_campaign() -> None:
     quorum = quorum_with_leader()
     quorum.step(TimeoutNow(sender=voter(3), receiver=voter(2), epoch=quorum[1].epoch))
-    assert quorum[2].role.name == "follower"
+    assert quorum.raft(2).role.name == "follower"
 
 
 # --- 4: membership -------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ def test_a_new_server_catches_up_before_it_votes() -> None:
     quorum = quorum_with_leader()
     quorum.options = {}
     with pytest.raises(VoterLagging, match="no node with this directory id follows"):
-        quorum[1].add_voter(voter(4), address_of(4), 0)
+        quorum.raft(1).change_voters(VoterAddition(voter(4), address_of(4)), 0)
     quorum.observer(4)
     quorum.isolate(4)
     quorum.run(300)
@@ -207,14 +208,14 @@ def test_a_server_that_stopped_following_is_not_added() -> None:
 def test_who_votes_is_not_added_again(disk: int) -> None:
     quorum = quorum_with_leader()
     with pytest.raises(DuplicateVoter):
-        quorum[1].add_voter(voter(2, disk), address_of(2), 0)
+        quorum.raft(1).change_voters(VoterAddition(voter(2, disk), address_of(2)), 0)
 
 
 def test_only_a_voter_is_removed_and_with_its_own_disk() -> None:
     quorum = quorum_with_leader()
     for stranger in (voter(4), voter(2, 1)):
         with pytest.raises(VoterNotFound):
-            quorum[1].remove_voter(stranger, 0)
+            quorum.raft(1).change_voters(VoterRemoval(stranger), 0)
 
 
 def test_only_a_leader_changes_who_votes() -> None:
@@ -250,7 +251,7 @@ def test_a_removed_server_starts_no_election() -> None:
     quorum.settle()
     quorum.isolate(3)
     quorum.run(5_000)
-    assert (quorum[3].role.name, quorum[3].epoch) == ("unattached", 1)
+    assert (quorum.raft(3).role.name, quorum[3].epoch) == ("unattached", 1)
     assert quorum[1].is_leader
 
 

@@ -389,7 +389,7 @@ def test_a_snapshot_that_proves_bad_when_nobody_leads_is_received_anew_later() -
         is_transfer=True,
     )
     quorum.step(request)
-    assert quorum[3].role.name == "unattached"
+    assert quorum.raft(3).role.name == "unattached"
     quorum.persist(3)
     quorum.members[3].refuses_snapshots = False
     quorum.flying.clear()
@@ -413,7 +413,7 @@ def test_a_snapshot_is_installed_although_its_leader_is_gone() -> None:
         )
     )
     quorum.persist(3)
-    assert (quorum[3].role.name, quorum.members[3].state) == ("unattached", ["a", "b"])
+    assert (quorum.raft(3).role.name, quorum.members[3].state) == ("unattached", ["a", "b"])
     quorum.run(8_000)
     assert quorum.members[3].state == ["a", "b"]
 
@@ -424,8 +424,8 @@ def test_a_farewell_that_names_others_only_leaves_the_own_timer() -> None:
     quorum.step(
         EndEpoch(sender=voter(1), receiver=voter(3), epoch=Epoch(1), successors=(voter(2),))
     )
-    assert quorum[3].role.name == "unattached"
-    deadline_ms = quorum[3].next_deadline_ms()
+    assert quorum.raft(3).role.name == "unattached"
+    deadline_ms = quorum.raft(3).next_deadline_ms()
     assert deadline_ms is not None
     assert deadline_ms >= before + 1_000
 

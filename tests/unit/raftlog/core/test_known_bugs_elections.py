@@ -9,6 +9,7 @@ from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import voter
 
 from quorumlog.ids import Epoch, Offset
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.log_view import LogEnd
 from quorumlog.raftlog.messages import (
     AppendResponse,
@@ -18,7 +19,6 @@ from quorumlog.raftlog.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.ready import HardState
 
 
 def vote(
@@ -57,7 +57,7 @@ def candidate(*node_ids: int) -> Quorum:
     quorum.deliver_all()
     quorum.persist(1)
     quorum.flying.clear()
-    assert quorum[1].role.name == "candidate"
+    assert quorum.raft(1).role.name == "candidate"
     return quorum
 
 
@@ -144,13 +144,13 @@ def test_b04_the_end_of_another_write_is_not_the_own_vote() -> None:
     quorum.campaign(2)
     quorum.deliver_all(to=3)
     quorum.deliver_all(to=2)
-    assert quorum[2].role.name == "candidate"
+    assert quorum.raft(2).role.name == "candidate"
     vote_of_three = VoteResponse(
         sender=voter(3), receiver=voter(2), epoch=Epoch(2), granted=True, pre_vote=False
     )
     quorum.step(vote_of_three)
     quorum.persist(2)
-    assert quorum[2].role.name == "candidate", "the entries are durable, the vote is not"
+    assert quorum.raft(2).role.name == "candidate", "the entries are durable, the vote is not"
     quorum.persist(2)
     assert quorum[2].is_leader
 
@@ -286,7 +286,7 @@ def test_b18a_a_follower_that_asked_and_lost_returns_to_its_leader() -> None:
         quorum.campaign(3)
         quorum.settle()
         quorum.run(300)
-        assert quorum[3].role.name == "follower"
+        assert quorum.raft(3).role.name == "follower"
     events = [getattr(event, "role", "") for event in quorum.members[3].events]
     assert events.count("pre_candidate") == 5
     assert quorum[1].epoch == 1
@@ -355,7 +355,7 @@ def test_b19_a_leader_without_a_majority_gives_up() -> None:
     quorum.isolate(1)
     quorum.read(1, 5)
     quorum.run(1_400)
-    assert quorum[1].role.name == "leader"
+    assert quorum.raft(1).role.name == "leader"
     quorum.run(300)
     assert quorum[1].leader is None
     assert quorum.members[1].reads_lost == [5]
@@ -376,7 +376,7 @@ def test_b24_a_restarted_leader_does_not_go_on_in_its_epoch() -> None:
     lost_at = quorum[1].log.end_offset - 1
     quorum.flying.clear()
     quorum.restart(1)
-    assert quorum[1].role.name == "unattached"
+    assert quorum.raft(1).role.name == "unattached"
     quorum.run(5_000)
     (leader,) = (node_id for node_id in (1, 2, 3) if quorum[node_id].is_leader)
     quorum.propose(leader, "new")
@@ -415,7 +415,7 @@ def test_b34_an_answer_to_an_earlier_leadership_counts_for_nothing(kind: str) ->
     }
     quorum.step(late[kind])
     assert quorum[1].high_watermark == committed
-    assert quorum[1].role.name == "leader"
+    assert quorum.raft(1).role.name == "leader"
 
 
 def test_b34_votes_of_a_lost_election_do_not_win_the_next_one() -> None:
@@ -425,10 +425,10 @@ def test_b34_votes_of_a_lost_election_do_not_win_the_next_one() -> None:
     for sender in (2, 3):
         quorum.step(grant(sender, epoch=1, pre_vote=True))
     quorum.persist(1)
-    assert (quorum[1].role.name, quorum[1].epoch) == ("candidate", 2)
+    assert (quorum.raft(1).role.name, quorum[1].epoch) == ("candidate", 2)
     for sender in (3, 4, 5):
         quorum.step(grant(sender, epoch=1))
-    assert quorum[1].role.name == "candidate"
+    assert quorum.raft(1).role.name == "candidate"
     for sender in (3, 4):
         quorum.step(grant(sender, epoch=2))
     assert quorum[1].is_leader

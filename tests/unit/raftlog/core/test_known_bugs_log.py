@@ -144,12 +144,12 @@ def test_b22_a_late_completion_confirms_nothing_that_was_overwritten() -> None:
     quorum.flying.clear()
     quorum.persist(2)
     assert quorum.members[2].disk.entries[-1].payload == b"old"
-    assert quorum[2].durable_end == base
+    assert quorum[2].writes.durable_end == base
     ends = [m.match_end for m in quorum.flying if isinstance(m, AppendResponse)]
     assert all(end <= base for end in ends)
     quorum.persist(2)
     assert quorum.members[2].disk.entries[-1].payload == b"new"
-    assert quorum[2].durable_end == base + 1
+    assert quorum[2].writes.durable_end == base + 1
 
 
 def test_b23_a_lone_voter_commits_nothing_before_its_fsync() -> None:
@@ -348,10 +348,10 @@ def test_b27_nobody_campaigns_while_a_snapshot_is_installed() -> None:
     file = quorum.members[1].disk.snapshots[newest]
     quorum.step(chunk(newest, file, 0, 1_000, of=voters(1, 2, 3)))
     quorum.tick(10_000, 3)
-    assert quorum[3].role.name not in ("pre_candidate", "candidate")
+    assert quorum.raft(3).role.name not in ("pre_candidate", "candidate")
     quorum.persist(3)
     quorum.tick(10_000, 3)
-    assert quorum[3].role.name == "pre_candidate"
+    assert quorum.raft(3).role.name == "pre_candidate"
 
 
 def test_b28_a_snapshots_end_is_exclusive_everywhere() -> None:
@@ -439,9 +439,9 @@ def test_b31_time_alone_changes_nothing() -> None:
     is an argument: only tick() looks at timers, and whoever calls it calls all the rest."""
     quorum = quorum_with_leader()
     late_ms = quorum.members[2].now_ms + 1_000_000
-    before = (quorum[2].role, quorum[2].next_deadline_ms())
-    assert not quorum[2].has_ready()
-    quorum[2].step(heartbeat(epoch=0, hw=0, sender=3), late_ms)
-    assert (quorum[2].role, quorum[2].next_deadline_ms()) == before
-    quorum[2].tick(late_ms)
-    assert quorum[2].role.name == "pre_candidate"
+    before = (quorum.raft(2).role, quorum.raft(2).next_deadline_ms())
+    assert not quorum.raft(2).has_ready()
+    quorum.raft(2).step(heartbeat(epoch=0, hw=0, sender=3), late_ms)
+    assert (quorum.raft(2).role, quorum.raft(2).next_deadline_ms()) == before
+    quorum.raft(2).tick(late_ms)
+    assert quorum.raft(2).role.name == "pre_candidate"

@@ -290,7 +290,7 @@ def test_b32_what_is_not_applied_is_not_taken_for_applied() -> None:
     quorum.settle()
     assert [said(quorum, node_id) for node_id in (1, 2, 3)] == [["a", "b", "c"]] * 3
     with pytest.raises(AssertionError, match="above the handed out"):
-        quorum[2].applied(Offset(quorum[2].high_watermark + 1))
+        quorum.raft(2).applied(Offset(quorum[2].high_watermark + 1))
 
 
 def test_b33_a_node_that_lost_what_it_had_acknowledged_makes_nobody_delete_it() -> None:

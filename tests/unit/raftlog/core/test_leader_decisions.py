@@ -21,6 +21,7 @@ from tests.kit.raft_member import (
 from quorumlog.errors import Overloaded, VoterChangePending, VoterLagging, VoterNotFound
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset
 from quorumlog.raftlog.config import RaftConfig
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.log_view import LOG_START, EntryKind, LogEnd, SnapshotId
 from quorumlog.raftlog.messages import (
     AppendRejected,
@@ -33,9 +34,9 @@ from quorumlog.raftlog.messages import (
     SnapshotChunk,
     SnapshotResponse,
 )
-from quorumlog.raftlog.ready import HardState, MessageDropped
+from quorumlog.raftlog.ready import MessageDropped
 from quorumlog.raftlog.status import MemberStatus
-from quorumlog.raftlog.voters import VoterSet
+from quorumlog.raftlog.voters import VoterMove, VoterSet
 
 from .snapshot_transfer import drop_reasons, quorum_sending_snapshot
 
@@ -81,7 +82,7 @@ def beaten(quorum: Quorum) -> int:
 
 
 def state_of(quorum: Quorum, node_id: int) -> MemberStatus:
-    status = quorum[1].status(quorum.members[1].now_ms)
+    status = quorum.status(1, quorum.members[1].now_ms)
     (found,) = (m for m in (*status.voters, *status.observers) if m.member.node_id == node_id)
     return found
 
@@ -255,13 +256,13 @@ def test_an_observer_that_asks_again_is_not_forgotten() -> None:
 @pytest.mark.parametrize(("silent_ms", "known"), [(1_000, 1), (1_001, 0)])
 def test_an_observer_may_be_silent_for_so_long_and_no_longer(silent_ms: int, known: int) -> None:
     quorum = quorum_with_leader(1, observer_timeout_ms=1_000)
-    due_ms = quorum[1].next_deadline_ms()
+    due_ms = quorum.raft(1).next_deadline_ms()
     assert due_ms is not None
     quorum.members[1].now_ms = due_ms - silent_ms
     quorum.step(asks(4))
     quorum.members[1].now_ms = due_ms
     quorum.tick(0, 1)
-    assert len(quorum[1].status(due_ms).observers) == known
+    assert len(quorum.status(1, due_ms).observers) == known
 
 
 # --- where the logs part -------------------------------------------------------------------------
@@ -509,7 +510,7 @@ def test_a_silent_observer_is_forgotten_and_a_voter_is_not() -> None:
     quorum.crash(4)
     quorum.crash(3)
     quorum.run(3_000)
-    status = quorum[1].status(0)
+    status = quorum.status(1, 0)
     assert status.observers == ()
     assert len(status.voters) == 3
 
@@ -548,7 +549,7 @@ def test_answers_of_nobody_it_leads_change_nothing() -> None:
         quorum.step(answer)
     quorum.members[1].raft.unreachable(stranger, 0)
     assert not quorum.flying
-    assert quorum[1].status(0).observers == ()
+    assert quorum.status(1, 0).observers == ()
 
 
 def test_only_a_leader_takes_word_of_broken_streams_and_resigns() -> None:
@@ -643,7 +644,7 @@ def test_nothing_but_its_progress_moves_a_peer_out_of_a_snapshot() -> None:
     quorum.step(refused)
     quorum.unreachable(1, 3)
     assert not quorum.flying
-    assert [m.state for m in quorum[1].status(0).voters] == ["", "replicate", "snapshot"]
+    assert [m.state for m in quorum.status(1, 0).voters] == ["", "replicate", "snapshot"]
     quorum.run(500)
     assert quorum.members[3].state == ["a", "b"]
 
@@ -714,9 +715,9 @@ def test_a_piece_that_the_disk_lost_is_no_piece() -> None:
 
 def test_a_voter_that_is_reached_elsewhere_is_moved() -> None:
     quorum = quorum_with_leader()
-    entry = quorum[1].move_voter(voter(2), "elsewhere:1", 0)
+    entry = quorum.raft(1).change_voters(VoterMove(voter(2), "elsewhere:1"), 0)
     quorum.remember(1, entry)
     quorum.settle()
     assert quorum[3].voters.latest.address_of(voter(2)) == "elsewhere:1"
     with pytest.raises(VoterNotFound):
-        quorum[1].move_voter(voter(9), "nowhere:1", 0)
+        quorum.raft(1).change_voters(VoterMove(voter(9), "nowhere:1"), 0)

@@ -62,18 +62,18 @@ def test_a_transfer_that_is_given_up_between_two_heartbeats_sends_none() -> None
     quorum.isolate(2)
     quorum.propose(1, "a")
     quorum.settle()
-    due_ms = quorum[1].next_deadline_ms()
+    due_ms = quorum.raft(1).next_deadline_ms()
     assert due_ms is not None
     quorum.members[1].now_ms = due_ms - 50
     quorum.transfer(1, 2)
     quorum.run(950)
-    due_ms = quorum[1].next_deadline_ms()
+    due_ms = quorum.raft(1).next_deadline_ms()
     assert due_ms == quorum.members[1].now_ms + 50, "where the transfer is given up"
     sent: list[Heartbeat] = []
     quorum.sent = lambda node_id, m: sent.append(m) if isinstance(m, Heartbeat) else None
     quorum.tick(50, 1)
     assert sent == []
-    assert quorum[1].next_deadline_ms() == due_ms + 50
+    assert quorum.raft(1).next_deadline_ms() == due_ms + 50
     quorum.propose(1, "b")
 
 

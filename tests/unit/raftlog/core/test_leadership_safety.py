@@ -45,7 +45,7 @@ def test_a_pre_candidate_goes_on_when_it_refuses_a_candidate_of_its_epoch() -> N
     (refusal,) = (message for message in quorum.flying if message not in asked)
     assert isinstance(refusal, VoteResponse)
     assert not refusal.granted
-    assert quorum[2].role.name == "pre_candidate"
+    assert quorum.raft(2).role.name == "pre_candidate"
     quorum.settle()
     assert quorum[2].is_leader
 
@@ -268,6 +268,6 @@ def test_a_link_that_breaks_again_and_again_does_not_refill_the_window_of_a_slow
         while_disk_stands_still(quorum, 200)
         quorum.unreachable(1, 3)
         while_disk_stands_still(quorum, 200)
-    assert sum(entry.size for entry in quorum[3].unwritten) <= 200
+    assert sum(entry.size for entry in quorum[3].writes.unwritten) <= 200
     quorum.run(2_000)
     assert len(quorum.members[3].state) == 21

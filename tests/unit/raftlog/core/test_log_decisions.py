@@ -1,6 +1,7 @@
 """Epochs of a log that was cleaned, wherever the cleaning falls."""
 
 import pytest
+from tests.kit.raft_member import log_view
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.log_view import LOG_START, LogEnd, LogView
@@ -8,7 +9,7 @@ from quorumlog.raftlog.log_view import LOG_START, LogEnd, LogView
 
 def log(*epochs: int) -> LogView:
     """A batch of one record and ten bytes of each epoch."""
-    return LogView.of(
+    return log_view(
         LOG_START,
         ((Offset(base), Offset(base + 1), Epoch(epoch), 10) for base, epoch in enumerate(epochs)),
     )

@@ -1,6 +1,7 @@
 """The log as consensus sees it: batch boundaries, epochs, sizes."""
 
 import pytest
+from tests.kit.raft_member import batches_of, log_view
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.log_view import LOG_START, Entry, EntryKind, LogEnd, LogView, SnapshotId
@@ -12,7 +13,7 @@ def end(offset: int, epoch: int) -> LogEnd:
 
 def view(*batches: tuple[int, int, int, int], start: LogEnd = LOG_START) -> LogView:
     """Of (base offset, next offset, epoch, size)."""
-    log = LogView.of(
+    log = log_view(
         start, [(Offset(base), Offset(after), Epoch(of), size) for base, after, of, size in batches]
     )
     log.check_invariants()
@@ -176,12 +177,12 @@ def test_a_reset_log_is_empty_at_the_snapshots_end() -> None:
     log.check_invariants()
     assert (log.start_offset, log.end) == (20, end(20, 8))
     log.append(Offset(20), Offset(21), Epoch(8), 1)
-    assert list(log.batches(Offset(20))) == [(20, 21, 8)]
+    assert batches_of(log, Offset(20)) == [(20, 21, 8)]
 
 
 def test_batches_are_listed_from_a_boundary_on() -> None:
-    assert list(sample().batches(Offset(2))) == [(2, 3, 1), (3, 6, 3), (6, 7, 5)]
-    assert list(sample().batches(Offset(7))) == []
+    assert batches_of(sample(), Offset(2)) == [(2, 3, 1), (3, 6, 3), (6, 7, 5)]
+    assert batches_of(sample(), Offset(7)) == []
 
 
 @pytest.mark.parametrize("offset", [1, 4, 8])

@@ -8,6 +8,7 @@ from tests.kit.quorum import Quorum
 from tests.kit.raft_member import data, voter
 
 from quorumlog.ids import Epoch, NodeId, Offset
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.log_view import LogEnd
 from quorumlog.raftlog.messages import (
     AppendRequest,
@@ -17,7 +18,6 @@ from quorumlog.raftlog.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.ready import HardState
 from quorumlog.raftlog.voters import Voter
 
 
@@ -71,7 +71,7 @@ def candidate(quorum: Quorum, node_id: int = 1) -> None:
     quorum.deliver_all(to=node_id)
     quorum.persist(node_id)
     quorum.flying.clear()
-    assert quorum[node_id].role.name == "candidate"
+    assert quorum.raft(node_id).role.name == "candidate"
 
 
 # --- 5.1: epochs ---------------------------------------------------------------------------------
@@ -87,10 +87,10 @@ def test_a_node_that_sees_a_later_epoch_adopts_it_and_steps_down(role: str) -> N
         quorum.elect(1)
     else:
         quorum.elect(2)
-    assert quorum[1].role.name == role
+    assert quorum.raft(1).role.name == role
     quorum.step(heartbeat(3, 1, epoch=7))
     assert (quorum[1].epoch, quorum[1].vote) == (7, None)
-    assert (quorum[1].role.name, quorum[1].leader) == ("follower", voter(3))
+    assert (quorum.raft(1).role.name, quorum[1].leader) == ("follower", voter(3))
 
 
 def test_the_answer_of_a_later_epoch_ends_a_leadership() -> None:
@@ -107,7 +107,7 @@ def test_the_answer_of_a_later_epoch_ends_a_leadership() -> None:
             received_end=None,
         )
     )
-    assert (quorum[1].role.name, quorum[1].epoch) == ("unattached", 9)
+    assert (quorum.raft(1).role.name, quorum[1].epoch) == ("unattached", 9)
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
@@ -159,7 +159,7 @@ def test_the_epoch_is_kept_on_stable_storage() -> None:
 
 def test_nodes_start_without_a_leader() -> None:
     """5.2: "when servers start up, they begin as followers"; here one that follows nobody yet."""
-    assert {quorum.role.name for quorum in map(Quorum().__getitem__, (1, 2, 3))} == {"unattached"}
+    assert {raft.role.name for raft in map(Quorum().raft, (1, 2, 3))} == {"unattached"}
 
 
 def test_a_leader_says_periodically_that_it_lives() -> None:
@@ -178,7 +178,7 @@ def test_a_follower_stays_one_as_long_as_its_leader_speaks() -> None:
     quorum.elect(1)
     quorum.run(10_000)
     assert (quorum[1].is_leader, quorum[1].epoch) == (True, 1)
-    assert {quorum[node_id].role.name for node_id in (2, 3)} == {"follower"}
+    assert {quorum.raft(node_id).role.name for node_id in (2, 3)} == {"follower"}
 
 
 @pytest.mark.parametrize("role", ["unattached", "follower", "candidate"])
@@ -190,12 +190,12 @@ def test_silence_for_an_election_timeout_starts_an_election(role: str) -> None:
         quorum.elect(2)
     elif role == "candidate":
         candidate(quorum)
-    deadline_ms = quorum[1].next_deadline_ms()
+    deadline_ms = quorum.raft(1).next_deadline_ms()
     assert deadline_ms is not None
     quorum.tick(deadline_ms - quorum.members[1].now_ms - 1, 1)
-    assert quorum[1].role.name == role
+    assert quorum.raft(1).role.name == role
     quorum.tick(1, 1)
-    assert quorum[1].role.name == "pre_candidate"
+    assert quorum.raft(1).role.name == "pre_candidate"
 
 
 def test_a_candidate_votes_for_itself_in_a_new_epoch_and_asks_all() -> None:
@@ -265,7 +265,11 @@ def test_a_candidate_that_hears_the_leader_of_its_epoch_follows_it() -> None:
     quorum = Quorum()
     candidate(quorum)
     quorum.step(heartbeat(2, 1, epoch=1))
-    assert (quorum[1].role.name, quorum[1].leader, quorum[1].epoch) == ("follower", voter(2), 1)
+    assert (quorum.raft(1).role.name, quorum[1].leader, quorum[1].epoch) == (
+        "follower",
+        voter(2),
+        1,
+    )
 
 
 def test_a_candidate_is_not_moved_by_the_leader_of_an_older_epoch() -> None:
@@ -273,7 +277,7 @@ def test_a_candidate_is_not_moved_by_the_leader_of_an_older_epoch() -> None:
     quorum = Quorum()
     candidate(quorum)
     quorum.step(heartbeat(2, 1, epoch=0))
-    assert quorum[1].role.name == "candidate"
+    assert quorum.raft(1).role.name == "candidate"
 
 
 def test_a_split_vote_is_followed_by_another_election() -> None:
@@ -294,7 +298,7 @@ def test_election_timeouts_are_drawn_from_the_whole_range() -> None:
         quorum = Quorum()
         quorum.members[1].entropy.extra_ms = extra_ms
         quorum.restart(1)
-        drawn.add(quorum[1].next_deadline_ms())
+        drawn.add(quorum.raft(1).next_deadline_ms())
     assert drawn == {1000, 1001, 1500, 2000}
 
 
@@ -306,7 +310,7 @@ def test_a_new_timeout_is_drawn_for_every_election() -> None:
     quorum.members[1].entropy.extra_ms = 777
     first = quorum.members[1].now_ms
     quorum.campaign(1)
-    deadline_ms = quorum[1].next_deadline_ms()
+    deadline_ms = quorum.raft(1).next_deadline_ms()
     assert quorum.members[1].now_ms == first + 1000
     assert deadline_ms == first + 1000 + 1777
 
@@ -316,7 +320,7 @@ def test_a_granted_vote_moves_the_own_campaign_back() -> None:
     quorum = Quorum()
     quorum.tick(900, 1)
     assert granted(quorum, vote_request(2, 1, epoch=1))
-    deadline_ms = quorum[1].next_deadline_ms()
+    deadline_ms = quorum.raft(1).next_deadline_ms()
     assert deadline_ms is not None
     assert deadline_ms >= 1900
 

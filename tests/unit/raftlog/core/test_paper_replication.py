@@ -7,7 +7,7 @@ agree.
 
 import pytest
 from tests.kit.quorum import Quorum
-from tests.kit.raft_member import data, voter
+from tests.kit.raft_member import batches_of, data, voter
 
 from quorumlog.errors import NotController
 from quorumlog.ids import Epoch, Offset
@@ -48,7 +48,7 @@ def answer(quorum: Quorum, request: AppendRequest) -> Message:
 
 def epochs_of(quorum: Quorum, node_id: int) -> list[int]:
     log = quorum[node_id].log
-    return [epoch for _, _, epoch in log.batches(log.start_offset)]
+    return [epoch for _, _, epoch in batches_of(log, log.start_offset)]
 
 
 # --- figure 2: AppendEntries, receiver -----------------------------------------------------------

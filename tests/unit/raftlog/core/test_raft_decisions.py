@@ -17,7 +17,7 @@ from quorumlog.raftlog.messages import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.raftlog.voters import VoterHistory
+from quorumlog.raftlog.voters import VoterHistory, VoterMove
 
 
 def asked_by(quorum: Quorum) -> list[FollowRequest]:
@@ -37,7 +37,7 @@ def test_an_observer_asks_on_after_two_to_four_heartbeats(extra_ms: int, wait_ms
     asked = asked_by(quorum)
     for _ in range(3):
         quorum.tick(0, 4)
-        due_ms = quorum[4].next_deadline_ms()
+        due_ms = quorum.raft(4).next_deadline_ms()
         assert due_ms == member.now_ms + wait_ms
         quorum.tick(wait_ms - 1, 4)
         member.now_ms += 1
@@ -67,20 +67,21 @@ def test_a_voter_that_installs_a_snapshot_keeps_its_leader_and_asks_at_its_elect
     quorum = installing()
     member = quorum.members[3]
     asked = asked_by(quorum)
-    due_ms = quorum[3].next_deadline_ms()
+    due_ms = quorum.raft(3).next_deadline_ms()
     assert due_ms is not None
     quorum.tick(due_ms - member.now_ms, 3)
-    assert (quorum[3].role.name, quorum[3].leader) == ("follower", voter(1))
+    assert (quorum.raft(3).role.name, quorum[3].leader) == ("follower", voter(1))
     assert len(asked) == 1
-    assert quorum[3].next_deadline_ms() == member.now_ms + 1_000 + member.entropy.extra_ms
+    assert quorum.raft(3).next_deadline_ms() == member.now_ms + 1_000 + member.entropy.extra_ms
 
 
 def test_a_leader_is_reached_where_it_says_itself_and_an_unknown_one_nowhere() -> None:
     quorum = quorum_with_leader()
-    quorum.remember(1, quorum[1].move_voter(voter(1), "other:1", 0))
+    change = VoterMove(voter(1), "other:1")
+    quorum.remember(1, quorum.raft(1).change_voters(change, 0))
     quorum.settle()
-    assert quorum[1].leader_address == address_of(1)
-    assert quorum[2].leader_address == "other:1"
+    assert quorum.raft(1)._leader_address() == address_of(1)
+    assert quorum.raft(2)._leader_address() == "other:1"
     quorum.observer(4)
     quorum.flying.clear()
     quorum.step(
@@ -88,12 +89,12 @@ def test_a_leader_is_reached_where_it_says_itself_and_an_unknown_one_nowhere() -
             sender=voter(1), receiver=voter(4), epoch=Epoch(1), high_watermark=Offset(0), round=1
         )
     )
-    assert (quorum[4].leader, quorum[4].leader_address) == (voter(1), "")
+    assert (quorum[4].leader, quorum.raft(4)._leader_address()) == (voter(1), "")
 
 
 def test_a_second_leader_of_an_epoch_is_neither_heard_nor_heeded() -> None:
     quorum = quorum_with_leader()
-    before, end = quorum[2].next_deadline_ms(), quorum[2].log.end_offset
+    before, end = quorum.raft(2).next_deadline_ms(), quorum[2].log.end_offset
     quorum.members[2].now_ms += 50
     quorum.step(
         AppendRequest(
@@ -106,7 +107,7 @@ def test_a_second_leader_of_an_epoch_is_neither_heard_nor_heeded() -> None:
         )
     )
     assert not quorum.flying
-    assert (quorum[2].next_deadline_ms(), quorum[2].log.end_offset) == (before, end)
+    assert (quorum.raft(2).next_deadline_ms(), quorum[2].log.end_offset) == (before, end)
 
 
 def test_no_pre_vote_is_a_part_of_a_transfer() -> None:
@@ -131,15 +132,15 @@ def test_each_successor_lets_those_before_it_go_first(
 ) -> None:
     quorum = quorum_with_leader()
     quorum.step(farewell(*successors))
-    assert quorum[3].role.name == "unattached"
-    assert quorum[3].next_deadline_ms() == quorum.members[3].now_ms + wait_ms
+    assert quorum.raft(3).role.name == "unattached"
+    assert quorum.raft(3).next_deadline_ms() == quorum.members[3].now_ms + wait_ms
 
 
 def test_the_first_successor_waits_a_little_when_it_cannot_campaign_yet() -> None:
     quorum = installing()
     quorum.step(farewell(3, 2))
-    assert quorum[3].role.name == "unattached"
-    assert quorum[3].next_deadline_ms() == quorum.members[3].now_ms + 200
+    assert quorum.raft(3).role.name == "unattached"
+    assert quorum.raft(3).next_deadline_ms() == quorum.members[3].now_ms + 200
 
 
 def farewell(*successors: int) -> EndEpoch:
@@ -157,11 +158,11 @@ def test_an_observer_without_its_leader_asks_within_a_heartbeat() -> None:
     quorum.observer(4)
     quorum.run(500)
     quorum.isolate(4)
-    due_ms = quorum[4].next_deadline_ms()
+    due_ms = quorum.raft(4).next_deadline_ms()
     assert due_ms is not None
     quorum.tick(due_ms - quorum.members[4].now_ms, 4)
-    assert quorum[4].role.name == "unattached"
-    assert quorum[4].next_deadline_ms() == due_ms + 99
+    assert quorum.raft(4).role.name == "unattached"
+    assert quorum.raft(4).next_deadline_ms() == due_ms + 99
 
 
 def test_who_resigned_lets_everybody_else_go_first() -> None:
@@ -169,7 +170,7 @@ def test_who_resigned_lets_everybody_else_go_first() -> None:
     quorum.resign(1)
     longest_ms = 2_000
     waits_ms = longest_ms + 1_000 + quorum.members[1].entropy.extra_ms
-    assert quorum[1].next_deadline_ms() == quorum.members[1].now_ms + waits_ms
+    assert quorum.raft(1).next_deadline_ms() == quorum.members[1].now_ms + waits_ms
 
 
 def test_a_leader_that_removed_itself_and_told_nobody_stands_again() -> None:
@@ -179,10 +180,10 @@ def test_a_leader_that_removed_itself_and_told_nobody_stands_again() -> None:
     quorum.remove_voter(1, 1)
     quorum.settle()
     quorum.tick(2_000, 1)
-    assert quorum[1].role.name == "unattached"
+    assert quorum.raft(1).role.name == "unattached"
     assert (quorum[1].is_voter, quorum[1].voters.latest_offset) == (False, quorum[1].high_watermark)
     quorum.campaign(1)
-    assert quorum[1].role.name == "pre_candidate"
+    assert quorum.raft(1).role.name == "pre_candidate"
 
 
 def test_an_observer_does_not_stand_because_somebody_elses_vote_is_taken_away() -> None:
@@ -199,13 +200,14 @@ def test_an_observer_does_not_stand_because_somebody_elses_vote_is_taken_away() 
     roles = set()
     for _ in range(5):
         quorum.tick(3_000, 4)
-        roles.add(quorum[4].role.name)
+        roles.add(quorum.raft(4).role.name)
     assert roles == {"unattached"}
 
 
 def test_who_knows_no_leader_names_none() -> None:
     quorum = Quorum()
-    assert (quorum[1].leader, quorum[1].leader_id, quorum[1].leader_address) == (None, None, "")
+    assert (quorum[1].leader, quorum[1].leader_id) == (None, None)
+    assert quorum.raft(1)._leader_address() == ""
     quorum.elect(1)
     assert [quorum[node_id].leader_id for node_id in (1, 2, 3)] == [1, 1, 1]
 
@@ -231,9 +233,9 @@ def test_below_a_logs_start_the_voters_are_those_it_started_with() -> None:
 def test_a_batch_has_a_record_and_a_state_its_order() -> None:
     quorum = quorum_with_leader()
     with pytest.raises(AssertionError, match="a batch of 0 records"):
-        quorum[1].propose(count=0, payload=b"")
+        quorum.raft(1).propose(count=0, payload=b"")
     end = quorum[1].applied_end
-    quorum[1].applied(Offset(0))
+    quorum.raft(1).applied(Offset(0))
     assert quorum[1].applied_end == end, "it never goes back"
 
 
@@ -243,12 +245,12 @@ def test_an_older_snapshot_than_the_newest_is_not_kept() -> None:
     quorum.propose(1, "a")
     quorum.settle()
     second = quorum.snapshot(1)
-    quorum[1].snapshot_taken(first)
+    quorum.raft(1).snapshot_taken(first)
     assert quorum[1].snapshots == (first, second)
 
 
 def test_entries_of_a_proposal_follow_the_log() -> None:
     quorum = quorum_with_leader()
-    entry = quorum[1].propose(count=2, payload=b"x")
-    assert entry.base_offset == quorum[1].unwritten[0].base_offset
+    entry = quorum.raft(1).propose(count=2, payload=b"x")
+    assert entry.base_offset == quorum[1].writes.unwritten[0].base_offset
     assert data(0, 1).next_offset == 1

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from tests.kit.raft_member import Drawn, encode_control, voter, voters
+from tests.kit.raft_member import Drawn, encode_control, log_view, voter, voters
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog.config import RaftConfig
-from quorumlog.raftlog.log_view import LOG_START, LogEnd, LogView, SnapshotId
+from quorumlog.raftlog.hard_state import HardState
+from quorumlog.raftlog.log_view import LOG_START, LogEnd, SnapshotId
 from quorumlog.raftlog.messages import SnapshotChunk, validate_message
-from quorumlog.raftlog.ready import HardState
+from quorumlog.raftlog.raft import Raft
 from quorumlog.raftlog.state import RaftState, Reception
 from quorumlog.raftlog.voters import VoterHistory
 
@@ -29,7 +30,7 @@ def replica(*snapshots: int, start: int = 0, end: int = 10) -> RaftState:
         history.append(Offset(3), voters(1, 2, 3))
     made = RaftState(
         RaftConfig(node_id=ME.node_id, directory_id=ME.directory_id),
-        LogView.of(log_start, batches),
+        log_view(log_start, batches),
         HardState(Epoch(1), None),
         history,
         Drawn(0),
@@ -37,7 +38,7 @@ def replica(*snapshots: int, start: int = 0, end: int = 10) -> RaftState:
         encode_control=encode_control,
     )
     made.commit_to(Offset(end))
-    made.take_committed()
+    made.output.take(None, made.high_watermark)
     made.applied_end = Offset(end)
     return made
 
@@ -53,15 +54,19 @@ def test_a_commit_is_news_once() -> None:
 
 def test_the_newest_two_snapshots_are_kept_and_the_log_from_the_older_one_on() -> None:
     held = replica()
-    held.snapshot_taken(snapshot(2))
-    assert (held.snapshots, held.clean_to, held.log.start_offset) == ((snapshot(2),), None, 0)
-    held.snapshot_taken(snapshot(4))
+    Raft(held, now_ms=0).snapshot_taken(snapshot(2))
+    assert (held.snapshots, held.output.clean_to, held.log.start_offset) == (
+        (snapshot(2),),
+        None,
+        0,
+    )
+    Raft(held, now_ms=0).snapshot_taken(snapshot(4))
     assert held.snapshots == (snapshot(2), snapshot(4))
-    assert (held.clean_to, held.log.start_offset) == (snapshot(2), 2)
+    assert (held.output.clean_to, held.log.start_offset) == (snapshot(2), 2)
     assert held.voters.at(Offset(2)) == voters(1, 2)
-    held.snapshot_taken(snapshot(6))
+    Raft(held, now_ms=0).snapshot_taken(snapshot(6))
     assert held.snapshots == (snapshot(4), snapshot(6))
-    assert (held.clean_to, held.log.start_offset) == (snapshot(4), 4)
+    assert (held.output.clean_to, held.log.start_offset) == (snapshot(4), 4)
     assert held.voters.at(Offset(2)) == voters(1, 2, 3), "nothing older is known"
 
 
@@ -69,37 +74,37 @@ def test_the_newest_two_snapshots_are_kept_and_the_log_from_the_older_one_on() -
 def test_a_snapshot_that_is_no_newer_than_the_newest_is_not_kept(end: int) -> None:
     held = replica()
     for each in (2, 4):
-        held.snapshot_taken(snapshot(each))
-    held.clean_to = None
-    held.snapshot_taken(snapshot(end))
+        Raft(held, now_ms=0).snapshot_taken(snapshot(each))
+    held.output.clean_to = None
+    Raft(held, now_ms=0).snapshot_taken(snapshot(end))
     assert held.snapshots == (snapshot(2), snapshot(4))
-    assert held.clean_to is None
+    assert held.output.clean_to is None
 
 
 def test_the_same_snapshot_is_kept_once() -> None:
     held = replica()
     for _ in range(2):
-        held.snapshot_taken(snapshot(2))
+        Raft(held, now_ms=0).snapshot_taken(snapshot(2))
     assert held.snapshots == (snapshot(2),)
 
 
 def test_a_log_that_begins_at_the_older_snapshot_is_not_cleaned_again() -> None:
     held = replica(4, start=4)
-    held.snapshot_taken(snapshot(6))
+    Raft(held, now_ms=0).snapshot_taken(snapshot(6))
     assert held.snapshots == (snapshot(4), snapshot(6))
-    assert (held.clean_to, held.log.start_offset) == (None, 4)
+    assert (held.output.clean_to, held.log.start_offset) == (None, 4)
 
 
 def test_what_was_to_be_cleaned_goes_with_the_log_that_a_snapshot_replaces() -> None:
     held = replica()
     for each in (2, 4):
-        held.snapshot_taken(snapshot(each))
+        Raft(held, now_ms=0).snapshot_taken(snapshot(each))
     held.reception = Reception(snapshot(20), voters(1, 2), 1, Epoch(1), is_whole=True)
     held.writes.install(snapshot(20))
     write = held.writes.begin(held.hard_state, bytes_max=100)
     held.writes.complete(write.token)
     held.installed(write)
-    assert held.clean_to is None
+    assert held.output.clean_to is None
     assert (held.snapshots, held.log.start_offset) == ((snapshot(20),), 20)
     assert not held.is_installing
 

@@ -12,7 +12,7 @@ def test_a_leader_knows_how_far_everybody_is() -> None:
     quorum.propose(1, "a", count=5)
     quorum.settle()
     quorum.tick(70, 1)
-    status = quorum[1].status(quorum.members[1].now_ms)
+    status = quorum.status(1, quorum.members[1].now_ms)
     end = quorum[1].log.end_offset
     assert (status.me, status.leader, status.role) == (voter(1), voter(1), "leader")
     assert (status.epoch, status.high_watermark, status.log_end_offset) == (1, end, end)
@@ -35,7 +35,7 @@ def test_a_leader_knows_how_far_everybody_is() -> None:
 
 def test_a_follower_knows_itself_and_who_leads() -> None:
     quorum = quorum_with_leader(observers=[4])
-    status = quorum[2].status(quorum.members[2].now_ms)
+    status = quorum.status(2, quorum.members[2].now_ms)
     assert (status.role, status.leader) == ("follower", voter(1))
     assert [(m.member.node_id, m.lag) for m in status.voters] == [(1, None), (2, 0), (3, None)]
     assert status.observers == ()
@@ -44,25 +44,25 @@ def test_a_follower_knows_itself_and_who_leads() -> None:
 def test_where_the_leader_is_reached_and_whether_it_lives() -> None:
     quorum = quorum_with_leader(observers=[4])
     now_ms = quorum.members[2].now_ms
-    assert quorum[2].leader_address == quorum[1].leader_address == address_of(1)
+    assert quorum.raft(2)._leader_address() == quorum.raft(1)._leader_address() == address_of(1)
     assert quorum[2].leader_id == quorum[1].leader_id == 1
-    assert quorum[1].has_live_leader(now_ms + 10_000)
-    assert quorum[2].has_live_leader(now_ms)
-    assert not quorum[2].has_live_leader(now_ms + 1_000)
+    assert quorum.raft(1)._has_live_leader(now_ms + 10_000)
+    assert quorum.raft(2)._has_live_leader(now_ms)
+    assert not quorum.raft(2)._has_live_leader(now_ms + 1_000)
     quorum.restart(2)
     assert quorum[2].leader is None
-    assert quorum.members[2].raft.leader_address == ""
-    assert not quorum[2].has_live_leader(now_ms)
+    assert quorum.raft(2)._leader_address() == ""
+    assert not quorum.raft(2)._has_live_leader(now_ms)
 
 
 def test_an_observer_that_knows_no_voters_knows_no_address() -> None:
     quorum = Quorum([1])
     quorum.elect(1)
     quorum.observer(2)
-    assert quorum[2].status(0).voters == ()
+    assert quorum.status(2, 0).voters == ()
     assert VoterSet(()) == quorum[2].voters.latest
     quorum.run(500)
-    assert quorum[2].leader_address == address_of(1)
+    assert quorum.raft(2)._leader_address() == address_of(1)
 
 
 def test_snapshots_and_the_start_of_the_log_are_told() -> None:
@@ -71,6 +71,6 @@ def test_snapshots_and_the_start_of_the_log_are_told() -> None:
     quorum.propose(1, "a")
     quorum.settle()
     newest = quorum.snapshot(1)
-    status = quorum[1].status(0)
+    status = quorum.status(1, 0)
     assert status.snapshots == (taken, newest)
     assert status.log_start_offset == taken.end_offset

@@ -3,9 +3,9 @@
 from tests.kit.raft_member import data, voter, voters
 
 from quorumlog.ids import Epoch, Offset
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.log_view import SnapshotId
 from quorumlog.raftlog.messages import SnapshotChunk
-from quorumlog.raftlog.ready import HardState
 from quorumlog.raftlog.writes import WriteQueue
 
 STATE = HardState(Epoch(1), None)

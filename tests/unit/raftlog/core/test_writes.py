@@ -4,9 +4,10 @@ import pytest
 from tests.kit.raft_member import voter, voters
 
 from quorumlog.ids import Epoch, Offset
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.log_view import Entry, EntryKind, SnapshotId
 from quorumlog.raftlog.messages import SnapshotChunk
-from quorumlog.raftlog.ready import HardState, Token
+from quorumlog.raftlog.ready import Token
 from quorumlog.raftlog.writes import PendingWrite, WriteQueue
 
 STATE = HardState(Epoch(1), None)

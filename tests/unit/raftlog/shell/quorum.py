@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from tests.kit.raft_node import propose
+
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import ClusterId, DirectoryId, NodeId
 from quorumlog.raftlog.config import METADATA_LOG_NAME, RaftConfig
@@ -179,10 +181,12 @@ class Quorum:
 
     def leader(self) -> Member | None:
         """The member that leads the newest epoch, opened."""
-        leading = [each for each in self.members.values() if each.lives and each.raft.is_leader]
-        newest = max(leading, key=lambda each: each.raft.epoch, default=None)
+        leading = [
+            each for each in self.members.values() if each.lives and each.raft.status().is_leader
+        ]
+        newest = max(leading, key=lambda each: each.raft.status().epoch, default=None)
         if newest is None or newest.journal.leaders[-1:] != [
-            (newest.voter.node_id, newest.raft.epoch)
+            (newest.voter.node_id, newest.raft.status().epoch)
         ]:
             return None
         return newest
@@ -218,7 +222,7 @@ class Quorum:
     def propose(self, *values: bytes, at: Member | None = None) -> int:
         """Have the leader commit values in one proposal; returns the last offset."""
         leader = at or self.wait_leader()
-        offset = self.run(leader, leader.raft.propose(list(values)))
+        offset = self.run(leader, propose(leader.raft, list(values)))
         assert isinstance(offset, int), "an offset"
         return offset
 
@@ -228,8 +232,10 @@ class Quorum:
             each for each in self.members.values() if each.lives
         ]
         leader = self.wait_leader()
-        end = leader.raft.high_watermark
-        self.wait(lambda: all(each.lives and each.raft.applied_end >= end for each in members))
+        end = leader.raft.status().high_watermark
+        self.wait(
+            lambda: all(each.lives and each.raft.status().applied_end >= end for each in members)
+        )
         values = members[0].journal.values
         for each in members:
             assert each.journal.values == values, f"{each.address} differs"

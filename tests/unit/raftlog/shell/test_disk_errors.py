@@ -4,6 +4,7 @@ import errno
 from collections.abc import Awaitable
 
 import pytest
+from tests.kit.raft_node import propose
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
@@ -21,9 +22,11 @@ def test_a_leader_with_a_full_disk_steps_aside_and_follows_once_there_is_room() 
         first = quorum.wait_leader()
         quorum.propose(b"a")
         first.machine.device.fail("write", errno.ENOSPC, path_part=LOG, times=20)
-        pending = first.machine.attach(lambda _: _quiet(first.raft.propose([b"b"])), name="pending")
+        pending = first.machine.attach(
+            lambda _: _quiet(propose(first.raft, [b"b"])), name="pending"
+        )
         second = quorum.wait_leader(besides=first.voter.node_id)
-        assert not first.raft.is_leader
+        assert not first.raft.status().is_leader
         quorum.propose(b"c", at=second)
         assert first.machine.alive
         world.run_until(pending, virtual_ms=30_000)
@@ -60,7 +63,7 @@ def test_a_follower_with_a_slow_disk_costs_no_election_and_no_latency() -> None:
         quorum.start()
         leader = quorum.wait_leader()
         quorum.converge()
-        epoch = leader.raft.epoch
+        epoch = leader.raft.status().epoch
         slow = next(each for each in quorum.members.values() if each is not leader)
         slow.machine.machine.device_slow_ms = 3_000
         before_ms = world.now_ms()
@@ -68,8 +71,8 @@ def test_a_follower_with_a_slow_disk_costs_no_election_and_no_latency() -> None:
             quorum.propose(b"%d" % number, at=leader)
         assert world.now_ms() - before_ms < 3_000
         world.run_for(20_000)
-        assert leader.raft.is_leader
-        assert leader.raft.epoch == epoch
+        assert leader.raft.status().is_leader
+        assert leader.raft.status().epoch == epoch
         slow.machine.machine.device_slow_ms = 0
         assert len(quorum.converge(1, 2, 3)) == 100
 
@@ -80,11 +83,11 @@ def test_a_leader_with_a_slow_disk_leads_on_and_holds_memory_bounded() -> None:
         quorum.start()
         leader = quorum.wait_leader()
         quorum.converge()
-        epoch = leader.raft.epoch
+        epoch = leader.raft.status().epoch
         leader.machine.machine.device_slow_ms = 3_000
         quorum.propose(b"a", at=leader)
         world.run_for(10_000)
-        assert (leader.raft.is_leader, leader.raft.epoch) == (True, epoch)
+        assert (leader.raft.status().is_leader, leader.raft.status().epoch) == (True, epoch)
 
 
 @pytest.mark.parametrize("victim_leads", [True, False])
@@ -98,7 +101,7 @@ def test_a_member_whose_disk_fails_stops_and_the_others_go_on(victim_leads: bool
         if not victim_leads:
             victim = next(each for each in quorum.members.values() if each is not leader)
         victim.machine.device.fail("sync", errno.EIO, path_part=LOG, times=1000)
-        leader.machine.attach(lambda _: _quiet(leader.raft.propose([b"b"])), name="pending")
+        leader.machine.attach(lambda _: _quiet(propose(leader.raft, [b"b"])), name="pending")
         quorum.wait(lambda: not victim.machine.alive)
         assert ["metadata log" in reason for reason in victim.machine.stops] == [True]
         second = quorum.wait_leader(besides=victim.voter.node_id)
@@ -122,7 +125,7 @@ def test_a_snapshot_that_the_disk_refuses_ends_the_node_with_a_reason() -> None:
 
 async def propose_all(node: RaftNode, count: int) -> int:
     for number in range(count):
-        await node.propose([b"%d" % number * 100])
+        await propose(node, [b"%d" % number * 100])
     return count
 
 
@@ -144,6 +147,6 @@ def test_what_cannot_be_read_for_others_or_the_state_ends_the_node_with_a_reason
         quorum.start(lagging.voter.node_id)
         quorum.wait_open(lagging)
         victim.machine.device.fail("read", errno.EIO, path_part=LOG, times=1000)
-        leader.machine.attach(lambda _: _quiet(leader.raft.propose([b"b"])), name="pending")
+        leader.machine.attach(lambda _: _quiet(propose(leader.raft, [b"b"])), name="pending")
         quorum.wait(lambda: not victim.machine.alive)
         assert ["metadata log" in reason for reason in victim.machine.stops] == [True]

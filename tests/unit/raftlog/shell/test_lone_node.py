@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.kit.raft_node import propose
 
 from quorumlog.errors import (
     CorruptionError,
@@ -63,10 +64,10 @@ def test_lone_voter_leads_when_started(run: Run, listener: Listener) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         await format_directory(runtime, path)
         async with opened(runtime, path, listener) as node:
-            assert node.is_leader
-            assert (node.leader_id, node.epoch) == (ONE, 1)
+            assert node.status().is_leader
+            assert (node.leader_id, node.status().epoch) == (ONE, 1)
             assert listener.leaders == [(1, 1)]
-            assert node.high_watermark == FIRST
+            assert node.status().high_watermark == FIRST
 
     run(main)
     assert listener.leaders == [(1, 1), (None, 1)]
@@ -78,9 +79,9 @@ def test_proposal_returns_its_last_offset_once_it_was_delivered(
     async def main(runtime: Runtime, path: str) -> None:
         await format_directory(runtime, path)
         async with opened(runtime, path, listener) as node:
-            assert await node.propose([b"a", b"b"]) == FIRST + 1
+            assert await propose(node, [b"a", b"b"]) == FIRST + 1
             assert listener.batches == [(FIRST, 1, [b"a", b"b"])]
-            assert await node.propose([b"c"]) == FIRST + 2
+            assert await propose(node, [b"c"]) == FIRST + 2
 
     run(main)
     assert listener.values == [b"a", b"b", b"c"]
@@ -92,7 +93,7 @@ def test_concurrent_proposals_share_writes_and_keep_their_order(
     async def main(runtime: Runtime, path: str) -> list[int]:
         await format_directory(runtime, path)
         async with opened(runtime, path, listener) as node:
-            return list(await asyncio.gather(*(node.propose([b"%d" % i]) for i in range(200))))
+            return list(await asyncio.gather(*(propose(node, [b"%d" % i]) for i in range(200))))
 
     assert run(main) == list(range(FIRST, FIRST + 200))
     assert listener.values == [b"%d" % i for i in range(200)]
@@ -105,7 +106,7 @@ def test_restart_delivers_the_past_before_it_leads_in_a_new_epoch(
         await format_directory(runtime, path)
         async with opened(runtime, path, listener) as node:
             for index in range(20):
-                await node.propose([b"%d" % index] * 100)
+                await propose(node, [b"%d" % index] * 100)
         past = list(listener.batches)
         listener.batches.clear()
         listener.leaders.clear()
@@ -113,7 +114,7 @@ def test_restart_delivers_the_past_before_it_leads_in_a_new_epoch(
             assert listener.batches == past
             assert listener.leaders == [(1, 2)]
             end = FIRST + 2000 + 1  # the no-op of the second epoch
-            assert await node.propose([b"new"]) == end
+            assert await propose(node, [b"new"]) == end
         assert listener.batches == [*past, (end, 2, [b"new"])]
 
     run(main)
@@ -125,8 +126,8 @@ def test_cancelled_proposer_takes_nothing_along(run: Run, listener: Listener) ->
         async with opened(runtime, path, listener) as node:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0):
-                    await node.propose([b"left"])
-            await node.propose([b"next"])
+                    await propose(node, [b"left"])
+            await propose(node, [b"next"])
 
     run(main)
     assert listener.values == [b"left", b"next"]
@@ -140,7 +141,7 @@ def test_too_much_uncommitted_is_refused_and_leaves_nothing(run: Run, listener: 
             with pytest.raises(Overloaded):
                 node.propose_nowait([b"y" * 900])
             await taken.wait_committed()
-            await node.propose([b"z"])
+            await propose(node, [b"z"])
 
     run(main)
     assert listener.values == [b"x" * 900, b"z"]
@@ -158,7 +159,7 @@ def test_closed_node_refuses_and_fails_what_is_pending(run: Run, listener: Liste
                 await gathered.wait_committed()
             with pytest.raises(OutcomeUnknown):
                 await pending.wait_committed()
-            for late in (node.propose([b"late"]), node.read_index()):
+            for late in (propose(node, [b"late"]), node.read_index()):
                 with pytest.raises(Stopping):
                     await late
 
@@ -169,7 +170,7 @@ def test_no_op_of_an_epoch_and_the_voters_are_control_batches(run: Run, listener
     async def main(runtime: Runtime, path: str) -> list[tuple[bool, int, int]]:
         await format_directory(runtime, path)
         async with opened(runtime, path, listener) as node:
-            await node.propose([b"a"])
+            await propose(node, [b"a"])
         async with runtime.tasks.scope("test") as scope:
             directory = await DataDirectory.open(runtime, scope, path)
             log = await directory.open_log("__cluster_metadata-0", LogConfig(), topic_id=None)
@@ -212,7 +213,7 @@ def test_damaged_or_missing_quorum_state_refuses_to_start(
     async def main(runtime: Runtime, path: str) -> None:
         await format_directory(runtime, path)
         async with opened(runtime, path, listener) as node:
-            await node.propose([b"a"])
+            await propose(node, [b"a"])
         listener.leaders.clear()
         state = f"{path}/{QUORUM_STATE_NAME}"
         runtime.files.remove(state)
@@ -236,7 +237,7 @@ def test_flipped_bit_in_the_log_refuses_to_start_and_changes_nothing(
         await format_directory(runtime, path)
         async with opened(runtime, path, listener) as node:
             for index in range(50):
-                await node.propose([b"value %d" % index])
+                await propose(node, [b"value %d" % index])
         listener.leaders.clear()
         segment = f"{path}/__cluster_metadata-0/{0:020}.log"
         file = runtime.files.open(segment)

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.kit.raft_node import propose
 
 from quorumlog.errors import (
     DuplicateVoter,
@@ -13,7 +14,7 @@ from quorumlog.errors import (
     VoterNotFound,
 )
 from quorumlog.ids import NodeId
-from quorumlog.raftlog.voters import VoterSet
+from quorumlog.raftlog.voters import VoterAddition, VoterRemoval, VoterSet
 from quorumlog.simulation import SimWorld
 
 from .quorum import Member, Quorum, refused
@@ -26,10 +27,10 @@ def add(quorum: Quorum, newcomer: Member) -> None:
         lambda: (
             newcomer.lives
             and newcomer.raft.leader_id == leader.voter.node_id
-            and newcomer.raft.applied_end == leader.raft.applied_end
+            and newcomer.raft.status().applied_end == leader.raft.status().applied_end
         )
     )
-    quorum.run(leader, leader.raft.add_voter(newcomer.voter, newcomer.address))
+    quorum.run(leader, leader.raft.change_voters(VoterAddition(newcomer.voter, newcomer.address)))
 
 
 def ids(voters: VoterSet) -> list[int]:
@@ -63,9 +64,10 @@ def test_who_does_not_follow_is_not_added_and_who_votes_is_not_added_again() -> 
         quorum.propose(b"a")
         stranger = quorum.member(4)
         for voter, error in ((stranger.voter, VoterLagging), (quorum[2].voter, DuplicateVoter)):
-            raised = refused(quorum, leader, leader.raft.add_voter(voter, "n4:9093"))
+            change = VoterAddition(voter, "n4:9093")
+            raised = refused(quorum, leader, leader.raft.change_voters(change))
             assert isinstance(raised, error)
-        raised = refused(quorum, leader, leader.raft.remove_voter(stranger.voter))
+        raised = refused(quorum, leader, leader.raft.change_voters(VoterRemoval(stranger.voter)))
         assert isinstance(raised, VoterNotFound)
 
 
@@ -75,7 +77,7 @@ def test_a_leader_that_removes_itself_commits_that_and_another_leads() -> None:
         quorum.start()
         leader = quorum.wait_leader()
         quorum.propose(b"a")
-        quorum.run(leader, leader.raft.remove_voter(leader.voter))
+        quorum.run(leader, leader.raft.change_voters(VoterRemoval(leader.voter)))
         second = quorum.wait_leader(besides=leader.voter.node_id)
         quorum.propose(b"b", at=second)
         assert leader.voter not in second.raft.voters
@@ -96,7 +98,7 @@ def test_a_wiped_disk_comes_back_as_a_new_voter() -> None:
         quorum.wipe(before.node_id)
         quorum.start(before.node_id)
         leader = quorum.wait_leader(besides=before.node_id)
-        quorum.run(leader, leader.raft.remove_voter(before))
+        quorum.run(leader, leader.raft.change_voters(VoterRemoval(before)))
         add(quorum, wiped)
         quorum.propose(b"b")
         assert quorum.converge(1, 2, 3) == [b"a", b"b"]
@@ -145,17 +147,17 @@ def test_a_proposal_whose_leader_was_cut_off_is_lost_or_refused_never_both(seed:
         leader = quorum.wait_leader()
         outcomes: dict[bytes, QuorumlogError | None] = {}
 
-        async def propose(value: bytes) -> None:
+        async def propose_one(value: bytes) -> None:
             outcomes[value] = None
             try:
-                await leader.raft.propose([value])
+                await propose(leader.raft, [value])
             except QuorumlogError as error:
                 outcomes[value] = error
 
         async def propose_all(_: object) -> None:
             async with asyncio.timeout(20):
                 for number in range(200):
-                    await propose(b"%d" % number)
+                    await propose_one(b"%d" % number)
 
         others = [each.machine.name for each in quorum.members.values() if each is not leader]
         directions = [

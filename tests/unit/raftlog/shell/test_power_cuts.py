@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.kit.raft_node import propose
 
 from quorumlog.ids import NodeId
 from quorumlog.raftlog import RaftConfig
@@ -29,7 +30,7 @@ async def live(runtime: Runtime, listener: Listener, acknowledged: list[bytes], 
         await node.start()
         for number in range(40):
             values = [b"%d-%d-%d" % (life, number, index) for index in range(number % 3 + 1)]
-            await node.propose(values)
+            await propose(node, values)
             acknowledged.extend(values)
         await node.close()
         await directory.close()

@@ -1,6 +1,7 @@
 """Whole members on simulated disks and network: election, replication, failover."""
 
 import pytest
+from tests.kit.raft_node import propose
 
 from quorumlog.errors import NotController
 from quorumlog.simulation import SimWorld
@@ -26,7 +27,7 @@ def test_a_follower_refuses_proposals_and_reads_and_names_the_leader() -> None:
         quorum.converge()
         for member in quorum.members.values():
             if member is not leader:
-                for work in (member.raft.propose([b"a"]), member.raft.read_index()):
+                for work in (propose(member.raft, [b"a"]), member.raft.read_index()):
                     error = refused(quorum, member, work)
                     assert isinstance(error, NotController)
                     assert error.leader_id == leader.voter.node_id
@@ -44,7 +45,7 @@ def test_the_others_go_on_when_the_leader_dies_and_it_catches_up_later(power: bo
         else:
             first.machine.crash()
         second = quorum.wait_leader(besides=first.voter.node_id)
-        assert second.raft.epoch > 1
+        assert second.raft.status().epoch > 1
         quorum.propose(b"b", at=second)
         quorum.start(first.voter.node_id)
         quorum.wait(lambda: first.lives)

@@ -57,7 +57,9 @@ def test_a_cleaning_that_is_due_when_a_snapshot_is_installed_is_dropped() -> Non
         world.run_for(12_000)  # what was under way to it is given up
         for value in values:
             quorum.propose(value, at=leader)
-        quorum.wait(lambda: leader.raft.status().log_start_offset > lagging.raft.log_end_offset)
+        quorum.wait(
+            lambda: leader.raft.status().log_start_offset > lagging.raft.status().log_end_offset
+        )
         world.fabric.barriers.open_all()
         quorum.wait(lambda: has_file(lagging, ".checkpoint.part"), virtual_ms=120_000)
         assert lagging.raft.status().snapshots == before
@@ -123,10 +125,10 @@ def test_no_snapshot_begins_once_the_log_is_to_be_replaced() -> None:
         async def race() -> None:
             driver = member.raft._driver
             log = driver.sender._log
-            taker = SnapshotWriter(driver.raft, log, member.journal, 1, taken=lambda: None)
+            taker = SnapshotWriter(driver.state, log, member.journal, 1, taken=lambda _: None)
             running = asyncio.ensure_future(taker.run())
             await asyncio.sleep(0)
-            taker.applied(driver.raft.applied_end)
+            taker.applied(driver.state.applied_end)
             await taker.hold()
             await asyncio.sleep(1)
             assert log.snapshots == ()

@@ -99,10 +99,10 @@ def test_a_new_member_with_an_empty_disk_learns_state_and_voters_from_the_snapsh
         quorum.wait(lambda: leader.raft.status().log_start_offset > 10)
         observer = quorum.member(4)
         quorum.start(4)
-        quorum.wait(lambda: observer.lives and observer.raft.applied_end > 100)
+        quorum.wait(lambda: observer.lives and observer.raft.status().applied_end > 100)
         assert quorum.converge(1, 2, 3, 4) == VALUES
         assert observer.raft.voters == leader.raft.voters
-        assert observer.journal.leaders[-1] == (leader.voter.node_id, leader.raft.epoch)
+        assert observer.journal.leaders[-1] == (leader.voter.node_id, leader.raft.status().epoch)
 
 
 @pytest.mark.slow
@@ -202,5 +202,5 @@ def test_a_follower_catches_up_from_a_cold_disk_while_the_log_is_cleaned(seed: i
         quorum.start(lagging.voter.node_id)
         for value in VALUES[30:]:
             quorum.propose(value, at=leader)
-        assert leader.raft.is_leader
+        assert leader.raft.status().is_leader
         assert quorum.converge(1, 2, 3) == VALUES

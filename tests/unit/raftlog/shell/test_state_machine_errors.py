@@ -4,6 +4,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.kit.raft_node import propose
+
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import NodeId
 from quorumlog.raftlog import RaftConfig
@@ -45,7 +47,7 @@ def test_b32_a_node_whose_state_machine_raises_stops_and_acknowledges_nothing_mo
             await node.start()
             for value in (b"good", b"bad", b"after"):
                 with suppress(QuorumlogError):
-                    await node.propose([value])
+                    await propose(node, [value])
                     acknowledged.append(value)
 
     with SimWorld(1) as world:

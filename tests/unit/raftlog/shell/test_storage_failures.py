@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.kit.raft_node import propose
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import NodeId
@@ -47,7 +48,7 @@ def test_failed_write_stops_the_node_unacknowledged(
                 machine.device.fail(operation, number, path_part=path_part, times=1000)
                 if path_part == "quorum-state":
                     await node.start()
-                await node.propose([b"a"])
+                await propose(node, [b"a"])
                 acknowledged.append(b"a")
 
         machine.spawn(main)
@@ -80,7 +81,7 @@ def test_a_full_disk_holds_proposals_up_and_loses_none(listener: Listener) -> No
                     "write", errno.ENOSPC, path_part="__cluster_metadata-0", times=5
                 )
                 before_ms = runtime.clock.now_ms()
-                await asyncio.gather(node.propose([b"a"]), node.propose([b"b"]))
+                await asyncio.gather(propose(node, [b"a"]), propose(node, [b"b"]))
                 assert runtime.clock.now_ms() - before_ms >= 5 * 500
                 await node.close()
 

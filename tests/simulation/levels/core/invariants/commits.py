@@ -19,9 +19,9 @@ class CommittedOnQuorum:
         raft = member.raft
         if raft is None or not member.is_leading:
             return
-        end = raft.high_watermark
+        end = member.state.high_watermark
         chain = member.log.chains[end]
-        voters: VoterSet = raft.voters.latest
+        voters: VoterSet = member.state.voters.latest
         disks = self._oracle.disks
         held = sum(1 for voter in voters if voter in disks and disks[voter].log.holds(end, chain))
         if held * 2 <= len(voters):
@@ -42,11 +42,12 @@ class OwnEpochCommit:
         raft = member.raft
         if raft is None or not member.is_leading:
             return
-        epoch = raft.log.epoch_before(raft.high_watermark)
-        if epoch != raft.epoch:
+        epoch = member.state.log.epoch_before(member.state.high_watermark)
+        if epoch != member.state.epoch:
             raise Violation(
                 "OwnEpochCommit",
-                f"{member.name} leads epoch {raft.epoch} and commits an entry of epoch {epoch}",
+                f"{member.name} leads epoch {member.state.epoch} and commits an entry of epoch"
+                f" {epoch}",
             )
 
 
@@ -62,7 +63,7 @@ class OneHistory:
         raft = member.raft
         assert raft is not None, "a commit without a process"
         committed, log = self._oracle.committed, member.log
-        end = raft.high_watermark
+        end = member.state.high_watermark
         if end > committed.end:
             if not member.is_leading:
                 raise Violation(

@@ -1,7 +1,7 @@
 """Invariants of elections: epochs, votes, and the log of a leader."""
 
+from quorumlog.raftlog.hard_state import HardState
 from quorumlog.raftlog.messages import VoteRequest, VoteResponse
-from quorumlog.raftlog.ready import HardState
 from quorumlog.raftlog.voters import Voter
 
 from ....checkers.violation import Violation
@@ -18,13 +18,15 @@ class ElectionSafety:
 
     def role_changed(self, member: CoreMember) -> None:
         raft = member.raft
-        if raft is None or not raft.is_leader:
+        if raft is None or not member.state.is_leader:
             return
-        known = self._oracle.leaders.setdefault(raft.epoch, member.me)
+        known = self._oracle.leaders.setdefault(member.state.epoch, member.me)
         if known != member.me:
-            raise Violation("ElectionSafety", f"{known} and {member.me} lead epoch {raft.epoch}")
-        if raft.epoch > self._oracle.newest_leader_epoch:
-            self._oracle.newest_leader_epoch = raft.epoch
+            raise Violation(
+                "ElectionSafety", f"{known} and {member.me} lead epoch {member.state.epoch}"
+            )
+        if member.state.epoch > self._oracle.newest_leader_epoch:
+            self._oracle.newest_leader_epoch = member.state.epoch
 
 
 class ElectedByQuorum:
@@ -36,9 +38,13 @@ class ElectedByQuorum:
 
     def role_changed(self, member: CoreMember) -> None:
         raft = member.raft
-        if raft is None or not raft.is_leader:
+        if raft is None or not member.state.is_leader:
             return
-        voters, epoch, me = list(raft.voters.latest), raft.epoch, member.me
+        voters, epoch, me = (
+            list(member.state.voters.latest),
+            member.state.epoch,
+            member.me,
+        )
         stored = member.disk.hard_state
         votes = sum(1 for voter in voters if self._votes.get((voter, epoch)) == me != voter)
         votes += me in voters and (stored.epoch, stored.vote) == (epoch, me)
@@ -59,13 +65,14 @@ class NoResumedLeadership:
 
     def role_changed(self, member: CoreMember) -> None:
         raft = member.raft
-        if raft is None or not raft.is_leader:
+        if raft is None or not member.state.is_leader:
             return
         life = (member.number, member.life)
-        known = self._lives.setdefault(raft.epoch, life)
+        known = self._lives.setdefault(member.state.epoch, life)
         if known != life:
             raise Violation(
-                "NoResumedLeadership", f"{member.name} leads epoch {raft.epoch} in another life"
+                "NoResumedLeadership",
+                f"{member.name} leads epoch {member.state.epoch} in another life",
             )
 
 
@@ -77,35 +84,35 @@ class LeaderCompleteness:
 
     def role_changed(self, member: CoreMember) -> None:
         raft = member.raft
-        if raft is None or not raft.is_leader:
+        if raft is None or not member.state.is_leader:
             return
         committed = self._oracle.committed
-        if committed.last_epoch > raft.epoch:  # committed by a later leader
+        if committed.last_epoch > member.state.epoch:  # committed by a later leader
             return
         if not member.log.holds(committed.end, committed.chains[committed.end]):
             raise Violation(
                 "LeaderCompleteness",
-                f"{member.name} leads epoch {raft.epoch} with a log up to {member.log.end} without"
-                f" what was committed up to {committed.end}",
+                f"{member.name} leads epoch {member.state.epoch} with a log up to {member.log.end}"
+                f" without what was committed up to {committed.end}",
             )
 
     def commit_advanced(self, member: CoreMember, before: int) -> None:
         """Check newer leaders when an older leader commits late."""
         raft = member.raft
         newest = self._oracle.newest_leader_epoch
-        if raft is None or not raft.is_leader or newest <= raft.epoch:
+        if raft is None or not member.state.is_leader or newest <= member.state.epoch:
             return
         leader = self._oracle.member_of(self._oracle.leaders[newest])
-        if leader is None or leader.raft is None or not leader.raft.is_leader:
+        if leader is None or leader.raft is None or not leader.state.is_leader:
             return
-        if leader.raft.epoch != newest:
+        if leader.state.epoch != newest:
             return
-        end = raft.high_watermark
+        end = member.state.high_watermark
         if not leader.log.holds(end, member.log.chains[end]):
             raise Violation(
                 "LeaderCompleteness",
-                f"{member.name} committed up to {end} in epoch {raft.epoch}, which the leader of"
-                f" epoch {newest} does not have",
+                f"{member.name} committed up to {end} in epoch {member.state.epoch}, which the"
+                f" leader of epoch {newest} does not have",
             )
 
 
@@ -125,11 +132,11 @@ class OneVote:
 
     def started(self, member: CoreMember) -> None:
         raft = member.raft
-        if raft is not None and (raft.epoch, raft.vote) != (
+        if raft is not None and (member.state.epoch, member.state.vote) != (
             member.disk.hard_state.epoch,
             member.disk.hard_state.vote,
         ):
-            raise Violation("OneVote", f"{member.name} starts in epoch {raft.epoch}")
+            raise Violation("OneVote", f"{member.name} starts in epoch {member.state.epoch}")
 
     def _granted(self, member: CoreMember, response: VoteResponse) -> None:
         if response.granted and not response.pre_vote:
@@ -184,7 +191,7 @@ class UpToDateVote:
         if type(message) is VoteRequest:
             raft = member.raft
             assert raft is not None, "a message without a process"
-            if message.log_end >= raft.log.end:
+            if message.log_end >= member.state.log.end:
                 self._fitted.add((member.me, message.sender, message.epoch))
 
     def _promised(self, member: CoreMember, response: VoteResponse) -> None:
@@ -202,12 +209,16 @@ class UpToDateVote:
     def settled(self, member: CoreMember) -> None:
         raft = member.raft
         assert raft is not None, "settled without a process"
-        vote = raft.vote
-        if vote is None or vote == member.me or (member.me, raft.epoch) in self._votes:
+        vote = member.state.vote
+        if vote is None or vote == member.me or (member.me, member.state.epoch) in self._votes:
             return
-        self._votes[member.me, raft.epoch] = vote
+        self._votes[member.me, member.state.epoch] = vote
         candidate = self._oracle.member_of(vote)
-        if candidate is None or candidate.raft is None or candidate.raft.epoch != raft.epoch:
+        if (
+            candidate is None
+            or candidate.raft is None
+            or candidate.state.epoch != member.state.epoch
+        ):
             return
         if candidate.raft.role.name not in ("candidate", "leader"):
             return  # it restarted and lost its tail: the vote has no effect
@@ -217,7 +228,7 @@ class UpToDateVote:
                 "UpToDateVote",
                 f"{member.name} with {needed} votes for {candidate.name} with {ends}",
             )
-        end = raft.high_watermark
+        end = member.state.high_watermark
         chain = member.log.chains.get(end)
         if chain is not None and not candidate.log.holds(end, chain):
             raise Violation(
@@ -239,7 +250,11 @@ class PreVoteChangesNothing:
         raft = member.raft
         assert raft is not None, "a message without a process"
         epoch, vote, end, role = before
-        if message.epoch <= epoch and (raft.epoch, raft.vote, raft.log.end_offset) != (
+        if message.epoch <= epoch and (
+            member.state.epoch,
+            member.state.vote,
+            member.state.log.end_offset,
+        ) != (
             epoch,
             vote,
             end,

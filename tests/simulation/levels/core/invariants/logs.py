@@ -24,9 +24,14 @@ class LeaderAppendOnly:
         raft = member.raft
         assert raft is not None, "a truncation without a process"
         # A truncation decided before the election may be written after it.
-        if raft.is_leader and member.log.end > offset and member.log.last_epoch == raft.epoch:
+        if (
+            member.state.is_leader
+            and member.log.end > offset
+            and member.log.last_epoch == member.state.epoch
+        ):
             raise Violation(
-                "LeaderAppendOnly", f"{member.name} leads epoch {raft.epoch} and truncates {offset}"
+                "LeaderAppendOnly",
+                f"{member.name} leads epoch {member.state.epoch} and truncates {offset}",
             )
 
 
@@ -78,12 +83,17 @@ class Ordered:
     def settled(self, member: CoreMember) -> None:
         raft = member.raft
         assert raft is not None, "settled without a process"
-        log = raft.log
-        if not log.start.offset <= raft.applied_end <= raft.high_watermark <= log.end_offset:
+        log = member.state.log
+        if (
+            not log.start.offset
+            <= member.state.applied_end
+            <= member.state.high_watermark
+            <= log.end_offset
+        ):
             raise Violation(
                 "Ordered",
-                f"{member.name}: start {log.start.offset}, applied {raft.applied_end}, committed"
-                f" {raft.high_watermark}, end {log.end_offset}",
+                f"{member.name}: start {log.start.offset}, applied {member.state.applied_end},"
+                f" committed {member.state.high_watermark}, end {log.end_offset}",
             )
 
 
@@ -98,7 +108,12 @@ class Monotonic:
         raft = member.raft
         assert raft is not None, "settled without a process"
         life, epoch, high_watermark, applied = self._last[member.index]
-        now = (member.life, raft.epoch, raft.high_watermark, raft.applied_end)
+        now = (
+            member.life,
+            member.state.epoch,
+            member.state.high_watermark,
+            member.state.applied_end,
+        )
         if life == now[0] and (now[1] < epoch or now[2] < high_watermark or now[3] < applied):
             raise Violation(
                 "Monotonic", f"{member.name}: {now[1:]} after {self._last[member.index]}"
@@ -120,8 +135,8 @@ class SameView:
     def settled(self, member: CoreMember) -> None:
         raft = member.raft
         assert raft is not None, "settled without a process"
-        if raft.voters.latest is not member.voters_seen or member.index in self._truncated:
-            member.voters_seen = raft.voters.latest
+        if member.state.voters.latest is not member.voters_seen or member.index in self._truncated:
+            member.voters_seen = member.state.voters.latest
             self._truncated.discard(member.index)
             self._compare(member)
 
@@ -137,13 +152,14 @@ class SameView:
         """Compare the voters: O(entries since the log's start), only at changes of voters."""
         raft = member.raft
         assert raft is not None, "compared without a process"
-        if raft.log.start.offset != member.log.start.offset:
+        if member.state.log.start.offset != member.log.start.offset:
             return  # it was cleaned; the disk follows in this event
         latest = member.disk.voters_at_start()
         for entry in member.log.between(member.log.start.offset, member.log.end):
             if entry.voters is not None:
                 latest = entry.voters
-        if latest != raft.voters.latest:
+        if latest != member.state.voters.latest:
             raise Violation(
-                "SameView", f"{member.name} uses {raft.voters.latest}, its log has {latest}"
+                "SameView",
+                f"{member.name} uses {member.state.voters.latest}, its log has {latest}",
             )

@@ -23,14 +23,14 @@ class OneChange:
         assert raft is not None, "a change without a process"
         if entry.kind is not EntryKind.VOTERS or entry.voters is None:
             raise Violation("OneChange", f"{member.name} changes its voters by {entry}")
-        log, end = raft.log, raft.high_watermark
-        if end == log.start.offset or log.epoch_before(end) != raft.epoch:
+        log, end = member.state.log, member.state.high_watermark
+        if end == log.start.offset or log.epoch_before(end) != member.state.epoch:
             raise Violation(
                 "OneChange",
-                f"{member.name} changes the voters in epoch {raft.epoch}, committed is up to {end}"
-                " of an older one",
+                f"{member.name} changes the voters in epoch {member.state.epoch}, committed is up"
+                f" to {end} of an older one",
             )
-        before = raft.voters.at(entry.base_offset)
+        before = member.state.voters.at(entry.base_offset)
         for offset, voters in self._changes(member, end):
             if voters is not entry.voters:
                 raise Violation("OneChange", f"the change at {offset} is open, another one is made")
@@ -52,8 +52,8 @@ class VotersFollowCommit:
     def commit_advanced(self, member: CoreMember, before: int) -> None:
         raft = member.raft
         assert raft is not None, "a commit without a process"
-        end = raft.high_watermark
-        mine, known = raft.voters.at(end), self._oracle.voters_at(end)
+        end = member.state.high_watermark
+        mine, known = member.state.voters.at(end), self._oracle.voters_at(end)
         if len(mine) and mine != known:
             raise Violation(
                 "VotersFollowCommit", f"{member.name} has {mine} at {end}, committed is {known}"
@@ -69,15 +69,17 @@ class OnlyVotersCampaign:
 
     def _campaign(self, member: CoreMember, request: VoteRequest) -> None:
         raft = member.raft
-        if raft is None or raft.epoch != request.epoch:
+        if raft is None or member.state.epoch != request.epoch:
             return
         if not request.pre_vote:
             return  # sent once its vote was durable; other voters may be in force by now
         if raft.role.name != "pre_candidate":
             return  # it processed other input before its messages were fetched
-        changed = raft.voters.latest_offset
-        may_lead = changed >= raft.high_watermark and member.me in raft.voters.at(changed)
-        if member.me not in raft.voters.latest and not may_lead:
+        changed = member.state.voters.latest_offset
+        may_lead = changed >= member.state.high_watermark and member.me in member.state.voters.at(
+            changed
+        )
+        if member.me not in member.state.voters.latest and not may_lead:
             raise Violation("OnlyVotersCampaign", f"{member.name} campaigns without a vote")
 
 
@@ -92,5 +94,10 @@ class Identity:
             return
         raft = member.raft
         assert raft is not None, "a message without a process"
-        if (raft.epoch, raft.vote, raft.log.end_offset, raft.role) != before:
+        if (
+            member.state.epoch,
+            member.state.vote,
+            member.state.log.end_offset,
+            raft.role,
+        ) != before:
             raise Violation("Identity", f"{member.name} took in a message for {message.receiver}")

@@ -63,7 +63,11 @@ class ReadAfterQuorum:
         raft = member.raft
         assert raft is not None, "a read without a process"
         # Of the epoch that it led: it may have seen a newer one in the same turn.
-        voters, answers, epoch = list(raft.voters.latest), self._answers, member.led_epoch
+        voters, answers, epoch = (
+            list(member.state.voters.latest),
+            self._answers,
+            member.led_epoch,
+        )
         heard = sum(
             1
             for voter in voters
@@ -82,8 +86,12 @@ class ReadAfterQuorum:
                 " answered before it began",
             )
         committed = member.log.start.offset < ready.offset
-        if committed and raft.is_leader and raft.log.epoch_before(ready.offset) != raft.epoch:
+        if (
+            committed
+            and member.state.is_leader
+            and member.state.log.epoch_before(ready.offset) != member.state.epoch
+        ):
             raise Violation(
                 "ReadAfterQuorum",
-                f"{member.name} gives {ready.offset} before a commit of epoch {raft.epoch}",
+                f"{member.name} gives {ready.offset} before a commit of epoch {member.state.epoch}",
             )

@@ -74,13 +74,13 @@ class InstallKeepsCommitted:
         raft, log = member.raft, member.log
         assert raft is not None, "an installation without a process"
         end = snapshot.end_offset
-        if raft.is_leader:
+        if member.state.is_leader:
             raise Violation("InstallKeepsCommitted", f"{member.name} leads and installs {snapshot}")
-        if end < raft.high_watermark or end < member.state_end:
+        if end < member.state.high_watermark or end < member.state_end:
             raise Violation(
                 "InstallKeepsCommitted",
                 f"{member.name} installs {snapshot}, applied is {member.state_end}, committed"
-                f" {raft.high_watermark}",
+                f" {member.state.high_watermark}",
             )
         chain = self._oracle.committed.chains.get(end)
         if chain is not None and log.chains.get(end) == chain and log.end > end:

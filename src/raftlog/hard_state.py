@@ -1,19 +1,20 @@
-"""The quorum-state file with epoch and vote: JSON with Kafka's names (QuorumStateData v1). Pure.
+"""The hard state, a node's epoch and vote, and its file `quorum-state`. Pure.
 
-The file is replaced atomically and fsynced before a vote or a leadership depends on it. `leaderId`
-is -1: a restarted node never resumes a leadership, and asks for the leader. `crc32c` is specific to
-quorumlog and covers the other members. Kafka's readers skip it; a file without it is accepted.
+The file is JSON with Kafka's names (QuorumStateData v1). It is replaced atomically and fsynced
+before a vote or a leadership depends on it. `leaderId` is -1: a restarted node never resumes a
+leadership, and asks for the leader. `crc32c` is specific to quorumlog and covers the other members.
+Kafka's readers skip it; a file without it is accepted.
 """
 
 import base64
 import binascii
 import json
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import CorruptionError
 from ..ids import NO_NODE, DirectoryId, Epoch, NodeId
 from ..records.checksum import crc32c
-from .ready import HardState
 from .voters import Voter
 
 QUORUM_STATE_NAME: Final = "quorum-state"
@@ -22,7 +23,15 @@ _NO_DIRECTORY: Final = bytes(16)
 _CHECKSUM: Final = "crc32c"
 
 
-def encode_quorum_state(state: HardState) -> bytes:
+@dataclass(frozen=True, slots=True)
+class HardState:
+    """The durable epoch and vote of a node (Raft figure 2)."""
+
+    epoch: Epoch
+    vote: Voter | None
+
+
+def encode_hard_state(state: HardState) -> bytes:
     """Return the content of the file."""
     voter = state.vote or Voter(NO_NODE, DirectoryId(_NO_DIRECTORY))
     fields: dict[str, Any] = {
@@ -35,7 +44,7 @@ def encode_quorum_state(state: HardState) -> bytes:
     return json.dumps({**fields, _CHECKSUM: _checksum(fields)}).encode()
 
 
-def decode_quorum_state(content: bytes) -> HardState:
+def decode_hard_state(content: bytes) -> HardState:
     """Return the hard state in the file. Raise CorruptionError if it is not valid."""
     try:
         return _decode(json.loads(content))
