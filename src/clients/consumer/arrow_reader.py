@@ -457,7 +457,7 @@ class ArrowPoll:
         rows = 0
         self.starts.setdefault((reader.topic, reader.partition), reader.position)
         while reader.chunks and not rows and not self.is_full:
-            rows = self._take(reader, reader.chunks[0])
+            rows = self._take(reader, reader.chunks.oldest)
         return rows > 0
 
     def table(self) -> "pa.Table":
@@ -497,8 +497,8 @@ class ArrowPoll:
         None if that is not possible: offsets are missing in the range, or a batch cannot be
         decoded.
         """
-        end, whole = reader.wanted(end), reader.wanted(whole)
-        kept = reader.rows if isinstance(reader.rows, DecodedRows) else None
+        end, whole = reader.end.limit(end), reader.end.limit(whole)
+        kept = reader.chunks.rows if isinstance(reader.chunks.rows, DecodedRows) else None
         if kept is None or not kept.has(self._schema, start, end):
             if end >= whole:
                 return None  # one poll takes all
@@ -508,7 +508,7 @@ class ArrowPoll:
                 return None  # raised when the batch is reached
             if kept.rows.num_rows != whole - start:
                 return None
-            reader.rows = kept
+            reader.chunks.rows = kept
         return kept.rows.slice(start - kept.first, end - start)
 
     def _decode(
@@ -520,5 +520,5 @@ class ArrowPoll:
             topic=reader.topic,
             partition=reader.partition,
             start_offset=start,
-            end_offset=reader.wanted(end),
+            end_offset=reader.end.limit(end),
         )

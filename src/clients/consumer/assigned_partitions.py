@@ -280,7 +280,7 @@ class AssignedPartitions:
             raise
         except TimeoutError:
             late = waiting[0]
-            raise late.failure or TimedOut(
+            raise late.retry.failure or TimedOut(
                 "position lookup: no broker answered in time",
                 topic=late.topic,
                 partition=late.partition,
@@ -295,8 +295,8 @@ class AssignedPartitions:
         if error is not None:
             self.error_raised(reader)
             raise error.with_traceback(None)
-        if reader.is_gone and reader.failure is not None:
-            raise reader.failure.with_traceback(None)
+        if reader.is_gone and reader.retry.failure is not None:
+            raise reader.retry.failure.with_traceback(None)
 
     def resume_from(self, before: "AssignedPartitions") -> None:
         """Continue at the positions of another consumer after its loop has ended.
@@ -367,4 +367,4 @@ class AssignedPartitions:
             return
         reader.is_gone = isinstance(error, UnknownTopicOrPartition)
         wait_ms = GONE_CHECK_MS if reader.is_gone else self._repeat_ms
-        reader.retry_ms = self._clock.now_ms() + wait_ms
+        reader.retry.at_ms = self._clock.now_ms() + wait_ms

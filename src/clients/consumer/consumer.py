@@ -98,10 +98,10 @@ def partition_statistics(reader: PartitionReader) -> PartitionStatistics:
         position=reader.position,
         high_watermark=reader.high_watermark,
         log_start_offset=reader.log_start_offset,
-        buffered_bytes=reader.buffered_bytes,
+        buffered_bytes=reader.chunks.size,
         is_paused=reader.is_paused,
-        failures=reader.failures,
-        failure="" if reader.failure is None else str(reader.failure),
+        failures=reader.retry.failures,
+        failure="" if reader.retry.failure is None else str(reader.retry.failure),
     )
 
 
@@ -417,7 +417,7 @@ class AsyncConsumer:
         for place, offset in positions.items():
             reader = self._fetcher.readers.get(place)
             if reader is not None:
-                reader.rewind(offset)
+                reader.seek(offset, keep_topic=True)
         self._fetcher.wake()
 
     def resume_from(self, before: "AsyncConsumer") -> None:
@@ -559,11 +559,11 @@ class AsyncConsumer:
         waits = [reader for reader in self._parts.turns if not reader.is_at_end]
         now_ms = self._clock.now_ms()
         for reader in waits:
-            if reader.failure is not None and not (reader.has_prefetched or reader.is_paused):
-                failing_ms = now_ms - reader.failing_since_ms
+            if reader.retry.failure is not None and not (reader.has_prefetched or reader.is_paused):
+                failing_ms = now_ms - reader.retry.failing_since_ms
                 if failing_ms >= self._connection.config.call_timeout_ms:
-                    reader.failing_since_ms = now_ms  # the next poll waits as long again
-                    raise reader.failure.with_traceback(None)
+                    reader.retry.failing_since_ms = now_ms  # the next poll waits as long again
+                    raise reader.retry.failure.with_traceback(None)
         return not waits
 
     # --- internals ---------------------------------------------------------------------------

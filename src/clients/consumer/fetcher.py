@@ -128,7 +128,7 @@ class ConsumerFetcher:
     @property
     def buffered_bytes(self) -> int:
         """The size of the prefetched chunks that are not decoded."""
-        return sum(reader.buffered_bytes for reader in self.readers.values())
+        return sum(reader.chunks.size for reader in self.readers.values())
 
     def wake(self) -> None:
         """Run a pass soon: a partition may have become fetchable."""
@@ -207,8 +207,8 @@ class ConsumerFetcher:
         for reader in self._served:
             if not self._is_wanted(reader):
                 continue
-            if reader.retry_ms > now_ms:
-                plan.wake_ms = min(plan.wake_ms, reader.retry_ms)
+            if reader.retry.at_ms > now_ms:
+                plan.wake_ms = min(plan.wake_ms, reader.retry.at_ms)
                 continue
             leader = self._connection.leader_now(reader.topic, reader.partition)
             if leader is None:
@@ -233,8 +233,8 @@ class ConsumerFetcher:
             return True
         return not (
             reader.is_paused
-            or reader.buffered_bytes >= self._config.max_partition_prefetch_bytes
-            or (reader.end_offset is not None and reader.fetch_offset >= reader.end_offset)
+            or reader.chunks.size >= self._config.max_partition_prefetch_bytes
+            or reader.end.is_reached(reader.fetch_offset)
         )
 
     def _begin(
@@ -344,7 +344,7 @@ class ConsumerFetcher:
             topic_ids[reader.topic] = reader.topic_id or b""
             if target is not None and not isinstance(target, int) and target != "latest":
                 starts[place] = position_code(target)
-            if reader.wants_end or not (isinstance(target, int) or target == "earliest"):
+            if reader.end.is_wanted or not (isinstance(target, int) or target == "earliest"):
                 ends[place] = LATEST
         timeout_ms = self._connection.config.request_timeout_ms
         try:
@@ -381,7 +381,7 @@ class ConsumerFetcher:
                 self._failed(reader, reader.generation, answer)
                 return
         assert isinstance(start, int), f"no offset was requested for {target!r}"
-        end_offset = end if reader.wants_end and isinstance(end, int) else reader.end_offset
+        end_offset = end if reader.end.is_wanted and isinstance(end, int) else reader.end.offset
         if isinstance(end, int):
             reader.high_watermark = end
         reader.located(start, end_offset)
@@ -456,7 +456,7 @@ class ConsumerFetcher:
             if result.HasField("error"):
                 self._refused(reader, decode_error(result.error), now_ms)
                 continue
-            reader.mark_healthy()
+            reader.retry.succeeded()
             reader.resets = 0
             self._records_arrived(reader, result, records)
             if result.HasField("preferred_replica"):
@@ -464,7 +464,7 @@ class ConsumerFetcher:
             # An empty response means that nothing is readable now, whatever the high watermark is.
             reader.is_behind = size > 0 and reader.fetch_offset < reader.high_watermark
             if is_early:
-                reader.retry_ms = now_ms + EARLY_ANSWER_MS
+                reader.retry.at_ms = now_ms + EARLY_ANSWER_MS
         self._arrivals.announce()
 
     def _records_arrived(
@@ -486,7 +486,8 @@ class ConsumerFetcher:
             )
             self._set_error(reader, corruption)
             return
-        reader.arrived(chunks)
+        reader.chunks.append(chunks)
+        reader.fetch_offset = chunks[-1].next_offset
         del self._served[reader]
         self._served[reader] = None
 
@@ -505,7 +506,7 @@ class ConsumerFetcher:
         if policy == "raise":
             self._set_error(reader, out_of_range_error(error))
         elif reader.has_prefetched:
-            reader.retry_ms = now_ms + max(EARLY_ANSWER_MS, self._config.fetch_max_wait_ms)
+            reader.retry.at_ms = now_ms + max(EARLY_ANSWER_MS, self._config.fetch_max_wait_ms)
         else:
             _log.warning(
                 "consumer.reset topic=%s partition=%d offset=%d to=%s reason=%s",
@@ -518,7 +519,7 @@ class ConsumerFetcher:
             self.begin_again(reader)
             reader.resets += 1
             if reader.resets > 1:
-                reader.retry_ms = now_ms + self._connection.backoff.wait_ms(reader.resets - 1)
+                reader.retry.at_ms = now_ms + self._connection.backoff.wait_ms(reader.resets - 1)
 
     def _topic_recreated(self, topic: str, topic_id: bytes, now_ms: int) -> None:
         """Treat all positions in a deleted topic as out of range in the topic created in its
@@ -532,10 +533,15 @@ class ConsumerFetcher:
             topic=topic,
         )
         for reader in self.readers.values():
-            if reader.topic != topic or reader.error or reader.is_finished or reader.bind(topic_id):
+            if (
+                reader.topic != topic
+                or reader.error
+                or reader.end.is_reached(reader.position)
+                or reader.bind(topic_id)
+            ):
                 continue
             if reader.is_from_group:  # the group revokes the partition and assigns it again
-                reader.retry_ms = now_ms + self._config.fetch_max_wait_ms
+                reader.retry.at_ms = now_ms + self._config.fetch_max_wait_ms
                 continue
             was_raised, reader.is_gone = reader.is_gone, False
             if policy == "raise" or was_raised:
@@ -562,11 +568,11 @@ class ConsumerFetcher:
         self.failures += 1
         if reader.preferred_replica.leave(now_ms):
             return  # fetch from the leader at once; its error decides
-        reader.failed(error, now_ms=now_ms)
+        reader.retry.failed(error, now_ms=now_ms)
         if not error.retriable:
             self._set_error(reader, error)
             return
-        if reader.failures == 1:
+        if reader.retry.failures == 1:
             _log.info(
                 "consumer.retrying topic=%s partition=%d error=%s",
                 reader.topic,
@@ -574,8 +580,8 @@ class ConsumerFetcher:
                 error.message,
             )
         is_news = self._connection.learn(reader.topic, reader.partition, error)
-        wait_ms = 0 if is_news else self._connection.backoff.wait_ms(reader.failures)
-        reader.retry_ms = now_ms + wait_ms
+        wait_ms = 0 if is_news else self._connection.backoff.wait_ms(reader.retry.failures)
+        reader.retry.at_ms = now_ms + wait_ms
         self._arrivals.announce()  # a poll with `until_end` gives up after `call_timeout_ms`
 
     def _partition_gone(
@@ -585,9 +591,9 @@ class ConsumerFetcher:
         if reader.generation != generation:
             return
         if reader.is_gone:
-            reader.retry_ms = self._clock.now_ms() + GONE_CHECK_MS
+            reader.retry.at_ms = self._clock.now_ms() + GONE_CHECK_MS
         else:
-            reader.failed(error, now_ms=self._clock.now_ms())
+            reader.retry.failed(error, now_ms=self._clock.now_ms())
             self._set_error(reader, error)
 
     def _set_error(self, reader: PartitionReader, error: QuorumlogError) -> None:

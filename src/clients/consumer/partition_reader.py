@@ -90,19 +90,91 @@ class FetchedChunk:
         return min(self.next_offset, max(position, self.first_offset) + step)
 
 
+class FetchedChunks:
+    """The fetched chunks of a partition that are not decoded, oldest first."""
+
+    __slots__ = ("_chunks", "rows", "size")
+
+    def __init__(self) -> None:
+        self._chunks: deque[FetchedChunk] = deque()
+        self.size = 0  # bytes
+        self.rows: object = None  # Arrow rows of the oldest chunk: see `arrow_reader`
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def __iter__(self) -> Iterator[FetchedChunk]:
+        return iter(self._chunks)
+
+    @property
+    def oldest(self) -> FetchedChunk:
+        """The oldest chunk; there must be one."""
+        return self._chunks[0]
+
+    def append(self, chunks: Sequence[FetchedChunk]) -> None:
+        """Append the chunks of a response."""
+        self._chunks.extend(chunks)
+        self.size += sum(len(chunk.batches) for chunk in chunks)
+
+    def pop(self) -> None:
+        """Remove the oldest chunk."""
+        self.rows = None
+        self.size -= len(self._chunks.popleft().batches)
+
+    def clear(self) -> None:
+        """Remove all chunks."""
+        self._chunks.clear()
+        self.rows = None
+        self.size = 0
+
+
+@dataclass(slots=True)
+class ReadEnd:
+    """The exclusive end of the records to deliver, for a read until the end."""
+
+    is_wanted: bool  # the offset must be looked up, with the start
+    offset: int | None = None  # None: no end, or not looked up
+    topic_id: bytes | None = None  # of the topic that the offset is in
+
+    def limit(self, offset: int) -> int:
+        """Return `offset`, limited by the end."""
+        return offset if self.offset is None else min(offset, self.offset)
+
+    def is_reached(self, position: int) -> bool:
+        """Return True if everything up to the end was delivered."""
+        return self.offset is not None and position >= self.offset
+
+
+@dataclass(slots=True)
+class FetchRetry:
+    """The consecutive failures of a partition, and the time of the next attempt."""
+
+    failures: int = 0
+    failing_since_ms: int = 0  # time of the first failure
+    failure: QuorumlogError | None = None  # the last one
+    at_ms: int = 0  # time of the next attempt, on now_ms()
+
+    def failed(self, error: QuorumlogError, *, now_ms: int) -> None:
+        """Count a failure that will be retried."""
+        self.failures += 1
+        self.failure = error
+        if self.failures == 1:
+            self.failing_since_ms = now_ms
+
+    def succeeded(self) -> None:
+        """Reset the failure count after a successful response."""
+        self.failures = self.failing_since_ms = self.at_ms = 0
+        self.failure = None
+
+
 class PartitionReader:
     """The reading state of one partition; see the module."""
 
     __slots__ = (
         "_make",
-        "buffered_bytes",
         "chunks",
-        "end_offset",
-        "end_topic_id",
+        "end",
         "error",
-        "failing_since_ms",
-        "failure",
-        "failures",
         "fetch_offset",
         "generation",
         "high_watermark",
@@ -118,44 +190,35 @@ class PartitionReader:
         "records",
         "records_end",
         "resets",
-        "retry_ms",
-        "rows",
+        "retry",
         "target",
         "topic",
         "topic_id",
         "waits_since_ms",
-        "wants_end",
     )
 
     def __init__(self, place: PartitionLike, target: Position, *, wants_end: bool) -> None:
         self.topic, self.partition = place
         self._make = partial(ConsumerRecord, *place)
         self.target: Position | None = target  # start position; None once it is resolved
-        self.wants_end = wants_end  # `end_offset` must be looked up, with the target
+        self.end = ReadEnd(wants_end)
         self.topic_id: bytes | None = None  # of the topic that the position is in
         self.position = -1  # offset of the next record to be delivered
         self.fetch_offset = 0  # offset of the next fetch
-        self.chunks: deque[FetchedChunk] = deque()  # not decoded
-        self.buffered_bytes = 0  # of the chunks
-        self.rows: object = None  # Arrow rows of the oldest chunk: see `arrow_reader`
+        self.chunks = FetchedChunks()
         self.records: deque[ConsumerRecord] = deque()  # decoded, of one chunk, not delivered
         self.records_end = 0  # end of the decoded part; valid if there are records
         self.generation = 0  # number of seeks
         self.high_watermark = -1  # -1 until the first response
         self.log_start_offset = -1  # likewise
-        self.end_offset: int | None = None  # exclusive end of the records to deliver
-        self.end_topic_id: bytes | None = None  # of the topic that `end_offset` is in
         self.is_behind = True  # the last response indicates more records to fetch
         self.waits_since_ms = 0  # start of the long poll; 0: none is pending
         self.is_fetching = False  # a fetch or a lookup is in flight
         self.is_paused = False
         self.is_from_group = False  # assigned by a group, which handles a new topic id itself
         self.is_gone = False  # the partition does not exist, and that was raised
-        self.failures = 0  # consecutive
-        self.failing_since_ms = 0  # time of the first of them
-        self.failure: QuorumlogError | None = None  # the last of them
+        self.retry = FetchRetry()
         self.resets = 0  # consecutive: the reset offset was out of range, too
-        self.retry_ms = 0  # time of the next attempt, on now_ms()
         self.preferred_replica = PreferredReplica()
         self.error: QuorumlogError | None = None  # raised by the next poll
 
@@ -163,32 +226,30 @@ class PartitionReader:
     def resumed_from(cls, old: "PartitionReader") -> "PartitionReader":
         """Return a reader at the position of another one, with nothing prefetched."""
         target = old.position if old.target is None else old.target
-        reader = cls((old.topic, old.partition), target, wants_end=old.wants_end)
+        reader = cls((old.topic, old.partition), target, wants_end=old.end.is_wanted)
         reader.position = old.position
         reader.topic_id = old.topic_id
-        reader.end_offset, reader.end_topic_id = old.end_offset, old.end_topic_id
+        reader.end = replace(old.end)
         reader.is_paused = old.is_paused
         reader.high_watermark = old.high_watermark
         return reader
 
     # --- positions ---------------------------------------------------------------------------
 
-    def seek(self, offset: int) -> None:
-        """Set the position to `offset` and drop prefetched records."""
+    def seek(self, offset: int, *, keep_topic: bool = False) -> None:
+        """Set the position to `offset` and drop prefetched records.
+
+        `keep_topic`: the offset is in the topic of the present position.
+        """
         self.drop_prefetched()
         self.target = None
-        self.topic_id = None
+        if not keep_topic:
+            self.topic_id = None
         self.is_gone = False
         self.is_behind = True
         self.position = self.fetch_offset = offset
-        self.mark_healthy()
+        self.retry.succeeded()
         self.error = None
-
-    def rewind(self, offset: int) -> None:
-        """Set the position to an earlier offset of the same topic."""
-        topic_id = self.topic_id
-        self.seek(offset)
-        self.topic_id = topic_id
 
     def bind(self, topic_id: bytes) -> bool:
         """Return True if the position is in the topic with this id; bind an unbound position to
@@ -200,8 +261,8 @@ class PartitionReader:
             self.topic_id = topic_id
         if self.topic_id != topic_id:
             return False
-        if self.end_offset is not None and self.end_topic_id != topic_id:
-            self.end_offset, self.wants_end = None, True
+        if self.end.offset is not None and self.end.topic_id != topic_id:
+            self.end = ReadEnd(is_wanted=True)
         return True
 
     def drop_prefetched(self) -> None:
@@ -215,8 +276,6 @@ class PartitionReader:
         if self.chunks:
             self.is_behind = True
         self.chunks.clear()
-        self.rows = None
-        self.buffered_bytes = 0
         self.fetch_offset = self.records_end if self.records else max(self.position, 0)
         self.generation += 1
         self.is_fetching = False
@@ -231,31 +290,8 @@ class PartitionReader:
 
     def located(self, position: int, end_offset: int | None) -> None:
         """Set the looked-up position, and the end offset if it was requested."""
-        self.rewind(position)
-        self.end_offset, self.end_topic_id = end_offset, self.topic_id
-        self.wants_end = False
-
-    def arrived(self, chunks: Sequence[FetchedChunk]) -> None:
-        """Append the chunks fetched from `fetch_offset`."""
-        self.chunks.extend(chunks)
-        self.buffered_bytes += sum(len(chunk.batches) for chunk in chunks)
-        self.fetch_offset = chunks[-1].next_offset
-
-    # --- failures ----------------------------------------------------------------------------
-
-    def failed(self, error: QuorumlogError, *, now_ms: int) -> None:
-        """Count a failure that will be retried."""
-        self.failures += 1
-        self.failure = error
-        if self.failures == 1:
-            self.failing_since_ms = now_ms
-
-    def mark_healthy(self) -> None:
-        """Reset the failure count after a successful response."""
-        self.failures = 0
-        self.failing_since_ms = 0
-        self.failure = None
-        self.retry_ms = 0
+        self.seek(position, keep_topic=True)
+        self.end = ReadEnd(is_wanted=False, offset=end_offset, topic_id=self.topic_id)
 
     # --- delivery ----------------------------------------------------------------------------
 
@@ -267,17 +303,12 @@ class PartitionReader:
     @property
     def is_unlocated(self) -> bool:
         """True if the start or end offset must be looked up first."""
-        return self.target is not None or self.wants_end
+        return self.target is not None or self.end.is_wanted
 
     @property
     def is_at_end(self) -> bool:
         """True if no further record will be delivered."""
-        return self.is_gone or self.is_finished
-
-    @property
-    def is_finished(self) -> bool:
-        """True if everything up to the end offset was delivered."""
-        return self.end_offset is not None and self.position >= self.end_offset
+        return self.is_gone or self.end.is_reached(self.position)
 
     def take(self, count: int) -> list[ConsumerRecord]:
         """Deliver up to `count` decoded records and advance the position."""
@@ -286,7 +317,7 @@ class PartitionReader:
             taken = list(records)
             records.clear()
             if taken:  # skip control batches and gaps after the last record
-                self.position = max(taken[-1].offset + 1, self.wanted(self.records_end))
+                self.position = max(taken[-1].offset + 1, self.end.limit(self.records_end))
         else:
             taken = [records.popleft() for _ in range(count)]
             self.position = taken[-1].offset + 1 if taken else self.position
@@ -297,7 +328,7 @@ class PartitionReader:
         record = self.records.popleft()
         self.position = record.offset + 1
         if not self.records:
-            self.position = max(self.position, self.wanted(self.records_end))
+            self.position = max(self.position, self.end.limit(self.records_end))
         return record
 
     def decode(self) -> bool:
@@ -307,17 +338,17 @@ class PartitionReader:
         the error is raised, then the batch is fetched again.
         """
         while not self.records and self.chunks:
-            chunk = self.chunks[0]
+            chunk = self.chunks.oldest
             end = chunk.part_end(self.position)
             try:
                 found = self._decoded(chunk, end)
                 if end >= chunk.next_offset:
-                    self.pop_chunk()
+                    self.chunks.pop()
             except QuorumlogError as error:
                 end = self.cut(chunk, error)
                 found = self._decoded(chunk, end)
             if not found:  # control batches, or only records before the position
-                self.position = max(self.position, self.wanted(end))
+                self.position = max(self.position, self.end.limit(end))
                 continue
             self.records.extend(found)
             self.records_end = end
@@ -325,15 +356,8 @@ class PartitionReader:
 
     def _decoded(self, chunk: FetchedChunk, end: int) -> list[ConsumerRecord]:
         return decode_as(
-            self._make, chunk.batches, start_offset=self.position, end_offset=self.wanted(end)
+            self._make, chunk.batches, start_offset=self.position, end_offset=self.end.limit(end)
         )
-
-    def pop_chunk(self) -> FetchedChunk:
-        """Remove the oldest chunk and return it."""
-        self.rows = None
-        chunk = self.chunks.popleft()
-        self.buffered_bytes -= len(chunk.batches)
-        return chunk
 
     def cut(self, chunk: FetchedChunk, error: QuorumlogError) -> int:
         """Stop at the first batch of a chunk that cannot be decoded; return that batch's offset.
@@ -346,15 +370,11 @@ class PartitionReader:
         self.error = unreadable_error(cause, self.topic, self.partition, first=end, last=last)
         return end
 
-    def wanted(self, end: int) -> int:
-        """Return `end`, limited by the end offset."""
-        return end if self.end_offset is None else min(end, self.end_offset)
-
     def skip_to(self, end: int) -> None:
         """Advance the position to `end` and remove the chunks before it."""
-        self.position = max(self.position, self.wanted(end))
-        while self.chunks and self.position >= self.wanted(self.chunks[0].next_offset):
-            self.pop_chunk()
+        self.position = max(self.position, self.end.limit(end))
+        while self.chunks and self.position >= self.end.limit(self.chunks.oldest.next_offset):
+            self.chunks.pop()
 
 
 def checked_chunks(records: bytes, fetch_offset: int) -> list[FetchedChunk]:

@@ -115,13 +115,13 @@ def test_a_batch_is_decoded_once_for_many_small_polls() -> None:
         brokers.append(("t", 0), 1_000)
         async with brokers.client() as log, log.consumer("t") as consumer:
             reader = consumer._fetcher.readers["t", 0]
-            read, kept = [], [reader.rows]
+            read, kept = [], [reader.chunks.rows]
             for number in range(90):
                 columns = ["offset"] if number < 50 else ["value", "offset"]
                 table = await consumer.poll_arrow(max_records=10, columns=columns)
                 assert table.column_names == columns
-                if reader.rows is not kept[-1]:
-                    kept.append(reader.rows)
+                if reader.chunks.rows is not kept[-1]:
+                    kept.append(reader.chunks.rows)
                 read += table["offset"].to_pylist()
             assert read == list(range(900))
             assert len(kept) == 3, "none, and one for each choice of columns"

@@ -200,7 +200,7 @@ class ConsumerWorkload:
         answer = max(self._plan.max_partition_fetch_bytes, self._largest_batch + ANSWER_BYTES)
         for place, reader in consumer._fetcher.readers.items():
             held = sum(len(chunk.batches) for chunk in reader.chunks)
-            assert held == reader.buffered_bytes, f"{place} counts {reader.buffered_bytes}: {held}"
+            assert held == reader.chunks.size, f"{place} counts {reader.chunks.size}: {held}"
             allowed = self._plan.max_partition_prefetch_bytes + answer
             check_budget(f"{self._plan.name} of {place}", held, allowed)
 
