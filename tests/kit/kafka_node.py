@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from quorumlog import simulation
 from quorumlog.runtime import Channel, Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
@@ -53,3 +54,13 @@ async def serving_kafka(runtime: Runtime, folder: str, **settings: Any) -> Async
         finally:
             client.connection.abort()
             await channel.close()
+
+
+def run_on_kafka_node(main: Any, folder: str, **settings: Any) -> None:
+    """Run `main` with a simulated node of `settings` and a client of it."""
+
+    async def serve(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder, **settings) as kafka:
+            await main(kafka)
+
+    simulation.run(serve)

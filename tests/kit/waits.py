@@ -92,3 +92,11 @@ async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(AMPLE_S):
         while not condition():  # noqa: ASYNC110 (nobody tells)
             await asyncio.sleep(0.001)
+
+
+def wait_until_blocking(condition: Callable[[], bool], why: str = "") -> None:
+    """Return when the condition holds; raise AssertionError with `why` after AMPLE_S."""
+    end = time.monotonic() + AMPLE_S
+    while not condition():
+        assert time.monotonic() < end, why or "the condition does not hold in time"
+        time.sleep(0.01)

@@ -1,11 +1,12 @@
 """In-memory brokers for consumer tests; a test controls their behaviour."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+from quorumlog import simulation
 from quorumlog.clients import AsyncLog, make_log
 from quorumlog.errors import NotLeaderOrFollower, OffsetOutOfRange, QuorumlogError, UnknownTopicId
 from quorumlog.errors import UnknownTopicOrPartition as Unknown
@@ -288,3 +289,15 @@ def _heard() -> asyncio.Event:
 
 def offsets(records: Sequence[Any]) -> list[int]:
     return [record.offset for record in records]
+
+
+Main: TypeAlias = Callable[[Brokers], Coroutine[Any, Any, None]]
+
+
+def run_with_brokers(main: Main, *, brokers: int = 1) -> None:
+    """Run `main` with brokers in memory, on the simulated runtime."""
+
+    async def run(runtime: Runtime) -> None:
+        await main(Brokers(runtime, brokers))
+
+    simulation.run(run)

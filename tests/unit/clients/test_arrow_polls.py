@@ -6,25 +6,14 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pytest
 
-from quorumlog import simulation
 from quorumlog.clients import AsyncConsumer, AsyncLog, Position, TimestampMs
 from quorumlog.clients.consumer.arrow_reader import read_table
 from quorumlog.errors import ClientClosed, CorruptionError, InvalidRequest, OffsetOutOfRange
 from quorumlog.records import Record, encode_batch
-from quorumlog.runtime import Runtime
 
-from .memory_brokers import Brokers, batch, offsets
+from .memory_brokers import Brokers, batch, offsets, run_with_brokers
 
 Main: TypeAlias = Callable[[Brokers], Coroutine[Any, Any, None]]
-
-
-def play(main: Main) -> None:
-    """Run a test with one broker in memory, on the simulated runtime."""
-
-    async def run(runtime: Runtime) -> None:
-        await main(Brokers(runtime))
-
-    simulation.run(run)
 
 
 def filled(brokers: Brokers, *, partitions: int = 3, batches: int = 5) -> None:
@@ -74,7 +63,7 @@ def test_arrow_polls_give_the_records_that_polls_give() -> None:
         assert rows[0]["headers"] == [{"key": "h", "value": b"1"}, {"key": "i", "value": None}]
         assert {(row["topic"], row["partition"]) for row in rows} == {("t", 0)}
 
-    play(main)
+    run_with_brokers(main)
 
 
 @pytest.mark.parametrize("max_records", [1, 7, 10, 33, 1_000])
@@ -88,7 +77,7 @@ def test_a_number_of_rows_is_a_bound_and_nothing_is_lost_or_twice(max_records: i
             assert read == {partition: list(range(50)) for partition in range(3)}
             assert (await consumer.poll_arrow(timeout_ms=10)).num_rows == 0
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_number_of_bytes_is_a_bound_but_for_one_batch() -> None:
@@ -104,7 +93,7 @@ def test_a_number_of_bytes_is_a_bound_but_for_one_batch() -> None:
             read = offsets_by_partition(pa.concat_tables(tables))
             assert read == {partition: list(range(50)) for partition in range(3)}
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_batch_is_decoded_once_for_many_small_polls() -> None:
@@ -132,7 +121,7 @@ def test_a_batch_is_decoded_once_for_many_small_polls() -> None:
             read = (await consumer.poll_arrow(max_records=10))["offset"].to_pylist()
             assert read == list(range(18, 28))
 
-    play(main)
+    run_with_brokers(main)
 
 
 @pytest.mark.parametrize("max_records", [3, 7, 100])
@@ -150,7 +139,7 @@ def test_small_polls_give_all_that_precedes_a_rotten_batch(max_records: int) -> 
             with pytest.raises(CorruptionError):
                 await consumer.poll_arrow(max_records=max_records)
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_gaps_in_the_offsets_cost_no_row() -> None:
@@ -167,7 +156,7 @@ def test_gaps_in_the_offsets_cost_no_row() -> None:
             assert found == [0, 500, 900, 2_000_000_000, 2_000_000_001]
             assert (await consumer.poll_arrow(timeout_ms=None)).num_rows == 0
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_polls_of_both_kinds_take_turns_on_one_position() -> None:
@@ -182,7 +171,7 @@ def test_polls_of_both_kinds_take_turns_on_one_position() -> None:
             read += offsets(await consumer.poll(timeout_ms=50))
         assert read == list(range(50))
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_an_arrow_poll_ends_in_front_of_a_rotten_batch_and_tells_it_next() -> None:
@@ -198,7 +187,7 @@ def test_an_arrow_poll_ends_in_front_of_a_rotten_batch_and_tells_it_next() -> No
                     await consumer.poll_arrow(timeout_ms=5_000)
             assert await consumer.position(("t", 0)) == 20
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_an_arrow_poll_without_records_is_an_empty_table_with_its_columns() -> None:
@@ -217,7 +206,7 @@ def test_an_arrow_poll_without_records_is_an_empty_table_with_its_columns() -> N
             with pytest.raises(InvalidRequest, match="no column 'colour'"):
                 await consumer.poll_arrow(columns=["colour"])
 
-    play(main)
+    run_with_brokers(main)
 
 
 # --- scans ---------------------------------------------------------------------------------------
@@ -236,7 +225,7 @@ def test_a_topic_is_read_whole_or_by_partitions() -> None:
             with pytest.raises(InvalidRequest, match="is not a partition"):
                 await log.read_arrow("t", partitions=["1"])  # type: ignore[list-item]
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_bounds_are_positions_in_all_partitions_or_by_partition() -> None:
@@ -251,7 +240,7 @@ def test_bounds_are_positions_in_all_partitions_or_by_partition() -> None:
             with pytest.raises(OffsetOutOfRange, match="t-1: start is 51"):
                 await log.read_arrow("t", start={1: 51})
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_read_is_bounded_by_rows_or_bytes() -> None:
@@ -264,7 +253,7 @@ def test_a_read_is_bounded_by_rows_or_bytes() -> None:
             assert read.num_rows == 10
             assert (await log.read_arrow("t", max_records=0)).num_rows == 0
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_scan_continues_after_its_stream_breaks() -> None:
@@ -279,7 +268,7 @@ def test_a_scan_continues_after_its_stream_breaks() -> None:
         assert read == {partition: list(range(50)) for partition in range(3)}
         assert brokers.subscriptions == 3 * 3
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_scan_tells_a_rotten_batch_behind_what_precedes_it() -> None:
@@ -296,7 +285,7 @@ def test_a_scan_tells_a_rotten_batch_behind_what_precedes_it() -> None:
             read = await log.read_arrow("t", end=20)
             assert read.num_rows == 20
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_scan_that_is_left_or_whose_client_closes_ends() -> None:
@@ -315,4 +304,4 @@ def test_a_scan_that_is_left_or_whose_client_closes_ends() -> None:
         with pytest.raises(ClientClosed):
             await read_table(open_scan)
 
-    play(main)
+    run_with_brokers(main)

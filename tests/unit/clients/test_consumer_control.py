@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from quorumlog import simulation
 from quorumlog.clients import (
     AsyncConsumer,
     ConsumerRecord,
@@ -23,20 +22,10 @@ from quorumlog.errors import (
     TimedOut,
     UnknownTopicOrPartition,
 )
-from quorumlog.runtime import Runtime
 
-from .memory_brokers import Brokers, offsets
+from .memory_brokers import Brokers, offsets, run_with_brokers
 
 Main: TypeAlias = Callable[[Brokers], Coroutine[Any, Any, None]]
-
-
-def play(main: Main) -> None:
-    """Run a test with one broker in memory, on the simulated runtime."""
-
-    async def run(runtime: Runtime) -> None:
-        await main(Brokers(runtime))
-
-    simulation.run(run)
 
 
 async def places_of(consumer: AsyncConsumer, polls: int = 4) -> set[tuple[str, int]]:
@@ -69,7 +58,7 @@ def test_a_replaced_assignment_keeps_the_positions_of_common_partitions() -> Non
             brokers.append(("b", 1))
             assert offsets(await consumer.poll()) == [10]
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_partitions_come_and_go() -> None:
@@ -91,7 +80,7 @@ def test_partitions_come_and_go() -> None:
                 (1, 9),
             ]
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_what_was_read_ahead_of_an_unassigned_partition_is_dropped() -> None:
@@ -105,7 +94,7 @@ def test_what_was_read_ahead_of_an_unassigned_partition_is_dropped() -> None:
             await consumer.assign(first.topic)
             assert offsets(await consumer.poll()) == list(range(10))
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_consumer_without_assignment_raises() -> None:
@@ -119,7 +108,7 @@ def test_a_consumer_without_assignment_raises() -> None:
             with pytest.raises(InvalidRequest, match="nothing is assigned"):
                 await anext(consumer)
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_an_assignment_that_cannot_be_found_changes_nothing() -> None:
@@ -135,7 +124,7 @@ def test_an_assignment_that_cannot_be_found_changes_nothing() -> None:
                 await consumer.assign({"a": ["0"]})
             assert await consumer.assignment() == [("a", 0), ("a", 1)]
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_partition_that_does_not_exist_is_raised_on_entering() -> None:
@@ -147,7 +136,7 @@ def test_a_partition_that_does_not_exist_is_raised_on_entering() -> None:
             with pytest.raises(UnknownTopicOrPartition, match="nope"):
                 await log.consumer("nope").__aenter__()
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_what_is_assigned_later_ends_too() -> None:
@@ -159,7 +148,7 @@ def test_what_is_assigned_later_ends_too() -> None:
             brokers.append(("b", 0), 5)
             assert [record.offset async for record in consumer] == [7, 8, 9]
 
-    play(main)
+    run_with_brokers(main)
 
 
 # --- positions -----------------------------------------------------------------------------------
@@ -189,7 +178,7 @@ def test_partitions_that_a_topic_gets_later_are_read_from_their_beginning() -> N
             assert sorted(read) == [("whole", p, offset) for p in (2, 3) for offset in (0, 1)]
             assert ("whole", 3) in await consumer.assignment()
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_reading_to_the_end_takes_no_partition_that_comes_later() -> None:
@@ -202,7 +191,7 @@ def test_reading_to_the_end_takes_no_partition_that_comes_later() -> None:
             grow(brokers, "t", 3)
             assert [record async for record in consumer] == []
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_unassigning_a_partition_ends_the_wait_for_it_with_an_error() -> None:
@@ -224,7 +213,7 @@ def test_unassigning_a_partition_ends_the_wait_for_it_with_an_error() -> None:
             await adding
             assert clock.now_ms() - began_ms < 1_000
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_seek_goes_to_an_offset_a_time_the_beginning_or_the_end() -> None:
@@ -245,7 +234,7 @@ def test_a_seek_goes_to_an_offset_a_time_the_beginning_or_the_end() -> None:
                 assert await consumer.position(("a", 0)) == first
                 assert offsets(await consumer.poll(timeout_ms=50)) == list(range(first, 10))
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_all_partitions_seek_at_once_by_one_call_to_a_leader() -> None:
@@ -268,7 +257,7 @@ def test_all_partitions_seek_at_once_by_one_call_to_a_leader() -> None:
                 with pytest.raises(InvalidRequest, match="is not a"):
                     await consumer.seek_to_end(wrong)  # type: ignore[arg-type]
 
-    play(main)
+    run_with_brokers(main)
 
 
 @pytest.mark.parametrize("position", [-1, 2**63, True, "first", 1.5, None, TimestampMs(-1)])
@@ -280,7 +269,7 @@ def test_what_is_no_position_is_refused_and_moves_nothing(position: Any) -> None
                 await consumer.seek(("a", 0), position)
             assert await consumer.position(("a", 0)) == 4
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_paused_partition_keeps_what_was_decoded_and_what_was_read_ahead() -> None:
@@ -295,7 +284,7 @@ def test_a_paused_partition_keeps_what_was_decoded_and_what_was_read_ahead() -> 
             assert offsets(await consumer.poll(timeout_ms=0)) == [3, 4, 5, 6, 7, 8, 9]
             assert consumer.statistics().fetches == fetches
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_resuming_wakes_a_poll_that_waits() -> None:
@@ -311,7 +300,7 @@ def test_resuming_wakes_a_poll_that_waits() -> None:
             assert offsets(await waiting) == [3, 4, 5, 6, 7, 8, 9]
             assert brokers.runtime.clock.now_ms() - began_ms < 10
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_lag_and_ends_are_asked_for_and_statistics_are_not() -> None:
@@ -335,7 +324,7 @@ def test_lag_and_ends_are_asked_for_and_statistics_are_not() -> None:
             assert statistics.fetched_bytes > 0
             assert len(brokers.look_ups) == asked
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_statistics_say_why_a_partition_stands_still() -> None:
@@ -352,7 +341,7 @@ def test_statistics_say_why_a_partition_stands_still() -> None:
             assert len(await consumer.poll()) == 10
             assert consumer.statistics().partitions[TopicPartition("a", 1)].failure == ""
 
-    play(main)
+    run_with_brokers(main)
 
 
 # --- waiting -------------------------------------------------------------------------------------
@@ -375,7 +364,7 @@ def test_a_poll_returns_in_time_though_look_ups_take_longer() -> None:
             assert offsets(records) == list(range(10))
             assert len(brokers.look_ups) == 1  # the look-ups went on from poll to poll
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_an_unknown_topic_is_raised_by_one_of_several_short_polls() -> None:
@@ -390,7 +379,7 @@ def test_an_unknown_topic_is_raised_by_one_of_several_short_polls() -> None:
             with pytest.raises(UnknownTopicOrPartition, match="nope"):
                 await poll_often()
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_failing_position_lookup_is_raised_in_time() -> None:
@@ -405,7 +394,7 @@ def test_a_failing_position_lookup_is_raised_in_time() -> None:
                 await consumer.position(("a", 0))
             assert brokers.runtime.clock.now_ms() - began_ms < 2_100
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_second_poll_at_a_time_is_refused() -> None:
@@ -423,7 +412,7 @@ def test_a_second_poll_at_a_time_is_refused() -> None:
             brokers.append(("a", 0), 1)
             assert offsets(await consumer.poll()) == [2]
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_cancelled_poll_loses_nothing() -> None:
@@ -443,7 +432,7 @@ def test_a_cancelled_poll_loses_nothing() -> None:
                 seen += offsets(await consumer.poll())
         assert seen == list(range(40))
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_an_iteration_ends_at_its_deadline_in_silence_or_by_number() -> None:
@@ -470,7 +459,7 @@ def test_an_iteration_ends_at_its_deadline_in_silence_or_by_number() -> None:
             with pytest.raises(InvalidRequest, match="idle_ms is -1"):
                 consumer.records(idle_ms=-1)
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_leaving_an_iteration_loses_nothing() -> None:
@@ -482,7 +471,7 @@ def test_leaving_an_iteration_loses_nothing() -> None:
                     break
             assert offsets(await consumer.poll()) == [5, 6, 7, 8, 9]
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_closed_consumer_delivers_nothing_and_keeps_its_statistics() -> None:
@@ -505,7 +494,7 @@ def test_a_closed_consumer_delivers_nothing_and_keeps_its_statistics() -> None:
                     await use()
             assert consumer.statistics().records == 4
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_limits_of_a_poll_are_checked() -> None:
@@ -518,7 +507,7 @@ def test_limits_of_a_poll_are_checked() -> None:
             with pytest.raises(InvalidRequest, match="1 or more"):
                 await consumer.poll_arrow(max_bytes=0)
 
-    play(main)
+    run_with_brokers(main)
 
 
 # --- records -------------------------------------------------------------------------------------

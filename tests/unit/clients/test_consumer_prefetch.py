@@ -2,30 +2,15 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias
 
 import pytest
 
-from quorumlog import simulation
 from quorumlog.clients import AsyncConsumer, ConsumerRecord
 from quorumlog.records import Codec, Record, encode_batch
-from quorumlog.runtime import Runtime
 
-from .memory_brokers import Brokers, offsets
-
-Main: TypeAlias = Callable[[Brokers], Coroutine[Any, Any, None]]
+from .memory_brokers import Brokers, offsets, run_with_brokers
 
 KIB = 1024
-
-
-def play(main: Main, *, brokers: int = 1) -> None:
-    """Run a test with brokers in memory, on the simulated runtime."""
-
-    async def run(runtime: Runtime) -> None:
-        await main(Brokers(runtime, brokers))
-
-    simulation.run(run)
 
 
 async def read(consumer: AsyncConsumer, count: int) -> list[ConsumerRecord]:
@@ -54,7 +39,7 @@ def test_one_long_poll_watches_many_partitions() -> None:
         assert len(brokers.asked) < 30  # 10 s of polls of half a second, and the first one
         assert len(brokers.look_ups) == 1
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_the_bytes_read_ahead_are_bounded_in_all() -> None:
@@ -81,7 +66,7 @@ def test_the_bytes_read_ahead_are_bounded_in_all() -> None:
         assert by_partition(records) == {p: list(range(500)) for p in range(40)}
         assert all(asked.max_bytes <= total for asked in brokers.asked)
 
-    play(main)
+    run_with_brokers(main)
 
 
 @pytest.mark.slow
@@ -109,7 +94,7 @@ def test_a_batch_of_very_many_records_is_decoded_a_part_at_a_time(codec: Codec) 
                     await consumer.resume()
             assert reader.position == count + 12
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_batch_above_every_bound_gets_through() -> None:
@@ -129,7 +114,7 @@ def test_a_batch_above_every_bound_gets_through() -> None:
         ):
             assert by_partition(await read(consumer, 9)) == {p: [0, 1, 2] for p in range(3)}
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_no_partition_waits_for_the_long_poll_of_others() -> None:
@@ -152,7 +137,7 @@ def test_no_partition_waits_for_the_long_poll_of_others() -> None:
                 await asyncio.sleep(turn % 4 / 100)
         assert brokers.waiting_max <= 4
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_silent_leader_holds_up_no_other() -> None:
@@ -172,7 +157,7 @@ def test_a_silent_leader_holds_up_no_other() -> None:
             records = await read(consumer, 4 * 400)
             assert by_partition(records) == {p: list(range(400)) for p in (1, 3, 5, 7)}
 
-    play(main, brokers=2)
+    run_with_brokers(main, brokers=2)
 
 
 def test_paused_partitions_give_their_room_to_others_and_lose_nothing() -> None:
@@ -196,7 +181,7 @@ def test_paused_partitions_give_their_room_to_others_and_lose_nothing() -> None:
             rest = await read(consumer, 8 * 300 - 7)
         assert by_partition(first + rest) == {p: list(range(300)) for p in range(8)}
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_partitions_get_equal_shares_of_small_answers() -> None:
@@ -217,7 +202,7 @@ def test_partitions_get_equal_shares_of_small_answers() -> None:
         assert len(counts) == 6
         assert max(counts.values()) - min(counts.values()) <= 100
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_what_is_under_way_at_a_seek_is_dropped() -> None:
@@ -231,7 +216,7 @@ def test_what_is_under_way_at_a_seek_is_dropped() -> None:
             assert offsets(await consumer.poll(timeout_ms=10_000)) == [95, 96, 97, 98, 99]
             assert await consumer.poll(timeout_ms=5_000) == []
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_reading_what_is_there_lets_other_tasks_run() -> None:
@@ -260,7 +245,7 @@ def test_reading_what_is_there_lets_other_tasks_run() -> None:
             assert turns >= 120
             other.cancel()
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_broker_that_answers_at_once_with_nothing_is_not_hammered() -> None:
@@ -273,7 +258,7 @@ def test_a_broker_that_answers_at_once_with_nothing_is_not_hammered() -> None:
             assert await consumer.poll(timeout_ms=1_000) == []
         assert len(brokers.asked) < 120
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_consumer_that_waits_for_more_bytes_still_gets_the_last_ones() -> None:
@@ -287,4 +272,4 @@ def test_a_consumer_that_waits_for_more_bytes_still_gets_the_last_ones() -> None
             assert offsets(await consumer.poll(timeout_ms=1_000)) == [0, 1, 2, 3, 4]
         assert all(asked.wait_ms <= 200 for asked in brokers.asked)
 
-    play(main)
+    run_with_brokers(main)

@@ -24,18 +24,9 @@ from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
 
-from .memory_brokers import Brokers, batch, offsets
+from .memory_brokers import Brokers, batch, offsets, run_with_brokers
 
 Main: TypeAlias = Callable[[Brokers], Coroutine[Any, Any, None]]
-
-
-def play(main: Main, *, brokers: int = 1) -> None:
-    """Run a test with brokers in memory, on the simulated runtime."""
-
-    async def run(runtime: Runtime) -> None:
-        await main(Brokers(runtime, brokers))
-
-    simulation.run(run)
 
 
 async def told_and_read(
@@ -79,7 +70,7 @@ def test_records_before_a_corrupt_batch_are_delivered_and_the_error_has_its_offs
             await consumer.seek(("t", 0), 8)  # as the sentence says
             assert await told_and_read(consumer, polls=2) == ([], {("t", 0): [8, 9, 10, 11]})
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_what_was_rotten_on_its_way_is_read_when_it_comes_well() -> None:
@@ -95,7 +86,7 @@ def test_what_was_rotten_on_its_way_is_read_when_it_comes_well() -> None:
             brokers.put(("t", 0), batch(stored.first, 2), 2)
             assert offsets(await consumer.poll(timeout_ms=5_000)) == [2, 3]
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_an_unknown_codec_is_raised_with_its_offsets() -> None:
@@ -114,7 +105,7 @@ def test_an_unknown_codec_is_raised_with_its_offsets() -> None:
                 await consumer.poll()
             assert await consumer.position(("t", 0)) == 2
 
-    play(main)
+    run_with_brokers(main)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +128,7 @@ def test_an_invalid_response_is_raised_and_not_used(data: bytes, sentence: str) 
                     await consumer.poll(timeout_ms=5_000)
                 assert await consumer.position(("t", 0)) == 4
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_response_for_other_partitions_is_raised() -> None:
@@ -158,7 +149,7 @@ def test_a_response_for_other_partitions_is_raised() -> None:
                 await consumer.poll(timeout_ms=5_000)
             assert consumer.positions() == {("t", 0): 0, ("t", 1): 0}
 
-    play(main)
+    run_with_brokers(main)
 
 
 # --- what goes, moves and comes back -------------------------------------------------------------
@@ -180,7 +171,7 @@ def test_a_deleted_topic_is_raised_once_and_others_continue() -> None:
             brokers.append(("kept", 0), 1)
             assert (await told_and_read(consumer, polls=2))[1] == {("kept", 0): [3]}
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_prefetched_records_of_a_deleted_topic_are_delivered_before_the_error() -> None:
@@ -195,7 +186,7 @@ def test_prefetched_records_of_a_deleted_topic_are_delivered_before_the_error() 
             with pytest.raises(UnknownTopicOrPartition):
                 await consumer.poll()
 
-    play(main)
+    run_with_brokers(main)
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
@@ -233,7 +224,7 @@ def test_offsets_of_a_recreated_topic_are_out_of_range(policy: str, is_seen: boo
                 assert isinstance(errors.pop(0), UnknownTopicId)
             assert (errors, read) == ([], {("t", 0): list(range(8))})
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_broker_that_finds_no_offset_in_range_is_not_hammered() -> None:
@@ -254,7 +245,7 @@ def test_a_broker_that_finds_no_offset_in_range_is_not_hammered() -> None:
             brokers.errors.clear()
             assert offsets(await consumer.poll(timeout_ms=5_000)) == list(range(5))
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_an_iteration_continues_after_an_error_and_counts_only_records() -> None:
@@ -272,7 +263,7 @@ def test_an_iteration_continues_after_an_error_and_counts_only_records() -> None
             read += [record.offset async for record in records]
             assert read == list(range(7))
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_reading_follows_a_leader_that_moves() -> None:
@@ -291,7 +282,7 @@ def test_reading_follows_a_leader_that_moves() -> None:
                     read[record.partition].append(record.offset)
         assert read == {partition: list(range(24)) for partition in range(4)}
 
-    play(main, brokers=3)
+    run_with_brokers(main, brokers=3)
 
 
 def test_reading_that_was_promised_an_end_is_given_up_in_time() -> None:
@@ -313,7 +304,7 @@ def test_reading_that_was_promised_an_end_is_given_up_in_time() -> None:
             brokers.errors.clear()
             assert [record.offset async for record in consumer] == [0, 1, 2]
 
-    play(main)
+    run_with_brokers(main)
 
 
 def test_a_restart_of_the_node_changes_nothing_for_the_reader(tmp_path: Path) -> None:
@@ -386,4 +377,4 @@ def test_a_leader_that_hangs_is_left_when_another_leads() -> None:
             assert len(read) == 10
             assert clock.now_ms() - began_ms < 3_000
 
-    play(main, brokers=2)
+    run_with_brokers(main, brokers=2)

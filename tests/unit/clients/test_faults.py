@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 
 import pytest
-from tests.kit.waits import run_patiently, wait_until, with_time
+from tests.kit.waits import wait_until, with_time
 
 from quorumlog import simulation
 from quorumlog.clients import AsyncProducer, Delivery, make_log
@@ -32,13 +32,6 @@ from .scripted_broker import (
     scripted,
     send_numbers,
 )
-
-
-@pytest.fixture(params=["real", "simulated"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """What runs a main on one runtime after the other."""
-    return run_patiently if request.param == "real" else simulation.run
-
 
 # --- batching as the broker sees it --------------------------------------------------------------
 

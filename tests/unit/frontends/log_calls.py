@@ -6,7 +6,6 @@ from typing import Any
 from tests.kit.node import WAIT_MS
 
 from quorumlog.proto import admin_pb2, log_pb2
-from quorumlog.records import Codec, Record, decode_all, encode_batch
 from quorumlog.runtime import Channel
 from quorumlog.services import ADMIN_CREATE_TOPIC, LOG_FETCH, LOG_PRODUCE
 
@@ -17,11 +16,6 @@ async def create(channel: Channel, name: str, partitions: int = 1, **configs: st
         request.configs.add(name=key.replace("_", "."), value=value)
     response = await channel.call(ADMIN_CREATE_TOPIC, request, timeout_ms=WAIT_MS)
     assert response.usable
-
-
-def batch(*values: bytes, timestamp_ms: int = 1000, codec: Codec = Codec.NONE) -> bytes:
-    records = [Record(i, timestamp_ms + i, None, value) for i, value in enumerate(values)]
-    return encode_batch(records, codec=codec)
 
 
 def produce_request(
@@ -64,7 +58,3 @@ async def fetch(
     for topic, partition, offset in specs:
         request.partitions.add(topic=topic, partition=partition, offset=offset)
     return list((await channel.call(LOG_FETCH, request, timeout_ms=WAIT_MS)).results)
-
-
-def values(records: bytes) -> list[bytes | None]:
-    return [record.value for record in decode_all(records)]

@@ -4,6 +4,7 @@ fit is refused by name."""
 from typing import Any
 
 import pytest
+from tests.kit.batches import values_of
 from tests.kit.node import Run, serving
 
 from quorumlog import simulation
@@ -11,7 +12,7 @@ from quorumlog.proto import log_pb2
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Channel, Runtime
 
-from .log_calls import create, fetch, produce, produce_one, produce_request, values
+from .log_calls import create, fetch, produce, produce_one, produce_request
 
 
 def batch(value: bytes, sequence: int, *, epoch: int = 0, **envelope: Any) -> bytes:
@@ -26,7 +27,7 @@ def batch(value: bytes, sequence: int, *, epoch: int = 0, **envelope: Any) -> by
 
 async def stored(channel: Channel) -> list[bytes | None]:
     (result,) = await fetch(channel, ("t", 0, 0))
-    return values(result.records)
+    return values_of(result.records)
 
 
 @pytest.mark.parametrize("policy", ["fsync", "replicated"])

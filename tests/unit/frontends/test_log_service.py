@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.kit.batches import batch_of, values_of
 from tests.kit.node import WAIT_MS, Run, serving
 
 from quorumlog import simulation
@@ -13,7 +14,7 @@ from quorumlog.records import Codec, decode_all
 from quorumlog.runtime import Channel, Runtime
 from quorumlog.services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
 
-from .log_calls import batch, create, fetch, produce, produce_one, produce_request, values
+from .log_calls import create, fetch, produce, produce_one, produce_request
 
 # --- in and out --------------------------------------------------------------------------------
 
@@ -23,14 +24,16 @@ def test_what_is_produced_is_fetched_as_it_was_sent(run: Run, folder: str, acks:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
-            first = await produce_one(channel, batch(b"a", b"b"), acks=acks)
-            second = await produce_one(channel, batch(b"c", codec=Codec.ZSTD), acks=acks)
+            first = await produce_one(channel, batch_of(b"a", b"b"), acks=acks)
+            second = await produce_one(channel, batch_of(b"c", codec=Codec.ZSTD), acks=acks)
             assert (first.base_offset, second.base_offset) == (0, 2)
             assert (first.log_start_offset, first.log_append_time_ms) == (0, -1)
             (result,) = await fetch(channel, ("t", 0, 0))
-            assert values(result.records) == [b"a", b"b", b"c"]
+            assert values_of(result.records) == [b"a", b"b", b"c"]
             assert (result.high_watermark, result.last_stable_offset) == (3, 3)
-            assert result.records[61:][: len(batch(b"a", b"b")) - 61] == batch(b"a", b"b")[61:]
+            assert (
+                result.records[61:][: len(batch_of(b"a", b"b")) - 61] == batch_of(b"a", b"b")[61:]
+            )
 
     run(main)
 
@@ -40,7 +43,7 @@ def test_answers_come_in_request_order_with_many_under_way(run: Run, folder: str
         async with serving(runtime, folder, produce_inflight_requests_max=4) as channel:
             await create(channel, "t", partitions=3)
             requests = [
-                produce_request(batch(b"v%d" % number), number=number, partition=number % 3)
+                produce_request(batch_of(b"v%d" % number), number=number, partition=number % 3)
                 for number in range(60)
             ]
             responses = await produce(channel, requests)
@@ -55,8 +58,10 @@ def test_acks_none_has_no_answer_and_is_stored_in_order(run: Run, folder: str) -
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
-            silent = produce_request(batch(b"a"), number=1, acks=log_pb2.ACKS_NONE)
-            (response,) = await produce(channel, [silent, produce_request(batch(b"b"), number=2)])
+            silent = produce_request(batch_of(b"a"), number=1, acks=log_pb2.ACKS_NONE)
+            (response,) = await produce(
+                channel, [silent, produce_request(batch_of(b"b"), number=2)]
+            )
             assert (response.correlation_id, response.results[0].base_offset) == (2, 1)
 
     run(main)
@@ -66,11 +71,11 @@ def test_one_request_spans_partitions_and_a_bad_one_stops_no_other(run: Run, fol
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t", partitions=2)
-            request = produce_request(batch(b"a"))
-            request.partitions.add(topic="t", partition=7, records=batch(b"x"))
-            request.partitions.add(topic="no-such", partition=0, records=batch(b"x"))
-            request.partitions.add(topic="bad name", partition=0, records=batch(b"x"))
-            request.partitions.add(topic="t", partition=1, leader_epoch=9, records=batch(b"x"))
+            request = produce_request(batch_of(b"a"))
+            request.partitions.add(topic="t", partition=7, records=batch_of(b"x"))
+            request.partitions.add(topic="no-such", partition=0, records=batch_of(b"x"))
+            request.partitions.add(topic="bad name", partition=0, records=batch_of(b"x"))
+            request.partitions.add(topic="t", partition=1, leader_epoch=9, records=batch_of(b"x"))
             (response,) = await produce(channel, [request])
             names = [result.error.name for result in response.results]
             assert names == [
@@ -91,7 +96,7 @@ def test_a_corrupted_batch_is_refused_and_nothing_is_stored(run: Run, folder: st
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
-            good = batch(b"some value")
+            good = batch_of(b"some value")
             flipped = good[:-3] + bytes([good[-3] ^ 1]) + good[-2:]
             for wrong in (flipped, good[:-1], good + b"tail", b"\0" * 80, good[:40]):
                 result = await produce_one(channel, wrong)
@@ -108,10 +113,10 @@ def test_a_batch_too_large_is_refused_naming_the_config(run: Run, folder: str) -
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t", max_message_bytes="1000")
-            result = await produce_one(channel, batch(bytes(2000)))
+            result = await produce_one(channel, batch_of(bytes(2000)))
             assert result.error.name == "MESSAGE_TOO_LARGE"
             assert "max.message.bytes" in result.error.message
-            assert (await produce_one(channel, batch(bytes(500)))).base_offset == 0
+            assert (await produce_one(channel, batch_of(bytes(500)))).base_offset == 0
 
     run(main)
 
@@ -123,7 +128,7 @@ def test_a_request_that_makes_no_sense_ends_its_stream_after_the_answers(
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
             stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
-            await stream.send(produce_request(batch(b"a"), number=5))
+            await stream.send(produce_request(batch_of(b"a"), number=5))
             await stream.send(log_pb2.ProduceRequest(correlation_id=6))
             answer = await stream.receive()
             assert answer is not None
@@ -216,10 +221,10 @@ def test_a_long_poll_wakes_when_records_arrive(run: Run, folder: str) -> None:
                 )
                 await asyncio.sleep(0.1)
                 assert not waiting.done()
-                await produce_one(channel, batch(b"late"), partition=1)
+                await produce_one(channel, batch_of(b"late"), partition=1)
                 first, second = await waiting
                 assert runtime.clock.now_ms() - started < 50_000
-                assert (first.records, values(second.records)) == (b"", [b"late"])
+                assert (first.records, values_of(second.records)) == (b"", [b"late"])
 
     run(main)
 
@@ -229,17 +234,17 @@ def test_a_long_poll_waits_for_min_bytes(run: Run, folder: str) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
             async with runtime.tasks.scope("test") as scope:
-                size = len(batch(b"x" * 100))
+                size = len(batch_of(b"x" * 100))
                 waiting = scope.spawn(
                     fetch(channel, ("t", 0, 0), max_wait_ms=WAIT_MS, min_bytes=size + 1),
                     name="poll",
                 )
-                await produce_one(channel, batch(b"x" * 100))
+                await produce_one(channel, batch_of(b"x" * 100))
                 await asyncio.sleep(0.1)
                 assert not waiting.done()
-                await produce_one(channel, batch(b"y" * 100))
+                await produce_one(channel, batch_of(b"y" * 100))
                 (result,) = await waiting
-                assert len(values(result.records)) == 2
+                assert len(values_of(result.records)) == 2
 
     run(main)
 
@@ -260,7 +265,7 @@ def test_each_failed_partition_of_a_fetch_says_why_at_once(run: Run, folder: str
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
-            await produce_one(channel, batch(b"a"))
+            await produce_one(channel, batch_of(b"a"))
             results = await fetch(
                 channel, ("t", 0, 0), ("t", 0 + 3, 0), ("no", 0, 0), max_wait_ms=15_000
             )
@@ -282,12 +287,12 @@ def test_a_fetch_is_bounded_and_gives_one_batch_even_if_larger(run: Run, folder:
             await create(channel, "t", partitions=2)
             for partition in (0, 1):
                 for _ in range(3):
-                    await produce_one(channel, batch(bytes(1000)), partition=partition)
+                    await produce_one(channel, batch_of(bytes(1000)), partition=partition)
             first, second = await fetch(channel, ("t", 0, 1), ("t", 1, 0), max_bytes=10)
             assert [record.offset for record in decode_all(first.records)] == [1]
             assert second.records == b""
             first, second = await fetch(channel, ("t", 0, 0), ("t", 1, 0), max_bytes=2500)
-            assert len(values(first.records)) == 2
+            assert len(values_of(first.records)) == 2
             assert len(first.records) + len(second.records) <= 2500
 
     run(main)
@@ -299,9 +304,9 @@ def test_a_fetch_gives_as_many_whole_batches_as_fit(run: Run, folder: str) -> No
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
-            size = len(batch(bytes(50_000)))
+            size = len(batch_of(bytes(50_000)))
             for _ in range(5):
-                await produce_one(channel, batch(bytes(50_000)))
+                await produce_one(channel, batch_of(bytes(50_000)))
             for offset in range(5):
                 (result,) = await fetch(channel, ("t", 0, offset), max_bytes=size * 5 // 2)
                 assert len(result.records) == size * min(2, 5 - offset), offset
@@ -352,8 +357,8 @@ def test_positions_are_translated_into_offsets(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
-            await produce_one(channel, batch(b"a", b"b", timestamp_ms=1000))
-            await produce_one(channel, batch(b"c", b"d", timestamp_ms=2000, codec=Codec.GZIP))
+            await produce_one(channel, batch_of(b"a", b"b", timestamp_ms=1000))
+            await produce_one(channel, batch_of(b"c", b"d", timestamp_ms=2000, codec=Codec.GZIP))
             found = []
             for time in (-1, -2, -3, 0, 1001, 1002, 2001, 2002):
                 request = log_pb2.ListOffsetsRequest()
@@ -410,7 +415,7 @@ def test_a_subscription_gives_raw_batches_up_to_its_end(run: Run, folder: str) -
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
             for number in range(6):
-                await produce_one(channel, batch(b"%d" % number, b"x"))
+                await produce_one(channel, batch_of(b"%d" % number, b"x"))
             request = log_pb2.SubscribeRequest(topic="t", offset=4, end_offset=10, max_bytes=1)
             responses = await subscribed(channel, request)
             offsets = [r.offset for each in responses for r in decode_all(each.batches)]
@@ -427,7 +432,7 @@ def test_a_decoded_subscription_gives_exactly_the_records_of_its_range(
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
-            await produce_one(channel, batch(*(b"%d" % n for n in range(8)), codec=Codec.ZSTD))
+            await produce_one(channel, batch_of(*(b"%d" % n for n in range(8)), codec=Codec.ZSTD))
             request = log_pb2.SubscribeRequest(topic="t", offset=3, end_offset=6, decoded=True)
             responses = await subscribed(channel, request)
             records = [record for each in responses for record in each.records]
@@ -445,18 +450,18 @@ def test_a_subscription_follows_what_is_produced_later_and_shows_life_when_idle(
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder, subscribe_heartbeat_ms=100) as channel:
             await create(channel, "t")
-            await produce_one(channel, batch(b"old"))
+            await produce_one(channel, batch_of(b"old"))
             stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
             await stream.send(log_pb2.SubscribeRequest(topic="t", offset=-1))
             idle = await stream.receive()
             assert idle is not None
             assert (idle.batches, idle.next_offset, idle.high_watermark) == (b"", 1, 1)
-            await produce_one(channel, batch(b"new"))
+            await produce_one(channel, batch_of(b"new"))
             response = await stream.receive()
             while response is not None and not response.batches:
                 response = await stream.receive()
             assert response is not None
-            assert values(response.batches) == [b"new"]
+            assert values_of(response.batches) == [b"new"]
             stream.abort("seen enough")
 
     run(main)

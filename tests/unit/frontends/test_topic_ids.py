@@ -5,12 +5,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.kit.batches import values_of
 from tests.kit.node import WAIT_MS, serving
 
 from quorumlog import simulation
 from quorumlog.errors import InvalidRequest, QuorumlogError, UnknownTopicId, UnknownTopicOrPartition
 from quorumlog.proto import admin_pb2, log_pb2
-from quorumlog.records import Record, decode_all, encode_batch
+from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Channel, Runtime
 from quorumlog.runtime.error_detail import decode_error
 from quorumlog.services import (
@@ -81,11 +82,7 @@ async def subscribe(channel: Channel, topic_id: bytes) -> Any:
 async def drained(stream: Any, value: bytes) -> None:
     """Read records of this value to the end."""
     while (response := await stream.receive()) is not None:
-        assert set(values(response.batches)) <= {value}, "records of another topic"
-
-
-def values(records: bytes) -> list[bytes | None]:
-    return [record.value for record in decode_all(records)]
+        assert set(values_of(response.batches)) <= {value}, "records of another topic"
 
 
 def test_every_way_in_and_out_takes_the_id_of_the_topic_as_it_is_now() -> None:
@@ -93,10 +90,10 @@ def test_every_way_in_and_out_takes_the_id_of_the_topic_as_it_is_now() -> None:
         await make_anew(channel)
         for topic_id in (NEW, b""):
             assert not (await produce(channel, b"new", topic_id)).HasField("error")
-            assert values((await fetch(channel, topic_id)).records)[0] == b"new"
+            assert values_of((await fetch(channel, topic_id)).records)[0] == b"new"
             assert (await latest(channel, topic_id)).offset >= 1
             response = await (await subscribe(channel, topic_id)).receive()
-            assert values(response.batches)[0] == b"new"
+            assert values_of(response.batches)[0] == b"new"
 
     simulate(body)
 
@@ -139,7 +136,7 @@ def test_a_subscription_never_goes_on_in_the_topic_made_anew(topic_id: bytes) ->
         for _ in range(20):
             await produce(channel, big, OLD)
         stream = await subscribe(channel, topic_id)
-        assert values((await stream.receive()).batches) == [b"old"]
+        assert values_of((await stream.receive()).batches) == [b"old"]
         await make_anew(channel)
         for _ in range(30):
             await produce(channel, b"new", NEW)

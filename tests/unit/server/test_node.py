@@ -43,16 +43,6 @@ Run: TypeAlias = Callable[[Main], None]
 WAIT_MS = AMPLE_MS
 
 
-@pytest.fixture(params=["real", "simulated"])
-def run(request: pytest.FixtureRequest) -> Run:
-    return run_patiently if request.param == "real" else simulation.run
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> str:
-    return str(tmp_path / "data")
-
-
 def config_of(folder: str, **settings: Any) -> NodeConfig:
     places = {"grpc_listener": "127.0.0.1:0", "controller_listener": "127.0.0.1:0"}
     return NodeConfig(**({"data_dir": folder} | places | settings))

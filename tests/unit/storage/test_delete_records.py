@@ -13,6 +13,8 @@ from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig
 
+from .simulated_node import run_on_node
+
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 Run = Callable[[Main], Any]
 MakeBatch = Callable[..., bytes]
@@ -24,14 +26,6 @@ TOPIC = TopicId(b"t" * 16)
 FSYNC = LogConfig(flush_policy=FlushPolicy.FSYNC)
 FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
 NEVER = DirectoryConfig(checkpoint_interval_ms=10_000_000)
-
-
-def simulated(main: Callable[[Runtime, SimNode], Coroutine[Any, Any, Any]]) -> None:
-    with SimWorld(0) as world:
-        node = world.node("n")
-        task = node.spawn(lambda runtime: main(runtime, node))
-        world.run_until(task, virtual_ms=600_000)
-        task.result()
 
 
 def test_records_below_the_offset_can_be_read_no_more(kit: Kit, run: Run, batch: MakeBatch) -> None:
@@ -141,7 +135,7 @@ def test_a_full_disk_refuses_a_deletion_that_may_be_repeated(kit: Kit, batch: Ma
             assert await directory.delete_records(log, 2) == 2
             assert (await kit.append(directory, log, batch(1))).log_start_offset == 2
 
-    simulated(main)
+    run_on_node(main)
 
 
 def test_records_of_a_log_that_failed_or_was_deleted_are_not_deleted(
@@ -161,7 +155,7 @@ def test_records_of_a_log_that_failed_or_was_deleted_are_not_deleted(
             with pytest.raises(DiskFailed):
                 await directory.delete_records(other, 0)
 
-    simulated(main)
+    run_on_node(main)
 
 
 # --- high watermarks ---------------------------------------------------------------------------

@@ -2,13 +2,13 @@
 
 import errno
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from timeit import repeat
 from typing import Any
 
 from quorumlog.ids import TopicId
 from quorumlog.runtime import Runtime
-from quorumlog.simulation import SimNode, SimWorld
+from quorumlog.simulation import SimNode
 from quorumlog.storage import LogConfig
 from quorumlog.storage.checkpoints import encode_epochs
 from quorumlog.storage.file_pool import FilePool
@@ -19,6 +19,8 @@ from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.segment import Segment
 from quorumlog.storage.segments import Segments
 from quorumlog.storage.small_files import replace_file
+
+from .simulated_node import run_on_node
 
 MakeBatch = Callable[..., bytes]
 MakeBench = Callable[..., Any]
@@ -133,12 +135,4 @@ def test_an_opening_of_the_directory_or_of_a_log_touches_no_other_log(
             await kit.append(directory, log, batch(1))
             assert log.log_end_offset == 2
 
-    simulated(main)
-
-
-def simulated(main: Callable[[Runtime, SimNode], Coroutine[Any, Any, Any]]) -> None:
-    with SimWorld(0) as world:
-        node = world.node("n")
-        task = node.spawn(lambda runtime: main(runtime, node))
-        world.run_until(task, virtual_ms=600_000)
-        task.result()
+    run_on_node(main)

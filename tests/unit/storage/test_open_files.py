@@ -14,20 +14,14 @@ from quorumlog.simulation import SimNode, SimWorld
 from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig
 from quorumlog.storage.file_pool import FilePool
 
+from .simulated_node import run_on_node
+
 MakeBatch = Callable[..., bytes]
 Kit = Any  # conftest.Kit
 
 TOPIC = TopicId(b"t" * 16)
 FSYNC = LogConfig(flush_policy=FlushPolicy.FSYNC)
 FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
-
-
-def simulated(main: Callable[[Runtime, SimNode], Coroutine[Any, Any, Any]]) -> None:
-    with SimWorld(0) as world:
-        node = world.node("n")
-        task = node.spawn(lambda runtime: main(runtime, node))
-        world.run_until(task, virtual_ms=600_000)
-        task.result()
 
 
 def test_a_pool_that_can_open_no_file_closes_some() -> None:
@@ -46,7 +40,7 @@ def test_a_pool_that_can_open_no_file_closes_some() -> None:
         with pytest.raises(OSError, match="/0"):
             pool.file("/0")  # there is nothing to close
 
-    simulated(main)
+    run_on_node(main)
 
 
 @pytest.mark.parametrize("config", [FSYNC, FAST])
@@ -72,7 +66,7 @@ def test_a_flush_that_can_open_no_file_is_put_off(
             assert log.log_end_offset == 4
             assert directory.was_clean
 
-    simulated(main)
+    run_on_node(main)
 
 
 def test_what_was_put_off_survives_a_power_cut_once_it_is_acknowledged(
@@ -118,7 +112,7 @@ def test_a_log_that_cannot_be_opened_for_the_moment_opens_later(
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             assert log.log_end_offset == 1
 
-    simulated(main)
+    run_on_node(main)
 
 
 def test_few_files_serve_many_logs_under_load(kit: Kit, batch: MakeBatch) -> None:
@@ -141,7 +135,7 @@ def test_few_files_serve_many_logs_under_load(kit: Kit, batch: MakeBatch) -> Non
                 assert await kit.values(directory, log) == expected
                 assert len(directory._pool) <= 4
 
-    simulated(main)
+    run_on_node(main)
 
 
 def test_what_others_left_in_the_directory_is_not_read(kit: Kit) -> None:
@@ -153,7 +147,7 @@ def test_what_others_left_in_the_directory_is_not_read(kit: Kit) -> None:
         async with kit.opened(runtime, "/data") as directory:
             assert directory.load_file("core.12345") is None
 
-    simulated(main)
+    run_on_node(main)
 
 
 Work = Callable[[Any, Any], Coroutine[Any, Any, Any]]
@@ -194,7 +188,7 @@ def test_work_on_a_log_that_can_open_no_file_is_done_later(
             log = await directory.open_log("t-0", small, topic_id=TOPIC)
             assert log.log_end_offset == end == len(await kit.values(directory, log))
 
-    simulated(main)
+    run_on_node(main)
 
 
 @pytest.mark.parametrize("operation", ["create", "sync_folder"])
@@ -212,7 +206,7 @@ def test_a_close_that_can_open_no_file_ends_well_later(
             log = await directory.open_log("t-2", FAST, topic_id=TOPIC)
             assert log.log_end_offset == 1
 
-    simulated(main)
+    run_on_node(main)
 
 
 def test_a_deletion_that_can_open_no_file_is_done_later_and_for_good(
@@ -265,4 +259,4 @@ def test_what_is_put_off_takes_descriptors_from_the_files_that_are_kept_open(
             assert logs[0].log_end_offset == (1 if what == "truncate" else 2)
             assert len(directory._pool) < before * 2 // 3
 
-    simulated(main)
+    run_on_node(main)

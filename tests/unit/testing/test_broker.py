@@ -4,31 +4,20 @@ import asyncio
 import os
 import signal
 import threading
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.kit.waits import wait_until_blocking
 
 import quorumlog
-from quorumlog.errors import (
-    InvalidConfig,
-    InvalidRequest,
-    TimedOut,
-    UnknownServerError,
-)
+from quorumlog.errors import InvalidConfig, InvalidRequest, TimedOut, UnknownServerError
 from quorumlog.testing import Broker
 
 pytestmark = pytest.mark.slow
 
 WAIT_S = 60.0
-
-
-def eventually(look: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not look():
-        assert time.monotonic() < end, "not so in time"
 
 
 def raises(act: Callable[[], None], words: str) -> bool:
@@ -119,7 +108,9 @@ def test_a_broker_that_ended_by_itself_is_noticed_and_comes_back() -> None:
     with Broker() as broker:
         broker.check_alive()
         os.kill(broker.pid, signal.SIGKILL)  # as the system would that runs out of memory
-        eventually(lambda: raises(broker.check_alive, "ended unexpectedly, with exit code -9"))
+        wait_until_blocking(
+            lambda: raises(broker.check_alive, "ended unexpectedly, with exit code -9")
+        )
         with pytest.raises(UnknownServerError, match="ended unexpectedly"):
             broker.restore()
         broker.restore()

@@ -5,11 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.kit.waits import wait_until_blocking
 
 from quorumlog.testing import guard
 from quorumlog.testing.node_folder import NodeFolder
@@ -17,13 +16,6 @@ from quorumlog.testing.node_folder import NodeFolder
 ABANDONED = Path(__file__).with_name("abandoned_program.py")
 WAIT_S = 60.0
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def eventually(look: Callable[[], bool], why: str) -> None:
-    end = time.monotonic() + WAIT_S
-    while not look():
-        assert time.monotonic() < end, why
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:
@@ -51,8 +43,8 @@ def test_nodes_and_files_go_with_a_test_that_is_killed(number: signal.Signals) -
         assert folder.is_dir()
         program.send_signal(number)
         program.wait()
-    eventually(lambda: not any(map(is_alive, addresses["pids"])), "a node runs on")
-    eventually(lambda: not folder.exists(), f"{folder} is still there")
+    wait_until_blocking(lambda: not any(map(is_alive, addresses["pids"])), "a node runs on")
+    wait_until_blocking(lambda: not folder.exists(), f"{folder} is still there")
 
 
 def test_a_home_that_is_closed_leaves_neither_folder_nor_guard() -> None:
@@ -101,7 +93,9 @@ def test_a_guard_is_deaf_to_what_ends_the_test(tmp_path: Path) -> None:
         assert guarded.stdin is not None
         guarded.stdin.write(b"child %d\n" % child.pid)
         guarded.stdin.flush()
-        eventually(lambda: all(_ignores(guarded.pid, each) for each in ENDS), "it never comes up")
+        wait_until_blocking(
+            lambda: all(_ignores(guarded.pid, each) for each in ENDS), "it never comes up"
+        )
         for number in ENDS:
             guarded.send_signal(number)
         guarded.stdin.close()

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 import pytest
+from tests.kit.waits import wait_until_blocking
 
 from quorumlog.testing import Direction, ForwardingProxy
 
@@ -56,12 +57,6 @@ def is_silent(listener: socket.socket, act: Callable[[], T]) -> bool:
     return False
 
 
-def eventually(look: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not look():
-        assert time.monotonic() < end, "not so in time"
-
-
 def test_what_is_begun_while_it_holds_is_made_only_at_the_release(
     proxy: ForwardingProxy, target: socket.socket
 ) -> None:
@@ -82,8 +77,8 @@ def test_who_gives_up_while_it_holds_was_never_there(
     proxy.hold()
     with connected(proxy) as caller:
         caller.sendall(b"in vain")
-        eventually(lambda: proxy.connections == 1)
-    eventually(lambda: proxy.connections == 0)
+        wait_until_blocking(lambda: proxy.connections == 1)
+    wait_until_blocking(lambda: proxy.connections == 0)
     proxy.release()
     assert is_silent(target, target.accept)
 

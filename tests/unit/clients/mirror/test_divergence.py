@@ -1,10 +1,8 @@
 """Detection of divergence between a copy and its source."""
 
 import struct
-from collections.abc import Iterator
 
 import pytest
-from tests.kit.replica_cluster import world
 
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.mirror import Target
@@ -15,12 +13,6 @@ from quorumlog.records import Record, decode_all, encode_batch, iterate_batches
 from quorumlog.records.checksum import crc32c
 
 from .clusters import Clusters, contents
-
-
-@pytest.fixture
-def clusters() -> Iterator[Clusters]:
-    with world() as simulated:
-        yield Clusters(simulated)
 
 
 def theirs(*offsets: int, epoch: int, value: bytes = b"v") -> bytes:

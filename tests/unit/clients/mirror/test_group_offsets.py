@@ -1,11 +1,10 @@
 """Groups continue at their offsets in the copy."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import pytest
-from tests.kit.replica_cluster import Cluster, world
+from tests.kit.replica_cluster import Cluster
 
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.connection import Connection
@@ -35,12 +34,6 @@ def test_offsets_go_forward_to_what_is_copied_and_without_the_sources_epochs() -
     assert offsets_to_commit(theirs, {P: at(5), Q: at(6)}, {P: 9, Q: 9}) == {
         Q: CommittedOffset(7, "note")
     }
-
-
-@pytest.fixture
-def clusters() -> Iterator[Clusters]:
-    with world() as simulated:
-        yield Clusters(simulated)
 
 
 def commit(cluster: Cluster, group: str, offset: int) -> None:

@@ -1,10 +1,9 @@
 """A mirror between two whole simulated clusters."""
 
 import base64
-from collections.abc import Iterator
 
 import pytest
-from tests.kit.replica_cluster import CLUSTER, produce, world
+from tests.kit.replica_cluster import CLUSTER, produce
 
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.mirror import CopyState, Target
@@ -14,12 +13,6 @@ from quorumlog.errors import NotDelivered
 from quorumlog.records import Record, encode_batch
 
 from .clusters import Clusters, contents
-
-
-@pytest.fixture
-def clusters() -> Iterator[Clusters]:
-    with world() as simulated:
-        yield Clusters(simulated)
 
 
 def test_copies_have_the_offsets_times_and_keys_of_their_source(clusters: Clusters) -> None:

@@ -1,12 +1,9 @@
 """Errors of one topic, partition or group: each is reported and does not affect others."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar
-
-import pytest
-from tests.kit.replica_cluster import world
 
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.admin.descriptions import Topic
@@ -16,12 +13,6 @@ from quorumlog.clients.mirror.target import CopyBounds, CopyChunk
 from quorumlog.errors import DiskFull, InvalidReplicationFactor
 
 from .clusters import Clusters
-
-
-@pytest.fixture
-def clusters() -> Iterator[Clusters]:
-    with world() as simulated:
-        yield Clusters(simulated)
 
 
 def copies(clusters: Clusters) -> dict[tuple[str, int], CopyProgress]:

@@ -1,22 +1,11 @@
 """Events that stop a partition's copy, and events that resume it without a new mirror."""
 
-from collections.abc import Iterator
-
-import pytest
-from tests.kit.replica_cluster import world
-
 from quorumlog.clients import AsyncLog
 from quorumlog.clients.mirror import CopyProgress, CopyState, Target
 from quorumlog.clients.mirror.source import SourceTopic
 from quorumlog.errors import OutcomeUnknown, TopicAlreadyExists
 
 from .clusters import Clusters, contents
-
-
-@pytest.fixture
-def clusters() -> Iterator[Clusters]:
-    with world() as simulated:
-        yield Clusters(simulated)
 
 
 def the_course(clusters: Clusters) -> CopyProgress:

@@ -19,11 +19,6 @@ Run: TypeAlias = Callable[[Main], None]
 Answering: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
-@pytest.fixture(params=["real", "simulated"])
-def run(request: pytest.FixtureRequest) -> Run:
-    return real.run if request.param == "real" else simulation.run
-
-
 async def echo(request: HttpRequest) -> HttpResponse:
     said = f"{request.method} {request.path} {request.query} {request.headers.get('accept', '')}"
     return HttpResponse(body=said.encode())

@@ -1,25 +1,20 @@
 """Produce, Fetch and ListOffsets as a test says them, over the raw client."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from tests.kit.kafka_client import RawClient
-from tests.kit.kafka_node import KafkaNode
+from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.node import WAIT_MS
 
+from quorumlog import simulation
 from quorumlog.proto import admin_pb2
-from quorumlog.records import Codec, Record, encode_batch
+from quorumlog.runtime import Runtime
 from quorumlog.services import ADMIN_CREATE_TOPIC
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_PRODUCERS = 0, 1, 2, 23, 61
 DELETE_RECORDS = 21
 NO_ID = bytes(16)
-
-
-def batch(*values: bytes, timestamp_ms: int = 1000, codec: Codec = Codec.NONE) -> bytes:
-    """A batch of records without keys, a millisecond apart."""
-    records = [Record(i, timestamp_ms + i, None, value) for i, value in enumerate(values)]
-    return encode_batch(records, codec=codec)
 
 
 async def create(kafka: KafkaNode, name: str, partitions: int = 1, **configs: str) -> bytes:
@@ -175,3 +170,17 @@ async def epoch_ends(
 def stamped(records: Sequence[bytes]) -> list[int]:
     """The base offsets that are written in batches."""
     return [int.from_bytes(each[:8], "big") for each in records]
+
+
+FOLDER = "/data"
+
+
+def run_with_topic(work: Callable[[KafkaNode], Awaitable[None]], **settings: Any) -> None:
+    """Run `work` with a simulated node that has a topic "t" of three partitions."""
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, FOLDER, **settings) as kafka:
+            await create(kafka, "t", partitions=3)
+            await work(kafka)
+
+    simulation.run(main)

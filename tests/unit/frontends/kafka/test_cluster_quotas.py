@@ -1,13 +1,14 @@
 """A quota applies at every broker of the cluster, at each on its own."""
 
 import pytest
+from tests.kit.batches import batch_of
 from tests.kit.kafka_client import connected
 from tests.kit.simulated_cluster import cluster
 
 from quorumlog.clients import make_log
 from quorumlog.runtime import Runtime
 
-from .produce_fetch import batch, produce_fields
+from .produce_fetch import produce_fields
 
 pytestmark = pytest.mark.slow  # three nodes
 
@@ -19,7 +20,7 @@ BURST = 10 * RATE
 async def told_ms(runtime: Runtime, node: int, partition: int, size: int) -> int:
     """Produce to the partition's leader; returns the throttle time."""
     async with connected(runtime, f"n{node}:9092") as client:
-        fields = produce_fields(9, (partition, batch(bytes(size))), acks=1)
+        fields = produce_fields(9, (partition, batch_of(bytes(size))), acks=1)
         answer = await client.ask(PRODUCE, 9, **fields)
         assert answer.responses[0].partition_responses[0].error_code == 0
         throttle_ms: int = round(answer.throttle_time.total_seconds() * 1000)

@@ -3,10 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.kit.kafka_node import KafkaNode, serving_kafka
-
-from quorumlog import simulation
-from quorumlog.runtime import Runtime
+from tests.kit.kafka_node import KafkaNode, run_on_kafka_node
 
 from .admin_calls import NODE
 
@@ -14,14 +11,6 @@ FIND_COORDINATOR, INIT_PRODUCER_ID = 10, 22
 COORDINATOR_NOT_AVAILABLE, UNSUPPORTED_VERSION, INVALID_REQUEST = 15, 35, 42
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 EPOCH_MAX = 2**15 - 1
-
-
-def alone(main: Any, folder: str) -> None:
-    async def serve(runtime: Runtime) -> None:
-        async with serving_kafka(runtime, folder) as kafka:
-            await main(kafka)
-
-    simulation.run(serve)
 
 
 async def sought(kafka: KafkaNode, version: int, kind: int = GROUP) -> list[tuple[int, int, str]]:
@@ -46,7 +35,7 @@ def test_a_group_is_found_at_the_address_that_its_client_has_reached(
         here = (0, NODE, kafka.address.rpartition(":")[0])
         assert await sought(kafka, version) == [here] * (2 if version >= 4 else 1)
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +54,7 @@ def test_a_kind_is_known_by_the_versions_that_have_it(
     async def main(kafka: KafkaNode) -> None:
         assert {each[0] for each in await sought(kafka, version, kind)} == {code}
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 async def given(kafka: KafkaNode, version: int, **fields: Any) -> tuple[int, int, int]:
@@ -86,7 +75,7 @@ def test_every_version_gives_each_producer_an_id_of_its_own(folder: str, version
         assert (first[0], first[2]) == (second[0], second[2]) == (0, 0)
         assert first[1] != second[1]
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_a_producer_that_has_an_id_gets_its_next_epoch(folder: str) -> None:
@@ -95,7 +84,7 @@ def test_a_producer_that_has_an_id_gets_its_next_epoch(folder: str) -> None:
         bumped = await given(kafka, 3, producer_id=producer_id, producer_epoch=0)
         assert bumped == (0, producer_id, 1)
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_a_producer_that_has_used_up_its_epochs_gets_another_id(folder: str) -> None:
@@ -107,7 +96,7 @@ def test_a_producer_that_has_used_up_its_epochs_gets_another_id(folder: str) -> 
         assert (code, epoch) == (0, 0)
         assert other not in (-1, producer_id)
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 @pytest.mark.parametrize(
@@ -125,4 +114,4 @@ def test_what_cannot_be_given_is_refused_and_no_id_with_it(
     async def main(kafka: KafkaNode) -> None:
         assert await given(kafka, 4, **fields) == (code, -1, -1)
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)

@@ -3,13 +3,14 @@
 import tracemalloc
 
 import pytest
+from tests.kit.batches import batch_of
 from tests.kit.kafka_node import serving_kafka
 
 from quorumlog.records import Codec
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import run
 
-from .produce_fetch import batch, create, produced
+from .produce_fetch import create, produced
 
 MESSAGE_TOO_LARGE = 10
 INFLATED = 150 << 20
@@ -19,7 +20,7 @@ HELD_MAX = 128 << 20  # twice the bound of 64 MiB: pieces, and what they are put
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", [Codec.ZSTD, Codec.LZ4])
 def test_a_batch_that_inflates_to_too_much_is_refused_and_never_held(codec: Codec) -> None:
-    bomb = batch(bytes(INFLATED), codec=codec)
+    bomb = batch_of(bytes(INFLATED), codec=codec)
     assert len(bomb) < 1 << 20
 
     async def main(runtime: Runtime) -> None:
@@ -34,7 +35,7 @@ def test_a_batch_that_inflates_to_too_much_is_refused_and_never_held(codec: Code
                 tracemalloc.stop()
             assert result.error_code == MESSAGE_TOO_LARGE
             assert "inflates" in result.error_message
-            (result,) = await produced(other, (0, batch(b"fine", codec=codec)))
+            (result,) = await produced(other, (0, batch_of(b"fine", codec=codec)))
             assert (result.error_code, result.base_offset) == (0, 0)
 
     run(main)

@@ -3,12 +3,10 @@
 from typing import Any
 
 import pytest
-from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.kafka_node import KafkaNode, run_on_kafka_node
 from tests.kit.node import WAIT_MS
 
-from quorumlog import simulation
 from quorumlog.proto import admin_pb2
-from quorumlog.runtime import Runtime
 from quorumlog.services import ADMIN_CREATE_TOPIC
 
 DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 60, 75
@@ -16,14 +14,6 @@ NODE = 1  # the one node's id
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC, INVALID_REQUEST = 3, 17, 42
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 NOT_ASKED = -(2**31)
-
-
-def alone(main: Any, folder: str) -> None:
-    async def serve(runtime: Runtime) -> None:
-        async with serving_kafka(runtime, folder) as kafka:
-            await main(kafka)
-
-    simulation.run(serve)
 
 
 async def cluster(kafka: KafkaNode, version: int, **fields: Any) -> Any:
@@ -45,7 +35,7 @@ def test_every_version_tells_the_cluster_and_its_brokers(folder: str, version: i
         if version >= 2:
             assert broker.is_fenced is False
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +47,7 @@ def test_a_broker_does_not_tell_of_controllers(folder: str, kind: int, code: int
         assert (answer.error_code, answer.brokers) == (code, ())
         assert "not served by brokers" in answer.error_message
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 # --- topics in pages -----------------------------------------------------------------------------
@@ -107,7 +97,7 @@ def test_topics_are_told_by_name_with_all_that_is_known_of_them(folder: str) -> 
         assert (part.eligible_leader_replicas, part.last_known_elr) == ((), ())
         assert (part.offline_replicas, part.leader_epoch) == ((), 0)
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_who_names_no_topic_is_told_all(folder: str) -> None:
@@ -115,7 +105,7 @@ def test_who_names_no_topic_is_told_all(folder: str) -> None:
         await with_topics(kafka, b=1, a=1)
         assert await page(kafka) == ([("a", 0, [0]), ("b", 0, [0])], None)
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_pages_follow_each_other_until_everything_was_told_once(folder: str) -> None:
@@ -129,7 +119,7 @@ def test_pages_follow_each_other_until_everything_was_told_once(folder: str) -> 
         assert listed == [(name, i) for name, n in (("a", 3), ("b", 2), ("c", 4)) for i in range(n)]
         assert pages == 5
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_a_page_that_ends_with_a_topic_begins_the_next_one_at_the_following(folder: str) -> None:
@@ -137,7 +127,7 @@ def test_a_page_that_ends_with_a_topic_begins_the_next_one_at_the_following(fold
         await with_topics(kafka, a=2, b=1)
         assert await page(kafka, limit=2) == ([("a", 0, [0, 1])], ("b", 0))
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_a_limit_below_one_still_tells_something(folder: str) -> None:
@@ -145,7 +135,7 @@ def test_a_limit_below_one_still_tells_something(folder: str) -> None:
         await with_topics(kafka, a=2)
         assert await page(kafka, limit=0) == ([("a", 0, [0])], ("a", 1))
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_what_nobody_knows_is_told_in_its_place(folder: str) -> None:
@@ -159,7 +149,7 @@ def test_what_nobody_knows_is_told_in_its_place(folder: str) -> None:
         ]
         assert cursor is None
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_a_page_goes_on_where_its_topic_was_deleted_meanwhile(folder: str) -> None:
@@ -167,7 +157,7 @@ def test_a_page_goes_on_where_its_topic_was_deleted_meanwhile(folder: str) -> No
         await with_topics(kafka, a=1, c=1)
         assert await page(kafka, cursor=("b", 7)) == ([("c", 0, [0])], None)
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 @pytest.mark.parametrize("cursor", [("a", -1), ("b", 0)])
@@ -176,4 +166,4 @@ def test_a_cursor_that_no_answer_had_is_refused(folder: str, cursor: tuple[str, 
         await with_topics(kafka, a=1, b=1)
         assert await page(kafka, "a", cursor=cursor) == ([("a", INVALID_REQUEST, [])], None)
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)

@@ -4,17 +4,16 @@ import asyncio
 import os
 import socket
 import tracemalloc
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+from tests.kit.batches import batch_of
 from tests.kit.kafka_client import body_of, framed, read_answer, request_of
 from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.node import Run
 
-from quorumlog import simulation
 from quorumlog.records import MarkerType, Record, decode_all, encode_batch, encode_marker
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.system import sendfile
@@ -23,7 +22,6 @@ from quorumlog.storage import AppendOrigin
 from .produce_fetch import (
     DELETE_RECORDS,
     FETCH,
-    batch,
     create,
     epoch_ends,
     fetch,
@@ -31,21 +29,10 @@ from .produce_fetch import (
     fetched,
     listed,
     produce,
+    run_with_topic,
 )
 
-FOLDER = "/data"
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-
-
-def simulated(work: Callable[[KafkaNode], Awaitable[None]], **settings: Any) -> None:
-    """Do something with a simulated node that has topic "t" of three partitions."""
-
-    async def main(runtime: Runtime) -> None:
-        async with serving_kafka(runtime, FOLDER, **settings) as kafka:
-            await create(kafka, "t", partitions=3)
-            await work(kafka)
-
-    simulation.run(main)
 
 
 def values(records: bytes | None) -> list[bytes | None]:
@@ -57,8 +44,8 @@ def values(records: bytes | None) -> list[bytes | None]:
 
 def test_what_cannot_be_read_is_refused_by_the_code_that_clients_know() -> None:
     async def work(kafka: KafkaNode) -> None:
-        await produce(kafka.client, batch(b"a", b"b"))
-        await produce(kafka.client, batch(b"c"))
+        await produce(kafka.client, batch_of(b"a", b"b"))
+        await produce(kafka.client, batch_of(b"c"))
         deletion = {"name": "t", "partitions": [{"partition_index": 0, "offset": 2}]}
         await kafka.client.ask(DELETE_RECORDS, 2, topics=[deletion], timeout=10_000)
         cases: list[tuple[tuple[int, int], dict[str, Any], ErrorCode]] = [
@@ -79,12 +66,12 @@ def test_what_cannot_be_read_is_refused_by_the_code_that_clients_know() -> None:
             assert (result.high_watermark, result.records) == (-1, b"")
         assert values(await fetch(kafka.client, 2)) == [b"c"]
 
-    simulated(work)
+    run_with_topic(work)
 
 
 def test_each_partition_of_a_request_stands_for_itself() -> None:
     async def work(kafka: KafkaNode) -> None:
-        await produce(kafka.client, batch(b"a"), 1)
+        await produce(kafka.client, batch_of(b"a"), 1)
         results = await fetched(kafka.client, (9, 0), (1, 0), (0, 0), max_wait=60_000)
         assert [(one.partition_index, int(one.error_code)) for one in results] == [
             (9, ErrorCode.unknown_topic_or_partition),
@@ -93,12 +80,12 @@ def test_each_partition_of_a_request_stands_for_itself() -> None:
         ]
         assert [values(one.records) for one in results] == [[], [b"a"], []]
 
-    simulated(work)
+    run_with_topic(work)
 
 
 def test_no_session_is_made_and_none_is_known() -> None:
     async def work(kafka: KafkaNode) -> None:
-        await produce(kafka.client, batch(b"a"))
+        await produce(kafka.client, batch_of(b"a"))
         for version in (7, 12):
             wanted = fetch_fields(version, (0, 0), session_epoch=0)
             answer = await kafka.client.ask(FETCH, version, **wanted)
@@ -108,7 +95,7 @@ def test_no_session_is_made_and_none_is_known() -> None:
             assert answer.error_code == ErrorCode.fetch_session_id_not_found
             assert answer.responses == ()
 
-    simulated(work)
+    run_with_topic(work)
 
 
 # --- bounds --------------------------------------------------------------------------------------
@@ -117,37 +104,37 @@ def test_no_session_is_made_and_none_is_known() -> None:
 def test_a_batch_that_is_larger_than_all_bounds_comes_whole_and_alone() -> None:
     async def work(kafka: KafkaNode) -> None:
         for index in (0, 1):
-            await produce(kafka.client, batch(b"x" * 5_000), index)
-            await produce(kafka.client, batch(b"y"), index)
+            await produce(kafka.client, batch_of(b"x" * 5_000), index)
+            await produce(kafka.client, batch_of(b"y"), index)
         for fields in ({"max_bytes": 1}, {"max_bytes": 1, "part": {"partition_max_bytes": 1}}):
             first, second = await fetched(kafka.client, (0, 0), (1, 0), **fields)
             assert values(first.records) == [b"x" * 5_000]
             assert (values(second.records), second.high_watermark) == ([], 2)
 
-    simulated(work)
+    run_with_topic(work)
 
 
 def test_a_partition_gives_whole_batches_up_to_its_bound() -> None:
     async def work(kafka: KafkaNode) -> None:
         for number in range(10):
-            await produce(kafka.client, batch(b"%d" % number * 1_000))
-        size = len(batch(bytes(1_000)))
+            await produce(kafka.client, batch_of(b"%d" % number * 1_000))
+        size = len(batch_of(bytes(1_000)))
         for bytes_max, count in ((3 * size, 3), (3 * size + 5, 3), (size - 1, 1), (99 * size, 10)):
             part = {"partition_max_bytes": bytes_max}
             (result,) = await fetched(kafka.client, (0, 0), part=part)
             assert len(values(result.records)) == count, f"of {bytes_max} bytes"
 
-    simulated(work)
+    run_with_topic(work)
 
 
 def test_an_answer_has_no_more_than_the_broker_lets_out_at_once() -> None:
     async def work(kafka: KafkaNode) -> None:
         for _ in range(4):
-            await produce(kafka.client, batch(bytes(40_000)))
+            await produce(kafka.client, batch_of(bytes(40_000)))
         (result,) = await fetched(kafka.client, (0, 0), max_bytes=2**31 - 1)
         assert len(values(result.records)) == 2
 
-    simulated(work, fetch_bytes_max=100_000)
+    run_with_topic(work, fetch_bytes_max=100_000)
 
 
 # --- waiting -------------------------------------------------------------------------------------
@@ -162,7 +149,7 @@ def test_a_fetch_at_the_end_waits_for_records_or_its_time(run: Run, folder: str)
             assert await fetch(kafka.client, 0, max_wait=50) == b""
             assert runtime.clock.now_ms() - began_ms >= 50
             kafka.client.send(FETCH, 12, **fetch_fields(12, (0, 0), max_wait=60_000))
-            await produce(other, batch(b"a"))
+            await produce(other, batch_of(b"a"))
             _, answer = await kafka.client.answer(FETCH, 12)
             assert values(answer.responses[0].partitions[0].records) == [b"a"]
             assert runtime.clock.now_ms() - began_ms < 60_000
@@ -176,13 +163,13 @@ def test_a_fetch_waits_until_there_is_as_much_as_it_wants() -> None:
         wanted = fetch_fields(12, (0, 0), (1, 0), max_wait=60_000, min_bytes=1_000)
         kafka.client.send(FETCH, 12, **wanted)
         for number, size in enumerate((100, 600, 600)):
-            await produce(other, batch(b"x" * size), number % 2)
+            await produce(other, batch_of(b"x" * size), number % 2)
         _, answer = await kafka.client.answer(FETCH, 12)
         sizes = [len(one.records) for one in answer.responses[0].partitions]
         assert sum(sizes) >= 1_000
         assert min(sizes) > 0
 
-    simulated(work)
+    run_with_topic(work)
 
 
 def test_a_fetch_of_nothing_is_answered_at_once() -> None:
@@ -193,7 +180,7 @@ def test_a_fetch_of_nothing_is_answered_at_once() -> None:
         assert (answer.error_code, answer.responses) == (0, ())
         assert kafka.runtime.clock.now_ms() - began_ms < 1_000
 
-    simulated(work)
+    run_with_topic(work)
 
 
 # --- transactions that a folder brought along ----------------------------------------------------
@@ -232,7 +219,7 @@ def marker(producer_id: int, kind: MarkerType) -> bytes:
 
 def test_who_reads_what_is_committed_is_told_what_was_aborted_and_no_more_than_is_decided() -> None:
     async def work(kafka: KafkaNode) -> None:
-        await produce(kafka.client, batch(b"plain"))
+        await produce(kafka.client, batch_of(b"plain"))
         for records in (
             transactional(b"aborted", 5),
             transactional(b"committed", 6),
@@ -241,7 +228,9 @@ def test_who_reads_what_is_committed_is_told_what_was_aborted_and_no_more_than_i
             transactional(b"open", 7),
         ):
             await append(kafka, records)
-        await produce(kafka.client, batch(b"behind"))  # acknowledged, and so is what is before it
+        await produce(
+            kafka.client, batch_of(b"behind")
+        )  # acknowledged, and so is what is before it
         for version in (4, 11, 12, 18):
             topic_id = kafka.node.parts.replicas.hosted.topic_id("t")  # type: ignore[union-attr]
             where: dict[str, Any] = {"version": version, "topic_id": topic_id}
@@ -261,7 +250,7 @@ def test_who_reads_what_is_committed_is_told_what_was_aborted_and_no_more_than_i
         (newest,) = await listed(kafka.client, (0, LATEST))
         assert (stable.offset, newest.offset) == (5, 7)
 
-    simulated(work)
+    run_with_topic(work)
 
 
 # --- offsets and epochs --------------------------------------------------------------------------
@@ -269,9 +258,9 @@ def test_who_reads_what_is_committed_is_told_what_was_aborted_and_no_more_than_i
 
 def test_offsets_are_found_by_time_and_by_name() -> None:
     async def work(kafka: KafkaNode) -> None:
-        await produce(kafka.client, batch(b"a", b"b", timestamp_ms=1_000))
-        await produce(kafka.client, batch(b"c", timestamp_ms=9_000))
-        await produce(kafka.client, batch(b"d", timestamp_ms=5_000))
+        await produce(kafka.client, batch_of(b"a", b"b", timestamp_ms=1_000))
+        await produce(kafka.client, batch_of(b"c", timestamp_ms=9_000))
+        await produce(kafka.client, batch_of(b"d", timestamp_ms=5_000))
         wanted = {
             EARLIEST: (0, -1),
             LATEST: (4, -1),
@@ -288,7 +277,7 @@ def test_offsets_are_found_by_time_and_by_name() -> None:
             (found,) = await listed(kafka.client, (0, timestamp), version=11)
             assert (found.error_code, found.offset, found.timestamp) == (0, *expected), timestamp
 
-    simulated(work)
+    run_with_topic(work)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +292,7 @@ def test_names_of_offsets_that_a_version_does_not_know_are_refused(
             expected = 0 if version >= first_version else ErrorCode.unsupported_version
             assert found.error_code == expected, f"version {version}"
 
-    simulated(work)
+    run_with_topic(work)
 
 
 def test_each_position_that_is_listed_stands_for_itself() -> None:
@@ -316,14 +305,14 @@ def test_each_position_that_is_listed_stands_for_itself() -> None:
             ErrorCode.invalid_request,
         ]
 
-    simulated(work)
+    run_with_topic(work)
 
 
 def test_a_reader_whose_past_is_another_is_told_where_they_part() -> None:
     """As after an unclean election: the reader has records of epoch 0 up to 5, this log up to 2."""
 
     async def work(kafka: KafkaNode) -> None:
-        await produce(kafka.client, batch(b"a", b"b"))
+        await produce(kafka.client, batch_of(b"a", b"b"))
         (result,) = await fetched(kafka.client, (0, 2), part={"last_fetched_epoch": 0})
         assert (result.diverging_epoch.epoch, result.diverging_epoch.end_offset) == (-1, -1)
         replicas, directory = kafka.node.parts.replicas, kafka.node.parts.directory
@@ -331,7 +320,7 @@ def test_a_reader_whose_past_is_another_is_told_where_they_part() -> None:
         assert directory is not None
         log = await replicas.hosted.replica_of("t", 0).opened()
         await directory.append_nowait(
-            log, batch(b"c"), leader_epoch=4, origin=AppendOrigin.INTERNAL, flush=False
+            log, batch_of(b"c"), leader_epoch=4, origin=AppendOrigin.INTERNAL, flush=False
         )
         for last_epoch, offset, parts_at in (
             (0, 3, (0, 2)),
@@ -346,7 +335,7 @@ def test_a_reader_whose_past_is_another_is_told_where_they_part() -> None:
         (end,) = await epoch_ends(kafka.client, (0, 3))
         assert (end.leader_epoch, end.end_offset) == (0, 2)
 
-    simulated(work)
+    run_with_topic(work)
 
 
 # --- no record byte passes through Python --------------------------------------------------------
@@ -363,7 +352,7 @@ def test_records_leave_without_being_copied_into_python(folder: str, is_hot: boo
         async with serving_kafka(runtime, folder) as kafka:
             await create(kafka, "t", max_message_bytes=str(size))
             for _ in range(8):
-                await produce(kafka.client, batch(bytes(1 << 20)))
+                await produce(kafka.client, batch_of(bytes(1 << 20)))
             await fetch(kafka.client, 0)  # takes the memory that reading always needs
             if not is_hot:
                 drop_from_cache(folder)

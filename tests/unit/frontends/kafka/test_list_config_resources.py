@@ -4,10 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
-from tests.kit.kafka_node import KafkaNode, serving_kafka
-
-from quorumlog import simulation
-from quorumlog.runtime import Runtime
+from tests.kit.kafka_node import KafkaNode, run_on_kafka_node
 
 from .admin_calls import NODE, create_topic
 
@@ -22,14 +19,13 @@ async def named(kafka: KafkaNode, *kinds: int) -> list[tuple[int, str]]:
     return [(each.resource_type, each.resource_name) for each in answer.config_resources]
 
 
-def alone(main: Any, folder: str, topics: Collection[str]) -> None:
-    async def serve(runtime: Runtime) -> None:
-        async with serving_kafka(runtime, folder) as kafka:
-            for name in topics:
-                await create_topic(kafka.channel, name)
-            await main(kafka)
+def run_with_topics(main: Any, folder: str, topics: Collection[str]) -> None:
+    async def create_and_run(kafka: KafkaNode) -> None:
+        for name in topics:
+            await create_topic(kafka.channel, name)
+        await main(kafka)
 
-    simulation.run(serve)
+    run_on_kafka_node(create_and_run, folder)
 
 
 def test_topics_and_brokers_are_named_by_kind(folder: str) -> None:
@@ -40,7 +36,7 @@ def test_topics_and_brokers_are_named_by_kind(folder: str) -> None:
         assert await named(kafka, BROKER) == [broker]
         assert await named(kafka, TOPIC) == topics
 
-    alone(main, folder, "ba")
+    run_with_topics(main, folder, "ba")
 
 
 @pytest.mark.parametrize("kind", [LOGGER, CLIENT_METRICS, GROUP])
@@ -49,7 +45,7 @@ def test_what_has_no_configs_here_is_none(folder: str, kind: int) -> None:
         assert await named(kafka, kind) == []
         assert await named(kafka, kind, TOPIC) == [(TOPIC, "a")]
 
-    alone(main, folder, "a")
+    run_with_topics(main, folder, "a")
 
 
 def test_the_oldest_version_asks_for_client_metrics(folder: str) -> None:
@@ -58,7 +54,7 @@ def test_the_oldest_version_asks_for_client_metrics(folder: str) -> None:
         assert not answer.error_code
         assert answer.config_resources == ()
 
-    alone(main, folder, "a")
+    run_with_topics(main, folder, "a")
 
 
 def test_a_kind_that_nobody_knows_is_refused(folder: str) -> None:
@@ -68,4 +64,4 @@ def test_a_kind_that_nobody_knows_is_refused(folder: str) -> None:
             assert int(answer.error_code) == UNSUPPORTED_VERSION
             assert answer.config_resources == ()
 
-    alone(main, folder, "a")
+    run_with_topics(main, folder, "a")

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 from tests.kit.kafka_client import connected
-from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.kafka_node import KafkaNode, run_on_kafka_node, serving_kafka
 from tests.kit.node import WAIT_MS, Run
 
-from quorumlog import simulation
 from quorumlog.errors import AddressInUse
 from quorumlog.proto import admin_pb2
 from quorumlog.runtime import Runtime, real
@@ -76,16 +75,6 @@ def test_every_version_tells_brokers_and_leaders(run: Run, folder: str, version:
     run(main)
 
 
-def alone(main: Any, folder: str, **settings: Any) -> None:
-    """Run a test on a node of `settings` with the simulated runtime."""
-
-    async def serve(runtime: Runtime) -> None:
-        async with serving_kafka(runtime, folder, **settings) as kafka:
-            await main(kafka)
-
-    simulation.run(serve)
-
-
 def codes(answer: Any) -> dict[str, int]:
     return {topic.name: int(topic.error_code) for topic in answer.topics}
 
@@ -100,7 +89,7 @@ def test_every_topic_is_told_to_who_names_none(
         answer = await asked(kafka, version=version, topics=every)
         assert codes(answer) == {"a": 0, "b": 0}
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_an_empty_list_asks_for_the_brokers_alone(folder: str) -> None:
@@ -109,7 +98,7 @@ def test_an_empty_list_asks_for_the_brokers_alone(folder: str) -> None:
         answer = await asked(kafka, version=1, topics=())
         assert (len(answer.brokers), codes(answer)) == (1, {})
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_a_topic_that_is_asked_for_twice_is_told_once(folder: str) -> None:
@@ -117,7 +106,7 @@ def test_a_topic_that_is_asked_for_twice_is_told_once(folder: str) -> None:
         await created(kafka, "t")
         assert len((await asked(kafka, "t", "t")).topics) == 1
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_an_unknown_topic_is_created_and_usable_at_once(folder: str) -> None:
@@ -126,7 +115,7 @@ def test_an_unknown_topic_is_created_and_usable_at_once(folder: str) -> None:
         assert (topic.name, topic.error_code, len(topic.partitions)) == ("new", 0, 3)
         assert {each.leader_id for each in topic.partitions} == {NODE}
 
-    alone(main, folder, num_partitions=3)
+    run_on_kafka_node(main, folder, num_partitions=3)
 
 
 def test_versions_that_cannot_forbid_it_create(folder: str) -> None:
@@ -134,7 +123,7 @@ def test_versions_that_cannot_forbid_it_create(folder: str) -> None:
         answer = await asked(kafka, "new", version=3)
         assert codes(answer) == {"new": 0}
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_who_forbids_it_creates_nothing(folder: str) -> None:
@@ -143,7 +132,7 @@ def test_who_forbids_it_creates_nothing(folder: str) -> None:
         assert codes(answer) == {"new": UNKNOWN_TOPIC_OR_PARTITION}
         assert codes(await asked(kafka, topics=None)) == {}
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_where_the_configuration_forbids_it_nothing_is_created(folder: str) -> None:
@@ -151,7 +140,7 @@ def test_where_the_configuration_forbids_it_nothing_is_created(folder: str) -> N
         answer = await asked(kafka, "new", may_create=True)
         assert codes(answer) == {"new": UNKNOWN_TOPIC_OR_PARTITION}
 
-    alone(main, folder, auto_create_topics_enable="false")
+    run_on_kafka_node(main, folder, auto_create_topics_enable="false")
 
 
 def test_what_cannot_be_created_is_told_in_its_place(folder: str) -> None:
@@ -165,7 +154,7 @@ def test_what_cannot_be_created_is_told_in_its_place(folder: str) -> None:
             "a_b": INVALID_TOPIC,
         }
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_too_few_brokers_for_the_default_is_said(folder: str) -> None:
@@ -173,7 +162,7 @@ def test_too_few_brokers_for_the_default_is_said(folder: str) -> None:
         answer = await asked(kafka, "new", may_create=True)
         assert codes(answer) == {"new": INVALID_REPLICATION_FACTOR}
 
-    alone(main, folder, default_replication_factor=3)
+    run_on_kafka_node(main, folder, default_replication_factor=3)
 
 
 def test_many_clients_may_create_one_topic_at_once(folder: str) -> None:
@@ -195,7 +184,7 @@ def test_many_clients_may_create_one_topic_at_once(folder: str) -> None:
         }
         assert codes(await asked(kafka, "new")) == {"new": 0}
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_a_topic_is_found_by_its_id(folder: str) -> None:
@@ -205,7 +194,7 @@ def test_a_topic_is_found_by_its_id(folder: str) -> None:
         (topic,) = answer.topics
         assert (topic.name, topic.error_code, len(topic.partitions)) == ("t", 0, 1)
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_an_unknown_id_is_told_in_its_place(folder: str) -> None:
@@ -216,7 +205,7 @@ def test_an_unknown_id_is_told_in_its_place(folder: str) -> None:
         assert (topic.name, topic.error_code) == (None, UNKNOWN_TOPIC_ID)
         assert topic.topic_id.bytes == unknown
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 @pytest.mark.parametrize("version", [10, 11])
@@ -227,7 +216,7 @@ def test_versions_that_have_ids_and_do_not_know_them_refuse_them(folder: str, ve
         answer = await asked(kafka, version=version, topics=topics)
         assert codes(answer) == {"": INVALID_REQUEST}
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_a_topic_without_name_and_id_is_refused(folder: str) -> None:
@@ -237,7 +226,7 @@ def test_a_topic_without_name_and_id_is_refused(folder: str) -> None:
             (None, INVALID_REQUEST)
         ]
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_rights_are_told_only_to_who_asks(folder: str) -> None:
@@ -256,7 +245,7 @@ def test_rights_are_told_only_to_who_asks(folder: str) -> None:
         assert answer.cluster_authorized_operations == bits(5, 7, 8, 9, 10, 11, 12)
         assert answer.topics[0].topic_authorized_operations == bits(3, 4, 5, 6, 7, 8, 10, 11)
 
-    alone(main, folder)
+    run_on_kafka_node(main, folder)
 
 
 def test_a_listener_on_every_interface_is_told_by_the_host_that_was_dialled(folder: str) -> None:
@@ -308,7 +297,7 @@ def test_each_listener_tells_its_own_addresses(folder: str) -> None:
         assert listeners["IN"] == kafka.node.addresses.kafka_listeners["IN"]
         assert listeners["OUT"] == "broker.example.net:19092"
 
-    alone(
+    run_on_kafka_node(
         main,
         folder,
         listeners_kafka=("IN://127.0.0.1:0", "OUT://127.0.0.1:0"),

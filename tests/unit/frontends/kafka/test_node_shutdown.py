@@ -3,20 +3,21 @@
 import asyncio
 
 import pytest
+from tests.kit.batches import batch_of
 from tests.kit.kafka_client import ConnectionEnded
 from tests.kit.kafka_node import serving_kafka
 
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import run
 
-from .produce_fetch import FETCH, batch, create, fetch_fields, produce
+from .produce_fetch import FETCH, create, fetch_fields, produce
 
 
 def test_a_node_that_stops_does_not_wait_for_those_who_wait_for_records() -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, "/data", shutdown_grace_ms=60_000) as kafka:
             await create(kafka, "t")
-            await produce(kafka.client, batch(b"a"))
+            await produce(kafka.client, batch_of(b"a"))
             idle, waiting = await kafka.connect(), await kafka.connect()
             waiting.send(FETCH, 11, **fetch_fields(11, (0, 1), max_wait=600_000))
             asked = asyncio.ensure_future(waiting.frame())

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+from tests.kit.batches import batch_of
 from tests.kit.kafka_client import RawClient
 from tests.kit.simulated_cluster import Play, cluster
 
@@ -16,7 +17,6 @@ from quorumlog.simulation.barriers import apart
 from .produce_fetch import (
     FETCH,
     PRODUCE,
-    batch,
     epoch_ends,
     fetch_fields,
     fetched,
@@ -51,7 +51,7 @@ def test_who_does_not_lead_says_who_does(play: Play, node: int) -> None:
 
     async def work(client: RawClient) -> None:
         for version in (9, 10, 13):
-            fields = produce_fields(version, (0, batch(b"a")), topic_id=topic_id(play))
+            fields = produce_fields(version, (0, batch_of(b"a")), topic_id=topic_id(play))
             answer = await client.ask(PRODUCE, version, **fields)
             (result,) = answer.responses[0].partition_responses
             assert result.error_code == ErrorCode.not_leader_or_follower
@@ -77,8 +77,8 @@ def test_who_does_not_lead_says_who_does(play: Play, node: int) -> None:
 
 def test_a_reader_is_sent_to_the_follower_in_its_rack_and_served_there(play: Play) -> None:
     async def write(client: RawClient) -> None:
-        assert await produce(client, batch(b"a")) == 0
-        assert await produce(client, batch(b"b")) == 1
+        assert await produce(client, batch_of(b"a")) == 0
+        assert await produce(client, batch_of(b"b")) == 1
 
     async def ask_leader(client: RawClient) -> int:
         (result,) = await fetched(client, (0, 0), version=11, rack_id="b", max_wait=5_000)
@@ -102,10 +102,12 @@ def test_a_follower_that_is_cut_off_holds_an_answer_up_to_its_time(play: Play) -
     play[2].sim.crash()
 
     async def work(client: RawClient) -> None:
-        (late,) = await produced(client, (0, batch(b"a")), timeout=50)
+        (late,) = await produced(client, (0, batch_of(b"a")), timeout=50)
         assert late.error_code == ErrorCode.request_timed_out
-        assert await produce(client, batch(b"b"), acks=1) == 1
-        assert await produce(client, batch(b"c"), timeout=60_000) == 2  # once 2 is out of the ISR
+        assert await produce(client, batch_of(b"b"), acks=1) == 1
+        assert (
+            await produce(client, batch_of(b"c"), timeout=60_000) == 2
+        )  # once 2 is out of the ISR
 
     ask(play, work)
 
@@ -116,7 +118,7 @@ def test_what_waits_when_a_leadership_ends_is_told_so(play: Play) -> None:
 
     async def work(client: RawClient) -> set[int]:
         for _ in range(3):
-            client.send(PRODUCE, 9, **produce_fields(9, (0, batch(b"a")), timeout=600_000))
+            client.send(PRODUCE, 9, **produce_fields(9, (0, batch_of(b"a")), timeout=600_000))
         await asyncio.sleep(20)  # of virtual time: another leads by then
         barriers.open(barrier)
         answers = [await client.answer(PRODUCE, 9) for _ in range(3)]

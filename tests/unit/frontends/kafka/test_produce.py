@@ -2,11 +2,11 @@
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 from kio.schema.errors import ErrorCode
+from tests.kit.batches import batch_of
 from tests.kit.kafka_client import ConnectionEnded, connect
 from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.node import Run
@@ -15,7 +15,16 @@ from quorumlog import simulation
 from quorumlog.records import Codec, Record, decode_all, encode_batch
 from quorumlog.runtime import Runtime
 
-from .produce_fetch import PRODUCE, batch, create, fetch, listed, produce, produce_fields, produced
+from .produce_fetch import (
+    PRODUCE,
+    create,
+    fetch,
+    listed,
+    produce,
+    produce_fields,
+    produced,
+    run_with_topic,
+)
 
 FOLDER = "/data"
 
@@ -28,17 +37,6 @@ def by_producer(value: bytes, sequence: int, *, epoch: int = 0, **envelope: Any)
         base_sequence=sequence,
         **envelope,
     )
-
-
-def simulated(work: Callable[[KafkaNode], Awaitable[None]], **settings: Any) -> None:
-    """Do something with a simulated node that has topic "t" of three partitions."""
-
-    async def main(runtime: Runtime) -> None:
-        async with serving_kafka(runtime, FOLDER, **settings) as kafka:
-            await create(kafka, "t", partitions=3)
-            await work(kafka)
-
-    simulation.run(main)
 
 
 async def values(kafka: KafkaNode, index: int = 0) -> list[bytes | None]:
@@ -56,18 +54,18 @@ async def stored(kafka: KafkaNode, *expected: bytes, index: int = 0) -> None:
 OLD_MESSAGE = b"\x00" * 8 + b"\x00\x00\x00\x0e" + b"\x00" * 4 + b"\x01" + b"\x00" * 13
 
 REFUSED: list[tuple[bytes | None, dict[str, Any], ErrorCode]] = [
-    (batch(b"a"), {"acks": 2}, ErrorCode.invalid_required_acks),
-    (batch(b"a"), {"transactional_id": "x"}, ErrorCode.invalid_txn_state),
+    (batch_of(b"a"), {"acks": 2}, ErrorCode.invalid_required_acks),
+    (batch_of(b"a"), {"transactional_id": "x"}, ErrorCode.invalid_txn_state),
     (None, {}, ErrorCode.invalid_record),
     (b"", {}, ErrorCode.invalid_record),
-    (batch(b"a")[:-1], {}, ErrorCode.corrupt_message),
-    (batch(b"a")[:-1] + b"\xff", {}, ErrorCode.corrupt_message),
+    (batch_of(b"a")[:-1], {}, ErrorCode.corrupt_message),
+    (batch_of(b"a")[:-1] + b"\xff", {}, ErrorCode.corrupt_message),
     (b"\x00" * 30, {}, ErrorCode.unsupported_for_message_format),
     (OLD_MESSAGE, {}, ErrorCode.unsupported_for_message_format),
-    (batch(bytes(2 << 20)), {}, ErrorCode.message_too_large),
-    (batch(b"a"), {"topic": "nowhere"}, ErrorCode.unknown_topic_or_partition),
-    (batch(b"a"), {"topic": ""}, ErrorCode.unknown_topic_or_partition),
-    (batch(b"a"), {"version": 13, "topic_id": b"x" * 16}, ErrorCode.unknown_topic_id),
+    (batch_of(bytes(2 << 20)), {}, ErrorCode.message_too_large),
+    (batch_of(b"a"), {"topic": "nowhere"}, ErrorCode.unknown_topic_or_partition),
+    (batch_of(b"a"), {"topic": ""}, ErrorCode.unknown_topic_or_partition),
+    (batch_of(b"a"), {"version": 13, "topic_id": b"x" * 16}, ErrorCode.unknown_topic_id),
     (by_producer(b"a", 0, is_transactional=True), {}, ErrorCode.invalid_txn_state),
     (by_producer(b"a", 0) + by_producer(b"b", 1), {}, ErrorCode.invalid_record),
 ]
@@ -80,17 +78,17 @@ def test_what_cannot_be_stored_is_refused_by_the_code_that_clients_know() -> Non
             assert result.error_code == code, f"{fields} of {records!r:.40}"
             assert (result.base_offset, result.log_append_time) == (-1, None)
             assert result.error_message, f"{fields} has no reason"
-        (result,) = await produced(kafka.client, (7, batch(b"a")))
+        (result,) = await produced(kafka.client, (7, batch_of(b"a")))
         assert result.error_code == ErrorCode.unknown_topic_or_partition
-        assert await produce(kafka.client, batch(b"z")) == 0  # nothing of all that was stored
+        assert await produce(kafka.client, batch_of(b"z")) == 0  # nothing of all that was stored
 
-    simulated(work)
+    run_with_topic(work)
 
 
 def test_each_partition_of_a_request_stands_for_itself() -> None:
     async def work(kafka: KafkaNode) -> None:
         results = await produced(
-            kafka.client, (2, batch(b"c")), (0, batch(b"a")[:-1]), (1, batch(b"b", b"b"))
+            kafka.client, (2, batch_of(b"c")), (0, batch_of(b"a")[:-1]), (1, batch_of(b"b", b"b"))
         )
         assert [(one.index, int(one.error_code), one.base_offset) for one in results] == [
             (2, 0, 0),
@@ -99,7 +97,7 @@ def test_each_partition_of_a_request_stands_for_itself() -> None:
         ]
         assert await values(kafka, 1) == [b"b", b"b"]
 
-    simulated(work)
+    run_with_topic(work)
 
 
 @pytest.mark.parametrize("policy", ["fsync", "replicated"])
@@ -110,7 +108,7 @@ def test_requests_that_are_under_way_at_once_keep_their_order(
         async with serving_kafka(runtime, folder) as kafka:
             await create(kafka, "t", flush_policy=policy)
             for number in range(40):
-                kafka.client.send(PRODUCE, 9, **produce_fields(9, (0, batch(b"%d" % number))))
+                kafka.client.send(PRODUCE, 9, **produce_fields(9, (0, batch_of(b"%d" % number))))
             for number in range(40):
                 _, answer = await kafka.client.answer(PRODUCE, 9)
                 (result,) = answer.responses[0].partition_responses
@@ -124,15 +122,15 @@ def test_a_log_that_must_open_first_lets_no_later_batch_pass() -> None:
     """The second request's partition is open; its batch waits for the first one's all the same."""
 
     async def work(kafka: KafkaNode) -> None:
-        await produce(kafka.client, batch(b"first"), 1)  # opens that log
-        both = produce_fields(9, (0, batch(b"opens")), (1, batch(b"second")))
+        await produce(kafka.client, batch_of(b"first"), 1)  # opens that log
+        both = produce_fields(9, (0, batch_of(b"opens")), (1, batch_of(b"second")))
         kafka.client.send(PRODUCE, 9, **both)
-        kafka.client.send(PRODUCE, 9, **produce_fields(9, (1, batch(b"third"))))
+        kafka.client.send(PRODUCE, 9, **produce_fields(9, (1, batch_of(b"third"))))
         for _ in range(2):
             await kafka.client.answer(PRODUCE, 9)
         assert await values(kafka, 1) == [b"first", b"second", b"third"]
 
-    simulated(work)
+    run_with_topic(work)
 
 
 def test_who_goes_while_logs_open_for_it_leaves_its_records_and_nothing_else() -> None:
@@ -140,7 +138,7 @@ def test_who_goes_while_logs_open_for_it_leaves_its_records_and_nothing_else() -
         machine = cast(Any, kafka.runtime.tasks).process.machine
         machine.device_slow_ms = 300
         gone = await kafka.connect()
-        parts = [(index, batch(b"a")) for index in range(3)]
+        parts = [(index, batch_of(b"a")) for index in range(3)]
         gone.send(PRODUCE, 9, **produce_fields(9, *parts))
         await asyncio.sleep(0.1)
         gone.connection.abort()
@@ -148,20 +146,20 @@ def test_who_goes_while_logs_open_for_it_leaves_its_records_and_nothing_else() -
         gc.collect()  # a coroutine that nobody has awaited would be told of now
         machine.device_slow_ms = 0
         for index in range(3):
-            await produce(kafka.client, batch(b"b"), index)
+            await produce(kafka.client, batch_of(b"b"), index)
             await stored(kafka, b"a", b"b", index=index)
 
-    simulated(work)
+    run_with_topic(work)
 
 
 def test_without_acks_there_is_no_answer() -> None:
     async def work(kafka: KafkaNode) -> None:
         for value in (b"a", b"b"):
-            kafka.client.send(PRODUCE, 9, **produce_fields(9, (0, batch(value)), acks=0))
-        assert await produce(kafka.client, batch(b"c")) == 2
+            kafka.client.send(PRODUCE, 9, **produce_fields(9, (0, batch_of(value)), acks=0))
+        assert await produce(kafka.client, batch_of(b"c")) == 2
         assert await values(kafka) == [b"a", b"b", b"c"]
 
-    simulated(work)
+    run_with_topic(work)
 
 
 @pytest.mark.parametrize("acks", [0, 1])
@@ -170,30 +168,30 @@ def test_a_time_out_is_for_acks_of_others_and_not_for_a_slow_disk(acks: int) -> 
 
     async def work(kafka: KafkaNode) -> None:
         await create(kafka, "f", flush_policy="fsync")
-        await produce(kafka.client, batch(b"opens"), topic="f")
+        await produce(kafka.client, batch_of(b"opens"), topic="f")
         cast(Any, kafka.runtime.tasks).process.machine.device_slow_ms = 300
-        fields = produce_fields(9, (0, batch(b"a")), topic="f", acks=acks, timeout=0)
+        fields = produce_fields(9, (0, batch_of(b"a")), topic="f", acks=acks, timeout=0)
         kafka.client.send(PRODUCE, 9, **fields)
         if acks:
             _, answer = await kafka.client.answer(PRODUCE, 9)
             (result,) = answer.responses[0].partition_responses
             assert (result.error_code, result.base_offset) == (0, 1)
-        assert await produce(kafka.client, batch(b"b"), topic="f") == 2
+        assert await produce(kafka.client, batch_of(b"b"), topic="f") == 2
 
-    simulated(work)
+    run_with_topic(work)
 
 
 def test_without_acks_an_error_ends_the_connection_behind_what_was_asked_before() -> None:
     async def work(kafka: KafkaNode) -> None:
         client = await kafka.connect()
-        client.send(PRODUCE, 9, **produce_fields(9, (0, batch(b"a"))))
-        client.send(PRODUCE, 9, **produce_fields(9, (9, batch(b"b")), acks=0))
+        client.send(PRODUCE, 9, **produce_fields(9, (0, batch_of(b"a"))))
+        client.send(PRODUCE, 9, **produce_fields(9, (9, batch_of(b"b")), acks=0))
         await client.answer(PRODUCE, 9)
         with pytest.raises(ConnectionEnded):
             await client.frame()
         assert await values(kafka) == [b"a"]
 
-    simulated(work)
+    run_with_topic(work)
 
 
 def test_a_repeated_batch_is_answered_with_its_first_offset() -> None:
@@ -212,7 +210,7 @@ def test_a_repeated_batch_is_answered_with_its_first_offset() -> None:
         assert result.error_code == ErrorCode.invalid_producer_epoch
         assert await values(kafka) == [b"a", b"b", b"c", b"d"]
 
-    simulated(work)
+    run_with_topic(work)
 
 
 def test_the_topics_time_and_codec_are_the_logs_to_give() -> None:
@@ -220,14 +218,14 @@ def test_the_topics_time_and_codec_are_the_logs_to_give() -> None:
         await create(
             kafka, "stamped", message_timestamp_type="LogAppendTime", compression_type="zstd"
         )
-        (result,) = await produced(kafka.client, (0, batch(b"a" * 500)), topic="stamped")
+        (result,) = await produced(kafka.client, (0, batch_of(b"a" * 500)), topic="stamped")
         assert result.error_code == 0
         assert result.log_append_time is not None
         appended_ms = round(result.log_append_time.timestamp() * 1000)
         (record,) = decode_all(await fetch(kafka.client, 0, topic="stamped"))
         assert (record.timestamp_ms, record.value) == (appended_ms, b"a" * 500)
 
-    simulated(work)
+    run_with_topic(work)
 
 
 def test_large_compressed_batches_keep_their_place_among_small_ones(run: Run, folder: str) -> None:
@@ -238,8 +236,10 @@ def test_large_compressed_batches_keep_their_place_among_small_ones(run: Run, fo
             await create(kafka, "t", max_message_bytes="4194304")
             large = bytes(range(256)) * 8_000
             for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD):
-                kafka.client.send(PRODUCE, 9, **produce_fields(9, (0, batch(large, codec=codec))))
-                kafka.client.send(PRODUCE, 9, **produce_fields(9, (0, batch(b"small"))))
+                kafka.client.send(
+                    PRODUCE, 9, **produce_fields(9, (0, batch_of(large, codec=codec)))
+                )
+                kafka.client.send(PRODUCE, 9, **produce_fields(9, (0, batch_of(b"small"))))
             offsets = []
             for _ in range(6):
                 _, answer = await kafka.client.answer(PRODUCE, 9)
@@ -261,7 +261,7 @@ def test_what_had_come_when_its_client_left_is_stored() -> None:
             await create(kafka, "t", partitions=1)
             leaving = await connect(runtime, kafka.address)
             for value in (b"a", b"b", b"c"):
-                leaving.send(PRODUCE, 9, **produce_fields(9, (0, batch(value)), acks=0))
+                leaving.send(PRODUCE, 9, **produce_fields(9, (0, batch_of(value)), acks=0))
             leaving.connection.close()
             await stored(kafka, b"a", b"b", b"c")
             assert await values(kafka) == [b"a", b"b", b"c"], "in their order"

@@ -2,6 +2,7 @@
 byte."""
 
 from kio.schema.errors import ErrorCode
+from tests.kit.batches import batch_of
 from tests.kit.kafka_node import serving_kafka
 from tests.kit.node import Run
 
@@ -10,7 +11,7 @@ from quorumlog.records import Codec, decode_all, iterate_batches
 from quorumlog.records.batch import renumber
 from quorumlog.runtime import Runtime
 
-from .produce_fetch import DESCRIBE_PRODUCERS, batch, create, epoch_ends, fetch, listed, produce
+from .produce_fetch import DESCRIBE_PRODUCERS, create, epoch_ends, fetch, listed, produce
 
 CODECS = list(Codec)
 
@@ -21,7 +22,7 @@ def test_records_come_back_as_they_went_in_by_every_version(run: Run, folder: st
             topic_id = await create(kafka, "t")
             sent: list[bytes] = []
             for version in range(3, 14):
-                records = batch(b"a%d" % version, b"b" * version, codec=CODECS[version % 5])
+                records = batch_of(b"a%d" % version, b"b" * version, codec=CODECS[version % 5])
                 offset = await produce(kafka.client, records, version=version, topic_id=topic_id)
                 assert offset == 2 * len(sent)
                 sent.append(records)
@@ -44,7 +45,7 @@ def test_where_an_epoch_ends_is_told_by_every_version(run: Run, folder: str) -> 
             await create(kafka, "t")
             (before,) = await epoch_ends(kafka.client, (0, 0))
             assert (before.error_code, before.leader_epoch, before.end_offset) == (0, 0, 0)
-            await produce(kafka.client, batch(b"a", b"b"))
+            await produce(kafka.client, batch_of(b"a", b"b"))
             for version in range(2, 5):
                 (end,) = await epoch_ends(kafka.client, (0, 0), version=version)
                 assert (end.error_code, end.leader_epoch, end.end_offset) == (0, 0, 2)
@@ -62,7 +63,9 @@ def test_producers_of_a_partition_are_described(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await create(kafka, "t")
-            records = renumber(batch(b"a", b"b"), producer_id=77, producer_epoch=3, base_sequence=0)
+            records = renumber(
+                batch_of(b"a", b"b"), producer_id=77, producer_epoch=3, base_sequence=0
+            )
             await produce(kafka.client, records)
             answer = await kafka.client.ask(
                 DESCRIBE_PRODUCERS, 0, topics=[{"name": "t", "partition_indexes": (0, 9)}]

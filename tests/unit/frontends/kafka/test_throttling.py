@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from tests.kit.batches import batch_of
 from tests.kit.kafka_client import RawClient
 from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.node import WAIT_MS
@@ -16,7 +17,7 @@ from quorumlog.proto import admin_pb2 as pb
 from quorumlog.runtime import Runtime, real
 from quorumlog.services import ADMIN_ALTER_CLIENT_QUOTAS
 
-from .produce_fetch import FETCH, PRODUCE, batch, create, fetch_fields, produce_fields
+from .produce_fetch import FETCH, PRODUCE, create, fetch_fields, produce_fields
 
 METADATA = 3
 NO_TOPICS = {
@@ -62,7 +63,7 @@ async def ask(client: RawClient, key: int, version: int, client_id: str, **field
 
 async def produce(client: RawClient, size: int, *, client_id: str = "app", version: int = 9) -> int:
     """Produce a batch of about so many bytes; returns the throttle time."""
-    fields = produce_fields(version, (0, batch(bytes(size))))
+    fields = produce_fields(version, (0, batch_of(bytes(size))))
     answer = await ask(client, PRODUCE, version, client_id, **fields)
     (topic,) = answer.responses
     assert topic.partition_responses[0].error_code == 0
@@ -100,7 +101,7 @@ def test_a_produce_request_that_wants_no_answer_is_charged_all_the_same() -> Non
     async def work(kafka: KafkaNode, runtime: Runtime) -> None:
         await set_quota(kafka)
         began_ms = runtime.clock.now_ms()
-        fields = produce_fields(9, (0, batch(bytes(BURST + 2 * RATE))), acks=0)
+        fields = produce_fields(9, (0, batch_of(bytes(BURST + 2 * RATE))), acks=0)
         kafka.client.send(PRODUCE, 9, client_id="app", **fields)
         await ask_metadata(kafka.client)
         assert 2_000 <= runtime.clock.now_ms() - began_ms <= 2_000 + 2 * NEARLY_MS
@@ -227,7 +228,7 @@ def test_answers_under_way_leave_and_the_longest_wait_counts() -> None:
         await set_quota(kafka)
         began_ms = runtime.clock.now_ms()
         for _ in range(3):
-            fields = produce_fields(9, (0, batch(bytes(5 * RATE))))
+            fields = produce_fields(9, (0, batch_of(bytes(5 * RATE))))
             kafka.client.send(PRODUCE, 9, client_id="app", **fields)
         throttle_ms = [ms_of((await kafka.client.answer(PRODUCE, 9))[1]) for _ in range(3)]
         assert throttle_ms[0] == 0

@@ -1,5 +1,6 @@
 """What the metrics say of Kafka clients, and of what they produce beside those of gRPC."""
 
+from tests.kit.batches import batch_of
 from tests.kit.kafka_node import KafkaNode, serving_kafka
 
 from quorumlog.metrics import Scrape
@@ -8,7 +9,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.server.observability.collectors import collect_kafka, collect_log
 from quorumlog.simulation import run
 
-from ...frontends.kafka.produce_fetch import batch, create, produced
+from ...frontends.kafka.produce_fetch import create, produced
 
 
 def looked(kafka: KafkaNode) -> Scrape:
@@ -56,7 +57,7 @@ def test_what_kafka_clients_produce_counts_as_produced() -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, "/data") as kafka:
             await create(kafka, "t")
-            good = batch(b"a", b"b")
+            good = batch_of(b"a", b"b")
             await produced(kafka.client, (0, good))
             await produced(kafka.client, (0, good[:-1]))
             scrape = looked(kafka)

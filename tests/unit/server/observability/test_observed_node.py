@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -34,16 +33,6 @@ Samples: TypeAlias = dict[tuple[str, tuple[str, ...]], float]
 WAIT_MS = AMPLE_MS
 DELETE_TOPICS = 20  # a key of the Kafka protocol
 BATCH = encode_batch([Record(number, 1, None, b"v" * 100) for number in range(3)])
-
-
-@pytest.fixture(params=["real", "simulated"])
-def run(request: pytest.FixtureRequest) -> Run:
-    return run_patiently if request.param == "real" else simulation.run
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> str:
-    return str(tmp_path / "data")
 
 
 def config_of(folder: str, **settings: Any) -> NodeConfig:
