@@ -36,6 +36,7 @@ NOT_ANSWERED = {
         "TRANSACTION_COORDINATOR_FENCED",
     },
     "made by a client for its caller": {
+        "CLIENT_CLOSED",
         "NETWORK_EXCEPTION",
         "CONNECTION_FAILED",
         "STREAM_BROKEN",
