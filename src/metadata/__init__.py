@@ -60,8 +60,8 @@ from .decisions.reassignment import moving_partitions
 from .delta import DeltaBuilder, ImageDelta, PartitionChange
 from .image import (
     EMPTY_IMAGE,
+    AlteredPartition,
     BrokerImage,
-    LeaderAndIsr,
     MetadataImage,
     PartitionImage,
     TopicImage,
@@ -111,7 +111,7 @@ __all__ = [
     "FenceBroker",
     "ImageDelta",
     "IsrChange",
-    "LeaderAndIsr",
+    "AlteredPartition",
     "ListChange",
     "LongDecision",
     "MetadataImage",

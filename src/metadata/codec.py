@@ -59,7 +59,7 @@ from .commands import (
     UpdateFeatures,
 )
 from .decisions.features import FEATURES
-from .image import BrokerImage, LeaderAndIsr, PartitionImage, TopicImage
+from .image import AlteredPartition, BrokerImage, PartitionImage, TopicImage
 from .topic_configs import effective_min_isr
 
 _R = TypeVar("_R")
@@ -161,7 +161,7 @@ def encode_isr_results(
     command: AlterPartitions, reply: PartitionsAltered
 ) -> controller_pb2.AlterPartitionsResponse:
     """Return the response, with a result for each change in the order of the command."""
-    response, state = controller_pb2.AlterPartitionsResponse(), _table().leader_and_isr
+    response, state = controller_pb2.AlterPartitionsResponse(), _table().altered_partition
     for change, result in zip(command.changes, reply.results, strict=True):
         message = response.results.add(topic_id=change.topic_id, partition=change.partition)
         if isinstance(result, QuorumlogError):
@@ -173,7 +173,7 @@ def encode_isr_results(
 
 def decode_isr_results(response: controller_pb2.AlterPartitionsResponse) -> PartitionsAltered:
     """Return the reply of a response."""
-    state = _table().leader_and_isr
+    state = _table().altered_partition
     return PartitionsAltered(
         results=tuple(
             decode_error(each.error) if each.HasField("error") else state.read(each)
@@ -605,7 +605,7 @@ class _Table(NamedTuple):
     topic: _Struct
     partition: _Partition
     partition_state: _Struct
-    leader_and_isr: _Struct
+    altered_partition: _Struct
     alter_partitions: _Struct
     registration: _Struct
     new_broker: _Struct
@@ -637,8 +637,8 @@ def _table() -> _Table:
         topic=topic,
         partition=partition,
         partition_state=state,
-        leader_and_isr=_Struct(
-            LeaderAndIsr,
+        altered_partition=_Struct(
+            AlteredPartition,
             controller_pb2.AlterPartitionResult,
             "leader",
             "leader_epoch",

@@ -11,7 +11,7 @@ from msgspec import Struct
 from ..errors import QuorumlogError
 from ..ids import NO_NODE, DirectoryId, Epoch, NodeId, Offset, TopicId
 from .client_quotas import QuotaEntity
-from .image import LeaderAndIsr, TopicImage
+from .image import AlteredPartition, TopicImage
 
 # --- replies -------------------------------------------------------------------------------------
 
@@ -54,7 +54,7 @@ class ClusterConfigsAltered(Struct, frozen=True, kw_only=True):
 class PartitionsAltered(Struct, frozen=True, kw_only=True):
     """The result of each change, in the order of the command: the state after it, or the error."""
 
-    results: tuple[LeaderAndIsr | QuorumlogError, ...]
+    results: tuple[AlteredPartition | QuorumlogError, ...]
 
 
 class PartitionOutcome(Struct, frozen=True, kw_only=True):

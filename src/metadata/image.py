@@ -49,7 +49,7 @@ class BrokerImage:
         return next((address for name, address in self.kafka_listeners if name == listener), None)
 
 
-class LeaderAndIsr(Struct, frozen=True, kw_only=True):
+class AlteredPartition(Struct, frozen=True, kw_only=True):
     """The leader and the ISR of a partition, with their epochs."""
 
     leader: NodeId  # NO_NODE: none
@@ -76,9 +76,9 @@ class PartitionImage(Struct, frozen=True, kw_only=True, gc=False):
     recovering: bool = False  # the leader was elected uncleanly and may have lost records
 
     @property
-    def leader_and_isr(self) -> LeaderAndIsr:
+    def as_altered(self) -> AlteredPartition:
         """The leader and the ISR, for the reply to an ISR change."""
-        return LeaderAndIsr(
+        return AlteredPartition(
             leader=self.leader,
             leader_epoch=self.leader_epoch,
             isr=self.isr,

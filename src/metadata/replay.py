@@ -12,10 +12,11 @@ from typing import Any, Final, cast
 from immutables import Map, MapMutation
 
 from ..errors import CorruptionError
-from ..ids import NO_NODE, Epoch, NodeId, Offset, TopicId
+from ..ids import Epoch, NodeId, Offset, TopicId
 from ..proto import metadata_records_pb2 as pb
 from .codec import decode_broker
 from .image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from .invariants import partition_fault
 from .partition_set import NO_PARTITIONS, PartitionSetDraft
 from .topic_names import collision_key
 
@@ -333,7 +334,9 @@ class ImageDraft:
         before: PartitionImage | None,
         after: PartitionImage,
     ) -> None:
-        _check_partition(topic.name, index, after)
+        fault = partition_fault(after)
+        if fault:
+            raise CorruptionError(f"{topic.name}-{index}: {fault}")
         topic.partitions[index] = after
         replicas, old = after.replicas, () if before is None else before.replicas
         if old is not replicas and old != replicas:
@@ -378,25 +381,6 @@ def _with_config(configs: Map[str, str], name: str, value: str | None) -> Map[st
     if value is not None:
         return configs.set(name, value)
     return configs.delete(name) if name in configs else configs
-
-
-def _check_partition(topic: str, index: int, partition: PartitionImage) -> None:
-    """Raise CorruptionError if a partition violates an invariant."""
-    replicas, isr = partition.replicas, partition.isr
-    if not replicas:
-        raise CorruptionError(f"{topic}-{index} has no replica")
-    if partition.leader != NO_NODE and partition.leader not in isr:
-        raise CorruptionError(f"{topic}-{index}: leader {partition.leader} is not in its ISR")
-    if not set(replicas).issuperset(
-        isr + partition.elr + partition.adding + partition.removing + partition.last_known_elr
-    ):
-        raise CorruptionError(
-            f"{topic}-{index}: ISR {isr}, ELR {partition.elr}, last known ELR"
-            f" {partition.last_known_elr}, adding {partition.adding}, removing"
-            f" {partition.removing}: not a subset of replicas {replicas}"
-        )
-    if partition.elr and set(isr) & set(partition.elr):
-        raise CorruptionError(f"{topic}-{index}: ISR {isr} and ELR {partition.elr} overlap")
 
 
 _STEPS: Final[Mapping[str, Callable[[ImageDraft, Any], None]]] = {

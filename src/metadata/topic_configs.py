@@ -14,6 +14,7 @@ from ..errors import InvalidConfig
 from ..settings.declaration import nearest
 from ..settings.quantities import parse_quantity
 from ..settings.query_groups import HOLD_GROUPS_MAX, RETENTION_HOLDS, holds_text, parse_holds
+from ..storage.config import PRODUCER, LogConfig, TimestampType
 
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
@@ -124,6 +125,10 @@ def _choice(
     )
 
 
+_LOG: Final = LogConfig()
+"""The defaults of a log. Those of retention.ms and message.timestamp.after.max.ms differ here: a
+log of an unknown topic keeps every record."""
+
 _ROWS: Final = (
     _choice(
         "cleanup.policy",
@@ -135,7 +140,7 @@ _ROWS: Final = (
     ),
     _choice(
         "compression.type",
-        "producer",
+        PRODUCER,
         "Codec of stored batches: producer stores them unchanged. With any other value the leader"
         " recompresses batches with another codec, which costs CPU time; a batch that then exceeds"
         " max.message.bytes is rejected.",
@@ -143,7 +148,7 @@ _ROWS: Final = (
     ),
     _whole(
         "delete.retention.ms",
-        24 * 3600 * 1000,
+        _LOG.delete_retention_ms,
         "Time that a compacted topic keeps tombstones (null values) after cleaning. A consumer that"
         " needs longer to read from the start can miss a deletion.",
         unit="ms",
@@ -151,7 +156,7 @@ _ROWS: Final = (
     ),
     _whole(
         "file.delete.delay.ms",
-        60_000,
+        _LOG.file_delete_delay_ms,
         "Delay between renaming the files of a deleted segment and removing them; no delay if disk"
         " space is short. Consumers with open files do not need the delay.",
         unit="ms",
@@ -168,7 +173,7 @@ _ROWS: Final = (
     ),
     _whole(
         "index.interval.bytes",
-        4096,
+        _LOG.index_interval_bytes,
         "Log bytes per index entry. A larger interval saves memory, a smaller one speeds up"
         " lookups.",
         unit="bytes",
@@ -178,7 +183,7 @@ _ROWS: Final = (
     ),
     _whole(
         "max.compaction.lag.ms",
-        INT64_MAX,
+        _LOG.max_compaction_lag_ms,
         "Maximum time before a record of a compacted topic is cleaned, even if the dirty ratio is"
         " low.",
         unit="ms",
@@ -186,7 +191,7 @@ _ROWS: Final = (
     ),
     _whole(
         "max.message.bytes",
-        1024 * 1024 + 12,
+        _LOG.message_bytes_max,
         "Largest record batch that a producer may send, compressed.",
         unit="bytes",
         low=61,
@@ -203,7 +208,7 @@ _ROWS: Final = (
     ),
     _whole(
         "message.timestamp.before.max.ms",
-        INT64_MAX,
+        _LOG.timestamp_before_max_ms,
         "Batches with a timestamp further behind the broker's clock are rejected. Does not apply to"
         " records without a timestamp, or with LogAppendTime.",
         unit="ms",
@@ -211,7 +216,7 @@ _ROWS: Final = (
     ),
     _choice(
         "message.timestamp.type",
-        "CreateTime",
+        TimestampType.CREATE.value,
         "Source of timestamps: CreateTime keeps the producer's, LogAppendTime sets the leader's"
         " clock at the append for all records of a batch.",
         choices=("CreateTime", "LogAppendTime"),
@@ -219,13 +224,13 @@ _ROWS: Final = (
     TopicConfig(
         name="min.cleanable.dirty.ratio",
         type=ConfigType.FRACTION,
-        default="0.5",
+        default=str(_LOG.min_cleanable_dirty_ratio),
         doc="Share of a compacted log that must be dirty before it is cleaned. A lower ratio saves"
         " space and costs more I/O.",
     ),
     _whole(
         "min.compaction.lag.ms",
-        0,
+        _LOG.min_compaction_lag_ms,
         "Minimum age before a record of a compacted topic is cleaned. A consumer that lags less"
         " reads every record.",
         unit="ms",
@@ -253,7 +258,7 @@ _ROWS: Final = (
     ),
     _choice(
         "record.validation",
-        "full",
+        _LOG.record_validation.value,
         "Validation of produced batches besides header and CRC: full checks every record, header"
         " only records of uncompressed batches, which saves decompression.",
         choices=("full", "header"),
@@ -261,7 +266,7 @@ _ROWS: Final = (
     ),
     _whole(
         "retention.bytes",
-        -1,
+        _LOG.retention_bytes,
         "The oldest segments are deleted while at least this size remains; -1: no limit. Applies to"
         " cleanup.policy delete.",
         unit="bytes",
@@ -289,7 +294,7 @@ _ROWS: Final = (
     ),
     _whole(
         "segment.bytes",
-        1024 * 1024 * 1024,
+        _LOG.segment_bytes,
         "Maximum size of a segment. Retention deletes whole segments.",
         unit="bytes",
         low=1024,
@@ -297,7 +302,7 @@ _ROWS: Final = (
     ),
     _whole(
         "segment.index.bytes",
-        10 * 1024 * 1024,
+        _LOG.index_bytes_max,
         "Maximum size of an index; a full index closes its segment.",
         unit="bytes",
         low=12,
@@ -305,7 +310,7 @@ _ROWS: Final = (
     ),
     _whole(
         "segment.ms",
-        7 * 24 * 3600 * 1000,
+        _LOG.segment_ms,
         "Maximum time span of the records of a segment.",
         unit="ms",
         low=1,

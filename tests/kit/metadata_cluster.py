@@ -6,6 +6,7 @@ from quorumlog.errors import QuorumlogError
 from quorumlog.ids import DirectoryId, Epoch, NodeId, Offset, TopicId
 from quorumlog.metadata import (
     EMPTY_IMAGE,
+    AlteredPartition,
     AlterPartitions,
     BrokerStopping,
     Command,
@@ -14,7 +15,6 @@ from quorumlog.metadata import (
     Decision,
     FenceBroker,
     IsrChange,
-    LeaderAndIsr,
     MetadataImage,
     PartitionImage,
     PartitionsAltered,
@@ -25,6 +25,7 @@ from quorumlog.metadata import (
     replay_batch,
 )
 from quorumlog.metadata.decision import RECORDS_A_STEP
+from quorumlog.metadata.invariants import changed_partitions, check_change, check_invariants
 from quorumlog.proto.metadata_records_pb2 import MetadataRecord
 
 
@@ -42,6 +43,7 @@ class Cluster:
         self.slices = 1
         if isinstance(decision, Decision):
             self.replay(decision.records)
+            check_invariants(self.image)
             return decision
         records: list[MetadataRecord] = []
         self.slices = 0
@@ -50,12 +52,15 @@ class Cluster:
             self.slices += 1
             self.replay(part)
             records.extend(part)
+        check_invariants(self.image)
         reply, brokers = decision.finish(self.image)
         return Decision(records=tuple(records), reply=reply, brokers=brokers)
 
     def replay(self, records: tuple[MetadataRecord, ...]) -> None:
         base_offset = self.image.offset + 1
-        self.image = replay_batch(self.image, records, base_offset=base_offset, epoch=1)
+        before = self.image
+        self.image = replay_batch(before, records, base_offset=base_offset, epoch=1)
+        check_change(before, self.image, changed_partitions(records))
 
     # --- brokers -------------------------------------------------------------------------------
 
@@ -140,7 +145,7 @@ class Cluster:
             recovered=partition.recovering,
         )
 
-    def ask(self, asker: int, *changes: IsrChange) -> list[LeaderAndIsr | QuorumlogError]:
+    def ask(self, asker: int, *changes: IsrChange) -> list[AlteredPartition | QuorumlogError]:
         """The results of one request of a broker."""
         command = AlterPartitions(
             broker_id=NodeId(asker), broker_epoch=self.epoch(asker), changes=changes
@@ -153,5 +158,5 @@ class Cluster:
         """Its leader asks for this ISR and gets it."""
         asker = self.partition(name, index).leader
         [result] = self.ask(asker, self.change(name, isr, index=index))
-        assert isinstance(result, LeaderAndIsr), result
-        assert result == self.partition(name, index).leader_and_isr
+        assert isinstance(result, AlteredPartition), result
+        assert result == self.partition(name, index).as_altered

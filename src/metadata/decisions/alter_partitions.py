@@ -22,7 +22,7 @@ from ...errors import (
 from ...ids import NO_NODE, NodeId, TopicId
 from ..commands import AlterPartitions, IsrChange, PartitionsAltered, Reply
 from ..decision import AnyDecision
-from ..image import LeaderAndIsr, MetadataImage, PartitionImage, TopicImage
+from ..image import AlteredPartition, MetadataImage, PartitionImage, TopicImage
 from .brokers import registered
 from .elections import Electorate, change_record
 from .reassignment import finish
@@ -32,7 +32,7 @@ from .steps import Walk, decision_of
 def alter_partitions(image: MetadataImage, command: AlterPartitions) -> AnyDecision:
     """Decide the ISR changes; raise StaleBrokerEpoch for an earlier registration of the broker."""
     registered(image, command.broker_id, command.broker_epoch)
-    results: list[LeaderAndIsr | QuorumlogError] = []
+    results: list[AlteredPartition | QuorumlogError] = []
 
     def answer() -> tuple[Reply, tuple[NodeId, ...]]:
         return PartitionsAltered(results=tuple(results)), ()
@@ -43,7 +43,7 @@ def alter_partitions(image: MetadataImage, command: AlterPartitions) -> AnyDecis
 def _walk(
     image: MetadataImage,
     command: AlterPartitions,
-    results: list[LeaderAndIsr | QuorumlogError],
+    results: list[AlteredPartition | QuorumlogError],
 ) -> Walk:
     electorate = Electorate(image)
     seen: set[tuple[TopicId, int]] = set()
@@ -63,7 +63,7 @@ def _walk(
             continue
         after = _granted(electorate, topic, before, change)
         if after.leader == command.broker_id:
-            results.append(after.leader_and_isr)
+            results.append(after.as_altered)
         else:
             results.append(
                 _error(

@@ -22,6 +22,7 @@ from ..config import ControllerConfig
 from ..controller import decide
 from ..decision import AnyDecision, Decision, LongDecision
 from ..image import EMPTY_IMAGE, MetadataImage
+from ..invariants import changed_partitions, check_change
 from ..replay import replay_batch
 from .state_machine import Foreseen
 
@@ -232,20 +233,21 @@ class CommandQueue:
     def _append(self, image: MetadataImage, records: _Records) -> MetadataImage:
         """Append the records as one proposal; return the image after them.
 
-        They are replayed first: an invalid record in the log would stop every node that reads it,
-        permanently.
+        They are replayed and checked first: an invalid record in the log would stop every node that
+        reads it, permanently.
         """
         node = self._node
         if node is None:
             raise self.not_active()
         position = node.next_position
         base_offset, epoch = position.offset, position.epoch
-        image = replay_batch(image, records, base_offset=base_offset, epoch=epoch)
+        after = replay_batch(image, records, base_offset=base_offset, epoch=epoch)
+        check_change(image, after, changed_partitions(records))
         values = [record.SerializeToString(deterministic=True) for record in records]
         proposal = node.propose_nowait(values)
         assert (proposal.base_offset, proposal.epoch) == (base_offset, epoch), "offsets drifted"
         self._last = proposal
-        return image
+        return after
 
     # --- long decisions ------------------------------------------------------------------------
 

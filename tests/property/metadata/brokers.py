@@ -15,6 +15,7 @@ from quorumlog.ids import NO_NODE, DirectoryId, Epoch, NodeId, Offset, TopicId
 from quorumlog.metadata import (
     EMPTY_IMAGE,
     AlterConfigs,
+    AlteredPartition,
     AlterPartitions,
     AlterReassignments,
     BalanceLeaders,
@@ -26,7 +27,6 @@ from quorumlog.metadata import (
     ElectLeaders,
     FenceBroker,
     IsrChange,
-    LeaderAndIsr,
     MetadataImage,
     PartitionImage,
     PartitionsAltered,
@@ -364,7 +364,7 @@ class World:
         if not isinstance(reply, PartitionsAltered) or self.rng.random() < 0.3:
             return
         [result] = reply.results
-        if isinstance(result, LeaderAndIsr):
+        if isinstance(result, AlteredPartition):
             leading.isr, leading.partition_epoch = result.isr, result.partition_epoch
             leading.proposal = None
             self.commit(leader)

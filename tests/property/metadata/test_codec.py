@@ -14,9 +14,9 @@ from tests.kit.stepwise import complete
 from quorumlog.errors import InvalidRequest, QuorumlogError
 from quorumlog.ids import NodeId, Offset, TopicId
 from quorumlog.metadata import (
+    AlteredPartition,
     AlterPartitions,
     BrokerImage,
-    LeaderAndIsr,
     ListChange,
     PartitionsAltered,
     RegisterBroker,
@@ -191,7 +191,7 @@ def test_isr_changes_and_their_results_keep_their_values(
     assume(len(named) == len(command.changes))
     wire = encode_isr_changes(command).SerializeToString()
     assert decode_isr_changes(controller_pb2.AlterPartitionsRequest.FromString(wire)) == command
-    result, count = values_of(LeaderAndIsr | QuorumlogError), len(named)
+    result, count = values_of(AlteredPartition | QuorumlogError), len(named)
     results = data.draw(st.lists(result, min_size=count, max_size=count).map(tuple))
     reply = PartitionsAltered(results=results)
     wire = encode_isr_results(command, reply).SerializeToString()

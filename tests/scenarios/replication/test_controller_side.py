@@ -17,9 +17,9 @@ from quorumlog.errors import (
 )
 from quorumlog.ids import NO_NODE, NodeId, Offset
 from quorumlog.metadata import (
+    AlteredPartition,
     AlterPartitions,
     AlterReassignments,
-    PartitionImage,
     PartitionsAltered,
     Reassignment,
 )
@@ -104,7 +104,7 @@ def test_r06_a_broker_with_a_new_disk_does_not_join_by_an_old_request(cluster: C
     assert isinstance(result, IneligibleReplica)
     assert cluster.standing("a") == (1, (1, 2), ())
     [result] = cluster.ask(1, cluster.change("a", (1, 2, 3)))
-    assert isinstance(result, PartitionImage), "with the epoch of its new life it may"
+    assert isinstance(result, AlteredPartition), "with the epoch of its new life it may"
 
 
 def test_r06_a_member_that_died_meanwhile_makes_the_request_stale(cluster: Cluster) -> None:
@@ -171,7 +171,7 @@ def test_r28_a_controller_that_knows_less_sends_the_leader_on(cluster: Cluster) 
     [result] = behind.ask(2, cluster.change("a", (2, 3)))
     assert isinstance(result, NotController)
     [result] = cluster.ask(2, cluster.change("a", (1, 2, 3)))
-    assert isinstance(result, PartitionImage)
+    assert isinstance(result, AlteredPartition)
 
 
 def test_r28_the_same_leader_with_a_later_isr_is_sent_on_too(cluster: Cluster) -> None:
@@ -227,6 +227,6 @@ def test_a_move_puts_nobody_into_an_isr_and_leaves_enough_in_it(cluster: Cluster
     assert cluster.standing("a")[1] == (4, 1)
     cluster.unfence(5)
     [result] = cluster.ask(1, cluster.change("a", (1, 4, 5, 6)))
-    assert not isinstance(result, PartitionImage), "1 does not lead it any more"
+    assert not isinstance(result, AlteredPartition), "1 does not lead it any more"
     assert cluster.standing("a") == (4, (4, 5, 6), ())
     assert cluster.partition("a").replicas == (4, 5, 6)

@@ -33,7 +33,9 @@ from typing import Final
 
 from quorumlog.broker.isr import IsrProposal, LeaderAndIsr
 from quorumlog.broker.shell.replica import Replica
+from quorumlog.ids import TopicId
 from quorumlog.metadata import MetadataImage, PartitionImage, TopicImage
+from quorumlog.metadata.invariants import check_change, check_invariants
 from quorumlog.simulation.process import Process
 from quorumlog.storage import Log
 
@@ -322,7 +324,11 @@ class ClusterInvariants:
                     _check_fenced(f"{topic.name}-{index}", state, image)
 
     def _image_committed(self, before: MetadataImage, image: MetadataImage) -> None:
-        for what, _, _ in _changed(before, image):
+        check_invariants(image)
+        changed = [what for what, _, _ in _changed(before, image)]
+        touched = ((TopicId(what.topic_id), what.index) for what in changed)
+        check_change(before, image, touched)
+        for what in changed:
             plan = self._plan_of(what)
             if plan is None or plan.is_unclean:
                 continue

@@ -21,10 +21,10 @@ from quorumlog.errors import (
 )
 from quorumlog.ids import Epoch, NodeId, Offset, TopicId
 from quorumlog.metadata import (
+    AlteredPartition,
     AlterPartitions,
     AlterReassignments,
     IsrChange,
-    LeaderAndIsr,
     Reassignment,
 )
 
@@ -168,9 +168,9 @@ def test_refusals_name_the_partition(led: Cluster) -> None:
 
 def test_granted_in_the_order_of_the_assignment(led: Cluster) -> None:
     [result] = led.ask(2, led.change("a", (3, 2, 1)))
-    assert isinstance(result, LeaderAndIsr)
+    assert isinstance(result, AlteredPartition)
     assert (result.isr, result.partition_epoch, result.leader_epoch) == ((1, 2, 3), 4, 1)
-    assert led.partition("a").leader_and_isr == result
+    assert led.partition("a").as_altered == result
 
 
 def test_a_leader_may_ask_to_be_alone(led: Cluster) -> None:
@@ -181,7 +181,7 @@ def test_a_leader_may_ask_to_be_alone(led: Cluster) -> None:
 def test_what_is_so_already_is_granted_without_a_record(led: Cluster) -> None:
     before = led.image
     [result] = led.ask(2, led.change("a", (1, 2)))
-    assert result == led.partition("a").leader_and_isr
+    assert result == led.partition("a").as_altered
     assert led.image is before
 
 
@@ -200,9 +200,9 @@ def test_each_change_of_a_request_stands_for_itself(led: Cluster) -> None:
     changes[1] = structs.replace(changes[1], partition_epoch=0)
     results = led.ask(2, *changes, changes[0])
     assert [type(result) for result in results] == [
-        LeaderAndIsr,
+        AlteredPartition,
         InvalidUpdateVersion,
-        LeaderAndIsr,
+        AlteredPartition,
         InvalidRequest,
     ]
     assert "more than once" in str(results[3])
@@ -218,7 +218,7 @@ def test_many_changes_are_made_in_steps_and_answered_in_order(cluster: Cluster) 
     assert cluster.slices == 3
     assert isinstance(results.pop(7), NotController)
     expected = [cluster.partition("a", index) for index in reversed(range(450)) if index != 442]
-    assert results == [partition.leader_and_isr for partition in expected]
+    assert results == [partition.as_altered for partition in expected]
     assert {partition.isr for partition in expected} == {(1,)}
 
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from ....errors import IneligibleReplica, QuorumlogError
 from ....ids import Epoch
 from ....metadata.commands import IsrChange, PartitionsAltered
-from ....metadata.image import LeaderAndIsr
+from ....metadata.image import AlteredPartition
 from ....runtime import Clock
 from ...isr import IsrProposal
 from ...shell.replica import Replica
@@ -97,7 +97,7 @@ class AlterPartitionManager:
             else:
                 self._accepted(replica, proposal, result)
 
-    def _accepted(self, replica: Replica, proposal: IsrProposal, result: LeaderAndIsr) -> None:
+    def _accepted(self, replica: Replica, proposal: IsrProposal, result: AlteredPartition) -> None:
         name = replica.partition.name
         _LOG.info(
             "broker.isr_changed partition=%s isr=%s leader_epoch=%d partition_epoch=%d",

@@ -17,6 +17,7 @@ from quorumlog.metadata import (
     replay_batch,
 )
 from quorumlog.metadata.image import PartitionImage
+from quorumlog.metadata.invariants import changed_partitions, check_change, check_invariants
 from quorumlog.proto import metadata_records_pb2 as pb
 
 Place = tuple[TopicId, int]
@@ -55,9 +56,11 @@ class ModelController:
         decision = decide(self.image, command, self.config)
         if isinstance(decision, Decision):
             self._append(decision.records)
+            check_invariants(self.image)
             return decision.reply
         for records in decision.slices:
             self._append(records)
+        check_invariants(self.image)
         return decision.finish(self.image)[0]
 
     def epoch_of(self, node: NodeId) -> Offset:
@@ -85,6 +88,7 @@ class ModelController:
             return
         before, base = self.image, self.end
         self.image = replay_batch(before, records, base_offset=base, epoch=0)
+        check_change(before, self.image, changed_partitions(records))
         self.end += len(records)
         batch, places = Batch(), dict[Place, None]()
         for record in records:

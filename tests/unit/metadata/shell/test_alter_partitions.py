@@ -27,7 +27,7 @@ from quorumlog.errors import (
     UnknownTopicId,
 )
 from quorumlog.ids import Epoch, NodeId, Offset, TopicId
-from quorumlog.metadata import CreateTopic, IsrChange, LeaderAndIsr
+from quorumlog.metadata import AlteredPartition, CreateTopic, IsrChange
 from quorumlog.metadata.shell import BrokerSession, ControllerLocator
 from quorumlog.proto import controller_pb2 as pb
 from quorumlog.runtime import Runtime
@@ -79,7 +79,7 @@ def test_each_partition_stands_for_itself_and_is_answered_once_it_is_committed(r
             asked = [change(stack, 1, 1), change(stack, 0, 1, epoch_off=-1), nowhere]
             reply = await session.alter_partitions(asked, timeout_ms=CALL_MS)
             done, stale, unknown = reply.results
-            assert done == LeaderAndIsr(
+            assert done == AlteredPartition(
                 leader=ONE, leader_epoch=Epoch(0), isr=(ONE,), partition_epoch=1
             )
             assert isinstance(stale, InvalidUpdateVersion)
