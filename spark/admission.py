@@ -87,16 +87,16 @@ class Pace:
     costs a tenth of a core on driver and brokers for an idle query."""
 
     def __init__(self) -> None:
-        self._looked_ms = 0
+        self._polled_ms = 0
         self._pause_ms = 0
 
-    def rest_ms(self, now_ms: int) -> int:
+    def pause_ms(self, now_ms: int) -> int:
         """Return the time until the next poll; `now_ms` is monotonic."""
-        return max(self._looked_ms + self._pause_ms - now_ms, 0)
+        return max(self._polled_ms + self._pause_ms - now_ms, 0)
 
-    def looked(self, now_ms: int, *, found: bool) -> None:
+    def polled(self, now_ms: int, *, found: bool) -> None:
         """Record a poll. The first one without records is followed by the next at once."""
-        self._looked_ms = now_ms
+        self._polled_ms = now_ms
         longer_ms = min(max(2 * self._pause_ms, PAUSE_MS_MIN), PAUSE_MS_MAX)
         self._pause_ms = 0 if found else longer_ms
 

@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 # Module-level state: Spark reuses a worker process for many tasks and jobs, and only module state
 # survives between them.
 _channels: dict[tuple[int, str], SyncChannel] = {}
-_answered: set[tuple[int, tuple[str, ...]]] = set()
+_responded: set[tuple[int, tuple[str, ...]]] = set()
 
 
 def channel_to(address: str) -> SyncChannel:
@@ -98,14 +98,14 @@ class Cluster:
         self._patience_ms = patience_ms
         self._topology = Topology()
 
-    def has_answered(self) -> None:
+    def record_response(self) -> None:
         """Record that a broker has responded."""
-        _answered.add((os.getpid(), self._bootstrap))
+        _responded.add((os.getpid(), self._bootstrap))
 
     def retry_limit(self, attempts: int = ATTEMPTS) -> RetryLimit:
         """Return the limit of the retries that begin now."""
-        has_answered = (os.getpid(), self._bootstrap) in _answered
-        return RetryLimit(now_ms() + (self._patience_ms if has_answered else 0), attempts)
+        has_responded = (os.getpid(), self._bootstrap) in _responded
+        return RetryLimit(now_ms() + (self._patience_ms if has_responded else 0), attempts)
 
     def repeat(self, what: str, job: Callable[[int], T], *, attempts: int = ATTEMPTS) -> T:
         """Return the result of `job(failures)`, retrying it after retriable errors.
@@ -128,7 +128,7 @@ class Cluster:
         def on_retry(failed: int, error: BaseException) -> None:
             if failed == attempts:
                 logger.warning(
-                    "spark.waits what=%s: it is tried on for %.0f s: %s",
+                    "spark.waits what=%s: retrying for %.0f s: %s",
                     what,
                     (limit.deadline_ms - now_ms()) / 1000,
                     error,
@@ -138,7 +138,7 @@ class Cluster:
         found = BlockingRetrier(now_ms, time.sleep, backoff()).run(
             attempt, limit=limit, retry_on=retry_on, on_retry=on_retry
         )
-        self.has_answered()
+        self.record_response()
         return found
 
     def cluster_id(self) -> str:

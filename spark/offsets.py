@@ -66,7 +66,7 @@ class StreamOffsets:
             )
         return cls(offsets=from_json(offsets), cluster=cluster, topic_ids=ids)
 
-    def made_anew(self, later: "StreamOffsets") -> set[str]:
+    def recreated_in(self, later: "StreamOffsets") -> set[str]:
         """Return the topics that have another id in `later`; none if it is of another cluster."""
         if not self.cluster or self.cluster != later.cluster:
             return set()

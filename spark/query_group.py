@@ -33,20 +33,20 @@ from quorumlog.spark.options import ReadOptions, Subscribed
 OFFSETS_A_CALL: Final = 1_000
 """The maximum number of offsets that one call commits atomically."""
 
-TELL_TIMEOUT_MS = 1_000
+COMMIT_TIMEOUT_MS = 1_000
 """Timeout of a commit of the query's progress."""
 
 FIRST_ATTEMPTS: Final = 4
 """Attempts of the first commit, which may create the offsets topic."""
 
-TELL_AGAIN_S: Final = 10.0
+COMMIT_RETRY_S: Final = 10.0
 """Pause after a failed commit of progress."""
 
-TELL_ANEW_S: Final = 600.0
+COMMIT_INTERVAL_S: Final = 600.0
 """Interval of repeated commits without progress: committed offsets expire otherwise, and a deleted
 group is restored."""
 
-LOOK_S: Final = 60.0
+SHARED_CHECK_S: Final = 60.0
 """Minimum interval of checks for other programs that commit to the group."""
 
 PART: Final = "part"
@@ -90,10 +90,10 @@ class QueryGroup:
         self._start: Offsets | None = None  # the stored start; None: unknown, or none
         self._is_planned = False  # the start is stored with PLANNED
         self._is_first = False  # this run has requested the start: batch 0 is not committed
-        self._told: Offsets | None = None  # the progress committed last
-        self._told_s = 0.0  # time of that commit, on time.monotonic()
-        self._looked_s = time.monotonic()  # time of the last check for other programs
-        self._silent_until_s = 0.0  # no commits before, on time.monotonic()
+        self._committed: Offsets | None = None  # the progress committed last
+        self._committed_s = 0.0  # time of that commit, on time.monotonic()
+        self._checked_s = time.monotonic()  # time of the last check for other programs
+        self._paused_until_s = 0.0  # no commits before, on time.monotonic()
 
     # --- the start -----------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class QueryGroup:
             self._start = found
         return self._start
 
-    def starts_anew(self, topics: Collection[str], starts: Offsets) -> None:
+    def replace_start(self, topics: Collection[str], starts: Offsets) -> None:
         """Replace the start of recreated topics; raise the error of storing it."""
         if self._start is None or not self._may_have_start:
             return
@@ -129,7 +129,7 @@ class QueryGroup:
             self._store_start(found, PLANNED if self._is_planned else COMPLETE)
         self._start = found
 
-    def plans(self) -> None:
+    def mark_planned(self) -> None:
         """Record that a micro-batch is about to be planned. For the first one, mark the stored
         start as PLANNED; raise the error of storing it."""
         if self._is_first and not self._is_planned and self._start is not None:
@@ -168,7 +168,7 @@ class QueryGroup:
         return {place: offset for place, (offset, _) in stored.items()}
 
     def _stored(
-        self, group: str, *, attempts: int = 1, timeout_ms: int = TELL_TIMEOUT_MS
+        self, group: str, *, attempts: int = 1, timeout_ms: int = COMMIT_TIMEOUT_MS
     ) -> dict[TopicPartition, tuple[int, str]]:
         """Return the committed offsets of a group and their metadata."""
         answer = self._cluster.call(
@@ -190,53 +190,53 @@ class QueryGroup:
 
     # --- progress ------------------------------------------------------------------------------
 
-    def begins(self, start: Mapping[TopicPartition, int], *, must: bool) -> None:
+    def commit_start(self, start: Mapping[TopicPartition, int], *, must: bool) -> None:
         """Commit the start of the query, so that its lag is visible before the first micro-batch
         ends. Raise the error if it `must` be committed."""
-        if self._told == start:
+        if self._committed == start:
             return
         if not must:
-            self._tell(start, attempts=FIRST_ATTEMPTS)
+            self._try_commit(start, attempts=FIRST_ATTEMPTS)
             return
         self._commit(self.name, start, attempts=PATIENT_ATTEMPTS)
-        self._is_told(start)
+        self._record_committed(start)
 
-    def reached(self, offsets: Mapping[TopicPartition, int], *, is_end: bool) -> None:
+    def commit_progress(self, offsets: Mapping[TopicPartition, int], *, is_end: bool) -> None:
         """Commit the progress: offsets below are in committed micro-batches, or the offsets are the
         start. `is_end`: a micro-batch ended there. Raises no error."""
         now_s = time.monotonic()
-        is_told = self._told == offsets and now_s < self._told_s + TELL_ANEW_S
-        if (is_told and not self._may_have_start) or now_s < self._silent_until_s:
+        is_committed = self._committed == offsets and now_s < self._committed_s + COMMIT_INTERVAL_S
+        if (is_committed and not self._may_have_start) or now_s < self._paused_until_s:
             return
-        if not is_told:
-            self._tell(offsets)
-        if self._may_have_start and time.monotonic() >= self._silent_until_s:
-            self._attempt("forget the start of", lambda: self._forget_start(offsets, is_end))
+        if not is_committed:
+            self._try_commit(offsets)
+        if self._may_have_start and time.monotonic() >= self._paused_until_s:
+            self._attempt("delete the stored start", lambda: self._delete_start(offsets, is_end))
 
-    def _tell(self, offsets: Mapping[TopicPartition, int], *, attempts: int = 1) -> None:
-        self._look_for_others()
+    def _try_commit(self, offsets: Mapping[TopicPartition, int], *, attempts: int = 1) -> None:
+        self._check_shared()
 
-        def tell() -> None:
-            self._told = None  # should the commit fail
+        def commit() -> None:
+            self._committed = None  # should the commit fail
             if offsets:
-                self._commit(self.name, offsets, attempts=attempts, timeout_ms=TELL_TIMEOUT_MS)
-            self._is_told(offsets)
+                self._commit(self.name, offsets, attempts=attempts, timeout_ms=COMMIT_TIMEOUT_MS)
+            self._record_committed(offsets)
 
-        self._attempt("tell of", tell)
+        self._attempt("commit the progress", commit)
 
-    def _look_for_others(self) -> None:
+    def _check_shared(self) -> None:
         """Log a warning if another program has committed to the group. Raises no error."""
         now_s = time.monotonic()
-        if self._told is None or now_s < self._looked_s + LOOK_S:
+        if self._committed is None or now_s < self._checked_s + SHARED_CHECK_S:
             return
-        self._looked_s = now_s
+        self._checked_s = now_s
         try:
             stored = self._stored(self.name)
         except QuorumlogError as error:
             logger.info("spark.group_not_looked_at group=%s: %s", self.name, error)
             return
         for place, (there, _) in stored.items():
-            here = self._told.get(place, there)
+            here = self._committed.get(place, there)
             if there != here:
                 logger.warning(
                     "spark.group_shared group=%s: %s is committed at %d, this query is at %d; "
@@ -249,14 +249,14 @@ class QueryGroup:
                 )
                 return
 
-    def _is_told(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._told = dict(offsets)
-        self._told_s = time.monotonic()
+    def _record_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._committed = dict(offsets)
+        self._committed_s = time.monotonic()
 
-    def _forget_start(self, offsets: Mapping[TopicPartition, int], is_end: bool) -> None:
+    def _delete_start(self, offsets: Mapping[TopicPartition, int], is_end: bool) -> None:
         if not is_end:
             if self._start is None:
-                self._start = self._stored_start(timeout_ms=TELL_TIMEOUT_MS)
+                self._start = self._stored_start(timeout_ms=COMMIT_TIMEOUT_MS)
             if self._start == offsets:
                 return  # no proof: the first micro-batch may not be committed
         answer = self._cluster.call(
@@ -264,7 +264,7 @@ class QueryGroup:
             GROUPS_DELETE,
             groups_pb2.DeleteGroupsRequest(groups=[self._start_group]),
             attempts=1,
-            timeout_ms=TELL_TIMEOUT_MS,
+            timeout_ms=COMMIT_TIMEOUT_MS,
         )
         for error in answer.errors:
             if error.name:
@@ -277,13 +277,12 @@ class QueryGroup:
         try:
             job()
         except QuorumlogError as error:
-            self._silent_until_s = time.monotonic() + TELL_AGAIN_S
+            self._paused_until_s = time.monotonic() + COMMIT_RETRY_S
             logger.warning(
-                "spark.group_silent group=%s: cannot %s it, which is tried again with a "
-                "micro-batch after %d s: %s",
+                "spark.group_silent group=%s: cannot %s; a micro-batch after %d s retries it: %s",
                 self.name,
                 what,
-                TELL_AGAIN_S,
+                COMMIT_RETRY_S,
                 error,
             )
 

@@ -108,14 +108,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._first is not None and not may_move:  # Spark calls this twice in a run
             now = self._of(leaders)
             if self._options.fail_on_data_loss:
-                self._check_made_anew(self._first, now)
-            self._start_anew(self._first.made_anew(now))
+                self._check_not_recreated(self._first, now)
+            self._replace_start(self._first.recreated_in(now))
         if self._group is not None and self._options.starts_at_end:
             starts = self._group.start(lambda: self._resolved_start(leaders))
         else:
             starts = self._resolved_start(leaders)
         if self._group is not None:
-            self._group.begins(starts, must=self._lease is not None)
+            self._group.commit_start(starts, must=self._lease is not None)
         if self._lease is not None:
             self._lease.take(_topics(leaders))
         self._first = self._of(leaders, starts)
@@ -141,23 +141,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         that ends before `start`, and with failOnDataLoss for a recreated topic; InvalidConfig for
         offsets of another cluster.
         """
-        time.sleep(self._pace.rest_ms(now_ms()) / 1000)
+        time.sleep(self._pace.pause_ms(now_ms()) / 1000)
         end = self._next_end(start, limit)
-        self._pace.looked(now_ms(), found=end != start)
+        self._pace.polled(now_ms(), found=end != start)
         return end
 
     def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         at = self._decoded(start)
-        latest = self._target or self._ask_latest()
+        latest = self._target or self._fetch_latest()
         if self._options.fail_on_data_loss:
-            self._check_made_anew(at, latest)
-        anew = at.made_anew(latest)
+            self._check_not_recreated(at, latest)
+        recreated = at.recreated_in(latest)
         if self._group is not None and self._options.starts_at_end:
             if self._first is not None and at.offsets == self._first.offsets:
-                self._start_anew(anew)
-            self._group.plans()
-        self._follow(at, anew)
-        at = at.without(anew)
+                self._replace_start(recreated)
+            self._group.mark_planned()
+        self._follow(at, recreated)
+        at = at.without(recreated)
         if self._target is not None:
             latest = self._end_of_query(at, self._target)
         latest = self._with_absent(at, latest)
@@ -188,7 +188,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """End the query at the offsets that are the latest now."""
-        self._target = self._ask_latest()
+        self._target = self._fetch_latest()
 
     def _end_of_query(self, at: StreamOffsets, target: StreamOffsets) -> StreamOffsets:
         """Return the query's end with Trigger.AvailableNow. Spark requests it before the start of a
@@ -196,7 +196,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = target.offsets
         there = {place: start for place, start in at.offsets.items() if place in self._leaders}
         if any(start > ends.get(place, -1) for place, start in there.items()):
-            now = self._ask_latest()
+            now = self._fetch_latest()
             check_progress(there, now.offsets)
             beyond = {place: max(start, ends.get(place, start)) for place, start in there.items()}
             ids = {**now.topic_ids, **target.topic_ids}
@@ -221,8 +221,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log_starts = self._asked(self._log_starts({*at.offsets, *to.offsets}))
         leaders = self._leaders
         losses = self._losses_by_name(at, to, self._of(leaders))
-        gone = to.made_anew(self._of(leaders))
-        at, to = at.without(gone | at.made_anew(to)), to.without(gone)
+        gone = to.recreated_in(self._of(leaders))
+        at, to = at.without(gone | at.recreated_in(to)), to.without(gone)
         if (
             self._group is not None
             and options.starts_at_end
@@ -253,16 +253,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, at: StreamOffsets, to: StreamOffsets, now: StreamOffsets
     ) -> list[str]:
         """Return the losses of a micro-batch caused by recreated topics."""
-        gone, losses = to.made_anew(now), []
+        gone, losses = to.recreated_in(now), []
         for place, end in to.offsets.items():
             if place.topic in gone and at.offsets.get(place, 0) != end:
                 losses.append(
                     f"{place}: records up to offset {end} are lost, the topic was deleted and "
                     "recreated; its new records are in the next micro-batch"
                 )
-        anew = at.made_anew(to) - gone
+        recreated = at.recreated_in(to) - gone
         for place, start in at.offsets.items():
-            if place.topic in anew:
+            if place.topic in recreated:
                 losses.append(
                     f"{place}: the topic was deleted and recreated after it was read up to offset "
                     f"{start}; the new one is read from its first record"
@@ -274,8 +274,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is informative only; Spark calls it with the next micro-batch."""
         if self._group is not None:
             to = self._decoded(end)
-            present = to.without(to.made_anew(self._of(self._leaders)))
-            self._group.reached(present.offsets, is_end=True)
+            present = to.without(to.recreated_in(self._of(self._leaders)))
+            self._group.commit_progress(present.offsets, is_end=True)
 
     def stop(self) -> None:
         """Do nothing: the process ends with the query, and its lease expires."""
@@ -288,20 +288,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- the query's group ---
 
-    def _follow(self, at: StreamOffsets, anew: Collection[str]) -> None:
+    def _follow(self, at: StreamOffsets, recreated: Collection[str]) -> None:
         """Commit the progress to the group, unless topics were recreated, whose offsets in the
         group are invalid; renew the lease."""
-        if self._group is not None and not anew:
-            self._group.reached(at.offsets, is_end=False)
+        if self._group is not None and not recreated:
+            self._group.commit_progress(at.offsets, is_end=False)
         self._renew_lease()
 
-    def _start_anew(self, topics: Collection[str]) -> None:
+    def _replace_start(self, topics: Collection[str]) -> None:
         """Set the stored start of recreated topics to their log start, if they were recreated
         before the first micro-batch was committed."""
         if self._group is None or not topics:
             return
         there = {place for place in self._leaders if place.topic in topics}
-        self._group.starts_anew(topics, self._asked(self._log_starts(there)))
+        self._group.replace_start(topics, self._asked(self._log_starts(there)))
 
     def _renew_lease(self) -> None:
         if self._lease is not None:
@@ -334,8 +334,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ids = {topic: topic_id_text(topic_id) for topic, topic_id in _topics(leaders).items()}
         return StreamOffsets(offsets=offsets or {}, cluster=self._cluster_id, topic_ids=ids)
 
-    def _check_made_anew(self, before: StreamOffsets, now: StreamOffsets) -> None:
-        for topic in sorted(before.made_anew(now)):
+    def _check_not_recreated(self, before: StreamOffsets, now: StreamOffsets) -> None:
+        for topic in sorted(before.recreated_in(now)):
             raise OffsetOutOfRange(
                 "the topic was deleted and recreated, so the offsets of the query are invalid; use "
                 "a new checkpoint, or set failOnDataLoss to false to read the new topic from its "
@@ -363,7 +363,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._leaders_until = 0.0
             return ask(self._known_leaders())
 
-    def _ask_latest(self) -> StreamOffsets:
+    def _fetch_latest(self) -> StreamOffsets:
         latest = self._asked(lambda there: self._cluster.latest(there, self._options.isolation))
         return self._of(self._leaders, latest)
 

@@ -1,6 +1,6 @@
 """Tasks of Spark: each reads and decodes a range of one partition on an executor.
 
-`RangeFetcher` resumes at its position when a stream breaks or the leadership moves. `one_ahead`
+`RangeFetcher` resumes at its position when a stream breaks or the leadership moves. `prefetch`
 prefetches the next item of any iterator in a thread.
 """
 
@@ -43,7 +43,7 @@ from quorumlog.spark.plan import FAIL_ON_DATA_LOSS, Range
 
 T = TypeVar("T")
 
-ANSWER_BYTES: Final = 4 * 1024 * 1024
+RESPONSE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes asked for in one answer: about 40,000 records of 100 bytes, a good Arrow batch."""
 
 END_SECONDS_MAX: Final = 5.0
@@ -120,7 +120,7 @@ class RangeFetcher:
             partition=self._range.place.partition,
             offset=self._position,
             end_offset=self._range.end,
-            max_bytes=ANSWER_BYTES,
+            max_bytes=RESPONSE_BYTES_MAX,
             isolation=isolation_number(self._isolation),
             topic_id=self._leader.topic_id,
         )
@@ -131,7 +131,7 @@ class RangeFetcher:
             for response in self._stream:
                 start, self._position = self._position, response.next_offset
                 self._failures = 0
-                self._cluster.has_answered()
+                self._cluster.record_response()
                 if response.batches:
                     yield response.batches, start
                 if self._position >= self._range.end:
@@ -205,7 +205,7 @@ class RangeFetcher:
         self._position = log_start
 
 
-def one_ahead(items: Iterator[T], *, cancel: Callable[[], None], timeout_ms: int) -> Iterator[T]:
+def prefetch(items: Iterator[T], *, cancel: Callable[[], None], timeout_ms: int) -> Iterator[T]:
     """Yield the items; a thread prefetches the next one while the caller uses one.
 
     Raises TimedOut if an item takes longer than `timeout_ms`. At the end, also after an error,
@@ -269,7 +269,7 @@ def read_task(
     )
     assembler = Assembler(schema, columns, task.range.place)
     decoded = _decoded(fetcher, assembler, task.range.end)
-    yield from one_ahead(decoded, cancel=fetcher.cancel, timeout_ms=options.poll_timeout_ms)
+    yield from prefetch(decoded, cancel=fetcher.cancel, timeout_ms=options.poll_timeout_ms)
 
 
 def _decoded(fetcher: RangeFetcher, assembler: Assembler, end: int) -> Iterator[pa.RecordBatch]:

@@ -80,7 +80,7 @@ class KilledSource(QuorumlogSource):
         return "killed"
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        query_group.TELL_TIMEOUT_MS = 60_000  # a busy machine may take more than a second
+        query_group.COMMIT_TIMEOUT_MS = 60_000  # a busy machine may take more than a second
         options = parse_options(self.options, Mode.STREAM)
         reader = KilledReader(options, schema, columns_wanted(schema, include_headers=None))
         reader.plan = json.loads(os.environ["QUORUMLOG_KILLED_QUERY"])

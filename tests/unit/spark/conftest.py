@@ -44,7 +44,7 @@ from quorumlog.spark import query_group
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow machine may take more than a second for what a query does not wait long for."""
-    monkeypatch.setattr(query_group, "TELL_TIMEOUT_MS", 60_000)
+    monkeypatch.setattr(query_group, "COMMIT_TIMEOUT_MS", 60_000)
 
 
 @dataclass

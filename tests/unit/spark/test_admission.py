@@ -75,9 +75,9 @@ def looks(seconds: int, *, every_ms: int) -> list[int]:
     """When a query looks that finds nothing, and is asked again so often."""
     pace, now_ms, found = Pace(), 0, []
     while now_ms < seconds * SECOND:
-        now_ms += pace.rest_ms(now_ms)
+        now_ms += pace.pause_ms(now_ms)
         found.append(now_ms)
-        pace.looked(now_ms, found=False)
+        pace.polled(now_ms, found=False)
         now_ms += every_ms
     return found
 
@@ -95,10 +95,10 @@ def test_a_query_that_is_asked_seldom_never_rests() -> None:
 def test_a_query_that_finds_records_does_not_rest() -> None:
     pace = Pace()
     for now_ms in range(10):
-        pace.looked(now_ms, found=False)
-    assert pace.rest_ms(9) == PAUSE_MS_MAX
-    pace.looked(10, found=True)
-    assert pace.rest_ms(10) == 0
+        pace.polled(now_ms, found=False)
+    assert pace.pause_ms(9) == PAUSE_MS_MAX
+    pace.polled(10, found=True)
+    assert pace.pause_ms(10) == 0
 
 
 places = st.builds(TopicPartition, st.sampled_from("tu"), st.integers(0, 3))

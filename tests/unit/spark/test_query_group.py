@@ -30,12 +30,12 @@ from quorumlog.errors import (
 from quorumlog.ids import TopicPartition
 from quorumlog.spark.options import Mode, ReadOptions, parse_options
 from quorumlog.spark.query_group import (
+    COMMIT_INTERVAL_S,
     COMPLETE,
-    LOOK_S,
     OFFSETS_A_CALL,
     PART,
     PLANNED,
-    TELL_ANEW_S,
+    SHARED_CHECK_S,
     start_digest,
 )
 from quorumlog.spark.source import QuorumlogSource
@@ -323,11 +323,11 @@ def test_a_group_that_refuses_neither_fails_the_query_nor_is_asked_all_the_time(
     script.group_faults += [NonEmptyGroup("it has members")]
     with caplog.at_level(logging.WARNING, "quorumlog.spark"):
         start = run.initialOffset()
-    assert "cannot tell of it" in caplog.text
+    assert "cannot commit the progress" in caplog.text
     end = run.latestOffset(start, ALL)
     run.latestOffset(end, ALL)
     assert script.commits == [], "it is left alone for a while"
-    run._group._silent_until_s = 0.0
+    run._group._paused_until_s = 0.0
     run.latestOffset(end, ALL)
     assert committed(script) == {A: 5}
 
@@ -342,7 +342,7 @@ def test_two_queries_of_one_group_are_warned_of_each_other(
         one.latestOffset({"t": {"0": 2}}, ALL)
         assert caplog.text == ""
         other.latestOffset({"t": {"0": 4}}, ALL)
-        one._group._looked_s -= LOOK_S
+        one._group._checked_s -= SHARED_CHECK_S
         one.latestOffset({"t": {"0": 3}}, ALL)
     assert "group=q: t-0 is committed at 4, this query is at 2" in caplog.text
     assert committed(script) == {A: 3}
@@ -367,7 +367,7 @@ def test_a_query_without_news_is_told_of_again_so_that_its_offsets_do_not_expire
     script.groups.clear()
     run.latestOffset(end, ALL)
     assert script.groups == {}, "it was told just now"
-    run._group._told_s -= TELL_ANEW_S
+    run._group._committed_s -= COMMIT_INTERVAL_S
     run.latestOffset(end, ALL)
     assert committed(script) == {A: 5}
 

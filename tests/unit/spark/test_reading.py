@@ -448,7 +448,7 @@ AWAY = [NotLeaderOrFollower("nobody leads the partition now")] * 3 * cluster.ATT
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses are short, and no process has heard of any broker."""
     monkeypatch.setattr(cluster, "PAUSE_MS_MAX", 1)
-    monkeypatch.setattr(cluster, "_answered", set())
+    monkeypatch.setattr(cluster, "_responded", set())
 
 
 @pytest.mark.usefixtures("hasty")
@@ -466,7 +466,7 @@ def test_a_stream_waits_for_brokers_that_are_away_for_long(
             reader._leaders_until = until
         script.refusals += AWAY
         assert reader.latestOffset(end, ReadAllAvailable()) == end
-    assert "it is tried on for 120 s" in caplog.text
+    assert "retrying for 120 s" in caplog.text
     script.refusals += AWAY
     (task,) = reader.partitions({"t": {"0": 0}}, end)
     script.refusals += AWAY
@@ -493,7 +493,7 @@ def test_what_brokers_say_does_not_exist_is_not_waited_for_as_they_are() -> None
         raise UnknownTopicOrPartition("it was deleted", topic="t", partition=0)
 
     brokers = Cluster(("127.0.0.1:1",), patience_ms=1_000)
-    brokers.has_answered()
+    brokers.record_response()
     with pytest.raises(UnknownTopicOrPartition):
         brokers.repeat("list_offsets", ask)
     assert len(attempts) == cluster.ATTEMPTS
