@@ -38,7 +38,7 @@ def committed_offset(
     return on(nodes, number, main)
 
 
-def test_every_node_is_told_what_the_group_has_committed() -> None:
+def test_every_node_gets_the_committed_offsets_of_a_group() -> None:
     with cluster() as nodes:
         nodes.start()
         make_topic(nodes)
@@ -85,7 +85,7 @@ def led(nodes: Cluster, number: int) -> list[str]:
     return list(found.values())
 
 
-def test_before_there_are_groups_asking_makes_none() -> None:
+def test_query_does_not_create_the_offsets_topic() -> None:
     with cluster() as nodes:
         nodes.start()
         assert committed_offset(nodes, 1) is None

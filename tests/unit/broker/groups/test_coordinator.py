@@ -33,7 +33,7 @@ from .coordinated import (
 )
 
 
-def test_what_is_committed_on_one_node_is_there_after_a_power_cut() -> None:
+def test_committed_offset_survives_a_power_cut() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)
@@ -44,7 +44,7 @@ def test_what_is_committed_on_one_node_is_there_after_a_power_cut() -> None:
         assert stored(nodes, 1) == {("t", 0): 7}
 
 
-def test_nothing_committed_is_lost_when_the_coordinator_dies() -> None:
+def test_committed_offsets_survive_a_coordinator_failover() -> None:
     with cluster() as nodes:
         nodes.start()
         make_topic(nodes)
@@ -56,7 +56,7 @@ def test_nothing_committed_is_lost_when_the_coordinator_dies() -> None:
         assert stored(nodes, leader(nodes)) == {("t", 0): 19}
 
 
-def test_who_does_not_coordinate_says_who_does() -> None:
+def test_other_broker_names_the_coordinator() -> None:
     with cluster() as nodes:
         nodes.start()
         make_topic(nodes)
@@ -103,7 +103,7 @@ def test_the_topic_waits_for_as_many_brokers_as_the_cluster_was_formed_of() -> N
         }
 
 
-def test_a_lone_broker_makes_the_topic_for_itself() -> None:
+def test_lone_broker_creates_the_offsets_topic() -> None:
     with cluster(1) as nodes:
         nodes.start()
         made(nodes)
@@ -113,7 +113,7 @@ def test_a_lone_broker_makes_the_topic_for_itself() -> None:
         assert topic.configs["flush.policy"] == "fsync"
 
 
-def test_a_commit_waits_for_the_replicas_and_is_refused_without_enough() -> None:
+def test_commit_waits_for_the_isr_and_fails_below_min_isr() -> None:
     with cluster() as nodes:
         nodes.start()
         make_topic(nodes)
@@ -129,7 +129,7 @@ def test_a_commit_waits_for_the_replicas_and_is_refused_without_enough() -> None
         assert stored(nodes, leader(nodes)) == {("t", 0): 3}
 
 
-def test_commits_of_one_turn_are_one_batch() -> None:
+def test_commits_of_one_loop_iteration_are_one_batch() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes, partitions=5)
@@ -150,7 +150,7 @@ def test_commits_of_one_turn_are_one_batch() -> None:
         assert len(batches) <= 2
 
 
-def test_offsets_of_a_deleted_topic_go_and_do_not_serve_its_namesake() -> None:
+def test_offsets_of_a_deleted_topic_do_not_apply_to_its_successor() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)

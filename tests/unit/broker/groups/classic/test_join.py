@@ -14,7 +14,7 @@ from quorumlog.errors import (
 from .play import PROTOCOLS, REBALANCE_MS, SESSION_MS, Play
 
 
-def test_a_new_member_is_told_its_id_first_and_joins_with_it() -> None:
+def test_new_member_gets_its_id_first_and_joins_with_it() -> None:
     play = Play()
     reply = play.joined(play.join(takes_id_first=True))
     assert reply.is_member_id_required
@@ -25,7 +25,7 @@ def test_a_new_member_is_told_its_id_first_and_joins_with_it() -> None:
     assert joined.protocol_type == "consumer"
 
 
-def test_an_id_that_nobody_joins_with_is_void_when_its_session_ends() -> None:
+def test_pending_member_id_expires_after_its_session() -> None:
     play = Play()
     reply = play.joined(play.join(takes_id_first=True))
     play.wait(SESSION_MS)
@@ -34,7 +34,7 @@ def test_an_id_that_nobody_joins_with_is_void_when_its_session_ends() -> None:
     play.error(play.join(reply.member_id), UnknownMember)
 
 
-def test_ids_that_are_given_out_are_bounded_by_the_size_of_a_group() -> None:
+def test_pending_member_ids_count_toward_the_group_size_limit() -> None:
     play = Play(GroupConfig(size_max=2))
     assert all(play.joined(play.join(takes_id_first=True)) for _ in range(2))
     play.error(play.join(takes_id_first=True), GroupFull)
@@ -42,26 +42,26 @@ def test_ids_that_are_given_out_are_bounded_by_the_size_of_a_group() -> None:
     play.joined(play.join(takes_id_first=True))
 
 
-def test_a_pending_id_cannot_be_taken_by_a_static_member() -> None:
+def test_pending_member_id_is_rejected_for_a_static_member() -> None:
     play = Play()
     reply = play.joined(play.join(takes_id_first=True))
     play.error(play.join(reply.member_id, instance="i"), UnknownMember)
 
 
-def test_an_id_out_of_thin_air_is_unknown() -> None:
+def test_join_with_an_id_that_was_not_issued_is_rejected() -> None:
     play = Play()
     play.error(play.join("mine"), UnknownMember)
     assert play.machine.is_blank
 
 
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001, 0, -1])
-def test_a_session_outside_of_the_bounds_is_refused(session_ms: int) -> None:
+def test_session_timeout_outside_of_the_bounds_is_rejected(session_ms: int) -> None:
     play = Play()
     play.error(play.join(session_ms=session_ms), InvalidSessionTimeout)
     assert play.machine.is_blank
 
 
-def test_the_first_generation_waits_for_more_members() -> None:
+def test_first_generation_waits_the_initial_rebalance_delay() -> None:
     play = Play()
     first = play.join()
     play.wait(2_999)
@@ -72,7 +72,7 @@ def test_the_first_generation_waits_for_more_members() -> None:
     assert play.state == "CompletingRebalance"
 
 
-def test_each_newcomer_lets_the_first_gathering_go_on() -> None:
+def test_each_new_member_extends_the_initial_rebalance_delay() -> None:
     play = Play()
     tickets = [play.join()]
     for _ in range(4):
@@ -85,7 +85,7 @@ def test_each_newcomer_lets_the_first_gathering_go_on() -> None:
     assert {play.joined(ticket).generation for ticket in tickets} == {1}
 
 
-def test_the_first_gathering_ends_with_the_members_time_to_join_whoever_comes() -> None:
+def test_initial_rebalance_ends_at_the_rebalance_timeout() -> None:
     play = Play()
     first = play.join(rebalance_ms=8_000)
     for _ in range(3):
@@ -97,7 +97,7 @@ def test_the_first_gathering_ends_with_the_members_time_to_join_whoever_comes() 
     assert play.joined(first).generation == 1
 
 
-def test_a_first_gathering_that_everybody_leaves_ends_in_an_empty_generation() -> None:
+def test_initial_rebalance_without_remaining_members_ends_in_an_empty_generation() -> None:
     play = Play()
     reply = play.joined(play.join(takes_id_first=True))
     play.join(reply.member_id)
@@ -108,7 +108,7 @@ def test_a_first_gathering_that_everybody_leaves_ends_in_an_empty_generation() -
     assert play.gather(play.join())[0].generation == 2
 
 
-def test_a_newcomer_makes_the_others_join_again() -> None:
+def test_new_member_triggers_a_rebalance() -> None:
     play = Play()
     first, second = play.stable(2)
     third = play.join()
@@ -122,7 +122,7 @@ def test_a_newcomer_makes_the_others_join_again() -> None:
     assert [j.members for j in joined[1:]] == [(), ()]
 
 
-def test_who_does_not_join_again_in_time_has_to_go() -> None:
+def test_member_that_does_not_rejoin_in_time_is_removed() -> None:
     play = Play()
     first, second = play.stable(2, session_ms=600_000)
     third = play.join()
@@ -134,7 +134,7 @@ def test_who_does_not_join_again_in_time_has_to_go() -> None:
     assert isinstance(play.beat(second.member_id, 1), UnknownMember)
 
 
-def test_the_barrier_waits_as_long_as_the_slowest_member_needs() -> None:
+def test_join_phase_waits_for_the_longest_rebalance_timeout() -> None:
     play = Play()
     tickets = [play.join(rebalance_ms=ms, session_ms=600_000) for ms in (20_000, 90_000, 5_000)]
     first, *_ = play.gather(*tickets)
@@ -145,7 +145,7 @@ def test_the_barrier_waits_as_long_as_the_slowest_member_needs() -> None:
     assert play.joined(again).generation == 2
 
 
-def test_a_call_that_says_no_time_to_join_means_its_session() -> None:
+def test_rebalance_timeout_defaults_to_the_session_timeout() -> None:
     play = Play()
     a, _b = play.gather(*[play.join(rebalance_ms=-1, session_ms=30_000) for _ in range(2)])
     again = play.join(a.member_id, protocols=[("range", b"n")], rebalance_ms=-1, session_ms=30_000)
@@ -155,7 +155,7 @@ def test_a_call_that_says_no_time_to_join_means_its_session() -> None:
     assert play.joined(again).generation == 2
 
 
-def test_ids_that_are_given_out_are_waited_for() -> None:
+def test_join_phase_waits_for_pending_member_ids() -> None:
     play = Play()
     [only] = play.stable(1)
     reply = play.joined(play.join(takes_id_first=True))
@@ -166,7 +166,7 @@ def test_ids_that_are_given_out_are_waited_for() -> None:
     assert play.joined(second).generation == 2
 
 
-def test_a_void_id_is_waited_for_no_longer() -> None:
+def test_join_phase_does_not_wait_for_an_expired_member_id() -> None:
     play = Play()
     [only] = play.stable(1)
     play.join(takes_id_first=True)
@@ -175,7 +175,7 @@ def test_a_void_id_is_waited_for_no_longer() -> None:
     assert play.joined(again).generation == 2
 
 
-def test_the_protocol_is_one_that_all_have_and_most_want() -> None:
+def test_selected_protocol_is_common_to_all_and_has_most_votes() -> None:
     play = Play()
     a, b, c = (b"a", b"b", b"c")
     tickets = [
@@ -189,14 +189,14 @@ def test_the_protocol_is_one_that_all_have_and_most_want() -> None:
     assert [m.subscription for m in leader.members] == [a, b, c, c]
 
 
-def test_equal_votes_are_decided_by_who_came_first() -> None:
+def test_equal_protocol_votes_are_decided_by_the_earliest_member() -> None:
     play = Play()
     one, other = ("y", b""), ("x", b"")
     tickets = [play.join(protocols=[one, other]), play.join(protocols=[other, one])]
     assert play.gather(*tickets)[0].protocol == "y"
 
 
-def test_a_strategy_that_is_named_twice_counts_once() -> None:
+def test_duplicate_protocol_counts_once() -> None:
     play = Play()
     tickets = [
         play.join(protocols=[("x", b"1"), ("x", b"2"), ("y", b"3")]),
@@ -215,7 +215,9 @@ def test_a_strategy_that_is_named_twice_counts_once() -> None:
         ("consumer", [("sticky", b"")]),
     ],
 )
-def test_who_shares_no_protocol_is_refused(kind: str, protocols: list[tuple[str, bytes]]) -> None:
+def test_member_without_a_common_protocol_is_rejected(
+    kind: str, protocols: list[tuple[str, bytes]]
+) -> None:
     play = Play()
     play.stable(2)
     play.error(play.join(kind=kind, protocols=protocols), InconsistentGroupProtocol)
@@ -223,7 +225,7 @@ def test_who_shares_no_protocol_is_refused(kind: str, protocols: list[tuple[str,
 
 
 @pytest.mark.parametrize(("kind", "protocols"), [("", PROTOCOLS), ("consumer", [])])
-def test_a_member_without_protocols_makes_no_group(
+def test_join_without_protocols_creates_no_group(
     kind: str, protocols: list[tuple[str, bytes]]
 ) -> None:
     play = Play()
@@ -231,7 +233,7 @@ def test_a_member_without_protocols_makes_no_group(
     assert play.machine.is_blank
 
 
-def test_an_empty_group_becomes_one_of_another_kind() -> None:
+def test_empty_group_changes_its_protocol_type() -> None:
     play = Play()
     [only] = play.stable(1)
     play.leave(only.member_id)
@@ -240,7 +242,7 @@ def test_an_empty_group_becomes_one_of_another_kind() -> None:
     assert joined.protocol_type == "connect"
 
 
-def test_a_leader_that_does_not_join_again_is_followed_by_one_that_did() -> None:
+def test_leader_that_does_not_rejoin_is_replaced_by_a_member_that_did() -> None:
     play = Play()
     first, second, third = play.stable(3, session_ms=600_000)
     tickets = [play.join(third.member_id, protocols=[("range", b"n")]), play.join(second.member_id)]
@@ -251,7 +253,7 @@ def test_a_leader_that_does_not_join_again_is_followed_by_one_that_did() -> None
     assert isinstance(play.beat(first.member_id, 1), UnknownMember)
 
 
-def test_a_leader_that_joins_a_stable_group_makes_all_join() -> None:
+def test_rejoin_of_the_leader_triggers_a_rebalance() -> None:
     play = Play()
     first, second = play.stable(2)
     again = play.join(first.member_id)
@@ -261,7 +263,7 @@ def test_a_leader_that_joins_a_stable_group_makes_all_join() -> None:
     assert play.joined(again).generation == 2
 
 
-def test_a_follower_that_joins_a_stable_group_unchanged_is_told_the_generation() -> None:
+def test_unchanged_rejoin_of_a_follower_returns_the_current_generation() -> None:
     play = Play()
     _, second = play.stable(2)
     joined = play.joined(play.join(second.member_id))
@@ -270,7 +272,7 @@ def test_a_follower_that_joins_a_stable_group_unchanged_is_told_the_generation()
     assert play.assignment(play.sync(joined)) == b"c-2/1"
 
 
-def test_a_follower_with_another_subscription_makes_all_join() -> None:
+def test_changed_subscription_of_a_follower_triggers_a_rebalance() -> None:
     play = Play()
     first, second = play.stable(2)
     again = play.join(second.member_id, protocols=[("range", b"new")])
@@ -281,7 +283,7 @@ def test_a_follower_with_another_subscription_makes_all_join() -> None:
     assert [m.subscription for m in leader.members] == [b"r", b"new"]
 
 
-def test_who_did_not_hear_of_a_generation_that_is_completing_is_told_again() -> None:
+def test_repeated_join_during_sync_returns_the_generation_again() -> None:
     play = Play()
     leader, follower = play.gather(play.join(), play.join())
     assert play.joined(play.join(leader.member_id)) == leader
@@ -289,7 +291,7 @@ def test_who_did_not_hear_of_a_generation_that_is_completing_is_told_again() -> 
     assert play.state == "CompletingRebalance"
 
 
-def test_who_changes_while_a_generation_is_completing_makes_all_join() -> None:
+def test_changed_subscription_during_sync_triggers_a_rebalance() -> None:
     play = Play()
     leader, follower = play.gather(play.join(), play.join())
     waiting = play.sync(follower)
@@ -299,7 +301,7 @@ def test_who_changes_while_a_generation_is_completing_makes_all_join() -> None:
     assert play.joined(again).generation == 2
 
 
-def test_a_join_that_is_sent_again_answers_the_earlier_one() -> None:
+def test_repeated_join_completes_the_earlier_one() -> None:
     play = Play()
     first, second = play.stable(2)
     earlier = play.join(first.member_id)
@@ -310,7 +312,7 @@ def test_a_join_that_is_sent_again_answers_the_earlier_one() -> None:
     assert play.joined(later).generation == 2
 
 
-def test_a_full_group_takes_nobody_but_its_members() -> None:
+def test_full_group_accepts_its_members_only() -> None:
     play = Play(GroupConfig(size_max=2))
     first, second = play.stable(2)
     play.error(play.join(), GroupFull)
@@ -320,7 +322,7 @@ def test_a_full_group_takes_nobody_but_its_members() -> None:
     assert {play.joined(ticket).generation for ticket in again} == {2}
 
 
-def test_an_id_that_comes_to_a_full_group_is_void() -> None:
+def test_pending_member_id_is_rejected_by_a_full_group() -> None:
     play = Play(GroupConfig(size_max=1))
     reply = play.joined(play.join(takes_id_first=True))
     play.gather(play.join())
@@ -329,7 +331,7 @@ def test_an_id_that_comes_to_a_full_group_is_void() -> None:
     play.wait(SESSION_MS)
 
 
-def test_the_last_to_come_to_a_gathering_that_is_full_have_to_go() -> None:
+def test_last_members_to_join_a_full_rebalance_are_removed() -> None:
     play = Play(GroupConfig(size_max=2))
     first, second = play.stable(2)
     third = play.join(first.member_id)
@@ -341,7 +343,7 @@ def test_the_last_to_come_to_a_gathering_that_is_full_have_to_go() -> None:
     assert play.joined(newcomer).generation == 2
 
 
-def test_a_member_that_waits_may_ask_again_in_a_full_gathering() -> None:
+def test_waiting_member_may_repeat_its_join_in_a_full_group() -> None:
     play = Play(GroupConfig(size_max=1))
     reply = play.joined(play.join(takes_id_first=True))
     play.join(reply.member_id)
@@ -350,7 +352,7 @@ def test_a_member_that_waits_may_ask_again_in_a_full_gathering() -> None:
     assert play.gather(again)[0].generation == 1
 
 
-def test_a_newcomer_that_was_in_no_generation_waits_five_minutes_at_most() -> None:
+def test_new_member_waits_at_most_five_minutes_for_its_first_generation() -> None:
     """Nobody can tell it from one whose connection broke, and that came again as another."""
     play = Play()
     slow = play.join(rebalance_ms=900_000, session_ms=900_000)
@@ -363,7 +365,7 @@ def test_a_newcomer_that_was_in_no_generation_waits_five_minutes_at_most() -> No
     assert play.state == "PreparingRebalance"
 
 
-def test_cooperative_members_join_again_at_once_to_get_what_others_gave_back() -> None:
+def test_cooperative_members_rejoin_at_once_for_revoked_partitions() -> None:
     """Two generations in a row: in the first nobody gets what another one still has."""
     play = Play()
     cooperative = [("cooperative-sticky", b"owns 0,1")]

@@ -6,7 +6,7 @@ from quorumlog.errors import FencedInstance, RebalanceInProgress, UnknownMember
 from .play import Play
 
 
-def test_who_leaves_makes_the_others_share_anew() -> None:
+def test_leave_triggers_a_rebalance() -> None:
     play = Play()
     first, second = play.stable(2)
     assert play.leave(first.member_id) == [None]
@@ -15,7 +15,7 @@ def test_who_leaves_makes_the_others_share_anew() -> None:
     assert (joined.generation, joined.leader, len(joined.members)) == (2, second.member_id, 1)
 
 
-def test_the_last_one_leaves_an_empty_generation_that_is_stored() -> None:
+def test_leave_of_the_last_member_stores_an_empty_generation() -> None:
     play = Play()
     [only] = play.stable(1)
     play.leave(only.member_id)
@@ -27,7 +27,7 @@ def test_the_last_one_leaves_an_empty_generation_that_is_stored() -> None:
     assert play.machine.deadline_ms() is None
 
 
-def test_many_leave_at_once_and_each_is_told_its_own() -> None:
+def test_batched_leave_has_a_result_for_each_member() -> None:
     play = Play()
     first, second, third = play.stable(3)
     errors = play.leave(first.member_id, "stranger", third.member_id, first.member_id)
@@ -40,7 +40,7 @@ def test_many_leave_at_once_and_each_is_told_its_own() -> None:
     assert play.joined(play.join(second.member_id)).generation == 2
 
 
-def test_a_leave_that_is_refused_changes_nothing() -> None:
+def test_rejected_leave_changes_nothing() -> None:
     play = Play()
     play.stable(1)
     assert isinstance(play.leave("stranger")[0], UnknownMember)
@@ -48,7 +48,7 @@ def test_a_leave_that_is_refused_changes_nothing() -> None:
     assert play.state == "Stable"
 
 
-def test_an_administrator_removes_a_static_member_by_its_name() -> None:
+def test_leave_by_instance_id_removes_a_static_member() -> None:
     play = Play()
     first, second = play.stable_static("i", "j")
     assert play.leave(Leaver(member_id="", instance_id="i")) == [None]
@@ -56,7 +56,7 @@ def test_an_administrator_removes_a_static_member_by_its_name() -> None:
     assert play.joined(play.join(second.member_id, instance="j")).generation == 2
 
 
-def test_a_name_that_nobody_has_cannot_be_removed() -> None:
+def test_leave_by_an_unknown_instance_id_is_rejected() -> None:
     play = Play()
     play.stable_static("i")
     errors = play.leave(
@@ -66,7 +66,7 @@ def test_a_name_that_nobody_has_cannot_be_removed() -> None:
     assert play.state == "Stable"
 
 
-def test_a_static_member_leaves_only_as_itself() -> None:
+def test_leave_of_a_static_member_requires_its_current_id() -> None:
     play = Play()
     first, second = play.stable_static("i", "j")
     errors = play.leave(
@@ -77,7 +77,7 @@ def test_a_static_member_leaves_only_as_itself() -> None:
     assert [type(error) for error in errors] == [FencedInstance, UnknownMember, type(None)]
 
 
-def test_an_id_that_was_given_out_is_given_back() -> None:
+def test_leave_releases_a_pending_member_id() -> None:
     play = Play()
     [only] = play.stable(1)
     reply = play.joined(play.join(takes_id_first=True))
@@ -87,7 +87,7 @@ def test_an_id_that_was_given_out_is_given_back() -> None:
     play.error(play.join(reply.member_id), UnknownMember)
 
 
-def test_who_leaves_is_waited_for_no_longer() -> None:
+def test_join_phase_does_not_wait_for_a_member_that_left() -> None:
     play = Play()
     first, second = play.stable(2)
     reply = play.joined(play.join(takes_id_first=True))
@@ -98,7 +98,7 @@ def test_who_leaves_is_waited_for_no_longer() -> None:
     assert play.joined(again).generation == 2
 
 
-def test_who_leaves_while_its_join_waits_is_answered() -> None:
+def test_leave_completes_the_waiting_join_of_the_member() -> None:
     play = Play()
     first, second = play.stable(2)
     again = play.join(first.member_id)
@@ -107,7 +107,7 @@ def test_who_leaves_while_its_join_waits_is_answered() -> None:
     assert play.joined(play.join(second.member_id)).generation == 2
 
 
-def test_when_the_last_members_leave_ids_given_out_are_not_waited_for() -> None:
+def test_empty_group_does_not_wait_for_pending_member_ids() -> None:
     play = Play()
     [only] = play.stable(1)
     reply = play.joined(play.join(takes_id_first=True))

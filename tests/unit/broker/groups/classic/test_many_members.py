@@ -18,7 +18,7 @@ class Fast(Play):
 
 
 @pytest.mark.slow
-def test_a_thousand_members_join_and_join_again() -> None:
+def test_a_thousand_members_join_and_rejoin() -> None:
     grows_with_size(join_twice_and_leave, COUNT)
 
 

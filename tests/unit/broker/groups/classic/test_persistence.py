@@ -23,7 +23,7 @@ def moved(play: Play, config: GroupConfig = CONFIG) -> Play:
     return other
 
 
-def test_a_generation_is_stored_as_it_was_synced() -> None:
+def test_stored_generation_equals_the_synced_one() -> None:
     play = Play()
     leader, follower = play.stable(2)
     assert play.records == [
@@ -51,7 +51,7 @@ def test_a_generation_is_stored_as_it_was_synced() -> None:
     ]
 
 
-def test_a_loaded_group_is_the_one_that_was_stored() -> None:
+def test_loaded_group_equals_the_stored_one() -> None:
     play = Play()
     play.stable_static("i", "j")
     other = moved(play)
@@ -59,7 +59,7 @@ def test_a_loaded_group_is_the_one_that_was_stored() -> None:
     assert other.machine.describe() == play.machine.describe()
 
 
-def test_members_go_on_under_the_next_coordinator_without_a_rebalance() -> None:
+def test_members_continue_at_the_next_coordinator_without_a_rebalance() -> None:
     play = Play()
     leader, follower = play.stable(2)
     other = moved(play)
@@ -72,7 +72,7 @@ def test_members_go_on_under_the_next_coordinator_without_a_rebalance() -> None:
     assert not other.records
 
 
-def test_who_does_not_come_to_the_next_coordinator_has_to_go() -> None:
+def test_member_without_a_heartbeat_at_the_next_coordinator_is_removed() -> None:
     play = Play()
     leader, _ = play.stable(2)
     other = moved(play)
@@ -82,7 +82,7 @@ def test_who_does_not_come_to_the_next_coordinator_has_to_go() -> None:
     assert other.joined(other.join(leader.member_id)).generation == 2
 
 
-def test_sessions_begin_when_the_coordinator_takes_over() -> None:
+def test_sessions_start_at_the_load() -> None:
     play = Play()
     [only] = play.stable(1)
     other = moved(play)
@@ -92,7 +92,7 @@ def test_sessions_begin_when_the_coordinator_takes_over() -> None:
     assert other.beat(only.member_id, 1) is None
 
 
-def test_a_group_that_is_too_large_now_is_gathered_and_the_last_go() -> None:
+def test_loaded_group_above_the_size_limit_rebalances_and_removes_the_last_members() -> None:
     play = Play()
     first, second, third = play.stable(3)
     other = moved(play, GroupConfig(size_max=2))
@@ -103,7 +103,7 @@ def test_a_group_that_is_too_large_now_is_gathered_and_the_last_go() -> None:
     assert {other.joined(ticket).generation for ticket in tickets} == {2}
 
 
-def test_a_generation_that_was_not_synced_is_gone_with_its_coordinator() -> None:
+def test_unsynced_generation_is_lost_at_failover() -> None:
     play = Play()
     [only] = play.stable(1)
     newcomer = play.join()
@@ -115,7 +115,7 @@ def test_a_generation_that_was_not_synced_is_gone_with_its_coordinator() -> None
     assert other.joined(other.join(only.member_id)).generation == 2
 
 
-def test_an_empty_group_is_loaded_as_one() -> None:
+def test_empty_group_is_loaded_as_empty() -> None:
     play = Play()
     [only] = play.stable(1)
     play.leave(only.member_id)
@@ -127,7 +127,7 @@ def test_an_empty_group_is_loaded_as_one() -> None:
     assert other.gather(other.join())[0].generation == 3
 
 
-def test_the_later_record_counts() -> None:
+def test_later_record_of_a_group_wins() -> None:
     play = Play()
     [only] = play.stable(1)
     newcomer = play.join()
@@ -143,7 +143,7 @@ def test_the_later_record_counts() -> None:
     assert other.machine.deadline_ms() is None
 
 
-def test_an_odd_record_is_loaded_as_well_as_it_goes() -> None:
+def test_record_with_invalid_fields_is_loaded() -> None:
     """Of old versions, which say less, or of nobody who knows what it does."""
     member = StoredMember(
         member_id="a",
@@ -171,7 +171,7 @@ def test_an_odd_record_is_loaded_as_well_as_it_goes() -> None:
     assert play.machine.state_ms == -1
 
 
-def test_all_protocols_of_a_member_come_along_where_they_are_known() -> None:
+def test_load_restores_known_protocols_of_all_members() -> None:
     play = Play()
     [only] = play.stable(1)
     other = Play(drawn=100)
@@ -182,7 +182,7 @@ def test_all_protocols_of_a_member_come_along_where_they_are_known() -> None:
     assert other.joined(newcomer).protocol == "roundrobin"
 
 
-def test_members_are_made_to_join_again() -> None:
+def test_forced_rebalance_makes_members_rejoin() -> None:
     play = Play()
     [only] = play.stable(1)
     play.see(play.machine.rebalance(play.now_ms))
@@ -191,13 +191,13 @@ def test_members_are_made_to_join_again() -> None:
     assert play.joined(play.join(only.member_id)).generation == 2
 
 
-def test_a_group_without_members_is_not_gathered() -> None:
+def test_group_without_members_does_not_rebalance() -> None:
     play = Play()
     play.see(play.machine.rebalance(play.now_ms))
     assert play.state == "Empty"
 
 
-def test_joins_that_wait_fail_when_the_group_is_dropped() -> None:
+def test_waiting_joins_fail_when_the_group_is_unloaded() -> None:
     play = Play()
     first, second = play.stable(2)
     waiting = play.join(first.member_id)
@@ -213,7 +213,7 @@ def test_joins_that_wait_fail_when_the_group_is_dropped() -> None:
     assert isinstance(refused.replies[0].error, CoordinatorNotAvailable)  # type: ignore[union-attr]
 
 
-def test_syncs_that_wait_fail_when_the_group_is_dropped_as_it_is_said() -> None:
+def test_waiting_syncs_fail_with_the_error_of_the_unload() -> None:
     play = Play()
     _, follower = play.gather(play.join(), play.join())
     waiting = play.sync(follower)
@@ -221,7 +221,7 @@ def test_syncs_that_wait_fail_when_the_group_is_dropped_as_it_is_said() -> None:
     play.error(waiting, RebalanceInProgress)
 
 
-def test_onlookers_see_subscriptions_and_parts_of_a_stable_group() -> None:
+def test_description_has_subscriptions_and_assignments_of_a_stable_group() -> None:
     play = Play()
     leader, _ = play.stable(2)
     seen = play.machine.describe()
@@ -237,7 +237,7 @@ def test_onlookers_see_subscriptions_and_parts_of_a_stable_group() -> None:
     assert [m.subscription for m in seen.members] == [b"", b""]
 
 
-def test_onlookers_see_for_how_long_a_member_is_silent() -> None:
+def test_description_has_the_time_since_the_last_heartbeat() -> None:
     play = Play()
     leader, follower = play.stable(2)
     play.wait(3_000)
@@ -251,7 +251,7 @@ def test_onlookers_see_for_how_long_a_member_is_silent() -> None:
     assert {each.member_id: each.silent_ms for each in described}[leader.member_id] == 0
 
 
-def test_the_topics_of_all_members_are_known() -> None:
+def test_subscribed_topics_cover_all_members() -> None:
     play = Play()
     play.gather(
         play.join(protocols=[("range", subscription("a", "b"))]),
@@ -264,7 +264,7 @@ def test_the_topics_of_all_members_are_known() -> None:
     assert play.machine.subscribed_topics() == frozenset()
 
 
-def test_one_subscription_that_cannot_be_read_hides_the_topics() -> None:
+def test_one_unreadable_subscription_makes_the_subscribed_topics_unknown() -> None:
     play = Play()
     [only] = play.stable(1, protocols=[("range", subscription("a"))])
     play.join(protocols=[("range", b"?")])
@@ -272,14 +272,14 @@ def test_one_subscription_that_cannot_be_read_hides_the_topics() -> None:
     assert play.beat(only.member_id, 9) is not None
 
 
-def test_members_of_another_kind_subscribe_to_nothing_that_is_known() -> None:
+def test_members_of_another_protocol_type_have_no_known_topics() -> None:
     play = Play()
     assert play.machine.subscribed_topics() == frozenset()
     play.gather(play.join(kind="connect", protocols=[("compatible", subscription("a"))]))
     assert play.machine.subscribed_topics() is None
 
 
-def test_a_machine_that_was_only_asked_is_blank() -> None:
+def test_group_that_was_only_queried_is_blank() -> None:
     play = Play()
     request = ClassicHeartbeat(group="g", member_id="x", generation=1)
     play.see(play.machine.heartbeat(Ticket(50), request, play.now_ms))

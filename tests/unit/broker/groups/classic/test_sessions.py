@@ -7,7 +7,7 @@ from quorumlog.errors import FencedInstance, IllegalGeneration, RebalanceInProgr
 from .play import REBALANCE_MS, SESSION_MS, Play
 
 
-def test_a_member_that_gives_signs_of_life_stays() -> None:
+def test_heartbeats_keep_a_member() -> None:
     play = Play()
     [only] = play.stable(1)
     for _ in range(20):
@@ -16,7 +16,7 @@ def test_a_member_that_gives_signs_of_life_stays() -> None:
     assert play.state == "Stable"
 
 
-def test_a_member_that_falls_silent_has_to_go_and_the_others_share_anew() -> None:
+def test_expired_session_removes_the_member_and_triggers_a_rebalance() -> None:
     play = Play()
     first, second = play.stable(2)
     play.wait(SESSION_MS - 1)
@@ -27,7 +27,7 @@ def test_a_member_that_falls_silent_has_to_go_and_the_others_share_anew() -> Non
     assert len(play.joined(play.join(first.member_id)).members) == 1
 
 
-def test_all_that_fall_silent_at_one_time_go_in_one_rebalance() -> None:
+def test_sessions_that_expire_together_trigger_one_rebalance() -> None:
     play = Play()
     first, *_ = play.stable(5)
     play.wait(SESSION_MS - 1)
@@ -36,7 +36,7 @@ def test_all_that_fall_silent_at_one_time_go_in_one_rebalance() -> None:
     assert play.joined(play.join(first.member_id)).generation == 2
 
 
-def test_a_group_whose_members_all_fall_silent_is_empty() -> None:
+def test_group_is_empty_after_all_sessions_expire() -> None:
     play = Play()
     play.stable(3)
     play.wait(SESSION_MS)
@@ -46,7 +46,7 @@ def test_a_group_whose_members_all_fall_silent_is_empty() -> None:
     assert play.machine.deadline_ms() is None
 
 
-def test_a_heartbeat_while_the_generation_completes_is_fine() -> None:
+def test_heartbeat_during_sync_is_accepted() -> None:
     play = Play()
     leader, follower = play.gather(play.join(), play.join())
     assert play.beat(leader.member_id, 1) is None
@@ -54,7 +54,7 @@ def test_a_heartbeat_while_the_generation_completes_is_fine() -> None:
     assert play.beat(follower.member_id, 1) is None
 
 
-def test_a_heartbeat_while_members_join_tells_of_it_and_is_a_sign_of_life() -> None:
+def test_heartbeat_during_join_reports_the_rebalance_and_renews_the_session() -> None:
     play = Play()
     first, second = play.stable(2)
     play.join(first.member_id)
@@ -65,7 +65,7 @@ def test_a_heartbeat_while_members_join_tells_of_it_and_is_a_sign_of_life() -> N
 
 
 @pytest.mark.parametrize("generation", [-1, 0, 2])
-def test_a_heartbeat_of_another_generation_is_refused(generation: int) -> None:
+def test_heartbeat_of_another_generation_is_rejected(generation: int) -> None:
     play = Play()
     [only] = play.stable(1)
     play.wait(SESSION_MS - 1)
@@ -74,14 +74,14 @@ def test_a_heartbeat_of_another_generation_is_refused(generation: int) -> None:
     assert play.state == "Empty"
 
 
-def test_a_heartbeat_of_a_stranger_is_refused() -> None:
+def test_heartbeat_of_an_unknown_member_is_rejected() -> None:
     play = Play()
     assert isinstance(play.beat("stranger", 0), UnknownMember)
     play.stable(1)
     assert isinstance(play.beat("stranger", 1), UnknownMember)
 
 
-def test_who_waits_for_others_to_join_needs_no_signs_of_life() -> None:
+def test_session_does_not_expire_during_a_waiting_join() -> None:
     play = Play()
     first, _ = play.gather(play.join(), play.join(session_ms=600_000))
     again = play.join(first.member_id, protocols=[("range", b"n")])
@@ -89,7 +89,7 @@ def test_who_waits_for_others_to_join_needs_no_signs_of_life() -> None:
     assert play.joined(again).generation == 2
 
 
-def test_a_sign_of_life_of_who_waits_does_not_put_an_end_on() -> None:
+def test_session_does_not_expire_after_a_heartbeat_during_a_waiting_join() -> None:
     play = Play()
     first, second = play.gather(play.join(), play.join(session_ms=600_000))
     waiting = play.sync(second)
@@ -103,7 +103,7 @@ def test_a_sign_of_life_of_who_waits_does_not_put_an_end_on() -> None:
     assert play.joined(again).generation == 2
 
 
-def test_a_session_begins_anew_when_the_join_is_answered() -> None:
+def test_join_response_renews_the_session() -> None:
     play = Play()
     [only] = play.gather(play.join())
     play.wait(SESSION_MS - 1)
@@ -112,7 +112,7 @@ def test_a_session_begins_anew_when_the_join_is_answered() -> None:
     assert play.state == "Empty"
 
 
-def test_who_waits_for_an_assignment_needs_no_signs_of_life() -> None:
+def test_session_does_not_expire_during_a_waiting_sync() -> None:
     play = Play()
     leader, follower = play.gather(play.join(session_ms=600_000), play.join())
     waiting = play.sync(follower)
@@ -125,7 +125,7 @@ def test_who_waits_for_an_assignment_needs_no_signs_of_life() -> None:
     assert isinstance(play.beat(follower.member_id, 1), UnknownMember)
 
 
-def test_a_commit_of_a_member_is_a_sign_of_life() -> None:
+def test_offset_commit_renews_the_session() -> None:
     play = Play()
     [only] = play.stable(1)
     for _ in range(5):
@@ -134,14 +134,14 @@ def test_a_commit_of_a_member_is_a_sign_of_life() -> None:
     assert play.state == "Stable"
 
 
-def test_a_commit_is_taken_while_members_join() -> None:
+def test_offset_commit_is_accepted_during_join() -> None:
     play = Play()
     first, second = play.stable(2)
     play.join(first.member_id)
     play.commit(second.member_id, 1)
 
 
-def test_no_commit_is_taken_while_the_generation_completes() -> None:
+def test_offset_commit_is_rejected_during_sync() -> None:
     play = Play()
     [only] = play.gather(play.join())
     with pytest.raises(RebalanceInProgress):
@@ -149,14 +149,14 @@ def test_no_commit_is_taken_while_the_generation_completes() -> None:
 
 
 @pytest.mark.parametrize("generation", [-1, 0, 2])
-def test_a_commit_of_another_generation_is_refused(generation: int) -> None:
+def test_offset_commit_of_another_generation_is_rejected(generation: int) -> None:
     play = Play()
     [only] = play.stable(1)
     with pytest.raises(IllegalGeneration):
         play.commit(only.member_id, generation)
 
 
-def test_a_commit_of_who_had_to_go_is_refused() -> None:
+def test_offset_commit_of_a_removed_member_is_rejected() -> None:
     play = Play()
     [only] = play.stable(1)
     play.wait(SESSION_MS)
@@ -164,7 +164,7 @@ def test_a_commit_of_who_had_to_go_is_refused() -> None:
         play.commit(only.member_id, 1)
 
 
-def test_a_program_outside_of_the_group_commits_while_that_is_empty() -> None:
+def test_offset_commit_without_a_member_is_accepted_by_an_empty_group() -> None:
     play = Play()
     play.commit()
     [only] = play.stable(1)
@@ -174,13 +174,13 @@ def test_a_program_outside_of_the_group_commits_while_that_is_empty() -> None:
     play.commit()
 
 
-def test_a_program_that_names_a_generation_needs_a_member() -> None:
+def test_offset_commit_with_a_generation_requires_a_member() -> None:
     play = Play()
     with pytest.raises(UnknownMember):
         play.commit(generation=0)
 
 
-def test_a_commit_of_a_fenced_static_member_is_refused() -> None:
+def test_offset_commit_of_a_fenced_static_member_is_rejected() -> None:
     play = Play()
     [old] = play.stable_static("i")
     new = play.joined(play.join(instance="i"))
@@ -192,7 +192,7 @@ def test_a_commit_of_a_fenced_static_member_is_refused() -> None:
     play.commit(new.member_id, 1)
 
 
-def test_a_commit_of_an_unknown_static_member_is_refused() -> None:
+def test_offset_commit_of_an_unknown_static_member_is_rejected() -> None:
     play = Play()
     [only] = play.stable(1)
     with pytest.raises(UnknownMember):

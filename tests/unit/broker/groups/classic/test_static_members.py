@@ -15,14 +15,14 @@ def wants(*topics: str, tail: bytes = b"\0\0\0\0") -> tuple[tuple[str, bytes], .
     return (("range", subscription(*topics, tail=tail)),)
 
 
-def test_a_static_member_is_added_at_once_with_an_id_of_its_name() -> None:
+def test_static_member_joins_at_once_with_an_id_of_its_instance_id() -> None:
     play = Play()
     [joined] = play.gather(play.join(instance="i", takes_id_first=True))
     assert joined.member_id == "i-1"
     assert joined.members == (JoinedMember("i-1", "i", b"r"),)
 
 
-def test_who_comes_again_has_the_old_part_without_a_rebalance() -> None:
+def test_rejoined_static_member_keeps_its_assignment_without_a_rebalance() -> None:
     play = Play()
     leader, follower = play.stable_static("i", "j")
     again = play.joined(play.join(instance="j"))
@@ -33,7 +33,7 @@ def test_who_comes_again_has_the_old_part_without_a_rebalance() -> None:
     assert play.assignment(play.sync(again, instance="j")) == f"{follower.member_id}/1".encode()
 
 
-def test_the_new_id_is_stored_with_the_part_before_it_is_told() -> None:
+def test_new_id_of_a_static_member_is_stored_before_the_response() -> None:
     play = Play()
     _, follower = play.stable_static("i", "j")
     count = len(play.records)
@@ -44,7 +44,7 @@ def test_the_new_id_is_stored_with_the_part_before_it_is_told() -> None:
     assert member.assignment == f"{follower.member_id}/1".encode()
 
 
-def test_a_leader_that_comes_again_leads_and_need_not_assign() -> None:
+def test_rejoined_static_leader_leads_and_skips_the_assignment() -> None:
     play = Play()
     leader, _ = play.stable_static("i", "j")
     again = play.joined(play.join(instance="i"))
@@ -54,7 +54,7 @@ def test_a_leader_that_comes_again_leads_and_need_not_assign() -> None:
     assert play.assignment(play.sync(again)) == f"{leader.member_id}/1".encode()
 
 
-def test_a_leader_that_cannot_skip_is_told_that_another_leads() -> None:
+def test_static_leader_without_skip_assignment_is_a_follower() -> None:
     play = Play()
     leader, _ = play.stable_static("i", "j")
     again = play.joined(play.join(instance="i", can_skip=False))
@@ -64,7 +64,7 @@ def test_a_leader_that_cannot_skip_is_told_that_another_leads() -> None:
     assert play.waits(play.join(again.member_id, instance="i"))  # it leads all the same
 
 
-def test_the_old_id_is_fenced_from_then_on() -> None:
+def test_old_id_of_a_static_member_is_fenced() -> None:
     play = Play()
     [old] = play.stable_static("i")
     play.join(instance="i")
@@ -75,7 +75,7 @@ def test_the_old_id_is_fenced_from_then_on() -> None:
     assert play.state == "Stable"
 
 
-def test_of_two_programs_with_one_name_the_later_one_stays() -> None:
+def test_later_member_of_two_with_one_instance_id_stays() -> None:
     play = Play()
     earlier, later = play.join(instance="i"), play.join(instance="i")
     play.error(earlier, FencedInstance)
@@ -83,7 +83,7 @@ def test_of_two_programs_with_one_name_the_later_one_stays() -> None:
     assert [m.instance_id for m in joined.members] == ["i"]
 
 
-def test_a_sync_that_waits_is_fenced_too_and_the_generation_gathered_anew() -> None:
+def test_rejoin_of_a_static_member_fences_its_waiting_sync_and_rebalances() -> None:
     play = Play()
     leader, follower = play.gather(play.join(instance="i"), play.join(instance="j"))
     waiting = play.sync(follower)
@@ -95,7 +95,7 @@ def test_a_sync_that_waits_is_fenced_too_and_the_generation_gathered_anew() -> N
     assert play.joined(again).generation == 2
 
 
-def test_who_comes_again_while_members_join_waits_with_them() -> None:
+def test_static_member_that_rejoins_during_join_waits_for_the_generation() -> None:
     play = Play()
     first, _ = play.stable_static("i", "j")
     again = play.join(first.member_id, instance="i")
@@ -103,7 +103,7 @@ def test_who_comes_again_while_members_join_waits_with_them() -> None:
     assert play.joined(again).generation == play.joined(other).generation == 2
 
 
-def test_who_comes_again_with_other_topics_makes_all_share_anew() -> None:
+def test_static_member_with_other_topics_triggers_a_rebalance() -> None:
     play = Play()
     leader, _ = play.stable_static("i", "j", protocols=wants("a"))
     again = play.join(instance="j", protocols=wants("a", "b"))
@@ -113,7 +113,9 @@ def test_who_comes_again_with_other_topics_makes_all_share_anew() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"", b"what it owned"])
-def test_who_comes_again_with_the_same_topics_goes_on_whatever_it_owned(tail: bytes) -> None:
+def test_static_member_with_equal_topics_continues_regardless_of_owned_partitions(
+    tail: bytes,
+) -> None:
     play = Play()
     play.stable_static("i", "j", protocols=wants("b", "a"))
     again = play.join(instance="j", protocols=wants("a", "b", tail=tail))
@@ -121,7 +123,7 @@ def test_who_comes_again_with_the_same_topics_goes_on_whatever_it_owned(tail: by
     assert play.stored.members[-1].subscription == subscription("a", "b", tail=tail)
 
 
-def test_who_comes_again_so_that_another_protocol_is_chosen_makes_all_share_anew() -> None:
+def test_static_member_that_changes_the_selected_protocol_triggers_a_rebalance() -> None:
     play = Play()
     both, turned = [("x", b""), ("y", b"")], [("y", b"")]
     [leader] = play.stable_static("i", protocols=both)
@@ -131,7 +133,7 @@ def test_who_comes_again_so_that_another_protocol_is_chosen_makes_all_share_anew
     assert play.joined(again).protocol == "y"
 
 
-def test_a_static_member_keeps_its_place_when_it_does_not_join_again_in_time() -> None:
+def test_static_member_that_does_not_rejoin_in_time_stays_a_member() -> None:
     play = Play()
     how: dict[str, Any] = {"session_ms": 600_000}
     first, absent = play.gather(play.join(instance="i", **how), play.join(instance="j", **how))
@@ -148,7 +150,7 @@ def test_a_static_member_keeps_its_place_when_it_does_not_join_again_in_time() -
     assert play.assignment(play.sync(back)) == b"1"
 
 
-def test_a_static_leader_that_does_not_join_again_in_time_leads_no_longer() -> None:
+def test_static_leader_that_does_not_rejoin_in_time_is_replaced() -> None:
     play = Play()
     how: dict[str, Any] = {"session_ms": 600_000}
     absent, other = play.gather(play.join(instance="i", **how), play.join(instance="j", **how))
@@ -160,7 +162,7 @@ def test_a_static_leader_that_does_not_join_again_in_time_leads_no_longer() -> N
     assert len(joined.members) == 2
 
 
-def test_the_session_ends_the_place_of_a_static_member() -> None:
+def test_expired_session_removes_a_static_member() -> None:
     play = Play()
     first, _ = play.stable_static("i", "j")
     play.wait(SESSION_MS - 1)
@@ -170,7 +172,7 @@ def test_the_session_ends_the_place_of_a_static_member() -> None:
     assert len(play.joined(play.join(first.member_id)).members) == 1
 
 
-def test_where_only_absent_static_members_are_left_the_group_goes_on_gathering() -> None:
+def test_rebalance_continues_while_only_absent_static_members_remain() -> None:
     play = Play()
     how: dict[str, Any] = {"session_ms": 200_000, "rebalance_ms": 10_000}
     first, _ = play.gather(play.join(instance="i", **how), play.join(instance="j", **how))
@@ -185,27 +187,27 @@ def test_where_only_absent_static_members_are_left_the_group_goes_on_gathering()
     assert len(play.joined(again).members) == 2
 
 
-def test_the_group_is_empty_when_the_sessions_of_absent_static_members_end() -> None:
+def test_group_is_empty_after_sessions_of_absent_static_members_expire() -> None:
     play = Play()
     play.gather(play.join(instance="i", session_ms=200_000, rebalance_ms=1))
     play.wait(200_000)
     assert play.state == "Empty"
 
 
-def test_a_static_member_of_a_full_group_comes_again() -> None:
+def test_static_member_rejoins_a_full_group() -> None:
     play = Play(GroupConfig(size_max=1))
     play.stable_static("i")
     assert play.joined(play.join(instance="i")).generation == 1
 
 
-def test_a_static_name_with_an_id_that_it_never_had_is_fenced() -> None:
+def test_instance_id_with_a_foreign_member_id_is_fenced() -> None:
     play = Play()
     play.stable_static("i")
     play.error(play.join("i-99", instance="i"), FencedInstance)
     play.error(play.join("j-99", instance="j"), UnknownMember)
 
 
-def test_who_came_again_before_it_synced_is_waited_for_under_its_new_id() -> None:
+def test_sync_phase_waits_for_the_new_id_of_a_static_member() -> None:
     play = Play()
     leader, follower = play.gather(*[play.join(instance=i, session_ms=600_000) for i in ("i", "j")])
     play.sync(leader, {follower.member_id: b"1"})

@@ -18,7 +18,7 @@ def completing(count: int) -> tuple[Play, list[Joined]]:
     return play, play.gather(*[play.join(session_ms=600_000) for _ in range(count)])
 
 
-def test_followers_wait_for_what_the_leader_assigns() -> None:
+def test_followers_wait_for_the_assignment_of_the_leader() -> None:
     play, (leader, follower) = completing(2)
     waiting = play.sync(follower)
     assert play.waits(waiting)
@@ -28,14 +28,14 @@ def test_followers_wait_for_what_the_leader_assigns() -> None:
     assert play.state == "Stable"
 
 
-def test_the_answers_stand_in_the_decision_that_stores_them() -> None:
+def test_sync_of_the_leader_stores_the_assignment() -> None:
     play, (leader,) = completing(1)
     assert not play.records
     play.sync(leader, {leader.member_id: b"0"})
     assert [m.assignment for m in play.stored.members] == [b"0"]
 
 
-def test_a_sync_after_the_leaders_is_answered_at_once() -> None:
+def test_sync_after_the_leaders_is_answered_immediately() -> None:
     play, (leader, follower) = completing(2)
     play.sync(leader, {follower.member_id: b"1"})
     assert play.assignment(play.sync(follower)) == b"1"
@@ -43,7 +43,7 @@ def test_a_sync_after_the_leaders_is_answered_at_once() -> None:
     assert play.assignment(play.sync(leader)) == b""
 
 
-def test_who_is_not_in_the_assignment_gets_nothing_and_strangers_in_it_are_left_out() -> None:
+def test_member_without_an_assignment_gets_none_and_unknown_members_are_ignored() -> None:
     play, (leader, follower) = completing(2)
     waiting = play.sync(follower)
     play.sync(leader, {leader.member_id: b"0", "stranger": b"1"})
@@ -51,7 +51,7 @@ def test_who_is_not_in_the_assignment_gets_nothing_and_strangers_in_it_are_left_
     assert [m.member_id for m in play.stored.members] == [leader.member_id, follower.member_id]
 
 
-def test_who_is_not_in_the_next_assignment_has_nothing_any_more() -> None:
+def test_member_missing_from_the_next_assignment_loses_its_partitions() -> None:
     play = Play()
     leader, follower = play.stable(2)
     again = play.join(leader.member_id)
@@ -60,7 +60,7 @@ def test_who_is_not_in_the_next_assignment_has_nothing_any_more() -> None:
     assert play.assignment(play.sync(follower, generation=2)) == b""
 
 
-def test_an_assignment_of_a_follower_counts_for_nothing() -> None:
+def test_assignment_of_a_follower_is_ignored() -> None:
     play, (leader, follower) = completing(2)
     waiting = play.sync(follower, {follower.member_id: b"all"})
     assert play.waits(waiting)
@@ -69,18 +69,18 @@ def test_an_assignment_of_a_follower_counts_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("generation", [-1, 0, 2, 2**31 - 1])
-def test_a_sync_of_another_generation_is_refused(generation: int) -> None:
+def test_sync_of_another_generation_is_rejected(generation: int) -> None:
     play, (leader, _) = completing(2)
     play.error(play.sync(leader, {}, generation=generation), IllegalGeneration)
     assert play.state == "CompletingRebalance"
 
 
-def test_a_sync_of_a_stranger_is_refused() -> None:
+def test_sync_of_an_unknown_member_is_rejected() -> None:
     play, _ = completing(1)
     play.error(play.sync(Joined(member_id="stranger", generation=1)), UnknownMember)
 
 
-def test_a_sync_in_an_empty_group_is_refused() -> None:
+def test_sync_in_an_empty_group_is_rejected() -> None:
     play = Play()
     play.error(play.sync(Joined(member_id="c-1", generation=0)), UnknownMember)
 
@@ -89,14 +89,14 @@ def test_a_sync_in_an_empty_group_is_refused() -> None:
     ("kind", "protocol"),
     [("connect", "range"), ("consumer", "roundrobin"), (None, "x"), ("", None)],
 )
-def test_who_thinks_of_another_protocol_is_refused(kind: str | None, protocol: str | None) -> None:
+def test_sync_with_another_protocol_is_rejected(kind: str | None, protocol: str | None) -> None:
     play, (leader,) = completing(1)
     play.error(play.sync(leader, {}, kind=kind, protocol=protocol), InconsistentGroupProtocol)
     play.sync(leader, {}, kind="consumer", protocol="range")
     assert play.state == "Stable"
 
 
-def test_the_answer_says_the_protocol() -> None:
+def test_sync_response_has_the_protocol() -> None:
     play, (leader,) = completing(1)
     ticket = play.sync(leader)
     outcome = play.outcomes[ticket]
@@ -104,14 +104,14 @@ def test_the_answer_says_the_protocol() -> None:
     assert getattr(outcome, "protocol", None) == "range"
 
 
-def test_a_sync_while_members_join_is_told_so() -> None:
+def test_sync_during_join_returns_rebalance_in_progress() -> None:
     play = Play()
     first, second = play.stable(2)
     play.join(first.member_id)
     play.error(play.sync(second), RebalanceInProgress)
 
 
-def test_a_newcomer_fails_the_syncs_that_wait() -> None:
+def test_new_member_fails_waiting_syncs() -> None:
     play, (leader, follower) = completing(2)
     waiting = play.sync(follower)
     play.join()
@@ -119,7 +119,7 @@ def test_a_newcomer_fails_the_syncs_that_wait() -> None:
     play.error(play.sync(leader, {follower.member_id: b"1"}), RebalanceInProgress)
 
 
-def test_an_assignment_never_reaches_the_next_generation() -> None:
+def test_assignment_does_not_reach_the_next_generation() -> None:
     play, (leader, follower) = completing(2)
     play.join(follower.member_id, protocols=[("range", b"n")])
     play.join(leader.member_id)
@@ -127,7 +127,7 @@ def test_an_assignment_never_reaches_the_next_generation() -> None:
     assert play.state == "CompletingRebalance"
 
 
-def test_what_members_had_is_known_until_a_generation_is_assigned() -> None:
+def test_previous_assignments_are_kept_until_the_next_assignment() -> None:
     """They may go on with it: whoever takes the group over must not give it to others."""
     play = Play()
     members = play.stable(2)
@@ -139,7 +139,7 @@ def test_what_members_had_is_known_until_a_generation_is_assigned() -> None:
     assert [m.assignment for m in play.machine.snapshot().members] == [b"c-1/1", b"c-2/1", b""]
 
 
-def test_a_sync_that_is_sent_again_answers_the_earlier_one() -> None:
+def test_repeated_sync_completes_the_earlier_one() -> None:
     play, (leader, follower) = completing(2)
     earlier, later = play.sync(follower), play.sync(follower)
     play.error(earlier, RebalanceInProgress)
@@ -147,7 +147,7 @@ def test_a_sync_that_is_sent_again_answers_the_earlier_one() -> None:
     assert play.assignment(later) == b"1"
 
 
-def test_a_leader_that_does_not_sync_in_time_has_to_go() -> None:
+def test_leader_that_does_not_sync_in_time_is_removed() -> None:
     play, (leader, follower) = completing(2)
     waiting = play.sync(follower)
     play.wait(REBALANCE_MS - 1)
@@ -159,7 +159,7 @@ def test_a_leader_that_does_not_sync_in_time_has_to_go() -> None:
     assert (joined.generation, joined.leader) == (2, follower.member_id)
 
 
-def test_a_follower_that_does_not_sync_in_time_has_to_go_from_a_stable_group() -> None:
+def test_follower_that_does_not_sync_in_time_is_removed_from_a_stable_group() -> None:
     play, (leader, follower) = completing(2)
     play.sync(leader, {follower.member_id: b"1"})
     play.wait(REBALANCE_MS - 1)
@@ -169,14 +169,14 @@ def test_a_follower_that_does_not_sync_in_time_has_to_go_from_a_stable_group() -
     assert isinstance(play.beat(follower.member_id, 1), UnknownMember)
 
 
-def test_a_session_may_end_with_the_time_to_sync() -> None:
+def test_session_may_expire_with_the_sync_timeout() -> None:
     play = Play()
     play.gather(play.join(session_ms=REBALANCE_MS))
     play.wait(REBALANCE_MS)
     assert play.state == "Empty"
 
 
-def test_nobody_goes_when_all_have_synced() -> None:
+def test_no_member_is_removed_after_all_synced() -> None:
     play, (leader, follower) = completing(2)
     play.sync(leader, {})
     play.sync(follower)
@@ -184,7 +184,7 @@ def test_nobody_goes_when_all_have_synced() -> None:
     assert play.state == "Stable"
 
 
-def test_a_leader_that_leaves_before_it_assigns_fails_the_syncs_that_wait() -> None:
+def test_leave_of_the_leader_fails_waiting_syncs() -> None:
     play, (leader, follower) = completing(2)
     waiting = play.sync(follower)
     assert play.leave(leader.member_id) == [None]
@@ -192,7 +192,7 @@ def test_a_leader_that_leaves_before_it_assigns_fails_the_syncs_that_wait() -> N
     assert play.joined(play.join(follower.member_id)).leader == follower.member_id
 
 
-def test_a_member_that_leaves_while_its_sync_waits_is_answered() -> None:
+def test_leave_completes_the_waiting_sync_of_the_member() -> None:
     play, (_, follower) = completing(2)
     waiting = play.sync(follower)
     play.leave(follower.member_id)

@@ -46,12 +46,12 @@ def moved(before: Target, after: Target) -> int:
 
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
-def test_no_members_get_nothing(name: str) -> None:
+def test_assignment_without_members_is_empty(name: str) -> None:
     assert ASSIGNORS[name]([], {}) == {}
 
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
-def test_each_partition_of_a_wanted_topic_has_one_owner(name: str) -> None:
+def test_each_partition_of_a_subscribed_topic_has_one_owner(name: str) -> None:
     specs = [spec("a", T, U), spec("b", T), spec("c", U), spec("d")]
     target = ASSIGNORS[name](specs, {T: 7, U: 5, V: 3})
     given = sorted(
@@ -71,7 +71,7 @@ def test_uniform_differs_by_one_partition_at_most() -> None:
     assert all(len(target[name][topic]) in (1, 2) for name in "abc" for topic in (T, U))
 
 
-def test_a_member_more_takes_only_its_share() -> None:
+def test_new_member_takes_only_its_share() -> None:
     specs = [spec(name, T) for name in "abc"]
     before = uniform(specs, {T: 12})
     after = uniform([*again(specs, before), spec("d", T)], {T: 12})
@@ -79,7 +79,7 @@ def test_a_member_more_takes_only_its_share() -> None:
     assert moved(before, after) == 3
 
 
-def test_a_member_less_moves_nothing_of_the_others() -> None:
+def test_removed_member_moves_no_partition_of_the_others() -> None:
     specs = [spec(name, T) for name in "abcd"]
     before = uniform(specs, {T: 12})
     left = again(specs, before)[1:]
@@ -88,25 +88,25 @@ def test_a_member_less_moves_nothing_of_the_others() -> None:
     assert moved({name: before[name] for name in "bcd"}, after) == 0
 
 
-def test_who_has_one_more_than_the_others_keeps_it() -> None:
+def test_member_with_one_extra_partition_keeps_it() -> None:
     current: Partitions = {T: frozenset({0, 1})}
     specs = [spec("a", T, current={T: frozenset({2})}), spec("b", T, current=current)]
     assert uniform(specs, {T: 3})["b"] is current
 
 
-def test_topics_that_shrink_away_or_are_not_wanted_are_let_go() -> None:
+def test_removed_and_unsubscribed_partitions_are_revoked() -> None:
     current: Partitions = {T: frozenset({0, 5}), U: frozenset({0})}
     assert uniform([spec("a", T, current=current)], {T: 2}) == {"a": {T: frozenset({0, 1})}}
 
 
-def test_uniform_evens_out_members_that_want_different_topics() -> None:
+def test_uniform_balances_members_with_different_subscriptions() -> None:
     specs = [spec("a", T), spec("b", T, U), spec("c", U)]
     before = uniform(specs, {T: 6, U: 6})
     assert sizes(before) == [4, 4, 4]
     assert uniform(again(specs, before), {T: 6, U: 6}) == before
 
 
-def test_what_one_has_too_much_of_goes_to_whoever_wants_it() -> None:
+def test_excess_partitions_go_to_a_subscribed_member() -> None:
     alone = spec("b", T, U, current={T: frozenset(range(6)), U: frozenset(range(6))})
     a, b, c = sizes(uniform([spec("a", T), alone, spec("c", U)], {T: 6, U: 6}))
     assert abs(a - b) <= 1
@@ -162,7 +162,7 @@ class Slow:
 
 
 @given(st.data())
-def test_uniform_shares_topics_that_nearly_all_want_as_those_of_a_few(data: st.DataObject) -> None:
+def test_uniform_equals_the_simple_model_for_mixed_subscriptions(data: st.DataObject) -> None:
     """Of the former it passes over those who do not, of the latter it lists who does."""
     topics = [TopicId(bytes([number]) * 16) for number in range(6)]
     counts = {topic: data.draw(st.integers(1, 20)) for topic in topics}
@@ -180,7 +180,7 @@ def test_uniform_shares_topics_that_nearly_all_want_as_those_of_a_few(data: st.D
         assert uniform(left, counts) == Slow(left, counts).target()
 
 
-def test_range_gives_the_same_neighbours_of_each_topic() -> None:
+def test_range_co_partitions_topics() -> None:
     target = range_assignor([spec(name, T, U) for name in "bac"], {T: 4, U: 4})
     assert target == {
         "a": {T: frozenset({0, 1}), U: frozenset({0, 1})},
@@ -189,7 +189,7 @@ def test_range_gives_the_same_neighbours_of_each_topic() -> None:
     }
 
 
-def test_range_sorts_members_by_their_static_names() -> None:
+def test_range_sorts_members_by_instance_id() -> None:
     late = MemberSpec(member_id="a", sort_key="z", topics=frozenset({T}), current={})
     assert range_assignor([late, spec("b", T)], {T: 1}) == {"a": {}, "b": {T: frozenset({0})}}
 

@@ -38,7 +38,7 @@ from .play import (
 )
 
 
-def test_a_classic_member_joins_syncs_and_beats_beside_one_of_the_new_protocol() -> None:
+def test_classic_member_joins_syncs_and_heartbeats_in_a_consumer_group() -> None:
     play = Play()
     play.join("a")
     joined = play.classic_join("k")
@@ -54,7 +54,7 @@ def test_a_classic_member_joins_syncs_and_beats_beside_one_of_the_new_protocol()
     assert play.commit_error("k", 2) is None
 
 
-def test_a_cooperative_member_gives_back_with_its_next_join() -> None:
+def test_cooperative_member_revokes_with_its_next_join() -> None:
     play = Play()
     play.classic_join("k")
     assert play.synced("k") == {"t": (0, 1, 2, 3)}
@@ -70,7 +70,7 @@ def test_a_cooperative_member_gives_back_with_its_next_join() -> None:
     assert play.beat("a", owned={}).assignment == of(t={2, 3})
 
 
-def test_an_eager_member_has_given_back_when_it_joins() -> None:
+def test_join_of_an_eager_member_revokes_all_its_partitions() -> None:
     play = Play()
     eager = (("range", subscription("t", version=0)),)
     play.classic_join("k", protocols=eager)
@@ -112,7 +112,7 @@ def test_of_a_topic_made_anew_a_classic_member_may_hold_the_life_that_is_not_hea
     assert play.join("a").assignment == {}
 
 
-def test_a_classic_member_lets_go_of_a_topic_that_is_gone() -> None:
+def test_classic_member_releases_a_deleted_topic() -> None:
     play = Play({"t": 2, "u": 2})
     play.join("a", "t")
     play.classic_join("k", protocols=(("range", subscription("u")),))
@@ -128,7 +128,7 @@ def test_a_classic_member_lets_go_of_a_topic_that_is_gone() -> None:
     assert play.classic_beat("k") is None
 
 
-def test_a_classic_member_is_told_its_id_first_where_it_can_be() -> None:
+def test_classic_member_gets_its_id_first_if_its_version_allows() -> None:
     play = Play()
     reply = play.classic_join("", takes_member_id_first=True)
     assert reply == Joined(member_id="c-drawn-1", is_member_id_required=True)
@@ -137,7 +137,7 @@ def test_a_classic_member_is_told_its_id_first_where_it_can_be() -> None:
     assert play.classic_join("").member_id == "c-drawn-2"
 
 
-def test_a_classic_member_that_does_not_join_again_in_time_is_removed() -> None:
+def test_classic_member_that_does_not_rejoin_in_time_is_removed() -> None:
     play = Play()
     play.classic_join("k", rebalance_timeout_ms=15_000)
     play.synced("k")
@@ -148,7 +148,7 @@ def test_a_classic_member_that_does_not_join_again_in_time_is_removed() -> None:
     play.refused(play.classic_beat("k", 1), UnknownMember)
 
 
-def test_who_was_removed_and_has_not_heard_of_it_keeps_nothing() -> None:
+def test_rejoin_of_a_removed_member_with_owned_partitions_is_rejected() -> None:
     """It would take what it had for its own until it syncs, and another one has it."""
     play = Play()
     play.classic_join("k", rebalance_timeout_ms=15_000)
@@ -162,14 +162,14 @@ def test_who_was_removed_and_has_not_heard_of_it_keeps_nothing() -> None:
     assert play.classic_join("k").member_id == "k"  # with nothing it may have its id again
 
 
-def test_a_classic_member_that_does_not_sync_in_time_is_removed() -> None:
+def test_classic_member_that_does_not_sync_in_time_is_removed() -> None:
     play = Play()
     play.classic_join("k", rebalance_timeout_ms=5_000)
     play.wait(5_000)
     assert play.machine.is_empty
 
 
-def test_a_silent_classic_member_is_removed_by_its_own_session() -> None:
+def test_classic_member_is_removed_after_its_own_session_timeout() -> None:
     play = Play()
     play.classic_join("k")
     play.synced("k")
@@ -179,7 +179,7 @@ def test_a_silent_classic_member_is_removed_by_its_own_session() -> None:
     assert play.machine.is_empty
 
 
-def test_a_classic_member_with_a_wrong_generation_is_told_so() -> None:
+def test_classic_member_with_a_wrong_generation_is_rejected() -> None:
     play = Play()
     play.classic_join("k")
     play.refused(play.classic_beat("k", 7), IllegalGeneration)
@@ -192,7 +192,7 @@ def test_a_classic_member_with_a_wrong_generation_is_told_so() -> None:
     play.refused(play.sync("k", 1), RebalanceInProgress)
 
 
-def test_a_classic_member_that_fits_nobody_is_refused() -> None:
+def test_classic_member_without_a_common_protocol_is_rejected() -> None:
     play = Play()
     play.classic_join("k")
     other = (("sticky", subscription("t")),)
@@ -205,7 +205,7 @@ def test_a_classic_member_that_fits_nobody_is_refused() -> None:
     assert list(play.machine.state.members) == ["k"]
 
 
-def test_classic_members_leave_each_with_an_error_of_its_own() -> None:
+def test_batched_leave_of_classic_members_has_a_result_for_each() -> None:
     play = Play()
     play.join("a")
     play.classic_join("k")
@@ -223,7 +223,7 @@ def test_classic_members_leave_each_with_an_error_of_its_own() -> None:
     assert list(play.machine.state.members) == ["a"]
 
 
-def test_an_administrator_sends_members_of_the_new_protocol_away_by_id_and_by_name() -> None:
+def test_leave_group_removes_consumer_protocol_members_by_id_and_instance_id() -> None:
     """As since Apache Kafka 4.0 (KAFKA-18188): Admin.removeMembersFromConsumerGroup names all."""
     play = Play()
     play.join("a")
@@ -240,7 +240,7 @@ def test_an_administrator_sends_members_of_the_new_protocol_away_by_id_and_by_na
     play.refused(play.ask("a", 3), UnknownMember)
 
 
-def test_a_static_member_changes_its_protocol_and_keeps_what_it_has() -> None:
+def test_static_member_changes_its_protocol_and_keeps_its_partitions() -> None:
     play = Play(migration="upgrade")
     play.join("a", instance_id="s")
     joined = play.classic_join("", instance_id="s")
@@ -297,7 +297,7 @@ def classic_group(
     return machine
 
 
-def test_a_classic_group_is_upgraded_by_the_first_member_of_the_new_protocol() -> None:
+def test_first_consumer_protocol_member_upgrades_a_classic_group() -> None:
     play = Play()
     reply = play.upgraded(classic_group(play, k=(0, 1), l=(2, 3)), "a")
     assert isinstance(reply, ConsumerBeat)
@@ -344,13 +344,13 @@ def test_who_says_to_own_what_another_one_was_given_has_it_no_longer() -> None:
     assert play.synced("l") == {"t": (2,)}
 
 
-def test_an_empty_classic_group_is_just_replaced() -> None:
+def test_empty_classic_group_is_replaced() -> None:
     play = Play(migration="disabled")
     reply = play.upgraded(classic_group(play), "a")
     assert reply.assignment == of(t={0, 1, 2, 3})
 
 
-def test_a_group_that_must_stay_classic_does() -> None:
+def test_group_is_not_upgraded_if_the_policy_forbids_it() -> None:
     play = Play(migration="downgrade")
     classic = classic_group(play, k=(0,))
     play.refused(play.upgraded(classic, "a"), GroupNotFound)
@@ -358,7 +358,7 @@ def test_a_group_that_must_stay_classic_does() -> None:
     assert not classic.is_dead
 
 
-def test_a_heartbeat_that_is_refused_upgrades_nothing() -> None:
+def test_rejected_heartbeat_does_not_upgrade_the_group() -> None:
     play = Play()
     classic = classic_group(play, k=(0,))
     play.refused(play.upgraded(classic, "a", owned=of(t={0})), InvalidRequest)
@@ -396,7 +396,7 @@ def test_a_group_stored_by_a_clock_that_is_ahead_is_not_taken_for_an_old_one() -
     assert isinstance(play.upgraded(classic, "a"), ConsumerBeat)
 
 
-def test_who_waits_in_the_classic_group_is_told_to_join_again() -> None:
+def test_waiting_classic_member_must_rejoin_after_the_upgrade() -> None:
     play = Play()
     classic = classic_group(play, k=(0,), l=(1,))
     request = play.classic_request("k")
@@ -410,7 +410,7 @@ def test_who_waits_in_the_classic_group_is_told_to_join_again() -> None:
 # --- downgrade ------------------------------------------------------------------------------------
 
 
-def test_a_group_becomes_classic_when_its_last_member_of_the_new_protocol_leaves() -> None:
+def test_group_is_downgraded_when_its_last_consumer_protocol_member_leaves() -> None:
     play = Play()
     play.join("a")
     play.classic_join("k")
@@ -425,7 +425,7 @@ def test_a_group_becomes_classic_when_its_last_member_of_the_new_protocol_leaves
     assert [member.member_id for member in described.members] == ["k"]
 
 
-def test_a_group_becomes_classic_when_its_last_member_of_the_new_protocol_is_sent_away() -> None:
+def test_group_is_downgraded_when_its_last_consumer_protocol_member_is_removed() -> None:
     play = Play()
     play.join("a")
     play.classic_join("k")
@@ -446,7 +446,9 @@ def test_a_group_becomes_classic_whatever_its_members_say_in_their_other_strateg
     assert [each.member_id for each in classic.describe().members] == ["k", "l"]
 
 
-def test_a_group_becomes_classic_when_its_last_member_of_the_new_protocol_dies() -> None:
+def test_group_is_downgraded_when_the_session_of_its_last_consumer_protocol_member_expires() -> (
+    None
+):
     play = Play()
     play.join("a")
     play.classic_join("k", session_timeout_ms=60_000)
@@ -455,7 +457,7 @@ def test_a_group_becomes_classic_when_its_last_member_of_the_new_protocol_dies()
     assert play.machine.downgraded is not None
 
 
-def test_a_group_stays_where_going_back_is_not_allowed() -> None:
+def test_group_is_not_downgraded_if_the_policy_forbids_it() -> None:
     play = Play(migration="upgrade")
     play.join("a")
     play.classic_join("k")
@@ -475,7 +477,7 @@ def test_the_last_member_of_the_new_protocol_makes_way_for_a_classic_one_of_its_
     assert {each.instance_id for each in play.machine.downgraded.describe().members} == {None, "s"}
 
 
-def test_a_classic_join_that_is_wrong_takes_nobodys_place() -> None:
+def test_invalid_classic_join_replaces_no_member() -> None:
     play = Play()
     play.join("a", instance_id="s")
     play.classic_join("k")

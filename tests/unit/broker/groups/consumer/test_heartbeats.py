@@ -19,7 +19,7 @@ from quorumlog.errors import (
 from .play import REBALANCE_MS, SESSION_MS, Play, cluster, of, topic_id
 
 
-def test_the_first_member_gets_everything_with_its_join() -> None:
+def test_first_member_gets_all_partitions_with_its_join() -> None:
     play = Play()
     reply = play.join("a")
     assert (reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms) == ("a", 1, 5_000)
@@ -28,7 +28,7 @@ def test_the_first_member_gets_everything_with_its_join() -> None:
     assert play.machine.subscribed_topics() == {"t"}
 
 
-def test_a_quiet_heartbeat_is_answered_without_a_record_or_an_assignment() -> None:
+def test_unchanged_heartbeat_writes_no_record_and_returns_no_assignment() -> None:
     play = Play()
     play.join("a")
     reply = play.beat("a")
@@ -36,7 +36,7 @@ def test_a_quiet_heartbeat_is_answered_without_a_record_or_an_assignment() -> No
     assert play.last == ()
 
 
-def test_a_whole_request_is_told_the_assignment_again() -> None:
+def test_full_heartbeat_returns_the_assignment_again() -> None:
     play = Play()
     play.join("a")
     reply = play.beat(
@@ -45,13 +45,13 @@ def test_a_whole_request_is_told_the_assignment_again() -> None:
     assert reply.assignment == of(t={0, 1, 2, 3})
 
 
-def test_the_coordinator_draws_the_id_of_a_member_that_brings_none() -> None:
+def test_coordinator_generates_a_missing_member_id() -> None:
     play = Play()
     assert play.join("").member_id == "drawn-1"
     play.refused(play.ask("", 1), InvalidRequest)
 
 
-def test_a_partition_goes_to_its_new_owner_when_the_old_one_stops_reporting_it() -> None:
+def test_partition_moves_after_its_owner_stops_reporting_it() -> None:
     play = Play()
     play.join("a")
     reply = play.join("b")
@@ -68,7 +68,7 @@ def test_a_partition_goes_to_its_new_owner_when_the_old_one_stops_reporting_it()
     assert play.state_name == "Stable"
 
 
-def test_a_member_that_leaves_makes_its_partitions_free() -> None:
+def test_leave_releases_the_partitions_of_the_member() -> None:
     play = Play()
     play.join("a")
     play.join("b")
@@ -80,7 +80,7 @@ def test_a_member_that_leaves_makes_its_partitions_free() -> None:
     play.refused(play.ask("a", 2), UnknownMember)
 
 
-def test_what_the_log_gives_to_two_members_goes_to_one() -> None:
+def test_partition_with_two_owners_in_the_log_goes_to_one() -> None:
     """Tombstones go after a day: a replica that was away for longer may bring a member back."""
     play = Play()
     play.join("a")
@@ -104,7 +104,7 @@ def test_a_group_without_members_is_empty_and_keeps_its_epoch() -> None:
     assert play.join("b").member_epoch == 3
 
 
-def test_a_silent_member_is_removed_when_its_session_ends() -> None:
+def test_expired_session_removes_the_member() -> None:
     play = Play()
     play.join("a")
     play.join("b")
@@ -115,7 +115,7 @@ def test_a_silent_member_is_removed_when_its_session_ends() -> None:
     play.refused(play.ask("a", 1), UnknownMember)
 
 
-def test_onlookers_see_for_how_long_a_member_is_silent() -> None:
+def test_description_has_the_time_since_the_last_heartbeat() -> None:
     play = Play()
     play.join("a")
     play.join("b")
@@ -129,7 +129,7 @@ def test_onlookers_see_for_how_long_a_member_is_silent() -> None:
     }
 
 
-def test_a_member_that_does_not_give_back_is_removed_when_its_rebalance_time_ends() -> None:
+def test_member_that_does_not_revoke_is_removed_after_the_rebalance_timeout() -> None:
     play = Play()
     play.join("a", rebalance_timeout_ms=5_000)
     play.join("b")
@@ -143,7 +143,7 @@ def test_a_member_that_does_not_give_back_is_removed_when_its_rebalance_time_end
     assert play.beat("b").assignment == of(t={0, 1, 2, 3})
 
 
-def test_giving_back_in_time_ends_the_rebalance_time() -> None:
+def test_timely_revocation_ends_the_rebalance_timeout() -> None:
     play = Play()
     play.join("a", rebalance_timeout_ms=5_000)
     play.join("b")
@@ -178,7 +178,7 @@ def test_the_epoch_before_is_taken_from_a_member_that_owns_no_more_than_it_may()
     assert (reply.member_epoch, reply.assignment) == (2, of(t={0, 1}))
 
 
-def test_a_fenced_member_joins_again_with_the_same_id() -> None:
+def test_fenced_member_rejoins_with_the_same_id() -> None:
     play = Play()
     play.join("a")
     play.join("b")
@@ -214,21 +214,21 @@ def test_a_join_that_lacks_something_is_refused(said: dict[str, object]) -> None
     assert play.machine.is_empty
 
 
-def test_an_epoch_that_means_nothing_is_refused() -> None:
+def test_invalid_member_epoch_is_rejected() -> None:
     play = Play()
     play.join("a")
     play.refused(play.ask("a", -3), InvalidRequest)
     play.refused(play.ask("a", -2), InvalidRequest)
 
 
-def test_an_assignor_that_the_broker_has_not_is_refused_and_named() -> None:
+def test_unknown_assignor_is_rejected_by_name() -> None:
     play = Play()
     whole = {"topics": frozenset({"t"}), "rebalance_timeout_ms": 1, "assignor": "sticky"}
     error = play.refused(play.ask("a", 0, **whole), UnsupportedAssignor)
     assert "uniform, range" in str(error)
 
 
-def test_the_assignor_that_most_members_chose_shares_out() -> None:
+def test_assignor_of_most_members_is_used() -> None:
     play = Play({"t": 4, "u": 4})
     play.join("a", "t", "u", assignor="range")
     play.join("b", "t", "u")
@@ -237,7 +237,7 @@ def test_the_assignor_that_most_members_chose_shares_out() -> None:
     assert play.machine.describe(play.image).protocol == "range"
 
 
-def test_a_full_group_takes_nobody_but_its_own() -> None:
+def test_full_consumer_group_accepts_its_members_only() -> None:
     play = Play(size_max=2)
     play.join("a")
     play.join("b", instance_id="s")
@@ -252,7 +252,7 @@ def test_a_full_group_takes_nobody_but_its_own() -> None:
 # --- static members -------------------------------------------------------------------------------
 
 
-def test_a_static_member_that_left_for_a_while_comes_back_to_what_it_had() -> None:
+def test_static_member_that_left_temporarily_gets_its_partitions_back() -> None:
     play = Play()
     play.join("a", instance_id="s")
     play.join("b")
@@ -267,7 +267,7 @@ def test_a_static_member_that_left_for_a_while_comes_back_to_what_it_had() -> No
     play.refused(play.ask("a", epoch), UnknownMember)
 
 
-def test_a_static_member_that_stays_away_is_removed() -> None:
+def test_absent_static_member_is_removed_after_its_session() -> None:
     play = Play()
     play.join("a", instance_id="s")
     play.ask("a", -2, instance_id="s")
@@ -276,7 +276,7 @@ def test_a_static_member_that_stays_away_is_removed() -> None:
     assert play.machine.is_empty
 
 
-def test_two_live_members_of_one_static_name_are_not_let_in() -> None:
+def test_second_live_member_with_one_instance_id_is_rejected() -> None:
     play = Play()
     play.join("a", instance_id="s")
     whole = {"topics": frozenset({"t"}), "rebalance_timeout_ms": 1, "instance_id": "s"}
@@ -294,7 +294,7 @@ def test_a_static_member_comes_back_under_the_id_that_it_had() -> None:
     assert play.join("a", instance_id="s").assignment == of(t={0, 1, 2, 3})
 
 
-def test_a_static_member_does_not_come_back_as_somebody_else() -> None:
+def test_static_member_cannot_rejoin_with_a_foreign_member_id() -> None:
     play = Play()
     play.join("a", instance_id="s")
     play.join("b")
@@ -319,7 +319,7 @@ def test_a_commit_needs_the_epoch_of_the_member() -> None:
     assert isinstance(play.commit_error("k", 99), IllegalGeneration)
 
 
-def test_a_member_that_left_for_a_while_commits_nothing() -> None:
+def test_commit_of_a_temporarily_absent_static_member_is_rejected() -> None:
     play = Play()
     play.join("a", instance_id="s")
     play.ask("a", -2, instance_id="s")
@@ -339,7 +339,7 @@ def test_a_fetch_is_checked_where_a_member_asks() -> None:
 # --- topics come and go ---------------------------------------------------------------------------
 
 
-def test_new_partitions_are_given_out_with_the_next_heartbeat() -> None:
+def test_new_partitions_are_assigned_with_the_next_heartbeat() -> None:
     play = Play({"t": 2})
     play.join("a")
     play.image = cluster({"t": 3})
@@ -354,7 +354,7 @@ def test_a_change_that_concerns_no_subscribed_topic_raises_no_epoch() -> None:
     assert play.beat("a").member_epoch == 1
 
 
-def test_a_topic_that_is_deleted_and_made_anew_is_another_topic() -> None:
+def test_recreated_topic_is_another_topic() -> None:
     play = Play({"t": 2})
     play.join("a")
     play.image = cluster({})
@@ -366,7 +366,7 @@ def test_a_topic_that_is_deleted_and_made_anew_is_another_topic() -> None:
     assert list(reply.assignment) == [play.image.topics_by_name["t"]]
 
 
-def test_who_takes_over_sees_that_all_topics_have_gone_meanwhile() -> None:
+def test_next_coordinator_detects_deleted_topics() -> None:
     play = Play()
     play.join("a")
     anew = Play({})
@@ -378,7 +378,7 @@ def test_who_takes_over_sees_that_all_topics_have_gone_meanwhile() -> None:
     assert (reply.member_epoch, reply.assignment) == (2, {})
 
 
-def test_a_member_that_wants_other_topics_gives_the_old_ones_back() -> None:
+def test_changed_subscription_revokes_the_old_topics() -> None:
     play = Play({"t": 2, "u": 2})
     play.join("a", "t")
     asked = play.beat("a", topics=frozenset({"u"}), owned=of(t={0, 1}))
@@ -387,7 +387,7 @@ def test_a_member_that_wants_other_topics_gives_the_old_ones_back() -> None:
     assert (got.member_epoch, got.assignment) == (2, of(u={0, 1}))
 
 
-def test_a_pattern_takes_the_topics_that_it_matches_wholly_as_they_come() -> None:
+def test_pattern_subscribes_to_new_topics_that_match_entirely() -> None:
     play = Play({"ta": 1, "tb": 1, "xta": 1, "__consumer_offsets": 50})
     reply = play.join("a", topics=None, pattern="t.|__.*")
     assert reply.assignment == of(ta={0}, tb={0})
@@ -432,7 +432,7 @@ def test_a_pattern_that_would_stall_a_backtracking_engine_is_quick() -> None:
 # --- large groups ---------------------------------------------------------------------------------
 
 
-def test_a_large_group_shares_out_once_a_second_at_most() -> None:
+def test_large_group_is_reassigned_at_most_once_a_second() -> None:
     play = Play({"t": 300})
     for number in range(101):
         play.join(f"m{number:03}")
@@ -445,7 +445,7 @@ def test_a_large_group_shares_out_once_a_second_at_most() -> None:
     assert play.machine.state.targets["x"]
 
 
-def test_a_stale_target_gives_nobody_a_topic_that_it_does_not_want_any_more() -> None:
+def test_stale_target_assigns_no_unsubscribed_topic() -> None:
     play = Play({"t": 102, "u": 102})
     members = [f"m{number:03}" for number in range(102)]
     for member_id in members:
