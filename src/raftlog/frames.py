@@ -53,6 +53,10 @@ class RaftFrameFormat:
             ) from None
         return decode_error(decoded.error) if decoded.HasField("error") else decoded
 
+    def is_last(self, frame: pb.RaftFrame) -> bool:
+        """Return True if the frame announces the end of the stream."""
+        return frame.is_last
+
     def encode_error(self, error: QuorumlogError) -> tuple[bytes, bytes]:
         """Return the last frame of a stream."""
         return encode_frame(pb.RaftFrame(error=encode_error(error)))

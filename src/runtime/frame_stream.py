@@ -21,10 +21,9 @@ WINDOW_BYTES: Final = 64 << 10
 """Limit on bytes queued for the kernel; one frame may exceed it."""
 
 F = TypeVar("F")
-F_co = TypeVar("F_co", covariant=True)
 
 
-class FrameFormat(Protocol[F_co]):
+class FrameFormat(Protocol[F]):
     """The layout of the frames that one side receives: a header of fixed size, then the body."""
 
     @property
@@ -42,12 +41,15 @@ class FrameFormat(Protocol[F_co]):
     def body_size(self, buffer: bytearray, start: int) -> int:
         """Return the size of the body after the complete header at `start`."""
 
-    def decode(self, frame: memoryview, *, is_reused: bool) -> F_co | QuorumlogError:
+    def decode(self, frame: memoryview, *, is_reused: bool) -> F | QuorumlogError:
         """Return a complete frame, or the error with which the other side ends the stream.
 
         The result has no view of the frame's memory if the reader reuses that. Raise
         CorruptionError for damaged bytes, InvalidRequest for an invalid message.
         """
+
+    def is_last(self, frame: F) -> bool:
+        """Return True if the other side sends no more frames and expects the end of the stream."""
 
     def encode_error(self, error: QuorumlogError) -> Sequence[Buffer]:
         """Return the last frame of a stream."""
@@ -201,10 +203,6 @@ class FrameStream(Generic[F]):
             self._connection.write(self._reader.format.encode_error(error))
             self._end(error)
 
-    def close(self) -> None:
-        """Send the queued frames, then close the connection in order."""
-        self._connection.close()
-
     def abort(self, reason: str) -> None:
         """Break the stream at once. A second call has no effect."""
         self._end(StreamBroken(reason))
@@ -227,6 +225,8 @@ class FrameStream(Generic[F]):
                     self._connection.close()
                 else:
                     self._take(frame)
+                    if self._reader.format.is_last(frame):
+                        self._connection.close()
                 if self.is_over:
                     return
         except QuorumlogError as error:

@@ -98,6 +98,10 @@ class ReplicationFrameFormat(Generic[M]):
             ) from None
         return ReplicationFrame(decoded, memoryview(bytes(records)) if is_reused else records)
 
+    def is_last(self, frame: ReplicationFrame[M]) -> bool:
+        """Return False: a follower or leader aborts its stream."""
+        return False
+
     def encode_error(self, error: QuorumlogError) -> list[Buffer]:
         """Return the last frame of a stream."""
         return encode_frame(encode_error(error), kind=FrameKind.ERROR)

@@ -353,8 +353,6 @@ class PeerLink:
         if not self.is_up:
             self.is_up = True
             self._attempts, self._logged_error, self.last_error = 0, None, ""
-        if frame.is_last and self._stream is not None:
-            self._stream.close()
 
     def _log_error(self, error: QuorumlogError) -> None:
         """Log the first error of a kind since the peer's last response. More would flood the

@@ -291,8 +291,6 @@ class Transport:
         if not served.is_settled:
             served.is_settled = True
             self._error_log.reset(served.peer_name)
-        if frame.is_last:
-            served.stream.close()
 
     def _stream_ended(self, served: ServedStream, error: QuorumlogError | None) -> None:
         self._served.ended(served, self._runtime.clock.now_ms())
