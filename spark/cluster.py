@@ -324,7 +324,7 @@ class Cluster:
         answer = self._call(ADMIN_DESCRIBE_TOPICS, request, attempt)
         leaders: dict[TopicPartition, PartitionLeader] = {}
         missing: list[str] = []
-        for name, layout in self._topology.saw_topics(answer, names, now_ms()).items():
+        for name, layout in self._topology.merge_topics(answer, names, now_ms()).items():
             if isinstance(layout, UnknownTopicOrPartition):
                 self._topology.forget(name)
                 missing.append(name)

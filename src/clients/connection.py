@@ -86,8 +86,8 @@ class Connection:
                 deadline_ms=deadline_ms,
             )
             return
-        self.topology.saw_offset(answer.metadata_offset)
-        self.topology.saw_brokers(answer.brokers)
+        self.topology.record_offset(answer.metadata_offset)
+        self.topology.record_brokers(answer.brokers)
 
     async def close(self) -> None:
         """Close the channels and fail the calls in flight; further calls raise ClientClosed."""
@@ -178,8 +178,8 @@ class Connection:
                 admin_pb2.DescribeClusterRequest(min_metadata_offset=self.topology.metadata_offset),
                 deadline_ms=deadline_ms,
             )
-            self.topology.saw_offset(answer.metadata_offset)
-            self.topology.saw_brokers(answer.brokers)
+            self.topology.record_offset(answer.metadata_offset)
+            self.topology.record_brokers(answer.brokers)
         address = self.topology.address_of(node_id)
         if address is None:
             ids = ", ".join(str(broker.id) for broker in answer.brokers)
@@ -217,7 +217,7 @@ class Connection:
                 return await call(leader, min(remaining_ms, self.config.request_timeout_ms))
             except QuorumlogError as error:
                 if error.retriable:
-                    self.learn(topic, partition, error)
+                    self.update_leader(topic, partition, error)
                 raise
 
         return await self._repeat(
@@ -311,7 +311,7 @@ class Connection:
             raise absent(topic, partition, len(layout.partitions))
         leader = self.topology.leader(topic, partition)
         if leader is None:
-            self.topology.doubt(topic)
+            self.topology.mark_stale(topic)
             raise leaderless(topic, partition)
         return leader
 
@@ -324,14 +324,14 @@ class Connection:
         layout = self.topology.topic(topic)
         return layout is not None and self._is_fresh(layout)
 
-    def learn(self, topic: str, partition: int, error: QuorumlogError) -> bool:
+    def update_leader(self, topic: str, partition: int, error: QuorumlogError) -> bool:
         """Update the metadata after a retriable error of a partition's call.
 
         Returns True if the error names a newer leader, which is then used. Otherwise marks the
         topic stale and moves on to another broker: the broker that redirected here may be cut off
         from newer metadata.
         """
-        if isinstance(error, NotLeaderOrFollower) and self.topology.saw_leader(
+        if isinstance(error, NotLeaderOrFollower) and self.topology.record_leader(
             topic,
             partition,
             leader=error.leader_id,
@@ -339,7 +339,7 @@ class Connection:
             address=error.leader_address,
         ):
             return True
-        self.topology.doubt(topic)
+        self.topology.mark_stale(topic)
         self._next_broker += 1
         return False
 
@@ -356,7 +356,7 @@ class Connection:
             deadline_ms=deadline_ms,
             is_short=True,
         )
-        found = self.topology.saw_topics(answer, [topic], self.runtime.clock.now_ms())[topic]
+        found = self.topology.merge_topics(answer, [topic], self.runtime.clock.now_ms())[topic]
         if isinstance(found, QuorumlogError):
             raise found
         return found

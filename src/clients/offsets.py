@@ -186,7 +186,7 @@ async def ask_leaders(
             else:
                 failures.append(answer)
                 if answer.retriable:
-                    connection.learn(topic, partition, answer)
+                    connection.update_leader(topic, partition, answer)
         if failures:
             raise min(failures, key=lambda failure: failure.retriable)
 
@@ -222,7 +222,7 @@ async def ask_leader(
         found = listed_offsets(answer, codes)
     except QuorumlogError as error:
         return dict.fromkeys(codes, error)
-    connection.topology.saw_offset(answer.metadata_offset)
+    connection.topology.record_offset(answer.metadata_offset)
     return found
 
 

@@ -26,7 +26,7 @@ from ..runtime.error_detail import decode_error
 PlaceT = TypeVar("PlaceT")
 
 MESSAGE_BYTES_MAX = "max.message.bytes"
-DOUBTED_MS = -(2**62)  # older than every maximum age
+STALE_MS = -(2**62)  # older than every maximum age
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,27 +100,27 @@ class Topology:
         """Return a broker's address; None if it is unknown."""
         return self._addresses.get(NodeId(node_id))
 
-    def doubt(self, name: str) -> None:
+    def mark_stale(self, name: str) -> None:
         """Mark the topic as stale; its epochs still win over older ones."""
         known = self._topics.get(name)
         if known is not None:
-            self._topics[name] = replace(known, refreshed_ms=DOUBTED_MS)
+            self._topics[name] = replace(known, refreshed_ms=STALE_MS)
 
     def forget(self, name: str) -> None:
         """Remove a topic that was deleted."""
         self._topics.pop(name, None)
 
-    def saw_offset(self, metadata_offset: int) -> None:
+    def record_offset(self, metadata_offset: int) -> None:
         """Record the metadata offset of a response."""
         self.metadata_offset = max(self.metadata_offset, metadata_offset)
 
-    def saw_brokers(self, brokers: Iterable[admin_pb2.BrokerDescription]) -> None:
+    def record_brokers(self, brokers: Iterable[admin_pb2.BrokerDescription]) -> None:
         """Record broker addresses; other brokers keep theirs."""
         for broker in brokers:
             if broker.grpc_address:
                 self._addresses[NodeId(broker.id)] = broker.grpc_address
 
-    def saw_leader(
+    def record_leader(
         self, name: str, partition: int, *, leader: int, epoch: int, address: str
     ) -> bool:
         """Record the leader that another broker named in an error; return True if it is newer.
@@ -142,7 +142,7 @@ class Topology:
         self._topics[name] = replace(known, partitions=tuple(partitions))
         return True
 
-    def saw_topics(
+    def merge_topics(
         self, answer: admin_pb2.DescribeTopicsResponse, names: Sequence[str], now_ms: int
     ) -> dict[str, TopicLayout | QuorumlogError]:
         """Merge the response to a request for these topics; return the layout or the error of
@@ -151,14 +151,14 @@ class Topology:
         Raises UnknownServerError for an inconsistent response.
         """
         described = described_topics(answer, names)
-        self.saw_offset(answer.metadata_offset)
-        self.saw_brokers(answer.brokers)
+        self.record_offset(answer.metadata_offset)
+        self.record_brokers(answer.brokers)
         return {
-            name: found if isinstance(found, QuorumlogError) else self.saw_topic(found, now_ms)
+            name: found if isinstance(found, QuorumlogError) else self.merge_topic(found, now_ms)
             for name, found in described.items()
         }
 
-    def saw_topic(self, topic: admin_pb2.TopicDescription, now_ms: int) -> TopicLayout:
+    def merge_topic(self, topic: admin_pb2.TopicDescription, now_ms: int) -> TopicLayout:
         """Merge a topic description and return the result; per partition the newer epoch wins."""
         known = self._topics.get(topic.name)
         news = [

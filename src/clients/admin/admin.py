@@ -109,8 +109,8 @@ class AsyncAdmin:
             admin_pb2.DescribeClusterRequest(min_metadata_offset=self._seen),
             deadline_ms=deadline_ms,
         )
-        self._connection.topology.saw_offset(answer.metadata_offset)
-        self._connection.topology.saw_brokers(answer.brokers)
+        self._connection.topology.record_offset(answer.metadata_offset)
+        self._connection.topology.record_brokers(answer.brokers)
         return decode_cluster(answer)
 
     async def create_topic(
@@ -160,8 +160,8 @@ class AsyncAdmin:
             if if_not_exists:
                 return await self._describe_topic(name, deadline_ms)
             raise
-        self._connection.topology.saw_offset(answer.metadata_offset)
-        self._connection.topology.doubt(name)
+        self._connection.topology.record_offset(answer.metadata_offset)
+        self._connection.topology.mark_stale(name)
         return decode_topic(check_topic(answer.topic, name))
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
@@ -169,7 +169,7 @@ class AsyncAdmin:
         answer = await self._connection.call_any(
             ADMIN_LIST_TOPICS, admin_pb2.ListTopicsRequest(min_metadata_offset=self._seen)
         )
-        self._connection.topology.saw_offset(answer.metadata_offset)
+        self._connection.topology.record_offset(answer.metadata_offset)
         topics = map(decode_listing, answer.topics)
         return [topic for topic in topics if internal or not topic.is_internal]
 
@@ -193,8 +193,8 @@ class AsyncAdmin:
         for part in _portions(wanted, sizes):
             request = admin_pb2.DescribeTopicsRequest(names=part, min_metadata_offset=self._seen)
             answer = await self._connection.call_any(ADMIN_DESCRIBE_TOPICS, request)
-            self._connection.topology.saw_offset(answer.metadata_offset)
-            self._connection.topology.saw_brokers(answer.brokers)
+            self._connection.topology.record_offset(answer.metadata_offset)
+            self._connection.topology.record_brokers(answer.brokers)
             for result in answer.results:
                 if not result.HasField("error"):
                     found.append(decode_topic(check_topic(result.topic, result.name)))
@@ -208,10 +208,10 @@ class AsyncAdmin:
             admin_pb2.DescribeTopicsRequest(names=[name], min_metadata_offset=self._seen),
             deadline_ms=deadline_ms,
         )
-        self._connection.topology.saw_offset(answer.metadata_offset)
-        self._connection.topology.saw_brokers(answer.brokers)
+        self._connection.topology.record_offset(answer.metadata_offset)
+        self._connection.topology.record_brokers(answer.brokers)
         described = described_topic(answer, name)
-        self._connection.topology.saw_topic(described, self._connection.runtime.clock.now_ms())
+        self._connection.topology.merge_topic(described, self._connection.runtime.clock.now_ms())
         return decode_topic(described)
 
     async def delete_topic(self, name: str) -> None:
@@ -233,7 +233,7 @@ class AsyncAdmin:
             if not (attempts.is_outcome_unknown and is_absent(error)):
                 raise
         else:
-            self._connection.topology.saw_offset(answer.metadata_offset)
+            self._connection.topology.record_offset(answer.metadata_offset)
         self._connection.topology.forget(name)
 
     async def delete_records(self, topic: str, before: Before) -> dict[int, int]:
@@ -277,7 +277,7 @@ class AsyncAdmin:
             answer = await self._connection.call_any(ADMIN_DESCRIBE_CONFIGS, request)
         else:
             answer = await self._connection.call_broker(broker, ADMIN_DESCRIBE_CONFIGS, request)
-        self._connection.topology.saw_offset(answer.metadata_offset)
+        self._connection.topology.record_offset(answer.metadata_offset)
         if len(answer.results) != 1:
             raise invalid_response(f"returned {len(answer.results)} results for 1 resource")
         result = answer.results[0]
@@ -308,8 +308,8 @@ class AsyncAdmin:
             ),
             retry_on=is_retriable_change,
         )
-        self._connection.topology.saw_offset(answer.metadata_offset)
-        self._connection.topology.doubt(topic)
+        self._connection.topology.record_offset(answer.metadata_offset)
+        self._connection.topology.mark_stale(topic)
         return {entry.name: entry.value for entry in answer.configs}
 
     async def alter_cluster_configs(
@@ -328,7 +328,7 @@ class AsyncAdmin:
             changes=config_changes(configs or {}, delete), validate_only=validate_only
         )
         answer = await self._connection.call_any(ADMIN_ALTER_CLUSTER_CONFIGS, request)
-        self._connection.topology.saw_offset(answer.metadata_offset)
+        self._connection.topology.record_offset(answer.metadata_offset)
         return {entry.name: entry.value for entry in answer.configs}
 
     # --- partitions, replicas and leaders ------------------------------------------------------
@@ -425,7 +425,7 @@ class AsyncAdmin:
             if not attempts.is_outcome_unknown:
                 raise
         else:
-            self._connection.topology.saw_offset(answer.metadata_offset)
+            self._connection.topology.record_offset(answer.metadata_offset)
 
     async def describe_features(self) -> dict[str, Feature]:
         """Return every feature by name: the level in force and the levels that all brokers

@@ -170,7 +170,7 @@ async def describe_features(connection: Connection) -> dict[str, Feature]:
     """Query any broker; see `AsyncAdmin.describe_features`."""
     request = pb.DescribeFeaturesRequest(min_metadata_offset=connection.topology.metadata_offset)
     answer = await connection.call_any(ADMIN_DESCRIBE_FEATURES, request)
-    connection.topology.saw_offset(answer.metadata_offset)
+    connection.topology.record_offset(answer.metadata_offset)
     return _features(answer.features)
 
 
@@ -193,7 +193,7 @@ async def update_features(
         validate_only=validate_only,
     )
     answer = await connection.call_any(ADMIN_UPDATE_FEATURES, request)
-    connection.topology.saw_offset(answer.metadata_offset)
+    connection.topology.record_offset(answer.metadata_offset)
     return _features(answer.features)
 
 
@@ -241,7 +241,7 @@ async def describe_quotas(
         min_metadata_offset=connection.topology.metadata_offset,
     )
     answer = await connection.call_any(ADMIN_DESCRIBE_CLIENT_QUOTAS, request)
-    connection.topology.saw_offset(answer.metadata_offset)
+    connection.topology.record_offset(answer.metadata_offset)
     return [
         ClientQuotas(
             entity={
@@ -273,7 +273,7 @@ async def alter_quotas(
     answer = await connection.call_any(ADMIN_ALTER_CLIENT_QUOTAS, request)
     if len(answer.results) != 1:
         raise invalid_response(f"returned {len(answer.results)} results for 1 change of quotas")
-    connection.topology.saw_offset(answer.metadata_offset)
+    connection.topology.record_offset(answer.metadata_offset)
     if answer.results[0].HasField("error"):
         raise decode_error(answer.results[0].error)
 

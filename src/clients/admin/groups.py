@@ -350,7 +350,7 @@ async def _ends(
         if leader is not None:
             by_leader.setdefault(leader.address, []).append((topic, partition))
         else:
-            connection.topology.doubt(topic)
+            connection.topology.mark_stale(topic)
     ends: dict[PartitionLike, int] = {}
     for some in by_leader.values():
         deadline_ms = connection.runtime.clock.now_ms() + END_MS

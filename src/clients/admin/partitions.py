@@ -96,8 +96,8 @@ async def create_partitions(
         ),
         retry_on=is_retriable_change,
     )
-    connection.topology.saw_offset(answer.metadata_offset)
-    connection.topology.doubt(topic)
+    connection.topology.record_offset(answer.metadata_offset)
+    connection.topology.mark_stale(topic)
     return decode_topic(check_topic(answer.topic, topic))
 
 
@@ -127,7 +127,7 @@ async def _alter_some(
         pb.AlterReassignmentsRequest(partitions=parts),
         retry_on=attempts.retry_on,
     )
-    connection.topology.saw_offset(answer.metadata_offset)
+    connection.topology.record_offset(answer.metadata_offset)
     outcomes = _outcomes(connection, answer.results)
     if [(each.topic, each.partition) for each in outcomes] != [
         (part.topic, part.partition) for part in parts
@@ -153,7 +153,7 @@ async def list_reassignments(connection: Connection, topics: Sequence[str]) -> l
     answer = await connection.call_any(
         ADMIN_LIST_REASSIGNMENTS, request, retry_on=is_retriable_change
     )
-    connection.topology.saw_offset(answer.metadata_offset)
+    connection.topology.record_offset(answer.metadata_offset)
     return [
         Reassignment(topic=each.topic, state=decode_partition(each.partition))
         for each in answer.reassignments
@@ -180,7 +180,7 @@ async def elect_leaders(
             ),
             retry_on=is_retriable_change,
         )
-        connection.topology.saw_offset(answer.metadata_offset)
+        connection.topology.record_offset(answer.metadata_offset)
         outcomes += _outcomes(connection, answer.results)
     return outcomes
 
@@ -213,7 +213,7 @@ def _outcomes(
     for result in results:
         error = decode_error(result.error) if result.HasField("error") else None
         if error is None:
-            connection.topology.doubt(result.topic)
+            connection.topology.mark_stale(result.topic)
         outcomes.append(
             PartitionOutcome(topic=result.topic, partition=result.partition, error=error)
         )
@@ -293,7 +293,7 @@ async def _ask(
             )
     except QuorumlogError as error:
         return [_unknown(place, leader, error) for place in places]
-    connection.topology.saw_offset(answer.metadata_offset)
+    connection.topology.record_offset(answer.metadata_offset)
     return list(described.values())
 
 
@@ -419,7 +419,7 @@ async def _ask_leader(
         check_result_order(answer.results, codes)
     except QuorumlogError as error:
         return dict.fromkeys(codes, error)
-    connection.topology.saw_offset(answer.metadata_offset)
+    connection.topology.record_offset(answer.metadata_offset)
     return {place: _start(result) for place, result in zip(codes, answer.results, strict=True)}
 
 

@@ -266,7 +266,7 @@ class _Reading:
         except QuorumlogError as error:
             if not error.retriable:
                 raise
-            self._connection.topology.doubt(self._topic)
+            self._connection.topology.mark_stale(self._topic)
             return None
         finally:
             if not is_well:
@@ -310,7 +310,7 @@ class _Reading:
                     response = await stream.receive()
                     if response is None:
                         raise StreamBroken("the broker ended the stream early")
-                    self._connection.topology.saw_offset(response.metadata_offset)
+                    self._connection.topology.record_offset(response.metadata_offset)
                     if response.next_offset < self._next_offset:
                         raise CorruptionError(
                             f"the stream went back from offset {self._next_offset} to "

@@ -331,7 +331,7 @@ class ConsumerFetcher:
         if not 0 <= partition < partitions:
             self._partition_gone(reader, generation, absent(topic, partition, partitions))
         elif self._connection.leader_now(topic, partition) is None:
-            self._connection.topology.doubt(topic)
+            self._connection.topology.mark_stale(topic)
             self._failed(reader, generation, leaderless(topic, partition))
 
     async def _locate(self, address: str, parts: list[tuple[PartitionReader, int]]) -> None:
@@ -421,7 +421,7 @@ class ConsumerFetcher:
             for reader, generation in call.parts:
                 self._failed(reader, generation, error)
         else:
-            connection.topology.saw_offset(response.metadata_offset)
+            connection.topology.record_offset(response.metadata_offset)
             self._take(call, response)
 
     def _call_ended(self, call: _Call) -> None:
@@ -579,7 +579,7 @@ class ConsumerFetcher:
                 reader.partition,
                 error.message,
             )
-        is_news = self._connection.learn(reader.topic, reader.partition, error)
+        is_news = self._connection.update_leader(reader.topic, reader.partition, error)
         wait_ms = 0 if is_news else self._connection.backoff.wait_ms(reader.retry.failures)
         reader.retry.at_ms = now_ms + wait_ms
         self._arrivals.announce()  # a poll with `until_end` gives up after `call_timeout_ms`

@@ -342,7 +342,7 @@ class MemberStateMachine:
         elif now_ms >= self._poll_deadline_ms():
             self._miss_poll(f"no poll came for {self._poll_interval_ms} ms (max_poll_interval_ms)")
 
-    def doubt(self) -> None:
+    def request_heartbeat(self) -> None:
         """Send a heartbeat at once: another request was refused with UnknownMember."""
         if self.phase is Phase.JOINED:
             self._next_ms = 0

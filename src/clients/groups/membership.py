@@ -170,7 +170,7 @@ class Membership:
             fetcher=fetcher,
             changes=self._changes,
             on_failure=self._keep_error,
-            on_refusal=self._doubt,
+            on_refusal=self._request_heartbeat,
         )
         self._heart: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -334,9 +334,9 @@ class Membership:
                 async with asyncio.timeout(max(1, min(wait_ms, 3_600_000)) / 1000):
                     await self._beats.wait()
 
-    def _doubt(self) -> None:
+    def _request_heartbeat(self) -> None:
         """Send a heartbeat at once, to check the membership."""
-        self.member.doubt()
+        self.member.request_heartbeat()
         self._work.set()
 
     async def _send(self, beat: GroupHeartbeat) -> None:

@@ -145,9 +145,9 @@ class ClusterSource:
     def leader_failed(self, place: PartitionLike, error: QuorumlogError | None = None) -> None:
         """See `MirrorSource`."""
         if error is None:
-            self._connection.topology.doubt(place[0])
+            self._connection.topology.mark_stale(place[0])
         else:
-            self._connection.learn(*place, error)
+            self._connection.update_leader(*place, error)
 
 
 def source_name(cluster_id: str, topic_id: str) -> str:

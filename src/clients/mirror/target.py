@@ -142,9 +142,9 @@ class Target:
     def leader_failed(self, place: PartitionLike, error: QuorumlogError | None = None) -> None:
         """Update the leader of a partition after its error; None: look up the leader again."""
         if error is None:
-            self._connection.topology.doubt(place[0])
+            self._connection.topology.mark_stale(place[0])
         else:
-            self._connection.learn(*place, error)
+            self._connection.update_leader(*place, error)
 
 
 def _copied(result: pb.MirrorResult) -> CopyBounds:

@@ -228,7 +228,7 @@ class Accumulator:
         """Return the limit of a batch of a known topic, in bytes before compression."""
         return self._topics[topic].batch_size
 
-    def knows(self, topic: str) -> bool:
+    def has_topic(self, topic: str) -> bool:
         """Return True if the topic was admitted."""
         return topic in self._topics
 

@@ -381,7 +381,7 @@ class LeaderLink:
         for part, result in zip(flight.parts, response.results, strict=True):
             self._check(part.queue, result)
         self._in_flight.popleft()
-        self._connection.topology.saw_offset(response.metadata_offset)
+        self._connection.topology.record_offset(response.metadata_offset)
         for part, result in zip(flight.parts, response.results, strict=True):
             if result.HasField("error"):
                 error = decode_error(result.error)

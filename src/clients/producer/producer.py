@@ -185,7 +185,7 @@ class AsyncProducer:
         """
         batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
         if batch is None:
-            if partition is not None and self.accumulator.knows(topic):
+            if partition is not None and self.accumulator.has_topic(topic):
                 self.accumulator.queue(topic, partition)  # raises for one that does not exist
             raise self._overloaded(topic)
         return Delivery(batch, batch.count - 1)
@@ -456,7 +456,7 @@ class AsyncProducer:
         """
         if until_ms is None:
             until_ms = self._block_until_ms()
-        if not self.accumulator.knows(topic):
+        if not self.accumulator.has_topic(topic):
             await self.ensure_topic(topic, until_ms=until_ms)
         if partition is not None and partition >= self.accumulator.partitions(topic):
             await self._look_again(topic, partition, until_ms)
@@ -467,7 +467,7 @@ class AsyncProducer:
         """Look up the topic's partitions unless they are known; raise UnknownTopicOrPartition."""
         if not isinstance(topic, str):
             raise TypeError(f"a topic's name is a str, not {type(topic).__name__}")
-        if not self.accumulator.knows(topic):
+        if not self.accumulator.has_topic(topic):
             if until_ms is None:
                 until_ms = self._block_until_ms()
             self._sender.admit(await self.connection.layout(topic, deadline_ms=until_ms))
@@ -530,7 +530,7 @@ class AsyncProducer:
         self._sender.wake()
 
     def _overloaded(self, topic: str) -> Overloaded:
-        if not self.accumulator.knows(topic):
+        if not self.accumulator.has_topic(topic):
             return Overloaded("the topic's partitions are not known yet", topic=topic)
         return Overloaded(
             f"{self._incomplete.buffered} bytes of records are not acknowledged, "

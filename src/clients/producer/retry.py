@@ -111,7 +111,7 @@ class BatchRetries:
         """Retry a part after a retriable error; `reason` is reported if it expires."""
         with self._lock:
             is_parked = self._ready.put_back(part, reason)
-        is_news = self._connection.learn(part.queue.topic, part.queue.partition, error)
+        is_news = self._connection.update_leader(part.queue.topic, part.queue.partition, error)
         self._repeat(part, is_parked=is_parked, is_soon=is_news)
 
     def _repeat(self, part: Part, *, is_parked: bool, is_soon: bool = False) -> None:
@@ -147,7 +147,7 @@ class BatchRetries:
             error.topic, error.partition = queue.topic, queue.partition
         if isinstance(error, MessageTooLarge) and len(part.batches) == 1:
             (batch,) = part.batches
-            self._connection.topology.doubt(queue.topic)  # its max.message.bytes has changed
+            self._connection.topology.mark_stale(queue.topic)  # its max.message.bytes has changed
             # The leader would not recognise halves as duplicates of a stored whole batch.
             may_come_twice = batch.number is not None and batch.may_be_stored
             with self._lock:

@@ -155,7 +155,7 @@ class Sender:
                     return
                 queue.failures += 1
                 queue.last_error = leaderless(queue.topic, queue.partition)
-                self._connection.topology.doubt(queue.topic)
+                self._connection.topology.mark_stale(queue.topic)
                 self._retries.park(queue)
             else:
                 self._look_up(queue)
