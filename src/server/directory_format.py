@@ -157,8 +157,8 @@ async def check_metadata_not_lost(directory: DataDirectory) -> None:
 
     A start would treat every partition's folder as that of a deleted topic.
     """
-    for name in directory.log_names():
-        if name != METADATA_LOG_NAME and await directory.topic_of_folder(name) is not None:
+    for name in directory.folders.names():
+        if name != METADATA_LOG_NAME and await directory.folders.topic_of(name) is not None:
             raise CorruptionError(
                 f"{directory.path}: the metadata log is empty, but {name} holds a partition;"
                 f" restore {METADATA_LOG_NAME} from a backup, or format a new directory; no"

@@ -531,14 +531,15 @@ class LogFlusher:
         assert flush.end_offset <= log.log_end_offset, f"{flush.end_offset} beyond the log's end"
         log.flushed_end_offset = max(log.flushed_end_offset, flush.end_offset)
 
-    def postpone(self, flush: Flush) -> None:
-        """Postpone a flush for which a file could not be opened; nothing was lost, and the next
-        flush repeats it."""
-        self._unflushed.postpone(flush)
+    def failed(self, flush: Flush, error: OSError) -> DiskFailed | None:
+        """End a flush that failed. Return the error of the log, or None if a file could not be
+        opened: nothing was lost then, and the next flush repeats it.
 
-    def fail(self, flush: Flush, error: OSError) -> DiskFailed:
-        """Fail the log after a failed flush: a repeated fsync would report success for lost
-        data."""
+        Any other error is final: a repeated fsync would report success for lost data.
+        """
+        if error.errno in OUT_OF_DESCRIPTORS:
+            self._unflushed.postpone(flush)
+            return None
         self._unflushed.end(flush)
         return self._log.give_up(error)
 

@@ -199,11 +199,11 @@ async def write(storage: Storage, log: Log, kind: str) -> None:
                 origin=AppendOrigin.CLIENT,
                 flush=False,
             )
-            await directory.truncate(log, log.high_watermark)
+            await directory.truncation.truncate(log, log.high_watermark)
             storage.did["truncations"] += 1
         elif chance < 0.1 and kind == "purged":
             start = max(log.log_start_offset, log.log_end_offset - 2_000)
-            await directory.delete_records(log, start)
+            await directory.truncation.delete_records(log, start)
             storage.did["deletions"] += 1
         await asyncio.sleep(PAUSE_S)
 
@@ -239,7 +239,7 @@ async def read(storage: Storage, log: Log) -> None:
                 found = log.read(offset, max_bytes=256 * 1024, end_offset=log.high_watermark)
                 if found is None:
                     break
-                content = await storage.directory.read(found)
+                content = await storage.directory.reader.read(found)
             except OffsetOutOfRange:  # retention, or a deletion, was faster
                 offset = log.log_start_offset
                 continue
@@ -315,7 +315,7 @@ async def judge_keys(storage: Storage, log: Log) -> None:
         found = log.read(offset, max_bytes=MIB)
         if found is None:
             break
-        content = await storage.directory.read(found)
+        content = await storage.directory.reader.read(found)
         missing -= {record.offset for record in decode_all(content)}
         offset = found.next_offset
     if missing:

@@ -31,7 +31,7 @@ def opened(folder: Path, work: Callable[[DataDirectory], Awaitable[T]]) -> T:
 async def open_log(directory: DataDirectory, name: str) -> Log:
     """Open a log under whatever topic id its folder says."""
     config = LogConfig(compacted=name.startswith("compacted"))
-    return await directory.open_log(name, config, topic_id=await directory.topic_of_folder(name))
+    return await directory.open_log(name, config, topic_id=await directory.folders.topic_of(name))
 
 
 async def content(directory: DataDirectory, log: Log) -> bytes:
@@ -42,7 +42,7 @@ async def content(directory: DataDirectory, log: Log) -> bytes:
         found = log.read(offset, max_bytes=READ_BYTES)
         if found is None:
             break
-        parts.append(await directory.read(found))
+        parts.append(await directory.reader.read(found))
         assert found.next_offset > offset, f"{log.name} does not go on at {offset}"
         offset = found.next_offset
     return b"".join(parts)

@@ -172,7 +172,7 @@ def test_lookups_by_time_agree_with_kafkas(life: Life) -> None:
             log = await open_log(directory, name)
             answers[name] = {}
             for timestamp in life.written.times[name]:
-                found = await directory.offset_for_time(log, timestamp)
+                found = await directory.reader.offset_for_time(log, timestamp)
                 answers[name][timestamp] = (
                     None if found is None else (found.offset, found.timestamp)
                 )

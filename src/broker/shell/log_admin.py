@@ -85,7 +85,7 @@ class LogAdmin:
             log = await replica.opened()
             replica.partition.check_leader(None)
             log.note_high_watermark(replica.partition.high_watermark)
-            start = await self._directory.delete_records(log, spec.before_offset)
+            start = await self._directory.truncation.delete_records(log, spec.before_offset)
             replica.watchers.log_start_moved()
             return DeletionOutcome(spec, start)
         except OffsetOutOfRange as error:

@@ -111,7 +111,7 @@ class ReplicaReader:
     ) -> None:
         self.figures = ReadMetrics()
         self._clock = clock
-        self._directory = directory
+        self._reader = directory.reader
         self._find = find
         self._waits_max = waits_max  # beyond it, fetches fail with Overloaded
         self._wakes: dict[asyncio.Future[None], None] = {}  # of the waiting fetches
@@ -283,7 +283,7 @@ class ReplicaReader:
             high_watermark = replica.partition.high_watermark
             records, next_offset = b"", spec.offset
             if taken is not None:
-                records = await self._directory.read(taken)
+                records = await self._reader.read(taken)
                 # The exact end is known only now. A gap after the last batch must not look like
                 # lost batches, and a log need not have a record of its gaps.
                 end = taken.end_of(records) if records else taken.next_offset
@@ -305,7 +305,7 @@ class ReplicaReader:
         taken = part.range
         try:
             if taken is not None:
-                await self._directory.locate(taken)
+                await self._reader.locate(taken)
                 if not taken.size:  # known only after the read of the index
                     _release((part,))
             return _located(part)
@@ -326,7 +326,7 @@ class ReplicaReader:
                 return OffsetOutcome(spec, latest, -1, partition.leader_epoch)
             if spec.timestamp_ms == EARLIEST:
                 return OffsetOutcome(spec, log.log_start_offset, -1, -1)
-            found = await self._directory.offset_for_time(
+            found = await self._reader.offset_for_time(
                 log,
                 None if spec.timestamp_ms == MAX_TIMESTAMP else spec.timestamp_ms,
                 end_offset=partition.high_watermark,

@@ -305,9 +305,9 @@ class Replica:
         if self._after is not None:
             await self._after.wait()
         if self._log is not None:
-            await self._directory.delete_log(self._log)
+            await self._directory.folders.delete_log(self._log)
         else:
-            await self._directory.delete_folder(self.partition.name)
+            await self._directory.folders.delete(self.partition.name)
 
     def progressed(self, progress: PartitionProgress) -> None:
         """Notify the log, watchers and waits of the partition's progress."""
@@ -378,7 +378,7 @@ class Replica:
 
     async def _quarantine(self) -> None:
         if self.may_discard_log:
-            kept = await self._directory.quarantine.add(self.partition.name)
+            kept = await self._directory.folders.quarantine(self.partition.name)
             _LOG.error("broker.log_put_aside log=%s kept=%s", self.partition.name, kept)
         self._needs_quarantine = False  # as a leader, the damage shows again at the open
 
@@ -386,10 +386,10 @@ class Replica:
         """Delete the log of a deleted topic of the same name, if the node crashed during that
         deletion (R29)."""
         name = self.partition.name
-        there = await self._directory.topic_of_folder(name)
+        there = await self._directory.folders.topic_of(name)
         if there is not None and there != self.topic_id:
             _LOG.warning("broker.stray_deleted log=%s topic_id=%s", name, there.hex())
-            await self._directory.delete_folder(name)
+            await self._directory.folders.delete(name)
 
     def _check_opened(self) -> None:
         if self._log is None and self._error is None:

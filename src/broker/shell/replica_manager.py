@@ -261,15 +261,15 @@ class ReplicaManager:
 
         A folder without a topic id is kept.
         """
-        for name in self._directory.log_names():
+        for name in self._directory.folders.names():
             if name == METADATA_LOG_NAME or self._is_known(name):
                 continue
-            topic_id = await self._directory.topic_of_folder(name)
+            topic_id = await self._directory.folders.topic_of(name)
             if topic_id is None:
                 _LOG.warning("broker.unknown_folder name=%s", name)
                 continue
             try:
-                await self._directory.delete_folder(name)
+                await self._directory.folders.delete(name)
             except DiskFailed as error:  # it only takes space, so the start continues
                 _LOG.warning("broker.not_deleted log=%s error=%s", name, error)
             else:

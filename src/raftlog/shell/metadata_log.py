@@ -33,6 +33,7 @@ from ...records.batch import BatchHeader, check_crc, iterate_batches
 from ...runtime import Runtime
 from ...storage import AppendOrigin, FlushPolicy, Log, LogConfig
 from ...storage.shell.data_directory import DataDirectory
+from ...storage.shell.reader import LogReader
 from ...storage.shell.side_files import SideFiles
 from ..config import METADATA_LOG_NAME
 from ..control_records import entry_kind
@@ -196,10 +197,10 @@ class MetadataLog:
             )
         found = await _Opening(directory).run(me, config)
         state = _load_hard_state(directory, found.view, found.snapshots)
-        if directory.load_file(QUORUM_STATE_NAME) is not None and not directory.was_clean:
+        if directory.small_files.load(QUORUM_STATE_NAME) is not None and not directory.was_clean:
             # The sync of the file's name may have failed before the restart: make the read state
             # durable.
-            await directory.store_file(QUORUM_STATE_NAME, encode_hard_state(state))
+            await directory.small_files.store(QUORUM_STATE_NAME, encode_hard_state(state))
         # After a process was killed the log's tail may be only in the page cache. This voter counts
         # itself for it, so it must be durable.
         await directory.flush(found.log)
@@ -225,7 +226,7 @@ class MetadataLog:
         assert state.epoch > last.epoch or last.vote in (None, state.vote), (
             f"vote for {state.vote} after one for {last.vote} in epoch {state.epoch}"
         )
-        await self._directory.store_file(QUORUM_STATE_NAME, encode_hard_state(state))
+        await self._directory.small_files.store(QUORUM_STATE_NAME, encode_hard_state(state))
         self.hard_state = state
 
     # --- log -----------------------------------------------------------------------------------
@@ -249,7 +250,7 @@ class MetadataLog:
         """Remove everything from a batch boundary on."""
         self._uncut.clear()
         try:
-            await self._directory.truncate(self.log, offset)
+            await self._directory.truncation.truncate(self.log, offset)
         finally:
             self._uncut.set()
         assert self.log.log_end_offset <= offset, f"{self.log.log_end_offset} after {offset}"
@@ -260,7 +261,7 @@ class MetadataLog:
         Raise OffsetOutOfRange if they are not all in the log.
         """
         entries: list[Entry] = []
-        reading = _Reading(self._directory, self.log, start, end, uncut=self._uncut)
+        reading = _Reading(self._directory.reader, self.log, start, end, uncut=self._uncut)
         while (found := await reading.next()) is not None:
             content, batches = found
             entries += [_entry(content, position, header) for position, header in batches]
@@ -275,7 +276,7 @@ class MetadataLog:
         offset = snapshot.end_offset
         assert offset <= self.log.log_end_offset, f"{snapshot} beyond {self.log.log_end_offset}"
         self.log.note_high_watermark(offset)
-        await self._directory.delete_records(self.log, offset)
+        await self._directory.truncation.delete_records(self.log, offset)
         self.snapshots = tuple(kept for kept in self.snapshots if kept >= snapshot)
         # Only older ones: a concurrent write_snapshot() may have named one that is not listed yet.
         names = [n for n in await self._files.names() if n.endswith(CHECKPOINT_SUFFIX)]
@@ -313,7 +314,7 @@ class MetadataLog:
         if self._published != snapshot:
             await self._publish(snapshot, voters)
             self._published = snapshot
-        await self._directory.reset_log(self.log, snapshot.end_offset)
+        await self._directory.truncation.reset(self.log, snapshot.end_offset)
         self.snapshots = (snapshot,)
         await _remove_checkpoints(self._files, keep=self.snapshots)
         self._published = None
@@ -433,7 +434,7 @@ class _Opening:
         if start is not None:
             await self._scan(start, me)
         if start is None or not _holds_end_of(self.view, newest):
-            await self._directory.reset_log(self.log, newest.end_offset)
+            await self._directory.truncation.reset(self.log, newest.end_offset)
             self.view = LogView(newest.log_end)
             self._begin_voters(newest.log_end, me)
         first = self.view.start_offset
@@ -488,7 +489,7 @@ class _Opening:
         self.view = LogView(start)
         self._begin_voters(start, me)
         end = Offset(self.log.log_end_offset)
-        reading = _Reading(self._directory, self.log, start.offset, end)
+        reading = _Reading(self._directory.reader, self.log, start.offset, end)
         while (found := await reading.next()) is not None:
             content, batches = found
             for position, header in batches:
@@ -553,7 +554,7 @@ class _Reading:
 
     def __init__(
         self,
-        directory: DataDirectory,
+        reader: LogReader,
         log: Log,
         start: Offset,
         end: Offset,
@@ -561,7 +562,7 @@ class _Reading:
         uncut: asyncio.Event | None = None,
     ) -> None:
         """`uncut` is set while no truncation is in progress; None if there is never one."""
-        self._directory = directory
+        self._reader = reader
         self._log = log
         self._uncut = uncut
         self._next_offset = start
@@ -601,13 +602,13 @@ class _Reading:
         if self._uncut is not None:
             await self._uncut.wait()
         found = self._log.read(start, max_bytes=SCAN_BYTES, end_offset=self._end)
-        return b"" if found is None else await self._directory.read(found)
+        return b"" if found is None else await self._reader.read(found)
 
 
 def _load_hard_state(
     directory: DataDirectory, view: LogView, snapshots: tuple[SnapshotId, ...]
 ) -> HardState:
-    content = directory.load_file(QUORUM_STATE_NAME)
+    content = directory.small_files.load(QUORUM_STATE_NAME)
     reached = max(view.last_epoch, *(snapshot.epoch for snapshot in snapshots), 0)
     if content is None:
         if view.end_offset > 0:

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from ...errors import CorruptionError, DirectoryMismatch, DiskFailed, DiskFull
 from ...ids import ClusterId, DirectoryId, NodeId, TopicId
 from ...metrics import Histogram
-from ...runtime.ports import Buffer, Runtime, Scope
+from ...runtime.ports import Buffer, Files, Runtime, Scope
 from ..append import AppendOrigin
 from ..checkpoints import DirectoryMeta
 from ..config import DirectoryConfig, LogConfig
@@ -22,13 +22,9 @@ from ..data_directory_state import (
     check_owner,
     format_folder,
     load_state,
-    log_names,
     remove_clean_marker,
-    remove_if_exists,
-    rename_deleted,
     replace_offsets,
     reset_log,
-    topic_of_folder,
     truncate_log,
     unusable,
     write_clean_marker,
@@ -39,18 +35,14 @@ from ..index import IndexCache
 from ..layout import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
-    aside_folder,
-    deleted_folder,
     join,
     lane_of,
     side_lane,
 )
 from ..log import Log
 from ..producer_state import ProducerLimits
-from ..read import SegmentRange
 from ..recovery import LogState, Recovery
 from ..small_files import OUT_OF_SPACE, replace_file
-from ..time_lookup import TimedOffset
 from ..truncation import TruncationPoint
 from .append_queue import (
     Appended,
@@ -62,53 +54,153 @@ from .append_queue import (
 from .checkpointer import Checkpointer
 from .config_changes import ConfigChanges, unsynced_bytes_max
 from .free_space import FreeSpace
-from .log_opener import OPENED_AT_ONCE, LogOpener, not_opened
+from .log_folders import LogFolders
+from .log_opener import OPENED_AT_ONCE, LogOpener
 from .maintenance import LogMaintenance
 from .reader import LogReader
 from .side_files import SideFiles
 from .writer import LogWriter
 
-_TOKEN_BYTES: Final = 8
+
+class SmallFileStore:
+    """The small files of a directory's other components, in memory and on the disk."""
+
+    def __init__(
+        self, files: Files, path: str, contents: dict[str, bytes], writer: LogWriter
+    ) -> None:
+        self._files = files
+        self._path = path
+        self._contents = contents
+        self._writer = writer
+
+    def load(self, name: str) -> bytes | None:
+        """Return the content of a file, None if it does not exist."""
+        return self._contents.get(name)
+
+    async def store(self, name: str, content: bytes) -> None:
+        """Replace a file durably. Raises DiskFull, DiskFailed: the outcome is unknown then."""
+        job = partial(replace_file, self._files, self._path, name, content)
+
+        def end(_: None) -> None:  # also if the caller was cancelled
+            self._contents[name] = content
+
+        try:
+            await self._writer.run(lambda: job, end)
+        except OSError as error:
+            if error.errno in OUT_OF_SPACE:
+                raise DiskFull(f"no space is left for {join(self._path, name)}") from error
+            raise DiskFailed(f"{join(self._path, name)}: {error}") from error
 
 
-class Quarantine:
-    """Quarantines logs of one data directory."""
+class LogTruncation:
+    """Truncations, resets and deletions of records in the open logs of one directory, durable."""
 
     def __init__(
         self,
-        runtime: Runtime,
+        files: Files,
         path: str,
-        queues: dict[str, AppendQueue],
+        *,
+        queue_of: Callable[[Log], AppendQueue],
         writer: LogWriter,
         checkpoints: Checkpointer,
+        maintenance: LogMaintenance,
+        space: FreeSpace,
     ) -> None:
-        self._files = runtime.files
-        self._tokens = runtime.entropy.stream("aside_folder")  # names of quarantined folders
+        self._files = files
         self._path = path
-        self._queues = queues
+        self._queue_of = queue_of
         self._writer = writer
         self._checkpoints = checkpoints
+        self._maintenance = maintenance
+        self._space = space
 
-    async def add(self, name: str) -> str:
-        """Rename the folder of a log that is not open, durably, and return its new path; the next
-        log of that name is new. Raises DiskFailed, DiskFull, Overloaded; may be repeated."""
-        if name in self._queues:
-            raise DiskFailed(
-                f"{join(self._path, name)} is open; close the log before its quarantine"
-            )
-        new = join(self._path, aside_folder(name, self._tokens.token(_TOKEN_BYTES).hex()))
+    async def truncate(self, log: Log, offset: int) -> None:
+        """Truncate every batch that holds or follows `offset`, durably, after everything queued
+        before.
 
-        def begin() -> partial[None]:
-            offsets, old = self._checkpoints.stored.remove_log(name), join(self._path, name)
+        Raises DiskFailed, CorruptionError, DiskFull: nothing is changed then.
+        """
+        begun = []
+
+        def begin() -> Callable[[], TruncationPoint | CorruptionError | DiskFull] | None:
+            truncation = log.truncator.begin(offset)
+            if truncation is None:
+                return None
+            stored = self._checkpoints.stored.recovery_points
+            points = dict(stored)
+            # Until the outcome is known, no checkpoint may store the former content again.
+            begun.append((truncation, stored.pop(log.name, 0)))
+            self._checkpoints.stored.epochs.pop(log.name, None)
+            files = self._files
+            return partial(truncate_log, files, self._path, points, log.name, truncation)
+
+        def end(cut: TruncationPoint | CorruptionError | DiskFull | None) -> None:
+            if cut is None:
+                return
+            truncation, recovery_point = begun[0]
+            stored = self._checkpoints.stored.recovery_points
+            if isinstance(cut, CorruptionError | DiskFull):
+                log.truncator.cancel(truncation)
+                stored[log.name] = recovery_point  # on the disk too: a retry must lower it
+                raise cut
+            log.truncator.complete(truncation, cut)
+            stored[log.name] = min(recovery_point, cut.end_offset)
+            queue.moved()
+
+        queue = self._queue_of(log)
+        self._maintenance.cancel_cleaning(log)
+        await self._writer.exclusive(queue, begin, end, repeats=True)
+        await self._checkpoints.lower_cleaned(log)
+
+    async def reset(self, log: Log, offset: int) -> None:
+        """Drop everything and continue at `offset` with an empty log, durably, after everything
+        queued before.
+
+        A crash leaves the log unchanged, a prefix of it, or the empty log; the caller must have
+        recorded elsewhere that the reset is due. Raises DiskFailed, DiskFull: nothing is dropped
+        then, but the log is unreadable until the call is repeated.
+        """
+
+        def begin() -> Callable[[], None]:
+            paths = log.truncator.begin_reset()
+            stored, files = self._checkpoints.stored, self._files
+            starts = dict(stored.log_starts)
+            stored.remove_log(log.name)
+            stored.log_starts = starts  # the start is unchanged until all of it is removed
+            points, starts = dict(stored.recovery_points), {**starts, log.name: offset}
             return partial(
-                rename_deleted, self._files, self._path, offsets, old, new, is_wanted=True
+                reset_log,
+                files,
+                log.folder,
+                paths,
+                before=partial(replace_offsets, files, self._path, {RECOVERY_POINTS: points}),
+                after=partial(replace_offsets, files, self._path, {LOG_START_OFFSETS: starts}),
             )
 
-        try:
-            await self._writer.run(begin)
-        except OSError as error:
-            raise not_opened(join(self._path, name), error) from error
-        return new
+        def end(_: None) -> None:
+            self._checkpoints.stored.log_starts[log.name] = offset
+            log.truncator.complete_reset(offset)
+            queue.moved()
+
+        queue = self._queue_of(log)
+        self._maintenance.cancel_cleaning(log)
+        await self._writer.exclusive(queue, begin, end, repeats=True)
+
+    async def delete_records(self, log: Log, offset: int) -> int:
+        """Make the records below `offset` (-1: below the high watermark) unreadable for good;
+        return the log start offset, which is durable then. Retention frees the space.
+
+        Raises OffsetOutOfRange above the high watermark; DiskFull, DiskFailed: the outcome is
+        unknown then, and the call may be repeated.
+        """
+        queue = self._queue_of(log)
+        before = log.cleanup.check_deletion(offset)
+        if before > log.flushed_end_offset:
+            await self._writer.flush(queue)
+        await self._checkpoints.store_log_start(queue, before)
+        if self._space.is_low:
+            self._maintenance.check_soon()
+        return log.log_start_offset
 
 
 class FlushTimes(Protocol):
@@ -190,9 +282,7 @@ class DataDirectory:
         self._runtime = runtime
         self._scope = scope
         self._config = config
-        self._deletions = runtime.entropy.stream("deleted_folder")  # names of deleted folders
         self._lock = found.lock
-        self._small_files = found.small_files
         self._pool = FilePool(runtime.files, open_files_max=config.open_files_max)
         self._indexes = IndexCache(config.index_cache_bytes)
         self._queues: dict[str, AppendQueue] = {}
@@ -208,7 +298,15 @@ class DataDirectory:
             space=self.space,
             pool=self._pool,
         )
-        self._reader = LogReader(runtime, scope, path, indexes=self._indexes, writer=self._writer)
+        self.reader = LogReader(
+            runtime,
+            scope,
+            path,
+            indexes=self._indexes,
+            writer=self._writer,
+            queue_of=self._queue_of,
+        )
+        self.small_files = SmallFileStore(runtime.files, path, found.small_files, self._writer)
         self.figures = DataDirectoryMetrics(self._queues, self._writer, self.space)
         self._openings = LogOpener(
             runtime.files,
@@ -219,7 +317,7 @@ class DataDirectory:
             at_once=OPENED_AT_ONCE if found.is_clean else 1,
         )
         self._changes = ConfigChanges(runtime.files, self._writer, config)
-        self._checkpoints = Checkpointer(
+        self.checkpoints = Checkpointer(
             runtime,
             scope,
             path,
@@ -228,7 +326,6 @@ class DataDirectory:
             changes=self._changes,
             interval_ms=config.checkpoint_interval_ms,
         )
-        self.quarantine = Quarantine(runtime, path, self._queues, self._writer, self._checkpoints)
         self.maintenance = LogMaintenance(
             runtime,
             scope,
@@ -236,7 +333,26 @@ class DataDirectory:
             config=config,
             queues=self._queues,
             writer=self._writer,
-            checkpoints=self._checkpoints,
+            checkpoints=self.checkpoints,
+            space=self.space,
+        )
+        self.folders = LogFolders(
+            runtime.files,
+            runtime.entropy,
+            path,
+            queues=self._queues,
+            queue_of=self._queue_of,
+            writer=self._writer,
+            checkpoints=self.checkpoints,
+            maintenance=self.maintenance,
+        )
+        self.truncation = LogTruncation(
+            runtime.files,
+            path,
+            queue_of=self._queue_of,
+            writer=self._writer,
+            checkpoints=self.checkpoints,
+            maintenance=self.maintenance,
             space=self.space,
         )
 
@@ -313,7 +429,7 @@ class DataDirectory:
         self._writer.is_closing = True
         await self._runtime.tasks.drain(side_lane(self.path))
         await self.maintenance.stop()
-        self._checkpoints.stop()
+        self.checkpoints.stop()
         self.space.stop()
         closed = [self._closing(queue) for queue in list(self._queues.values())]
         await asyncio.gather(*closed, return_exceptions=True)
@@ -352,7 +468,7 @@ class DataDirectory:
         if not self._writer.is_started:
             return  # nothing changed: the marker still exists
         logs = [queue.log for queue in self._queues.values()]
-        await self._checkpoints.store(logs)
+        await self.checkpoints.store(logs)
         if all(log.failure is None for log in logs):
             opened = None if self.was_clean else frozenset(self._queues)
             job = partial(write_clean_marker, self._runtime.files, self.path, opened)
@@ -379,7 +495,7 @@ class DataDirectory:
         self._changes.apply(queue)
 
     def _recovery(self, name: str, config: LogConfig) -> Recovery:
-        stored = self._checkpoints.stored
+        stored = self.checkpoints.stored
         return Recovery(
             folder=join(self.path, name),
             config=config,
@@ -407,7 +523,7 @@ class DataDirectory:
             topic_id=topic_id,
             state=state,
         )
-        stored = self._checkpoints.stored
+        stored = self.checkpoints.stored
         if self.was_clean:  # otherwise the file's content may not be durable
             stored.epochs[name] = log.epochs.loaded
         log.note_high_watermark(min(stored.high_watermarks.get(name, 0), log.log_end_offset))
@@ -417,10 +533,6 @@ class DataDirectory:
         for warning in log.producers.warnings:
             _LOG.warning("storage.producers_rebuilt log=%s reason=%s", name, warning)
         return log
-
-    def log_names(self) -> list[str]:
-        """Return the names of the logs with a folder, sorted."""
-        return log_names(self._runtime.files, self.path)
 
     async def append(
         self, log: Log, batches: Buffer, *, leader_epoch: int, origin: AppendOrigin, flush: bool
@@ -466,154 +578,12 @@ class DataDirectory:
         """Make everything completed before the call durable. Raises DiskFailed."""
         await self._writer.flush(self._queue_of(log))
 
-    async def truncate(self, log: Log, offset: int) -> None:
-        """Truncate every batch that holds or follows `offset`, durably, after everything queued
-        before.
-
-        Raises DiskFailed, CorruptionError, DiskFull: nothing is changed then.
-        """
-        begun = []
-
-        def begin() -> Callable[[], TruncationPoint | CorruptionError | DiskFull] | None:
-            truncation = log.truncator.begin(offset)
-            if truncation is None:
-                return None
-            stored = self._checkpoints.stored.recovery_points
-            points = dict(stored)
-            # Until the outcome is known, no checkpoint may store the former content again.
-            begun.append((truncation, stored.pop(log.name, 0)))
-            self._checkpoints.stored.epochs.pop(log.name, None)
-            files = self._runtime.files
-            return partial(truncate_log, files, self.path, points, log.name, truncation)
-
-        def end(cut: TruncationPoint | CorruptionError | DiskFull | None) -> None:
-            if cut is None:
-                return
-            truncation, recovery_point = begun[0]
-            stored = self._checkpoints.stored.recovery_points
-            if isinstance(cut, CorruptionError | DiskFull):
-                log.truncator.cancel(truncation)
-                stored[log.name] = recovery_point  # on the disk too: a retry must lower it
-                raise cut
-            log.truncator.complete(truncation, cut)
-            stored[log.name] = min(recovery_point, cut.end_offset)
-            queue.moved()
-
-        queue = self._queue_of(log)
-        self.maintenance.cancel_cleaning(log)
-        await self._writer.exclusive(queue, begin, end, repeats=True)
-        await self._checkpoints.lower_cleaned(log)
-
-    async def reset_log(self, log: Log, offset: int) -> None:
-        """Drop everything and continue at `offset` with an empty log, durably, after everything
-        queued before.
-
-        A crash leaves the log unchanged, a prefix of it, or the empty log; the caller must have
-        recorded elsewhere that the reset is due. Raises DiskFailed, DiskFull: nothing is dropped
-        then, but the log is unreadable until the call is repeated.
-        """
-
-        def begin() -> Callable[[], None]:
-            paths = log.truncator.begin_reset()
-            stored, files = self._checkpoints.stored, self._runtime.files
-            starts = dict(stored.log_starts)
-            stored.remove_log(log.name)
-            stored.log_starts = starts  # the start is unchanged until all of it is removed
-            points, starts = dict(stored.recovery_points), {**starts, log.name: offset}
-            return partial(
-                reset_log,
-                files,
-                log.folder,
-                paths,
-                before=partial(replace_offsets, files, self.path, {RECOVERY_POINTS: points}),
-                after=partial(replace_offsets, files, self.path, {LOG_START_OFFSETS: starts}),
-            )
-
-        def end(_: None) -> None:
-            self._checkpoints.stored.log_starts[log.name] = offset
-            log.truncator.complete_reset(offset)
-            queue.moved()
-
-        queue = self._queue_of(log)
-        self.maintenance.cancel_cleaning(log)
-        await self._writer.exclusive(queue, begin, end, repeats=True)
-
     async def expect_gaps(self, log: Log) -> None:
         """Accept batches with gaps between their offsets: the leader's log was compacted. Raises
         OSError."""
         if log.gaps_below is None and log.segment_bases:
-            await self._checkpoints.store_gaps(log, 0)
+            await self.checkpoints.store_gaps(log, 0)
         log.was_compacted = True
-
-    async def delete_records(self, log: Log, offset: int) -> int:
-        """Make the records below `offset` (-1: below the high watermark) unreadable for good;
-        return the log start offset, which is durable then. Retention frees the space.
-
-        Raises OffsetOutOfRange above the high watermark; DiskFull, DiskFailed: the outcome is
-        unknown then, and the call may be repeated.
-        """
-        queue = self._queue_of(log)
-        before = log.cleanup.check_deletion(offset)
-        if before > log.flushed_end_offset:
-            await self._writer.flush(queue)
-        await self._checkpoints.store_log_start(queue, before)
-        if self.space.is_low:
-            self.maintenance.check_soon()
-        return log.log_start_offset
-
-    async def delete_log(self, log: Log) -> None:
-        """Delete a log with its folder; it accepts no more appends. Raises DiskFailed."""
-        queue = self._queue_of(log)
-        await self.maintenance.stop_cleaning(log)
-        new = self._deleted_path(log.name)
-
-        def begin() -> Callable[[], None]:
-            log.close("the log was deleted")
-            queue.on_failed.clear()
-            return self._renaming_away(log.name, new)
-
-        def end(_: None) -> None:
-            del self._queues[log.name]
-
-        await self._writer.exclusive(queue, begin, end, repeats=True)
-        await self._unlink(new)
-
-    async def delete_folder(self, name: str) -> None:
-        """Delete the folder of a log that is not open, if it exists. Raises DiskFailed."""
-        if name in self._queues:  # its deletion failed with an unknown outcome on disk
-            raise DiskFailed(f"{join(self.path, name)} is open, or could not be deleted before")
-        new = self._deleted_path(name)
-        try:
-            await self._writer.run(lambda: self._renaming_away(name, new))
-        except OSError as error:
-            raise DiskFailed(f"{join(self.path, name)}: {error}") from error
-        await self._unlink(new)
-
-    async def topic_of_folder(self, name: str) -> TopicId | None:
-        """Return the topic id in a log's folder; None without one, or without a folder. Raises
-        DiskFailed, Overloaded."""
-        found: list[TopicId | None] = []
-        files, path = self._runtime.files, join(self.path, name)
-        try:
-            if files.exists(path):  # a new topic has no folder and needs no lane job
-                await self._writer.run(lambda: partial(topic_of_folder, files, path), found.append)
-        except OSError as error:
-            raise not_opened(path, error) from error
-        return found[0] if found else None
-
-    def _deleted_path(self, name: str) -> str:
-        return join(self.path, deleted_folder(name, self._deletions.token(8).hex()))
-
-    def _renaming_away(self, name: str, new: str) -> Callable[[], None]:
-        """Remove a log from the checkpoints; return the blocking part of its deletion."""
-        offsets, old = self._checkpoints.stored.remove_log(name), join(self.path, name)
-        return partial(rename_deleted, self._runtime.files, self.path, offsets, old, new)
-
-    async def _unlink(self, folder: str) -> None:
-        try:
-            await self._writer.run(lambda: partial(remove_if_exists, self._runtime.files, folder))
-        except OSError as error:  # the next opening removes it
-            _LOG.warning("storage.unlink_failed folder=%s error=%s", folder, error)
 
     def side_files(self, log: Log) -> SideFiles:
         """Return access to files of other components in the log's folder."""
@@ -626,53 +596,6 @@ class DataDirectory:
     def on_failed(self, log: Log, callback: Callable[[DiskFailed], None]) -> None:
         """Add a callback on the loop for the final failure of the log's disk; it runs once."""
         self._queue_of(log).on_failed.append(callback)
-
-    # --- reads ---------------------------------------------------------------------------------
-
-    async def read(self, found: SegmentRange) -> bytes:
-        """Return a range's bytes and release it. Raises DiskFailed, CorruptionError, Overloaded.
-
-        Bytes in the page cache are read at once, others in the read lane.
-        """
-        return await self._reader.read(found)
-
-    async def locate(self, found: SegmentRange) -> None:
-        """Make a range exact, in the read lane if that would wait for the device. The caller still
-        releases it. Raises DiskFailed, CorruptionError, Overloaded."""
-        await self._reader.locate(found)
-
-    async def offset_for_time(
-        self, log: Log, timestamp_ms: int | None, *, end_offset: int | None = None
-    ) -> TimedOffset | None:
-        """Return the first record below `end_offset` at or after a time; without a time, the first
-        one with the largest timestamp. Raises DiskFailed, CorruptionError, Overloaded."""
-        queue = self._queue_of(log)
-        return await self._reader.offset_for_time(log, queue, timestamp_ms, end_offset=end_offset)
-
-    # --- small files and checkpoints -----------------------------------------------------------
-
-    def load_file(self, name: str) -> bytes | None:
-        """Return a small file of the directory, None if it does not exist."""
-        return self._small_files.get(name)
-
-    async def store_file(self, name: str, content: bytes) -> None:
-        """Replace a small file durably. Raises DiskFull, DiskFailed: the outcome is unknown
-        then."""
-        job = partial(replace_file, self._runtime.files, self.path, name, content)
-
-        def end(_: None) -> None:  # also if the caller was cancelled
-            self._small_files[name] = content
-
-        try:
-            await self._writer.run(lambda: job, end)
-        except OSError as error:
-            if error.errno in OUT_OF_SPACE:
-                raise DiskFull(f"no space is left for {join(self.path, name)}") from error
-            raise DiskFailed(f"{join(self.path, name)}: {error}") from error
-
-    async def checkpoint(self) -> None:
-        """Flush the logs with appends, then store the checkpoints. Raises OSError."""
-        await self._checkpoints.checkpoint()
 
     def _queue_of(self, log: Log) -> AppendQueue:
         queue = self._queues.get(log.name)

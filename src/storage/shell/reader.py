@@ -30,15 +30,20 @@ class LogReader:
         *,
         indexes: IndexCache,
         writer: LogWriter,
+        queue_of: Callable[[Log], AppendQueue],
     ) -> None:
         self._runtime = runtime
         self._scope = scope
         self._path = path
         self._indexes = indexes
         self._writer = writer
+        self._queue_of = queue_of
 
     async def read(self, found: SegmentRange) -> bytes:
-        """Return a range's bytes and release it; see `DataDirectory.read`."""
+        """Return a range's bytes and release it. Raises DiskFailed, CorruptionError, Overloaded.
+
+        Bytes in the page cache are read at once, others in the read lane.
+        """
         try:
             content = found.read_cached()
         except OSError as error:
@@ -53,7 +58,8 @@ class LogReader:
         return await waiter
 
     async def locate(self, found: SegmentRange) -> None:
-        """Make a range exact; see `DataDirectory.locate`."""
+        """Make a range exact, in the read lane if that would wait for the device. The caller still
+        releases it. Raises DiskFailed, CorruptionError, Overloaded."""
         if found.is_located:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -62,9 +68,11 @@ class LogReader:
         await waiter
 
     async def offset_for_time(
-        self, log: Log, queue: AppendQueue, timestamp_ms: int | None, *, end_offset: int | None
+        self, log: Log, timestamp_ms: int | None, *, end_offset: int | None = None
     ) -> TimedOffset | None:
-        """Look up an offset by time; see `DataDirectory.offset_for_time`."""
+        """Return the first record below `end_offset` at or after a time; without a time, the first
+        one with the largest timestamp. Raises DiskFailed, CorruptionError, Overloaded."""
+        queue = self._queue_of(log)
         for _ in range(LOOKUPS_MAX):
             before = log.segment_version
             if not log.is_changing:

@@ -429,11 +429,11 @@ class LogWriter:
             await worker.flush(partial(perform_flush, self._runtime.files, flush))
         except OSError as error:
             queue.is_flushing = False
-            if error.errno in OUT_OF_DESCRIPTORS:
-                log.flusher.postpone(flush)
+            failure = log.flusher.failed(flush, error)
+            if failure is None:
                 self._scope.spawn(self._flush_later(queue), name="storage.flush_later")
             else:
-                self._fail_queue(queue, log.flusher.fail(flush, error))
+                self._fail_queue(queue, failure)
         else:
             queue.is_flushing = False
             self.flushed(queue, flush)

@@ -85,12 +85,12 @@ def test_many_partitions_are_dropped_a_few_at_a_time_and_no_sweep_comes_between(
             applying = b.apply(removed)
             await b.replicas.sweep()
             assert not last.is_given_up
-            assert log.name in b.directory.log_names(), "its replica still has it open"
+            assert log.name in b.directory.folders.names(), "its replica still has it open"
             seen = await looks(applying, lambda: held(b, HELD))
             assert seen[0] >= HELD - UPDATES_A_STEP
             assert seen[-1] == 0
             await b.replicas.close()
-            assert log.name not in b.directory.log_names()
+            assert log.name not in b.directory.folders.names()
 
     simulate(main)
 

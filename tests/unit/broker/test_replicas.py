@@ -251,7 +251,7 @@ def test_a_topic_that_was_never_used_is_deleted_without_a_folder() -> None:
             with pytest.raises(UnknownTopicOrPartition):
                 await b.append(b"a")
             await b.replicas.close()
-            assert b.directory.log_names() == []
+            assert b.directory.folders.names() == []
 
     simulate(main)
 

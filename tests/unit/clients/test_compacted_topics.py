@@ -178,7 +178,7 @@ async def compact(runtime: Runtime, path: str) -> None:
     async with runtime.tasks.scope("compacting") as scope:
         settings = DirectoryConfig(retention_check_interval_ms=10)
         directory = await DataDirectory.open(runtime, scope, path, config=settings)
-        topic_id = await directory.topic_of_folder("t-0")
+        topic_id = await directory.folders.topic_of("t-0")
         log = await directory.open_log("t-0", CONFIG, topic_id=topic_id)
         for turn in range(ROUNDS):
             for batch in written(turn):

@@ -63,7 +63,7 @@ def served(tmp_path: Path, client: Client) -> Served:
                 await producer.send_and_wait("t", b"0")
         async with runtime.tasks.scope("markers") as scope:
             directory = await DataDirectory.open(runtime, scope, config.data_dir)
-            topic_id = await directory.topic_of_folder("t-0")
+            topic_id = await directory.folders.topic_of("t-0")
             stored = await directory.open_log("t-0", LogConfig(), topic_id=topic_id)
             await directory.append(
                 stored, batches(), leader_epoch=0, origin=AppendOrigin.INTERNAL, flush=True

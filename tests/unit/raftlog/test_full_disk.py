@@ -20,7 +20,7 @@ async def fill(log: MetadataLog) -> None:
     """Three batches, which the recovery point knows of, and a snapshot that was received."""
     await log.store_hard_state(HardState(Epoch(7), None))
     await log.append((data(0, b"a"), data(1, b"b"), data(2, b"c"), data(3, b"d")))
-    await log._directory.checkpoint()
+    await log._directory.checkpoints.checkpoint()
     await receive(log)
 
 

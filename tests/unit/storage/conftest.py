@@ -216,7 +216,7 @@ class Kit:
         while offset < log.log_end_offset:
             taken = log.read(offset, max_bytes=5_000)
             assert taken is not None
-            found += [record.value for record in decode_all(await directory.read(taken))]
+            found += [record.value for record in decode_all(await directory.reader.read(taken))]
             offset = taken.next_offset
         return found
 

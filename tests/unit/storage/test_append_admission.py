@@ -45,7 +45,7 @@ async def stored(directory: DataDirectory, log: Log) -> bytes:
     while offset < log.log_end_offset:
         taken = log.read(offset, max_bytes=1 << 20)
         assert taken is not None, f"nothing at {offset}"
-        content += bytes(await directory.read(taken))
+        content += bytes(await directory.reader.read(taken))
         offset = taken.next_offset
     return content
 

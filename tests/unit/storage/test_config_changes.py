@@ -85,7 +85,7 @@ async def values(directory: DataDirectory, log: Log) -> dict[int, bytes]:
     while offset < log.log_end_offset:
         taken = log.read(offset, max_bytes=1 << 20)
         assert taken is not None, f"nothing at {offset}"
-        records = decode_all(await directory.read(taken))
+        records = decode_all(await directory.reader.read(taken))
         found |= {record.offset: (record.value or b"").rstrip() for record in records}
         offset = taken.next_offset
     return found

@@ -104,10 +104,10 @@ def test_two_changes_before_a_deletion_touch_no_folder_behind_it(
             await append(directory, log, one())
             directory.configure(log, SURE)
             directory.configure(log, FAST)
-            await directory.delete_log(log)
+            await directory.folders.delete_log(log)
             again = await directory.open_log("t-0", FAST, topic_id=LATER)
             await append(directory, again, one(), flush=True)
-            assert await directory.topic_of_folder("t-0") == LATER
+            assert await directory.folders.topic_of("t-0") == LATER
             await directory.close()
 
         await opened(runtime, body)
@@ -158,7 +158,7 @@ def test_a_change_that_a_full_disk_held_up_is_taken_when_there_is_room() -> None
             directory.configure(log, FAST)
             await append(directory, log, one())
             assert (bound(runtime), log.config) == (1_000, SURE), "the folder could not say more"
-            await directory.checkpoint()
+            await directory.checkpoints.checkpoint()
             await append(directory, log, one())
             assert (bound(runtime), log.config) == (None, FAST)
             await directory.close()
@@ -232,11 +232,11 @@ def test_a_full_disk_that_lasts_is_told_once(caplog: pytest.LogCaptureFixture) -
             directory.configure(log, WIDE)
             for _ in range(4):
                 await append(directory, log, one(), flush=True)
-                await directory.checkpoint()
+                await directory.checkpoints.checkpoint()
             assert log.config == SURE
             node.device.faults.clear()
             await append(directory, log, one(), flush=True)
-            await directory.checkpoint()
+            await directory.checkpoints.checkpoint()
             await append(directory, log, one(), flush=True)
             assert log.config == WIDE
             await directory.close()

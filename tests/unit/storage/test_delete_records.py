@@ -35,12 +35,12 @@ def test_records_below_the_offset_can_be_read_no_more(kit: Kit, run: Run, batch:
             for value in (b"a", b"b", b"c"):
                 await kit.append(directory, log, batch(1, value=value), flush=False)
             log.note_high_watermark(3)
-            assert await directory.delete_records(log, 2) == 2
+            assert await directory.truncation.delete_records(log, 2) == 2
             assert log.log_start_offset == 2
             with pytest.raises(OffsetOutOfRange, match=r"outside \[2, 3\]"):
                 log.read(1, max_bytes=100)
             assert await kit.values(directory, log) == [b"c-0"]
-            assert await directory.delete_records(log, 1) == 2, "it never goes back"
+            assert await directory.truncation.delete_records(log, 1) == 2, "it never goes back"
 
     run(main)
 
@@ -55,9 +55,9 @@ def test_minus_one_deletes_up_to_the_high_watermark_and_nothing_goes_beyond(
             log.note_high_watermark(3)
             for offset in (4, 5, 6, -2):
                 with pytest.raises(OffsetOutOfRange, match="the high watermark is 3"):
-                    await directory.delete_records(log, offset)
+                    await directory.truncation.delete_records(log, offset)
             assert log.log_start_offset == 0
-            assert await directory.delete_records(log, -1) == 3
+            assert await directory.truncation.delete_records(log, -1) == 3
 
     run(main)
 
@@ -75,7 +75,7 @@ def test_the_answer_comes_when_the_new_start_survives_a_power_cut(
                 for _ in range(4):
                     await kit.append(directory, log, batch(1), flush=False)
                 log.note_high_watermark(4)
-                await directory.delete_records(log, 3)
+                await directory.truncation.delete_records(log, 3)
                 node.power_cut()
 
         async def second(runtime: Runtime) -> None:
@@ -130,9 +130,9 @@ def test_a_full_disk_refuses_a_deletion_that_may_be_repeated(kit: Kit, batch: Ma
             for number, error in ((errno.ENOSPC, DiskFull), (errno.EIO, DiskFailed)):
                 node.device.fail("write", number, path_part="log-start")
                 with pytest.raises(error, match="log-start-offset-checkpoint"):
-                    await directory.delete_records(log, 2)
+                    await directory.truncation.delete_records(log, 2)
                 assert log.log_start_offset == 0
-            assert await directory.delete_records(log, 2) == 2
+            assert await directory.truncation.delete_records(log, 2) == 2
             assert (await kit.append(directory, log, batch(1))).log_start_offset == 2
 
     run_on_node(main)
@@ -149,11 +149,11 @@ def test_records_of_a_log_that_failed_or_was_deleted_are_not_deleted(
             with pytest.raises(DiskFailed):
                 await kit.append(directory, log, batch(3))
             with pytest.raises(DiskFailed):
-                await directory.delete_records(log, 0)
+                await directory.truncation.delete_records(log, 0)
             other = await directory.open_log("t-1", FSYNC, topic_id=TOPIC)
-            await directory.delete_log(other)
+            await directory.folders.delete_log(other)
             with pytest.raises(DiskFailed):
-                await directory.delete_records(other, 0)
+                await directory.truncation.delete_records(other, 0)
 
     run_on_node(main)
 
@@ -170,10 +170,10 @@ def test_high_watermarks_are_stored_and_restored(kit: Kit, run: Run, batch: Make
             log.note_high_watermark(2)
             assert log.high_watermark == 3, "it does not go back"
         async with kit.opened(runtime, path) as directory:
-            assert directory.load_file("replication-offset-checkpoint") == b"0\n1\nt 0 3\n"
+            assert directory.small_files.load("replication-offset-checkpoint") == b"0\n1\nt 0 3\n"
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             assert log.high_watermark == 3
-            await directory.truncate(log, 1)
+            await directory.truncation.truncate(log, 1)
             assert log.high_watermark == log.log_end_offset == 0, "the batch of five is cut"
 
     run(main)
@@ -188,7 +188,7 @@ def test_a_restored_high_watermark_lies_within_the_log(
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             await kit.append(directory, log, batch(5))
             log.note_high_watermark(5)
-            await directory.delete_records(log, 2)
+            await directory.truncation.delete_records(log, 2)
         file = runtime.files.open(f"{path}/replication-offset-checkpoint")
         file.write(0, [b"0\n1\nt 0 %d\n" % stored])
         file.close()
@@ -212,7 +212,7 @@ def test_a_high_watermark_that_moves_late_is_stored_without_another_append(
                 log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
                 await kit.append(directory, log, batch(5))
                 log.note_high_watermark(3)
-                await directory.checkpoint()
+                await directory.checkpoints.checkpoint()
                 log.note_high_watermark(5)
                 await asyncio.sleep(3)
                 file = runtime.files.open_readonly("/data/replication-offset-checkpoint")
@@ -231,9 +231,9 @@ def test_the_checkpoints_forget_a_deleted_log(kit: Kit, run: Run, batch: MakeBat
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             await kit.append(directory, log, batch(5))
             log.note_high_watermark(5)
-            await directory.delete_records(log, 4)
-            await directory.checkpoint()
-            await directory.delete_log(log)
+            await directory.truncation.delete_records(log, 4)
+            await directory.checkpoints.checkpoint()
+            await directory.folders.delete_log(log)
             again = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             assert (again.log_start_offset, again.high_watermark) == (0, 0)
         async with kit.opened(runtime, path) as directory:

@@ -286,12 +286,12 @@ def test_offsets_by_time_are_found_on_the_read_lane(kit: Kit, run: Run, batch: M
                 await kit.append(
                     directory, log, batch(1, timestamp=10 * number), epoch=2, flush=False
                 )
-            found = await directory.offset_for_time(log, 295)
+            found = await directory.reader.offset_for_time(log, 295)
             assert found is not None
             assert (found.offset, found.timestamp, found.leader_epoch) == (30, 300, 2)
-            assert await directory.offset_for_time(log, 295, end_offset=30) is None
-            assert await directory.offset_for_time(log, 591) is None
-            largest = await directory.offset_for_time(log, None)
+            assert await directory.reader.offset_for_time(log, 295, end_offset=30) is None
+            assert await directory.reader.offset_for_time(log, 591) is None
+            largest = await directory.reader.offset_for_time(log, None)
             assert largest is not None
             assert largest.offset == 59
 

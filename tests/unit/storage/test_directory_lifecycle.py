@@ -34,10 +34,10 @@ def test_a_truncation_comes_after_what_was_queued_before(
         async with kit.opened(runtime, path) as directory:
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             before = [kit.append(directory, log, batch(1, value=b"x")) for _ in range(5)]
-            await asyncio.gather(*before, directory.truncate(log, 2))
+            await asyncio.gather(*before, directory.truncation.truncate(log, 2))
             assert log.log_end_offset == 2
             assert (await kit.append(directory, log, batch(1, value=b"y"))).base_offset == 2
-            await directory.truncate(log, 9)
+            await directory.truncation.truncate(log, 9)
             assert await kit.values(directory, log) == [b"x-0", b"x-0", b"y-0"]
 
     run(main)
@@ -56,11 +56,11 @@ def test_a_truncation_that_meets_damage_leaves_the_log_to_its_readers(
             magic = file.read(sizes[0] + 16, 1)
             file.write(sizes[0] + 16, [b"\x07"])
             with pytest.raises(CorruptionError):
-                await directory.truncate(log, 2)
+                await directory.truncation.truncate(log, 2)
             file.write(sizes[0] + 16, [magic])
             file.close()
             assert await kit.values(directory, log) == [b"x-0", b"y-0", b"z-0"]
-            await directory.truncate(log, 2)
+            await directory.truncation.truncate(log, 2)
             assert await kit.values(directory, log) == [b"x-0", b"y-0"]
 
     run(main)
@@ -71,19 +71,23 @@ def test_a_deleted_log_is_gone_and_may_be_made_anew(kit: Kit, run: Run, batch: M
         async with kit.opened(runtime, path) as directory:
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             await kit.append(directory, log, batch(3))
-            await directory.checkpoint()
+            await directory.checkpoints.checkpoint()
             taken = log.read(0, max_bytes=100)
             assert taken is not None
-            await directory.delete_log(log)
-            assert directory.log_names() == []
-            assert len(decode_all(await directory.read(taken))) == 3, "a lease keeps it readable"
+            await directory.folders.delete_log(log)
+            assert directory.folders.names() == []
+            assert len(decode_all(await directory.reader.read(taken))) == 3, (
+                "a lease keeps it readable"
+            )
             with pytest.raises(DiskFailed):
                 await kit.append(directory, log, batch(1))
             again = await directory.open_log("t-0", FSYNC, topic_id=TopicId(b"u" * 16))
             assert again.log_end_offset == 0
             await kit.append(directory, again, batch(1))
         async with kit.opened(runtime, path) as directory:
-            assert directory.load_file("recovery-point-offset-checkpoint") == b"0\n1\nt 0 1\n"
+            assert (
+                directory.small_files.load("recovery-point-offset-checkpoint") == b"0\n1\nt 0 1\n"
+            )
 
     run(main)
 
@@ -91,8 +95,10 @@ def test_a_deleted_log_is_gone_and_may_be_made_anew(kit: Kit, run: Run, batch: M
 def test_a_log_that_was_never_written_can_be_deleted(kit: Kit, run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with kit.opened(runtime, path) as directory:
-            await directory.delete_log(await directory.open_log("t-0", FAST, topic_id=TOPIC))
-            assert directory.log_names() == []
+            await directory.folders.delete_log(
+                await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            )
+            assert directory.folders.names() == []
 
     run(main)
 
@@ -205,7 +211,7 @@ def test_a_folder_of_another_topic_id_is_refused(kit: Kit, run: Run, batch: Make
         async with kit.opened(runtime, path) as directory:
             with pytest.raises(DiskFailed, match="another topic"):
                 await directory.open_log("t-0", FAST, topic_id=TopicId(b"u" * 16))
-            assert directory.log_names() == ["t-0"]
+            assert directory.folders.names() == ["t-0"]
             await directory.open_log("t-0", FAST, topic_id=TOPIC)
 
     run(main)
@@ -233,12 +239,12 @@ def test_a_folder_that_somebody_put_there_is_refused_and_kept(
 def test_a_stored_file_is_there_after_a_restart(kit: Kit, run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with kit.opened(runtime, path) as directory:
-            assert directory.load_file("quorum-state") is None
-            await directory.store_file("quorum-state", b"one")
-            await directory.store_file("quorum-state", b"two")
-            assert directory.load_file("quorum-state") == b"two"
+            assert directory.small_files.load("quorum-state") is None
+            await directory.small_files.store("quorum-state", b"one")
+            await directory.small_files.store("quorum-state", b"two")
+            assert directory.small_files.load("quorum-state") == b"two"
         async with kit.opened(runtime, path) as directory:
-            assert directory.load_file("quorum-state") == b"two"
+            assert directory.small_files.load("quorum-state") == b"two"
 
     run(main)
 

@@ -56,7 +56,7 @@ def test_a_full_disk_refuses_appends_until_there_is_room(kit: Kit, batch: MakeBa
                 with pytest.raises(DiskFull):
                     await kit.append(directory, log, batch(1, size=size))
             with pytest.raises(DiskFull):
-                await directory.store_file("quorum-state", bytes(1_000))
+                await directory.small_files.store("quorum-state", bytes(1_000))
             disk.capacity_bytes = None
             await kit.append(directory, log, batch(1, value=b"b"))
             assert await kit.values(directory, log) == [b"a-0", b"b-0"]
@@ -109,7 +109,7 @@ def test_a_broken_disk_ends_the_log_and_only_that(
             with pytest.raises(DiskFailed):
                 await directory.flush(bad)
             with pytest.raises(DiskFailed):
-                await directory.truncate(bad, 0)
+                await directory.truncation.truncate(bad, 0)
             assert len(reported) == 1
             assert (await kit.values(directory, bad))[0] == b"a-0", "reads go on"
             await kit.append(directory, good, batch(1))
@@ -133,7 +133,7 @@ def test_an_fsync_that_failed_is_never_repeated(kit: Kit, batch: MakeBatch) -> N
             node.device.fail("sync", errno.EIO, path_part="t-0")
             with pytest.raises(DiskFailed):
                 await directory.flush(log)
-            await directory.checkpoint()
+            await directory.checkpoints.checkpoint()
             assert log.flushed_end_offset == 1
         stored = "/data/recovery-point-offset-checkpoint"
         if runtime.files.exists(stored):
@@ -149,10 +149,10 @@ def test_a_checkpoint_that_fails_is_tried_again_later(kit: Kit, batch: MakeBatch
             await kit.append(directory, log, batch(1), epoch=3, flush=True)
             node.device.fail("rename", errno.ENOSPC)
             with pytest.raises(OSError, match="No space"):
-                await directory.checkpoint()
+                await directory.checkpoints.checkpoint()
             assert not runtime.files.exists("/data/recovery-point-offset-checkpoint")
             await kit.append(directory, log, batch(1), epoch=3, flush=True)
-            await directory.checkpoint()
+            await directory.checkpoints.checkpoint()
             assert runtime.files.exists("/data/t-0/leader-epoch-checkpoint")
             assert runtime.files.exists("/data/recovery-point-offset-checkpoint")
 
@@ -185,7 +185,7 @@ def test_a_cold_read_that_fails_is_a_storage_error(kit: Kit, batch: MakeBatch) -
                 if operation == "read":
                     node.device.fail("read_cached", errno.EAGAIN)
                 with pytest.raises(DiskFailed):
-                    await directory.read(taken)
+                    await directory.reader.read(taken)
                 node.device.faults.clear()
             assert await kit.values(directory, log) == [b"v-0"]
 
@@ -203,7 +203,7 @@ def test_a_cancelled_cold_read_keeps_its_lease_until_the_lane_is_done(
             taken = log.read(0, max_bytes=1_000)
             assert taken is not None
             async with runtime.tasks.scope("reader") as scope:
-                reader = scope.spawn(directory.read(taken), name="reader")
+                reader = scope.spawn(directory.reader.read(taken), name="reader")
                 await asyncio.sleep(0)
                 reader.cancel()
             other = await directory.open_log("u-0", FAST, topic_id=TOPIC)
@@ -256,13 +256,13 @@ def test_a_repeated_truncation_lowers_the_recovery_point(
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             for value in (b"a", b"b", b"c"):
                 await kit.append(directory, log, batch(1, value=value))
-            await directory.checkpoint()
+            await directory.checkpoints.checkpoint()
             node.device.fail("create", number, path_part="recovery-point", times=1)
             if number == errno.ENOSPC:  # without descriptors, the directory repeats it
                 with pytest.raises(DiskFull):
-                    await directory.truncate(log, 1)
+                    await directory.truncation.truncate(log, 1)
                 assert await kit.values(directory, log) == [b"a-0", b"b-0", b"c-0"]
-            await directory.truncate(log, 1)
+            await directory.truncation.truncate(log, 1)
 
     async def second(runtime: Runtime, _: SimNode) -> None:
         async with kit.opened(runtime, "/data") as directory:

@@ -80,7 +80,7 @@ async def fill_and_delete(directory: DataDirectory, log: Log) -> None:
     for offset in range(5):
         await append(directory, log, offset, epoch=offset // 2)
     log.note_high_watermark(5)
-    await directory.delete_records(log, -1)
+    await directory.truncation.delete_records(log, -1)
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["clean", "power cut"])
@@ -109,7 +109,7 @@ def test_an_emptied_log_without_a_batch_on_the_disk_keeps_its_newest_epoch(close
         removal = log.cleanup.begin_remove(1)
         directory._runtime.files.remove(removal.log_paths[0])
         log.cleanup.complete_remove(removal)
-        await directory._checkpoints.store([log])
+        await directory.checkpoints.store([log])
 
     async def look(directory: DataDirectory, log: Log) -> None:
         assert (log.log_start_offset, log.log_end_offset, log.epochs.latest) == (5, 5, 2)
@@ -151,8 +151,8 @@ def test_a_log_cut_at_its_start_is_of_the_epoch_below(closes: bool) -> None:
     async def cut(directory: DataDirectory, log: Log) -> None:
         await fill_and_delete(directory, log)
         await append(directory, log, 5, epoch=9)
-        await directory.checkpoint()
-        await directory.truncate(log, 5)
+        await directory.checkpoints.checkpoint()
+        await directory.truncation.truncate(log, 5)
         assert log.epochs.entries() == [(2, 5)]
 
     async def look(directory: DataDirectory, log: Log) -> None:
@@ -173,11 +173,11 @@ def test_no_stored_epoch_speaks_of_a_batch_that_a_power_cut_may_take() -> None:
 
     async def half(directory: DataDirectory, log: Log) -> None:
         await fill_and_delete(directory, log)
-        await directory.checkpoint()
+        await directory.checkpoints.checkpoint()
         await directory.append(
             log, batch(5, epoch=9), leader_epoch=9, origin=AppendOrigin.REPLICATED, flush=False
         )
-        await directory._checkpoints.store([log])
+        await directory.checkpoints.store([log])
 
     async def look(directory: DataDirectory, log: Log) -> None:
         assert log.epochs.latest == (9 if log.log_end_offset == 6 else 2)
@@ -197,8 +197,8 @@ def test_a_log_cut_at_a_start_inside_a_gap_is_empty_and_goes_on_there(closes: bo
         for offset in (0, 1, 7):
             await append(directory, log, offset, epoch=offset)
         log.note_high_watermark(4)
-        await directory.delete_records(log, 4)
-        await directory.truncate(log, 4)
+        await directory.truncation.delete_records(log, 4)
+        await directory.truncation.truncate(log, 4)
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (4, 4, 4)
         assert log.epochs.latest == 1
         assert log.size_bytes == 0
@@ -228,15 +228,15 @@ def test_a_cut_in_a_gap_leaves_a_log_after_a_power_cut_at_any_operation() -> Non
             await append(directory, log, offset, epoch=0)
             log.appender.roll(0)
         log.note_high_watermark(4)
-        await directory.delete_records(log, 4)
-        await directory.checkpoint()
+        await directory.truncation.delete_records(log, 4)
+        await directory.checkpoints.checkpoint()
 
     async def look(directory: DataDirectory, log: Log) -> None:
         assert (log.log_start_offset, log.log_end_offset) in ((4, 4), (4, 8))
 
     async def cut(directory: DataDirectory, log: Log) -> None:
         node.device.arm(CrashPoint(operations=number, power=True, moment="after"))
-        await directory.truncate(log, 4)
+        await directory.truncation.truncate(log, 4)
 
     for number in range(1, 24):
         with SimWorld(number) as world:
@@ -255,7 +255,7 @@ def test_a_deletion_that_was_cut_short_leaves_the_topics_own_records_or_none(mom
     async def delete(directory: DataDirectory, log: Log) -> None:
         await fill_and_delete(directory, log)
         node.device.arm(CrashPoint(operations=number, power=True, moment=moment))
-        await directory.delete_log(log)
+        await directory.folders.delete_log(log)
 
     async def look(directory: DataDirectory, log: Log) -> None:
         assert log.log_end_offset in (0, 5)
@@ -264,7 +264,7 @@ def test_a_deletion_that_was_cut_short_leaves_the_topics_own_records_or_none(mom
     async def next_topic(runtime: Runtime) -> None:
         async with runtime.tasks.scope("life") as scope:
             directory = await DataDirectory.open(runtime, scope, DATA)
-            if "t-0" in directory.log_names():
+            if "t-0" in directory.folders.names():
                 with pytest.raises(DiskFailed, match="another topic"):
                     await directory.open_log("t-0", PLAIN, topic_id=TopicId(b"u" * 16))
             scope.cancel()

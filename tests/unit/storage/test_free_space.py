@@ -114,11 +114,11 @@ def test_producers_are_refused_while_all_else_goes_on(kit: Kit, batch: MakeBatch
             for origin in (AppendOrigin.INTERNAL, AppendOrigin.REPLICATED):
                 content = batch(1, base_offset=log.log_end_offset, leader_epoch=0)
                 await directory.append(log, content, leader_epoch=0, origin=origin, flush=True)
-            assert await directory.delete_records(log, 2) == 2
-            await directory.truncate(log, 5)
-            await directory.store_file("quorum-state", b"x")
-            await directory.checkpoint()
-            await directory.delete_log(other)
+            assert await directory.truncation.delete_records(log, 2) == 2
+            await directory.truncation.truncate(log, 5)
+            await directory.small_files.store("quorum-state", b"x")
+            await directory.checkpoints.checkpoint()
+            await directory.folders.delete_log(other)
             runtime.files.remove("/filler")
             await asyncio.sleep(1.1)
             await kit.append(directory, log, batch(1))

@@ -135,7 +135,7 @@ def test_any_other_failed_write_is_final(
 def test_a_failed_flush_is_final(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench()
     b.append(batch(1))
-    assert isinstance(b.log.flusher.fail(b.log.flusher.begin(), FULL), DiskFailed)
+    assert isinstance(b.log.flusher.failed(b.log.flusher.begin(), FULL), DiskFailed)
     assert b.log.flushed_end_offset == 0
     with pytest.raises(DiskFailed):
         prepare(b, batch(1))

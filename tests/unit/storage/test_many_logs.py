@@ -97,7 +97,11 @@ def test_many_logs_are_made_durable_side_by_side(kit: Kit, batch: MakeBatch, wha
                     log = await directory.open_log(f"t-{number}", FAST, topic_id=TOPIC)
                     await kit.append(directory, log, batch(1), flush=False)
                 began = asyncio.get_running_loop().time()
-                await (directory.checkpoint() if what == "checkpoint" else directory.close())
+                await (
+                    directory.checkpoints.checkpoint()
+                    if what == "checkpoint"
+                    else directory.close()
+                )
                 took[count] = asyncio.get_running_loop().time() - began
         assert took[160] < 30 * took[1]
 
@@ -159,9 +163,9 @@ def test_a_closed_directory_refuses_work_instead_of_waiting_for_ever(
             await directory.close()
             log.note_high_watermark(log.log_end_offset)
             for refused in (
-                directory.truncate(log, 1),
-                directory.delete_records(log, 1),
-                directory.delete_log(log),
+                directory.truncation.truncate(log, 1),
+                directory.truncation.delete_records(log, 1),
+                directory.folders.delete_log(log),
                 directory.flush(log),
                 directory.open_log("t-1", FAST, topic_id=TOPIC),
                 kit.append(directory, log, batch(1)),

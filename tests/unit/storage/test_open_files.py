@@ -123,13 +123,13 @@ def test_few_files_serve_many_logs_under_load(kit: Kit, batch: MakeBatch) -> Non
         small = LogConfig(segment_bytes=200)
         async with kit.opened(runtime, "/data", config=config) as directory:
             logs = [await directory.open_log(f"t-{n}", small, topic_id=TOPIC) for n in range(60)]
-            assert directory.log_names() == [], "folders are made at the first append"
+            assert directory.folders.names() == [], "folders are made at the first append"
             for turn in range(5):
                 value = b"%d" % turn
                 appends = [kit.append(directory, log, batch(1, value=value)) for log in logs]
                 await asyncio.gather(*appends)
                 assert len(directory._pool) <= 4
-            await asyncio.gather(*(directory.truncate(log, 4) for log in logs[::2]))
+            await asyncio.gather(*(directory.truncation.truncate(log, 4) for log in logs[::2]))
             for number, log in enumerate(logs):
                 expected = [b"%d-0" % turn for turn in range(4 + number % 2)]
                 assert await kit.values(directory, log) == expected
@@ -145,7 +145,7 @@ def test_what_others_left_in_the_directory_is_not_read(kit: Kit) -> None:
         runtime.files.open("/data/core.12345", create=True).close()
         node.device.fail("open", errno.EIO, path_part="core")
         async with kit.opened(runtime, "/data") as directory:
-            assert directory.load_file("core.12345") is None
+            assert directory.small_files.load("core.12345") is None
 
     run_on_node(main)
 
@@ -154,13 +154,13 @@ Work = Callable[[Any, Any], Coroutine[Any, Any, Any]]
 
 
 async def truncated(directory: Any, log: Any) -> None:
-    await directory.truncate(log, 2)
+    await directory.truncation.truncate(log, 2)
     assert log.log_end_offset == 2
 
 
 async def given_another_config(directory: Any, log: Any) -> None:
     directory.configure(log, LogConfig(flush_policy=FlushPolicy.FSYNC, segment_bytes=100))
-    await directory.truncate(log, 6)  # after it
+    await directory.truncation.truncate(log, 6)  # after it
     assert log.config.flush_policy is FlushPolicy.FSYNC
 
 
@@ -176,7 +176,7 @@ def test_work_on_a_log_that_can_open_no_file_is_done_later(
             log = await directory.open_log("t-0", small, topic_id=TOPIC)
             for _ in range(6):
                 await kit.append(directory, log, batch(1))
-            await directory.checkpoint()
+            await directory.checkpoints.checkpoint()
             node.device.fail(operation, errno.EMFILE, path_part=part, times=2)
             await work(directory, log)
             node.device.faults.clear()
@@ -219,14 +219,14 @@ def test_a_deletion_that_can_open_no_file_is_done_later_and_for_good(
             async with kit.opened(runtime, "/data", close=False) as directory:
                 log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
                 await kit.append(directory, log, batch(3))
-                await directory.checkpoint()
+                await directory.checkpoints.checkpoint()
                 node.device.fail("sync_folder", errno.EMFILE, path_part="/data", times=4)
-                await directory.delete_log(log)
+                await directory.folders.delete_log(log)
                 node.power_cut()
 
         async def second(runtime: Runtime) -> list[str]:
             async with kit.opened(runtime, "/data") as directory:
-                return list(directory.log_names())
+                return list(directory.folders.names())
 
         node.spawn(first)
         world.run_for(virtual_ms=60_000)
@@ -253,7 +253,7 @@ def test_what_is_put_off_takes_descriptors_from_the_files_that_are_kept_open(
             if what == "flush":
                 await directory.flush(logs[0])
             elif what == "truncate":
-                await directory.truncate(logs[0], 1)
+                await directory.truncation.truncate(logs[0], 1)
             else:
                 await directory.close()
             assert logs[0].log_end_offset == (1 if what == "truncate" else 2)

@@ -87,7 +87,7 @@ async def truncate(directory: DataDirectory, log: Log, story: Story, offset: int
     expected = story.logs[log.name]
     batch_start = offset - 2  # whole batches go, and a batch has at most three records
     expected.durable = {o: v for o, v in expected.durable.items() if o < batch_start}
-    await directory.truncate(log, offset)
+    await directory.truncation.truncate(log, offset)
 
 
 async def live(runtime: Runtime, story: Story) -> None:
@@ -96,7 +96,7 @@ async def live(runtime: Runtime, story: Story) -> None:
         await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
     async with runtime.tasks.scope("life") as scope:
         directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
-        assert directory.load_file("quorum-state") in story.states
+        assert directory.small_files.load("quorum-state") in story.states
         logs = [await directory.open_log(n, c, topic_id=TOPICS[n]) for n, c in CONFIGS.items()]
         for log in logs:
             await check(directory, log, story.logs[log.name])
@@ -107,9 +107,9 @@ async def live(runtime: Runtime, story: Story) -> None:
             await append(directory, log, story, size=700, flush=True)
         state = encode_hard_state(HardState(Epoch(story.life), None))
         story.states.add(state)  # in doubt until it is acknowledged
-        await directory.store_file("quorum-state", state)
+        await directory.small_files.store("quorum-state", state)
         story.states = {state}
-        await directory.checkpoint()
+        await directory.checkpoints.checkpoint()
         await append(directory, logs[0], story, size=10, flush=False)
         await directory.close()
 
@@ -121,7 +121,7 @@ async def check(directory: DataDirectory, log: Log, expected: Expected) -> None:
     while offset < log.log_end_offset:
         taken = log.read(offset, max_bytes=1_000)
         assert taken is not None, f"nothing at {offset} of {log.log_end_offset}"
-        content = await directory.read(taken)
+        content = await directory.reader.read(taken)
         for _, header in iterate_batches(content):
             assert header.base_offset == offset, f"{header.base_offset} follows {offset}"
             assert log.epochs.epoch_at(offset) == header.leader_epoch, f"epoch at {offset}"
@@ -142,7 +142,7 @@ async def check(directory: DataDirectory, log: Log, expected: Expected) -> None:
 async def look(runtime: Runtime, story: Story) -> None:
     async with runtime.tasks.scope("look") as scope:
         directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
-        assert directory.load_file("quorum-state") in story.states
+        assert directory.small_files.load("quorum-state") in story.states
         for name, config in CONFIGS.items():
             log = await directory.open_log(name, config, topic_id=TOPICS[name])
             await check(directory, log, story.logs[name])

@@ -91,13 +91,15 @@ def test_a_deletion_between_a_checkpoint_and_its_flush_stops_no_checkpoint() -> 
             gone = await directory.open_log("gone-0", REPLICATED, topic_id=TOPIC)
             await append(directory, kept, flush=False)
             await append(directory, gone, flush=False)
-            scope.spawn(directory.store_file("f", b""), name="keeps the lane busy")
+            scope.spawn(directory.small_files.store("f", b""), name="keeps the lane busy")
             await asyncio.sleep(0)
-            deletion = scope.spawn(directory.delete_log(gone), name="deletion")
+            deletion = scope.spawn(directory.folders.delete_log(gone), name="deletion")
             await asyncio.sleep(0)
-            await directory.checkpoint()  # asks for a flush that comes after the deletion
+            await (
+                directory.checkpoints.checkpoint()
+            )  # asks for a flush that comes after the deletion
             await deletion
-            assert (kept.flushed_end_offset, directory.log_names()) == (1, ["kept-0"])
+            assert (kept.flushed_end_offset, directory.folders.names()) == (1, ["kept-0"])
             await directory.close()
 
     simulation.run(main)
@@ -111,9 +113,9 @@ def test_a_log_whose_deletion_failed_refuses_to_be_deleted_and_ends_nothing_else
             await append(directory, log)
             node.device.fail("rename", errno.EIO, path_part="t-0")
             with pytest.raises(DiskFailed):
-                await directory.delete_log(log)
+                await directory.folders.delete_log(log)
             with pytest.raises(DiskFailed, match="could not be deleted"):
-                await directory.delete_folder("t-0")
+                await directory.folders.delete("t-0")
             other = await directory.open_log("u-0", FSYNC, topic_id=TOPIC)
             assert await append(directory, other) == 0
             await directory.close()
@@ -130,7 +132,7 @@ def test_what_comes_behind_a_deletion_is_refused_and_no_disk_is_said_to_have_fai
         async with runtime.tasks.scope("life") as scope:
             directory = await open_directory(runtime, scope)
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
-            deletion = scope.spawn(directory.delete_log(log), name="deletion")
+            deletion = scope.spawn(directory.folders.delete_log(log), name="deletion")
             await asyncio.sleep(0)
             with pytest.raises(DiskFailed, match="deleted"):
                 await append(directory, log)
@@ -150,7 +152,7 @@ def test_a_deletion_that_fails_is_said_with_its_reason(caplog: pytest.LogCapture
             await append(directory, log)
             node.device.fail("rename", errno.EIO, path_part="t-0")
             with pytest.raises(DiskFailed, match=os.strerror(errno.EIO)):
-                await directory.delete_log(log)
+                await directory.folders.delete_log(log)
             assert directory.figures.failed_logs == 1
             await directory.close()
 
@@ -169,8 +171,8 @@ def test_a_log_of_the_longest_name_can_be_deleted(tmp_path: Path) -> None:
             directory = await DataDirectory.open(runtime, scope, path)
             log = await directory.open_log("n" * 249 + "-9999", FSYNC, topic_id=TOPIC)
             await append(directory, log)
-            await directory.delete_log(log)
-            assert directory.log_names() == []
+            await directory.folders.delete_log(log)
+            assert directory.folders.names() == []
             await directory.close()
 
     real.run(main)
@@ -182,12 +184,12 @@ def test_a_log_can_be_deleted_from_a_full_disk() -> None:
             directory = await open_directory(runtime, scope)
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             await append(directory, log, bytes(5_000))
-            await directory.checkpoint()
+            await directory.checkpoints.checkpoint()
             node.device.disk.capacity_bytes = 5_000
             with pytest.raises(DiskFull):
                 await append(directory, log)
-            await directory.delete_log(log)
-            assert directory.log_names() == []
+            await directory.folders.delete_log(log)
+            assert directory.folders.names() == []
             again = await directory.open_log("t-0", FSYNC, topic_id=TopicId(b"u" * 16))
             assert await append(directory, again) == 0
             await directory.close()
@@ -242,17 +244,17 @@ def test_work_that_has_a_log_to_itself_never_meets_a_flush(seed: int, work: str)
             for _ in range(2):
                 await append(directory, log, flush=False)
             for _ in range(draw.below(3)):
-                scope.spawn(directory.store_file("f", b""), name="keeps the lane busy")
+                scope.spawn(directory.small_files.store("f", b""), name="keeps the lane busy")
             checkpoint = scope.spawn(
-                after(draw.below(20) * 100e-6, directory.checkpoint), name="checkpoint"
+                after(draw.below(20) * 100e-6, directory.checkpoints.checkpoint), name="checkpoint"
             )
             await asyncio.sleep(draw.below(20) * 100e-6)
             if work == "truncate":
-                await directory.truncate(log, 1)
+                await directory.truncation.truncate(log, 1)
                 assert log.log_end_offset == 1
             if work == "delete":
-                await directory.delete_log(log)
-                assert directory.log_names() == []
+                await directory.folders.delete_log(log)
+                assert directory.folders.names() == []
             if work != "close":
                 await checkpoint
             await directory.close()
@@ -271,7 +273,7 @@ def test_a_log_that_is_being_opened_does_not_hold_up_the_close(seed: int) -> Non
     async def main(runtime: Runtime) -> None:
         async def open_one(directory: DataDirectory) -> None:
             with suppress(Stopping):
-                await directory.topic_of_folder("t-0")
+                await directory.folders.topic_of("t-0")
                 await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
 
         delay_s = runtime.entropy.stream("when").below(60) * 100e-6
@@ -343,7 +345,7 @@ def test_a_folder_says_whose_it_is_before_anything_in_it_is_acknowledged(seed: i
     async def looks(runtime: Runtime) -> None:
         async with runtime.tasks.scope("life") as scope:
             directory = await open_directory(runtime, scope)
-            assert await directory.topic_of_folder("t-0") == TOPIC
+            assert await directory.folders.topic_of("t-0") == TOPIC
             await directory.close()
 
     with SimWorld(seed) as world:
@@ -369,8 +371,8 @@ def test_a_topic_finds_no_records_of_a_namesake_in_its_folder(seed: int) -> None
     async def second(runtime: Runtime) -> None:
         async with runtime.tasks.scope("life") as scope:
             directory = await open_directory(runtime, scope)
-            if await directory.topic_of_folder("t-0") == TOPIC:
-                await directory.delete_folder("t-0")  # the broker's part, where it can tell
+            if await directory.folders.topic_of("t-0") == TOPIC:
+                await directory.folders.delete("t-0")  # the broker's part, where it can tell
             log = await directory.open_log("t-0", FSYNC, topic_id=TopicId(b"u" * 16))
             assert log.log_end_offset == 0
             await append(directory, log)
@@ -422,7 +424,7 @@ def test_a_deleted_log_that_was_never_flushed_keeps_no_file_open(tmp_path: Path)
             for _ in range(4):
                 log = await directory.open_log("t-0", REPLICATED, topic_id=TOPIC)
                 await append(directory, log, flush=False)
-                await directory.delete_log(log)
+                await directory.folders.delete_log(log)
                 counts.append(open_descriptors())
             assert counts[-1] == counts[0]
             await directory.close()
@@ -463,10 +465,10 @@ def test_a_truncation_that_failed_leaves_no_recovery_point_above_it() -> None:
             log = await directory.open_log("t-0", small, topic_id=TOPIC)
             for _ in range(3):
                 await append(directory, log)
-            await directory.checkpoint()
+            await directory.checkpoints.checkpoint()
             node.device.fail("truncate", errno.EIO, path_part="/t-0/")
             with pytest.raises(DiskFailed):
-                await directory.truncate(log, 1)
+                await directory.truncation.truncate(log, 1)
             other = await directory.open_log("u-0", small, topic_id=TOPIC)
             await append(directory, other)
             await directory.close()
@@ -528,11 +530,11 @@ def test_a_file_whose_writer_was_cancelled_is_what_the_disk_says() -> None:
     async def main(runtime: Runtime) -> None:
         async with runtime.tasks.scope("life") as scope:
             directory = await open_directory(runtime, scope)
-            storing = scope.spawn(directory.store_file("f", b"new"), name="storing")
+            storing = scope.spawn(directory.small_files.store("f", b"new"), name="storing")
             await asyncio.sleep(0)
             storing.cancel()
-            await directory.store_file("g", b"")  # comes after it in the lane
-            assert directory.load_file("f") == b"new"
+            await directory.small_files.store("g", b"")  # comes after it in the lane
+            assert directory.small_files.load("f") == b"new"
             await directory.close()
 
     simulation.run(main)

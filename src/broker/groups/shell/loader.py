@@ -30,7 +30,7 @@ class GroupLogReader:
     def __init__(
         self, directory: DataDirectory, log: Log, *, end_offset: int, partition: int
     ) -> None:
-        self._directory = directory
+        self._reader = directory.reader
         self._log = log
         self._end_offset = end_offset
         self._partition = partition
@@ -59,7 +59,7 @@ class GroupLogReader:
         )
         if found is None:
             return False
-        content = await self._directory.read(found)
+        content = await self._reader.read(found)
         # The content may be empty: the read may find that compaction has removed everything up to
         # the next segment.
         end = found.end_of(content) if content else found.next_offset

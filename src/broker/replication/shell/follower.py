@@ -224,7 +224,7 @@ class FollowedPartition:
     async def _move_start(self, offset: int) -> None:
         """Delete the records that the leader has deleted."""
         try:
-            await self._directory.delete_records(self.replica.log, offset)
+            await self._directory.truncation.delete_records(self.replica.log, offset)
         except QuorumlogError as error:
             self._log_error(error)  # the next answer has the offset again
         finally:
@@ -248,7 +248,7 @@ class FollowedPartition:
             self.epoch,
         )
         try:
-            await self._directory.truncate(log, offset)
+            await self._directory.truncation.truncate(log, offset)
         except QuorumlogError as error:
             self._failed(error)
         else:
@@ -265,7 +265,7 @@ class FollowedPartition:
             self.epoch,
         )
         try:
-            await self._directory.reset_log(log, offset)
+            await self._directory.truncation.reset(log, offset)
         except QuorumlogError as error:
             self._failed(error)
             return

@@ -115,7 +115,7 @@ class FollowerSession:
     ) -> None:
         self.follower = follower
         self._clock = clock
-        self._directory = directory
+        self._reader = directory.reader
         self._stream = stream
         self._broker_epoch = broker_epoch
         self._find = find
@@ -413,7 +413,7 @@ class FollowerSession:
                 self._ready[each] = None  # in the next answer
             return None
         each.is_blocked = True
-        return await self._directory.read(found)
+        return await self._reader.read(found)
 
     def _fill_head(
         self, each: FollowerPartition, replica: Replica, result: pb.FollowResult

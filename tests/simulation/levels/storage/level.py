@@ -74,9 +74,9 @@ class StateCheck:
             await DataDirectory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NODE)
         async with runtime.tasks.scope("look") as scope:
             directory = await DataDirectory.open(runtime, scope, DATA, config=DIRECTORY)
-            state = directory.load_file(STATE)
+            state = directory.small_files.load(STATE)
             assert state in workload.states_at(moment), f"{state!r} was never stored"
-            names = directory.log_names()
+            names = directory.folders.names()
             opened: list[tuple[Log, Stored]] = []
             for name, expected in workload.expectations.items():
                 expectation = expected.at(moment)

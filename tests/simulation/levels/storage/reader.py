@@ -20,7 +20,7 @@ async def read_all(directory: DataDirectory, log: Log) -> Stored:
     while offset < log.log_end_offset:
         taken = log.read(offset, max_bytes=READ_BYTES)
         assert taken is not None, f"{log.name}: nothing at {offset} of {log.log_end_offset}"
-        content = await directory.read(taken)
+        content = await directory.reader.read(taken)
         epochs: dict[int, int] = {}
         for position, header in iterate_batches(content):
             for covered in range(header.base_offset, header.next_offset):

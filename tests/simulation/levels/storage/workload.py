@@ -159,7 +159,7 @@ async def step(
         case 1:
             await delete_records(directory, workload, logs[name])
         case 2:
-            await directory.checkpoint()
+            await directory.checkpoints.checkpoint()
         case 3:
             await directory.flush(logs[name])
             workload.expectations[name].durable(workload.moment, logs[name].flushed_end_offset)
@@ -325,7 +325,7 @@ async def truncate(directory: DataDirectory, workload: StorageWorkload, log: Log
     if cut_at(expected.now.newest, offset) <= log.log_start_offset:
         workload.cut_down.add(log.name)
     try:
-        await directory.truncate(log, offset)
+        await directory.truncation.truncate(log, offset)
     except DiskFull:
         expected.not_truncated(workload.moment, before)
         raise
@@ -343,7 +343,7 @@ async def delete_records(directory: DataDirectory, workload: StorageWorkload, lo
     offset = log.log_start_offset + workload.entropy.below(span + 1)
     expected = workload.expectations[log.name]
     expected.starting(workload.moment, offset)
-    start = await directory.delete_records(log, offset)
+    start = await directory.truncation.delete_records(log, offset)
     assert start >= offset, f"{log.name} starts at {start}, not {offset}"
     expected.started(workload.moment, start)
 
@@ -382,7 +382,7 @@ async def store_state(directory: DataDirectory, workload: StorageWorkload) -> No
     fields = '{"leaderId": -1, "leaderEpoch": %d, "votedId": -1, "votedDirectoryId": "", '
     state = (fields % len(workload.states) + '"data_version": 1}').encode()
     workload.states.append((workload.moment, state))
-    await directory.store_file(STATE, state)
+    await directory.small_files.store(STATE, state)
     workload.states.append((workload.moment, state))
 
 
@@ -396,7 +396,7 @@ def change_config(directory: DataDirectory, workload: StorageWorkload, log: Log)
 async def delete(directory: DataDirectory, workload: StorageWorkload, logs: dict[str, Log]) -> None:
     expected = workload.expectations["gone-0"]
     expected.deleting(workload.moment)
-    await directory.delete_log(logs["gone-0"])
+    await directory.folders.delete_log(logs["gone-0"])
     expected.deleted(workload.moment, workload.next_topic())
     workload.committed.pop("gone-0", None)
     logs["gone-0"] = await open_log(directory, workload, "gone-0")

@@ -176,7 +176,7 @@ def test_no_op_of_an_epoch_and_the_voters_are_control_batches(run: Run, listener
             log = await directory.open_log("__cluster_metadata-0", LogConfig(), topic_id=None)
             found = log.read(0, max_bytes=10_000)
             assert found is not None
-            content = await directory.read(found)
+            content = await directory.reader.read(found)
             await directory.close()
             return [
                 (h.is_control, h.leader_epoch, h.record_count) for _, h in iterate_batches(content)

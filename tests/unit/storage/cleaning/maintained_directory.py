@@ -63,7 +63,7 @@ async def values(directory: DataDirectory, log: Log) -> dict[int, bytes | None]:
         taken = log.read(offset, max_bytes=5_000)
         if taken is None:
             break
-        content = await directory.read(taken)
+        content = await directory.reader.read(taken)
         found |= {record.offset: record.value for record in decode_all(content)}
         offset = taken.next_offset
     return found

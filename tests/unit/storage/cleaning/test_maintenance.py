@@ -101,7 +101,7 @@ def test_deleted_records_give_their_space_back_whatever_the_policy() -> None:
             config = replace(COMPACT, min_cleanable_dirty_ratio=1.0)
             log = await directory.open_log("t-0", config, topic_id=TOPIC)
             await fill(runtime, directory, log, 9, keys=100)
-            await directory.delete_records(log, log.segment_bases[2])
+            await directory.truncation.delete_records(log, log.segment_bases[2])
             await until(lambda: log.segment_bases[0] == log.log_start_offset)
             assert len(await values(directory, log)) == 9 - log.log_start_offset
 
@@ -193,7 +193,7 @@ def test_a_batch_that_nobody_can_inflate_keeps_no_log_from_being_cleaned(
             await until(lambda: log.size_bytes < 600)
             taken = log.read(0, max_bytes=300)
             assert taken is not None
-            assert parse_header(await directory.read(taken)).last_offset == 0
+            assert parse_header(await directory.reader.read(taken)).last_offset == 0
         assert "storage.not_compacted log=t-0 batches=1 reason=the batch at offset 0" in caplog.text
         assert "storage.set_aside" not in caplog.text
 
@@ -271,7 +271,7 @@ def test_on_a_full_disk_retention_works_and_compaction_waits(
                 keyed = await directory.open_log("k-0", SMALL, topic_id=TOPIC)
                 await fill(runtime, directory, log, 12)
                 await fill(runtime, directory, keyed, 24)
-                await directory.checkpoint()
+                await directory.checkpoints.checkpoint()
                 node.device.disk.capacity_bytes = 1
                 directory.configure(log, replace(SMALL, retention_ms=5_000))
                 directory.configure(keyed, COMPACT)
@@ -302,11 +302,11 @@ def test_a_round_ends_cleanly_when_its_log_is_taken_away(what: str) -> None:
             await until(lambda: bool(names(runtime, ".cleaned")), within_ms=120_000)
             match what:
                 case "delete":
-                    await directory.delete_log(log)
+                    await directory.folders.delete_log(log)
                     again = await directory.open_log("t-0", COMPACT, topic_id=TOPIC)
                     await fill(runtime, directory, again, 1)
                 case "truncate":
-                    await directory.truncate(log, 2)
+                    await directory.truncation.truncate(log, 2)
                 case "policy":
                     directory.configure(log, replace(COMPACT, compacted=False))
                 case _:
@@ -346,7 +346,7 @@ def test_a_lookup_by_time_goes_on_while_segments_are_replaced_and_removed() -> N
             log = await directory.open_log("t-0", config, topic_id=TOPIC)
             for _ in range(30):
                 await fill(runtime, directory, log, 4, keys=50)
-                found = await directory.offset_for_time(log, 0)
+                found = await directory.reader.offset_for_time(log, 0)
                 assert found is not None
                 assert found.offset >= 0
             assert log.segment_version > 10
@@ -363,7 +363,7 @@ def test_a_round_over_what_was_cut_since_it_was_found_dirty_does_not_begin() -> 
                 end_offset=log.segment_bases[-1], dirty_bytes=log.size_bytes, is_due=True
             )
             directory.configure(log, replace(COMPACT, min_cleanable_dirty_ratio=1.0))
-            await directory.truncate(log, 1)
+            await directory.truncation.truncate(log, 1)
             housekeeping = directory.maintenance
             with pytest.raises(StalePlan):
                 await housekeeping._cleaner.clean(directory._queue_of(log), dirt)

@@ -94,7 +94,7 @@ async def check(directory: DataDirectory, log: Log, story: Story) -> None:
         taken = log.read(offset, max_bytes=1_000)
         if taken is None:
             break
-        for record in decode_all(await directory.read(taken)):
+        for record in decode_all(await directory.reader.read(taken)):
             assert record.key is not None
             assert record.value is not None
             assert (record.key, record.value) in story.issued[record.offset], record

@@ -173,7 +173,7 @@ async def build(runtime: Runtime, *, is_closed: bool) -> Contents:
         compacted = LogConfig(segment_bytes=220, index_interval_bytes=0, compacted=True)
         gappy = await directory.open_log("c-0", compacted, topic_id=COMPACTED)
         await _fill_compacted(Script(directory, gappy))
-        await directory.checkpoint()
+        await directory.checkpoints.checkpoint()
         if is_closed:
             await directory.close()
         scope.cancel()

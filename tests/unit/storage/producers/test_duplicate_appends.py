@@ -191,7 +191,7 @@ async def check(directory: DataDirectory, log: Log, clients: list[Client]) -> No
     while offset < log.log_end_offset:
         taken = log.read(offset, max_bytes=1_000)
         assert taken is not None
-        content = await directory.read(taken)
+        content = await directory.reader.read(taken)
         for _, header in iterate_batches(content):
             place = (header.producer_id, header.base_sequence)
             assert place not in found, f"{place} at {found[place]} and {header.base_offset}"

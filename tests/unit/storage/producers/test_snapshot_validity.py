@@ -16,6 +16,7 @@ from .producer_batches import abort_two, crash, data, known, mark, names, refill
 
 MakeBench = Callable[..., Any]
 FULL = OSError(28, "No space left on device")
+NO_DESCRIPTORS = OSError(24, "Too many open files")
 
 
 def test_an_abort_inside_an_older_open_transaction_is_read_back_from_its_index(
@@ -68,7 +69,7 @@ def test_a_flush_that_is_put_off_stores_its_snapshots_later(bench: MakeBench) ->
     refill(b, 5)
     base = b.log.segment_bases[-1]
     assert base not in names(b, ".snapshot")
-    b.log.flusher.postpone(b.log.flusher.begin())
+    assert b.log.flusher.failed(b.log.flusher.begin(), NO_DESCRIPTORS) is None
     b.flush()
     assert base in names(b, ".snapshot")
 
@@ -76,7 +77,7 @@ def test_a_flush_that_is_put_off_stores_its_snapshots_later(bench: MakeBench) ->
 def test_a_truncation_forgets_the_snapshots_of_a_flush_that_was_put_off(bench: MakeBench) -> None:
     b = bench(segment_bytes=300)
     refill(b, 5)
-    b.log.flusher.postpone(b.log.flusher.begin())
+    assert b.log.flusher.failed(b.log.flusher.begin(), NO_DESCRIPTORS) is None
     b.truncate(1)
     refill(b, 2, producer=7)
     b.flush()
@@ -260,5 +261,5 @@ def test_a_flush_that_is_put_off_forgets_no_snapshot_that_was_there(bench: MakeB
     b.close()
     b.open()
     b.log.appender.roll(0)
-    b.log.flusher.postpone(b.log.flusher.begin())
+    assert b.log.flusher.failed(b.log.flusher.begin(), NO_DESCRIPTORS) is None
     assert b.log.producers.snapshot_offsets == names(b, ".snapshot") == [3]
