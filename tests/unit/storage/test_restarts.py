@@ -181,7 +181,7 @@ def test_a_log_of_the_longest_name_can_be_deleted(tmp_path: Path) -> None:
 def test_a_log_can_be_deleted_from_a_full_disk() -> None:
     async def life(runtime: Runtime) -> None:
         async with runtime.tasks.scope("life") as scope:
-            directory = await open_directory(runtime, scope)
+            directory = await open_directory(runtime, scope, reserve_bytes=0)
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             await append(directory, log, bytes(5_000))
             await directory.checkpoints.checkpoint()
