@@ -99,12 +99,10 @@ class LogTruncation:
         self,
         files: Files,
         path: str,
-        *,
         queue_of: Callable[[Log], AppendQueue],
         writer: LogWriter,
         checkpoints: Checkpointer,
         maintenance: LogMaintenance,
-        space: FreeSpace,
     ) -> None:
         self._files = files
         self._path = path
@@ -112,7 +110,6 @@ class LogTruncation:
         self._writer = writer
         self._checkpoints = checkpoints
         self._maintenance = maintenance
-        self._space = space
 
     async def truncate(self, log: Log, offset: int) -> None:
         """Truncate every batch that holds or follows `offset`, durably, after everything queued
@@ -198,8 +195,7 @@ class LogTruncation:
         if before > log.flushed_end_offset:
             await self._writer.flush(queue)
         await self._checkpoints.store_log_start(queue, before)
-        if self._space.is_low:
-            self._maintenance.check_soon()
+        self._maintenance.check_if_low()
         return log.log_start_offset
 
 
@@ -280,7 +276,6 @@ class DataDirectory:
         self.meta = found.meta
         self.was_clean = found.is_clean
         self._runtime = runtime
-        self._scope = scope
         self._config = config
         self._lock = found.lock
         self._pool = FilePool(runtime.files, open_files_max=config.open_files_max)
@@ -289,7 +284,7 @@ class DataDirectory:
         self.completed = CompletedAppends()
         self.space = FreeSpace(runtime, scope, path, reserve_bytes=config.reserve_bytes)
         start = partial(remove_clean_marker, runtime.files, path) if found.is_clean else None
-        self._writer = LogWriter(
+        writer = self._writer = LogWriter(
             runtime,
             scope,
             lane=lane_of(path),
@@ -298,14 +293,7 @@ class DataDirectory:
             space=self.space,
             pool=self._pool,
         )
-        self.reader = LogReader(
-            runtime,
-            scope,
-            path,
-            indexes=self._indexes,
-            writer=self._writer,
-            queue_of=self._queue_of,
-        )
+        self.reader = LogReader(runtime, scope, path, self._indexes, writer, self._queue_of)
         self.small_files = SmallFileStore(runtime.files, path, found.small_files, self._writer)
         self.figures = DataDirectoryMetrics(self._queues, self._writer, self.space)
         self._openings = LogOpener(
@@ -337,23 +325,10 @@ class DataDirectory:
             space=self.space,
         )
         self.folders = LogFolders(
-            runtime.files,
-            runtime.entropy,
-            path,
-            queues=self._queues,
-            queue_of=self._queue_of,
-            writer=self._writer,
-            checkpoints=self.checkpoints,
-            maintenance=self.maintenance,
+            runtime, path, self._queues, self._queue_of, writer, self.checkpoints, self.maintenance
         )
         self.truncation = LogTruncation(
-            runtime.files,
-            path,
-            queue_of=self._queue_of,
-            writer=self._writer,
-            checkpoints=self.checkpoints,
-            maintenance=self.maintenance,
-            space=self.space,
+            runtime.files, path, self._queue_of, writer, self.checkpoints, self.maintenance
         )
 
     # --- open and close ------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...errors import DiskFailed
 from ...ids import TopicId
-from ...runtime.ports import Entropy, Files
+from ...runtime.ports import Runtime
 from ..data_directory_state import log_names, remove_if_exists, rename_deleted, topic_of_folder
 from ..layout import aside_folder, deleted_folder, join
 from ..log import Log
@@ -26,19 +26,17 @@ class LogFolders:
 
     def __init__(
         self,
-        files: Files,
-        entropy: Entropy,
+        runtime: Runtime,
         path: str,
-        *,
         queues: dict[str, AppendQueue],
         queue_of: Callable[[Log], AppendQueue],
         writer: LogWriter,
         checkpoints: Checkpointer,
         maintenance: LogMaintenance,
     ) -> None:
-        self._files = files
-        self._deletions = entropy.stream("deleted_folder")  # names of deleted folders
-        self._asides = entropy.stream("aside_folder")  # names of quarantined folders
+        self._files = runtime.files
+        self._deletions = runtime.entropy.stream("deleted_folder")  # names of deleted folders
+        self._asides = runtime.entropy.stream("aside_folder")  # names of quarantined folders
         self._path = path
         self._queues = queues
         self._queue_of = queue_of

@@ -157,6 +157,11 @@ class LogMaintenance:
         self._next_look_ms = self._runtime.clock.now_ms()
         self._wake.set()
 
+    def check_if_low(self) -> None:
+        """Check every log soon if space is short: records became deletable."""
+        if self._space.is_low:
+            self.check_soon()
+
     async def _work(self) -> None:
         while not self._is_stopping:
             await self._look_if_due()

@@ -27,7 +27,6 @@ class LogReader:
         runtime: Runtime,
         scope: Scope,
         path: str,
-        *,
         indexes: IndexCache,
         writer: LogWriter,
         queue_of: Callable[[Log], AppendQueue],
