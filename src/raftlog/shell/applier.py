@@ -16,10 +16,10 @@ from ...runtime import Clock
 from ..log_view import Entry, EntryKind, SnapshotId
 from ..raft import Raft
 from ..state import RaftState
+from .log_tail import LogTail
 from .metadata_log import MetadataLog
 from .proposal_queue import ProposalQueue
 from .state_machine import StateMachine
-from .tail import LogTail
 
 SLICE_BYTES: Final = 128 * 1024
 """Bytes of batches delivered in one step of the event loop, or one larger batch."""

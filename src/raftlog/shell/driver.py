@@ -35,13 +35,13 @@ from ..voters import Voter, VoterSet
 from .applier import Applier
 from .index_reads import IndexReads
 from .link import TransportConfig
+from .log_tail import LogTail
 from .metadata_log import MetadataLog
 from .persistence import STORAGE_FAILURES, Persister, WriteAbandoned
 from .proposal_queue import ProposalQueue
 from .sender import Sender
 from .snapshot_writer import SnapshotWriter
 from .state_machine import StateMachine
-from .tail import LogTail
 from .transport import Transport
 
 

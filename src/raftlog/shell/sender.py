@@ -15,8 +15,8 @@ from ..messages import AppendRequest, SnapshotChunk
 from ..ready import Outgoing, SendChunk, SendEntries
 from ..state import RaftState
 from ..voters import Voter
+from .log_tail import LogTail
 from .metadata_log import MetadataLog
-from .tail import LogTail
 from .transport import Transport
 
 QUEUE_MAX: Final = 1_000

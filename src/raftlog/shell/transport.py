@@ -42,12 +42,12 @@ from ..messages import (
     VoteResponse,
 )
 from ..voters import Voter
-from .calls import PeerCalls
-from .inbound import PendingCalls, ServedStream, ServedStreams, host_of
 from .link import FROM_LEADER, FROM_PEER, LinkKind, PeerLink
 from .link import LinkStatistics as LinkStatistics  # a part of what this module says
 from .link import TransportConfig as TransportConfig
 from .peer import AddressBook, PeerErrorLog, PeerIdentity, StreamPorts
+from .peer_calls import PeerCalls, PendingCalls
+from .served_streams import ServedStream, ServedStreams, host_of
 
 CHECKS_PER_SILENCE: Final = 4
 

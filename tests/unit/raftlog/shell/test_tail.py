@@ -4,7 +4,7 @@ import pytest
 
 from quorumlog.ids import Offset
 from quorumlog.raftlog import Entry, LogView
-from quorumlog.raftlog.shell.tail import LogTail
+from quorumlog.raftlog.shell.log_tail import LogTail
 
 from .entries import entry
 

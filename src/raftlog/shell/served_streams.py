@@ -1,15 +1,12 @@
-"""Streams and calls that other nodes opened here.
+"""Streams that other nodes opened here.
 
 Only the newest stream per peer and kind is served; late frames of an earlier one are dropped with
 it. The core also rejects messages of old epochs; this avoids passing them on.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
 
 from ...errors import Overloaded, QuorumlogError, StreamBroken, TimedOut
 from ...proto import raft_pb2 as pb
@@ -21,8 +18,6 @@ from ..messages import Message
 from ..voters import Voter
 from .link import LinkKind, TransportConfig
 from .outbox import Outbox
-
-A = TypeVar("A")
 
 
 class ServedStream:
@@ -174,57 +169,3 @@ class ServedStreams:
 def host_of(peer: str) -> str:
     """Return the host of a caller's "host:port". The port changes with every connection."""
     return peer.rpartition(":")[0]
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting(Generic[A]):
-    tag: object  # equal in request and response
-    answer: "asyncio.Future[A]" = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-
-
-class PendingCalls(Generic[A]):
-    """Calls of peers that the core answers later or never."""
-
-    def __init__(self, what: str, config: TransportConfig) -> None:
-        self._what = what
-        self._config = config
-        self._waiting: dict[Voter, deque[_Waiting[A]]] = {}
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    async def ask(self, peer: Voter, ask: Callable[[], None], *, tag: object = None) -> A:
-        """Pass a call to the core and return its response.
-
-        Raise Overloaded if too many calls wait, TimedOut if there is no response.
-        """
-        if self._count >= self._config.calls_max:
-            raise Overloaded(f"{self._what}: {self._count} are waiting; retry later")
-        waiting: _Waiting[A] = _Waiting(tag)
-        questions = self._waiting.setdefault(peer, deque())
-        questions.append(waiting)
-        self._count += 1
-        try:
-            ask()
-            async with asyncio.timeout(self._config.call_ms_max / 1000):
-                return await waiting.answer
-        except TimeoutError:
-            raise TimedOut(
-                f"{self._what}: no response within {self._config.call_ms_max} ms"
-            ) from None
-        finally:
-            questions.remove(waiting)
-            self._count -= 1
-            if not questions and self._waiting.get(peer) is questions:
-                del self._waiting[peer]
-
-    def answer(self, peer: Voter, answer: A, tag: object = None) -> bool:
-        """Answer the oldest call of the peer. Return False if there is none."""
-        for waiting in self._waiting.get(peer, ()):
-            if waiting.tag == tag and not waiting.answer.done():
-                waiting.answer.set_result(answer)
-                return True
-        return False

@@ -1,21 +1,19 @@
-"""This node's calls to others: vote requests and follow requests.
+"""Vote requests and follow requests: this node's calls to others, and theirs to it.
 
-A vote request is retried until it is answered, times out or is replaced: a repeated request changes
-nothing, and a reset connection must not fail a campaign. Each attempt uses a new connection, so
-that a silently broken one blocks none.
+This node retries a vote request until it is answered, times out or is replaced: a repeated request
+changes nothing, and a reset connection must not fail a campaign. Each attempt uses a new
+connection, so that a silently broken one blocks none.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message as Encoded
 
-from ...errors import (
-    ConnectionFailed,
-    OutcomeUnknown,
-    QuorumlogError,
-)
+from ...errors import ConnectionFailed, OutcomeUnknown, Overloaded, QuorumlogError, TimedOut
 from ...proto import raft_pb2 as pb
 from ...runtime import Entropy, Method, Runtime
 from ...services import RAFT_FOLLOW, RAFT_VOTE
@@ -30,6 +28,7 @@ from ..voters import Voter
 from .link import TransportConfig
 from .peer import AddressBook, PeerErrorLog, PeerIdentity
 
+A = TypeVar("A")
 Q = TypeVar("Q", bound=Encoded)
 R = TypeVar("R", bound=Encoded)
 
@@ -149,3 +148,57 @@ class PeerCalls:
 
 def _peer_name(peer: Voter) -> str:
     return f"{peer.node_id}/{peer.directory_id.hex()}"
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting(Generic[A]):
+    tag: object  # equal in request and response
+    answer: "asyncio.Future[A]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class PendingCalls(Generic[A]):
+    """Calls of peers that the core answers later or never."""
+
+    def __init__(self, what: str, config: TransportConfig) -> None:
+        self._what = what
+        self._config = config
+        self._waiting: dict[Voter, deque[_Waiting[A]]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    async def ask(self, peer: Voter, ask: Callable[[], None], *, tag: object = None) -> A:
+        """Pass a call to the core and return its response.
+
+        Raise Overloaded if too many calls wait, TimedOut if there is no response.
+        """
+        if self._count >= self._config.calls_max:
+            raise Overloaded(f"{self._what}: {self._count} are waiting; retry later")
+        waiting: _Waiting[A] = _Waiting(tag)
+        questions = self._waiting.setdefault(peer, deque())
+        questions.append(waiting)
+        self._count += 1
+        try:
+            ask()
+            async with asyncio.timeout(self._config.call_ms_max / 1000):
+                return await waiting.answer
+        except TimeoutError:
+            raise TimedOut(
+                f"{self._what}: no response within {self._config.call_ms_max} ms"
+            ) from None
+        finally:
+            questions.remove(waiting)
+            self._count -= 1
+            if not questions and self._waiting.get(peer) is questions:
+                del self._waiting[peer]
+
+    def answer(self, peer: Voter, answer: A, tag: object = None) -> bool:
+        """Answer the oldest call of the peer. Return False if there is none."""
+        for waiting in self._waiting.get(peer, ()):
+            if waiting.tag == tag and not waiting.answer.done():
+                waiting.answer.set_result(answer)
+                return True
+        return False
