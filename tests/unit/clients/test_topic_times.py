@@ -51,7 +51,7 @@ def test_a_topic_whose_time_becomes_the_logs_keeps_the_times_it_had(with_log: Wi
     with_log(body)
 
 
-def test_a_time_too_far_ahead_is_refused_with_what_to_do(with_log: With) -> None:
+def test_timestamp_too_far_ahead_is_rejected_with_a_remedy(with_log: With) -> None:
     """Two hours ahead, say: the producer's clock is wrong, and retention would wait for it."""
 
     async def body(log: AsyncLog) -> None:

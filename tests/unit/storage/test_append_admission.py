@@ -98,7 +98,7 @@ def test_the_order_of_a_log_is_the_order_of_calls_wherever_a_batch_was_worked_on
     run(main)
 
 
-def test_a_refused_append_leaves_no_gap_and_holds_no_other_up(kit: Kit, run: Run) -> None:
+def test_rejected_append_leaves_no_gap_and_delays_no_other(kit: Kit, run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with kit.opened(runtime, path, config=SMALL) as directory:
             config = LogConfig(compression_type=Codec.NONE, message_bytes_max=20_000)
@@ -223,7 +223,7 @@ def test_a_batch_queued_behind_a_change_of_the_config_obeys_the_new_one(kit: Kit
     run(main)
 
 
-def test_a_change_of_the_codec_is_obeyed_from_the_next_append_on(kit: Kit, run: Run) -> None:
+def test_changed_codec_applies_from_the_next_append(kit: Kit, run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with kit.opened(runtime, path, config=SMALL) as directory:
             log = await directory.open_log("t-0", LogConfig(), topic_id=TOPIC)

@@ -47,14 +47,14 @@ def test_an_epoch_checkpoint_has_epoch_and_start_offset() -> None:
         b"\xff\xfe",
     ],
 )
-def test_a_damaged_offset_checkpoint_is_refused_with_its_path(content: bytes) -> None:
+def test_corrupt_offset_checkpoint_is_rejected_with_its_path(content: bytes) -> None:
     with pytest.raises(CorruptionError) as caught:
         decode_offsets(content, "some/path")
     assert caught.value.path == "some/path"
 
 
 @pytest.mark.parametrize("content", [b"0\n2\n1 0\n1 5\n", b"0\n2\n1 5\n2 4\n", b"0\n1\n1 2 3\n"])
-def test_epochs_that_do_not_ascend_are_refused(content: bytes) -> None:
+def test_epoch_checkpoint_out_of_order_is_rejected(content: bytes) -> None:
     with pytest.raises(CorruptionError):
         decode_epochs(content)
 

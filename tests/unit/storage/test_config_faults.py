@@ -223,7 +223,7 @@ def test_a_sync_that_fails_under_a_change_keeps_no_file_open() -> None:
     simulated(live)
 
 
-def test_a_full_disk_that_lasts_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_lasting_full_disk_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def live(runtime: Runtime, node: SimNode) -> None:
         async def body(directory: DataDirectory) -> None:
             log = await directory.open_log("t-0", SURE, topic_id=TOPIC)

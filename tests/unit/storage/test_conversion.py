@@ -158,7 +158,7 @@ def test_every_batch_of_an_append_is_checked(config: LogConfig) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 @pytest.mark.parametrize("mode", list(ValidationMode))
-def test_a_time_too_far_ahead_is_refused_with_what_to_do(
+def test_timestamp_too_far_ahead_is_rejected_with_a_remedy(
     codec: Codec, mode: ValidationMode
 ) -> None:
     config = LogConfig(timestamp_after_max_ms=HOUR, record_validation=mode)
@@ -169,7 +169,7 @@ def test_a_time_too_far_ahead_is_refused_with_what_to_do(
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 @pytest.mark.parametrize("mode", list(ValidationMode))
-def test_a_time_too_far_behind_is_refused_with_what_to_do(
+def test_timestamp_too_far_behind_is_rejected_with_a_remedy(
     codec: Codec, mode: ValidationMode
 ) -> None:
     config = LogConfig(timestamp_before_max_ms=HOUR, record_validation=mode)
@@ -220,7 +220,7 @@ def test_a_topics_configs_say_how_far_clocks_may_differ() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_logs_time_is_every_records_and_no_record_is_touched(codec: Codec) -> None:
+def test_log_append_time_applies_to_every_record_without_rewriting(codec: Codec) -> None:
     given = batch(codec) + batch(codec, size=10)
     stamped = stamp(given, timestamp_ms=NOW)
     for (position, header), (_, before) in zip(

@@ -28,7 +28,7 @@ FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
 NEVER = DirectoryConfig(checkpoint_interval_ms=10_000_000)
 
 
-def test_records_below_the_offset_can_be_read_no_more(kit: Kit, run: Run, batch: MakeBatch) -> None:
+def test_deleted_records_cannot_be_read(kit: Kit, run: Run, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with kit.opened(runtime, path) as directory:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
@@ -63,7 +63,7 @@ def test_minus_one_deletes_up_to_the_high_watermark_and_nothing_goes_beyond(
 
 
 @pytest.mark.parametrize("config", [FAST, FSYNC])
-def test_the_answer_comes_when_the_new_start_survives_a_power_cut(
+def test_delete_records_completes_after_the_log_start_is_durable(
     kit: Kit, batch: MakeBatch, config: LogConfig
 ) -> None:
     with SimWorld(0) as world:
@@ -225,7 +225,7 @@ def test_a_high_watermark_that_moves_late_is_stored_without_another_append(
         assert stored == [b"0\n1\nt 0 5\n"]
 
 
-def test_the_checkpoints_forget_a_deleted_log(kit: Kit, run: Run, batch: MakeBatch) -> None:
+def test_checkpoints_drop_a_deleted_log(kit: Kit, run: Run, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with kit.opened(runtime, path) as directory:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)

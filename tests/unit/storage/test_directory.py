@@ -198,7 +198,7 @@ def test_an_fsync_log_is_flushed_without_being_asked(kit: Kit, run: Run, batch: 
     run(main)
 
 
-def test_progress_is_told_for_the_end_and_for_the_flushed_end(
+def test_progress_callback_reports_the_log_end_and_the_flushed_end(
     kit: Kit, run: Run, batch: MakeBatch
 ) -> None:
     async def main(runtime: Runtime, path: str) -> None:
@@ -214,7 +214,7 @@ def test_progress_is_told_for_the_end_and_for_the_flushed_end(
     run(main)
 
 
-def test_an_invalid_append_fails_alone(kit: Kit, run: Run, batch: MakeBatch) -> None:
+def test_invalid_append_fails_only_itself(kit: Kit, run: Run, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with kit.opened(runtime, path) as directory:
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
@@ -235,9 +235,7 @@ def test_an_invalid_append_fails_alone(kit: Kit, run: Run, batch: MakeBatch) -> 
     run(main)
 
 
-def test_a_cancelled_caller_loses_its_answer_and_nothing_else(
-    kit: Kit, run: Run, batch: MakeBatch
-) -> None:
+def test_cancelled_caller_does_not_cancel_its_append(kit: Kit, run: Run, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with kit.opened(runtime, path) as directory:
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
@@ -256,7 +254,7 @@ def test_a_cancelled_caller_loses_its_answer_and_nothing_else(
     run(main)
 
 
-def test_a_full_queue_is_overloaded_and_takes_nothing(kit: Kit, run: Run, batch: MakeBatch) -> None:
+def test_full_append_queue_rejects_with_overloaded(kit: Kit, run: Run, batch: MakeBatch) -> None:
     config = DirectoryConfig(queue_bytes_max=300, inline_write_bytes_max=10)
 
     async def main(runtime: Runtime, path: str) -> None:

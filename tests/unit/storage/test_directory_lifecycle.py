@@ -27,9 +27,7 @@ FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
 # --- truncate and delete -----------------------------------------------------------------------
 
 
-def test_a_truncation_comes_after_what_was_queued_before(
-    kit: Kit, run: Run, batch: MakeBatch
-) -> None:
+def test_truncation_follows_earlier_queued_appends(kit: Kit, run: Run, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with kit.opened(runtime, path) as directory:
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
@@ -66,7 +64,7 @@ def test_a_truncation_that_meets_damage_leaves_the_log_to_its_readers(
     run(main)
 
 
-def test_a_deleted_log_is_gone_and_may_be_made_anew(kit: Kit, run: Run, batch: MakeBatch) -> None:
+def test_deleted_log_can_be_created_again(kit: Kit, run: Run, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with kit.opened(runtime, path) as directory:
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
@@ -103,7 +101,7 @@ def test_a_log_that_was_never_written_can_be_deleted(kit: Kit, run: Run) -> None
     run(main)
 
 
-def test_folders_of_unfinished_deletions_are_swept_away(kit: Kit, run: Run) -> None:
+def test_folders_of_unfinished_deletions_are_removed(kit: Kit, run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with kit.opened(runtime, path):
             pass
@@ -162,7 +160,7 @@ def test_no_marker_while_a_log_of_an_unclean_stop_was_not_recovered(
     run(main)
 
 
-def test_closing_takes_no_new_appends_and_ends_the_queued_ones(
+def test_close_rejects_new_appends_and_completes_queued_ones(
     kit: Kit, run: Run, batch: MakeBatch
 ) -> None:
     async def main(runtime: Runtime, path: str) -> None:
@@ -217,9 +215,7 @@ def test_a_folder_of_another_topic_id_is_refused(kit: Kit, run: Run, batch: Make
     run(main)
 
 
-def test_a_folder_that_somebody_put_there_is_refused_and_kept(
-    kit: Kit, run: Run, batch: MakeBatch
-) -> None:
+def test_foreign_folder_is_rejected_and_kept(kit: Kit, run: Run, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with kit.opened(runtime, path) as directory:
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)

@@ -10,7 +10,7 @@ from quorumlog.storage.shell.data_directory import DataDirectory
 BATCH = encode_batch([Record(0, 1, None, b"v" * 100)])
 
 
-def test_figures_follow_what_a_directory_does() -> None:
+def test_metrics_count_the_operations_of_a_directory() -> None:
     async def main(runtime: Runtime) -> None:
         await DataDirectory.format(runtime, "/d", cluster_id=ClusterId("c"), node_id=NodeId(1))
         async with runtime.tasks.scope("test") as scope:

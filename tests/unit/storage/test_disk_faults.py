@@ -87,7 +87,7 @@ def test_no_room_for_a_first_segment_is_a_full_disk_too(kit: Kit, batch: MakeBat
         ("sync", errno.ENOSPC, 100),  # of a sync, even a full disk is final
     ],
 )
-def test_a_broken_disk_ends_the_log_and_only_that(
+def test_disk_error_fails_only_its_log(
     kit: Kit, batch: MakeBatch, operation: str, number: int, size: int
 ) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
@@ -122,7 +122,7 @@ def test_a_broken_disk_ends_the_log_and_only_that(
     simulated(main)
 
 
-def test_an_fsync_that_failed_is_never_repeated(kit: Kit, batch: MakeBatch) -> None:
+def test_failed_fsync_is_not_retried(kit: Kit, batch: MakeBatch) -> None:
     """The kernel counts the pages as clean: a second fsync would acknowledge what is lost."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
@@ -142,7 +142,7 @@ def test_an_fsync_that_failed_is_never_repeated(kit: Kit, batch: MakeBatch) -> N
     simulated(main)
 
 
-def test_a_checkpoint_that_fails_is_tried_again_later(kit: Kit, batch: MakeBatch) -> None:
+def test_failed_checkpoint_is_retried(kit: Kit, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data") as directory:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)

@@ -22,7 +22,7 @@ def test_an_epoch_ends_where_the_next_one_starts() -> None:
     assert epochs.end_offset_for(5, 50) == (5, 50)
 
 
-def test_a_newer_epoch_than_the_newest_is_not_known_here() -> None:
+def test_end_offset_of_a_newer_epoch_is_unknown() -> None:
     assert EpochCache([(3, 0)]).end_offset_for(4, 50) == (-1, -1)
     assert EpochCache().end_offset_for(0, 0) == (-1, -1)
     assert EpochCache([(3, 0)]).end_offset_for(-1, 50) == (-1, -1)

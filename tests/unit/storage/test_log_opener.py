@@ -64,7 +64,7 @@ def test_after_a_clean_stop_one_turn_opens_all_that_wait(
     run(main)
 
 
-def test_damage_of_one_log_is_not_anothers(kit: Kit, run: Run, batch: MakeBatch) -> None:
+def test_corruption_of_one_log_does_not_affect_others(kit: Kit, run: Run, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         await fill(kit, runtime, path, batch)
         file = runtime.files.open(f"{path}/t-3/00000000000000000000.log")
@@ -83,9 +83,7 @@ def test_damage_of_one_log_is_not_anothers(kit: Kit, run: Run, batch: MakeBatch)
     run(main)
 
 
-def test_who_gives_up_waiting_keeps_nobody_from_the_log(
-    kit: Kit, run: Run, batch: MakeBatch
-) -> None:
+def test_cancelled_open_does_not_affect_other_callers(kit: Kit, run: Run, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         await fill(kit, runtime, path, batch)
         async with kit.opened(runtime, path) as directory:

@@ -101,7 +101,7 @@ def test_what_only_enters_the_page_cache_is_written_at_once(
     played(kit, batch, replace(config, message_bytes_max=8 << 20), main)
 
 
-def test_a_device_that_held_the_loop_up_gets_large_writes_by_the_lane_for_a_while(
+def test_slow_device_writes_large_batches_on_the_lane_for_a_while(
     kit: Kit, batch: MakeBatch
 ) -> None:
     async def main(stored: Stored, clock: StallingClock) -> None:

@@ -108,7 +108,7 @@ def test_many_logs_are_made_durable_side_by_side(kit: Kit, batch: MakeBatch, wha
     simulated(main)
 
 
-def test_a_log_that_nobody_wrote_costs_a_close_nothing(kit: Kit, batch: MakeBatch) -> None:
+def test_unwritten_log_costs_nothing_at_close(kit: Kit, batch: MakeBatch) -> None:
     """Of a directory that was closed well and is written to: its other logs have their files."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:

@@ -197,7 +197,7 @@ def crash_once(seed: int, point: CrashPoint, *, lives: int, faults: Faults | Non
         pytest.param(2, False, "inside", 3, id="process-inside"),
     ],
 )
-def test_a_crash_at_any_file_operation_loses_nothing_acknowledged(
+def test_crash_at_any_file_operation_loses_no_acknowledged_record(
     lives: int, power: bool, moment: str, step: int
 ) -> None:
     operations = count_operations(lives)
@@ -208,7 +208,7 @@ def test_a_crash_at_any_file_operation_loses_nothing_acknowledged(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
-def test_a_power_cut_on_a_bad_disk_loses_nothing_acknowledged(seed: int) -> None:
+def test_power_cut_on_a_faulty_disk_loses_no_acknowledged_record(seed: int) -> None:
     """Short writes, cold reads and a hanging device on top."""
     faults = Faults(cache_miss=0.4, short_write=0.2, lane_stall=0.02)
     point = CrashPoint(operations=1 + seed * 5 % 190, power=True, moment="inside")

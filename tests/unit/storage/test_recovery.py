@@ -95,7 +95,7 @@ def test_a_torn_log_is_no_clean_one(bench: MakeBench, batch: MakeBatch) -> None:
         b.open()
 
 
-def test_leftovers_of_unfinished_work_are_swept_away(bench: MakeBench, batch: MakeBatch) -> None:
+def test_recovery_removes_files_of_unfinished_work(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench()
     fill(b, batch, 1)
     b.close()
@@ -127,7 +127,7 @@ def test_the_log_start_is_the_checkpoint_or_the_first_segment(
 
 @pytest.mark.parametrize("left", [0, 1, 60, 61, SIZE - 1])
 @pytest.mark.parametrize("policy", list(FlushPolicy))
-def test_a_torn_batch_at_the_end_is_cut(
+def test_recovery_truncates_a_torn_batch_at_the_end(
     bench: MakeBench, batch: MakeBatch, left: int, policy: FlushPolicy
 ) -> None:
     b = bench(flush_policy=policy)
@@ -217,7 +217,7 @@ def test_a_missing_end_of_an_inner_segment_cuts_there(bench: MakeBench, batch: M
     assert b.log.segment_bases == [0]
 
 
-def test_a_missing_segment_cuts_there(bench: MakeBench, batch: MakeBatch) -> None:
+def test_recovery_truncates_at_a_missing_segment(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench(segment_bytes=300)
     fill(b, batch, 9)
     b.flush()
@@ -227,7 +227,7 @@ def test_a_missing_segment_cuts_there(bench: MakeBench, batch: MakeBatch) -> Non
     assert offsets(b) == [0, 1, 2, 3, 4]
 
 
-def test_an_older_epoch_behind_a_newer_one_is_left_of_a_truncation(
+def test_recovery_truncates_at_a_decreasing_leader_epoch(
     bench: MakeBench, batch: MakeBatch
 ) -> None:
     """The cut was not durable, the batch written over it was."""
@@ -246,7 +246,7 @@ def test_a_batch_of_a_wrong_offset_is_bad(bench: MakeBench, batch: MakeBatch) ->
     assert b.open(is_clean=False).log_end_offset == 1
 
 
-def test_stale_epochs_above_the_recovery_point_are_forgotten(
+def test_recovery_drops_stale_epochs_above_the_recovery_point(
     bench: MakeBench, batch: MakeBatch
 ) -> None:
     b = bench()

@@ -56,7 +56,7 @@ class StallingFile:
         self._file.sync()
 
 
-def test_a_stalled_disk_holds_up_no_reader_no_other_directory_and_no_cancelling(
+def test_stalled_disk_delays_no_reader_no_other_directory_and_no_cancellation(
     kit: Kit, batch: MakeBatch, tmp_path: Path
 ) -> None:
     async def main(real_runtime: Runtime) -> None:

@@ -43,7 +43,7 @@ def test_more_buffers_than_one_call_takes_are_written(files: Files) -> None:
     assert file.size() == 6_003
 
 
-def test_a_full_disk_is_undone(node: SimNode, files: Files) -> None:
+def test_failed_write_on_a_full_disk_is_undone(node: SimNode, files: Files) -> None:
     file = files.open("/f", create=True)
     write_fully(file, 0, [b"kept"])
     node.device.disk.capacity_bytes = 10
@@ -82,7 +82,7 @@ def test_a_sync_that_fails_on_the_way_is_final(node: SimNode, files: Files) -> N
     assert not caught.value.is_undone
 
 
-def test_an_append_of_nothing_is_invalid() -> None:
+def test_empty_append_is_rejected() -> None:
     with pytest.raises(InvalidRecord):
         headers_of(b"")
 

@@ -126,7 +126,7 @@ def test_a_range_knows_where_its_last_batch_ends_and_looks_at_few(cleaned: Shelf
 
 
 @pytest.mark.slow
-def test_a_cleaned_log_is_cut_at_any_offset(cleaned: Shelf) -> None:
+def test_compacted_log_can_be_truncated_at_any_offset(cleaned: Shelf) -> None:
     offsets = cleaned.offsets()
     for end in range(cleaned.next_offset, 0, -3):
         log = opened(cleaned)
@@ -137,7 +137,7 @@ def test_a_cleaned_log_is_cut_at_any_offset(cleaned: Shelf) -> None:
         log.close("done")
 
 
-def test_the_check_finds_nothing_wrong_with_a_cleaned_log(cleaned: Shelf) -> None:
+def test_check_of_a_compacted_log_has_no_findings(cleaned: Shelf) -> None:
     around = LogContext(cleaner_offset=cleaned.first_dirty, is_compacted=True)
     check = check_log(cleaned.files, cleaned.folder, around)
     findings = [(finding.kind.value, finding.what) for finding in check.report.findings]
@@ -147,7 +147,7 @@ def test_the_check_finds_nothing_wrong_with_a_cleaned_log(cleaned: Shelf) -> Non
     ]
 
 
-def test_a_directory_remembers_which_logs_were_compacted(kit: Kit, run: Any) -> None:
+def test_log_in_the_cleaner_checkpoint_counts_as_compacted(kit: Kit, run: Any) -> None:
     """Their gaps stay, whatever the policy is today."""
 
     async def main(runtime: Runtime, path: str) -> None:

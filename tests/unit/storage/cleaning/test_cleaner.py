@@ -35,7 +35,7 @@ def last_offsets(shelf: Shelf) -> set[int]:
     return set({record.key: record.offset for record in shelf.records()}.values())
 
 
-def test_what_stays_of_many_segments_is_merged_into_one(shelf: Shelf) -> None:
+def test_retained_records_of_many_segments_are_merged_into_one(shelf: Shelf) -> None:
     fill(shelf)
     expected = last_offsets(shelf)
     before = [segment.base_offset for segment in shelf.segments]
@@ -53,7 +53,7 @@ def test_what_stays_of_many_segments_is_merged_into_one(shelf: Shelf) -> None:
     [{"segment_bytes": 4_000}, {"index_bytes_max": 450, "index_interval_bytes": 0}],
     ids=["segment.bytes", "segment.index.bytes"],
 )
-def test_a_merged_segment_keeps_to_the_bounds_of_one(shelf: Shelf, bound: dict[str, Any]) -> None:
+def test_merged_segment_stays_within_segment_bytes(shelf: Shelf, bound: dict[str, Any]) -> None:
     for at in range(40):
         shelf.append(*pairs(b"%d" % at, value=b"v" * 300), (None, b"x"))
         if at % 4 == 3:
@@ -76,7 +76,7 @@ def test_offsets_of_a_merged_segment_fit_its_index(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("budget", [1, 500, 10**6])
-def test_slices_of_any_size_come_to_the_same(
+def test_compaction_result_is_independent_of_the_slice_size(
     shelf: Shelf, budget: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(shelf, segments=2)
@@ -107,7 +107,7 @@ def test_a_step_does_about_as_much_as_its_budget(
     cleaning.discard(shelf.files)
 
 
-def test_a_full_map_ends_the_round_where_it_is_full(shelf: Shelf) -> None:
+def test_full_offset_map_ends_the_compaction_range(shelf: Shelf) -> None:
     fill(shelf, segments=2)
     expected = last_offsets(shelf)
     rounds = 0
@@ -127,7 +127,7 @@ def test_a_map_has_no_more_slots_than_its_bytes_hold(shelf: Shelf) -> None:
     assert shelf.round(map_bytes=2**30).plan.slots == 4096, "few bytes need no large one"
 
 
-def test_a_segment_of_which_all_stays_is_left_alone(shelf: Shelf) -> None:
+def test_segment_without_superseded_records_is_not_rewritten(shelf: Shelf) -> None:
     shelf.append(*pairs(*KEYS))
     shelf.roll()
     shelf.append(*pairs(b"x", b"x", value=b"v" * 300))
@@ -141,7 +141,7 @@ def test_a_segment_of_which_all_stays_is_left_alone(shelf: Shelf) -> None:
     assert {name[:20] for name in made} == {f"{40:020d}"}
 
 
-def test_a_batch_that_would_outgrow_its_segment_stays_as_it_is(
+def test_batch_that_would_exceed_its_segment_is_not_rewritten(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its producer compressed it better than this node does; no error may end every round."""
@@ -191,7 +191,7 @@ def test_the_indexes_of_a_cleaned_segment_are_those_of_its_log(shelf: Shelf) -> 
     assert max(record.timestamp_ms for record in shelf.records()) == built.max_timestamp
 
 
-def test_discarding_a_round_at_any_step_leaves_no_litter(
+def test_cancelled_compaction_leaves_no_files(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cleaner, "READ_SIZE_MIN", 100)
@@ -212,7 +212,7 @@ def test_discarding_a_round_at_any_step_leaves_no_litter(
     assert steps > 4
 
 
-def test_leftovers_of_an_earlier_round_are_written_over(shelf: Shelf) -> None:
+def test_files_of_an_earlier_compaction_are_overwritten(shelf: Shelf) -> None:
     fill(shelf, segments=2)
     interrupted = shelf.round()
     while not interrupted.finished:
@@ -222,7 +222,7 @@ def test_leftovers_of_an_earlier_round_are_written_over(shelf: Shelf) -> None:
     assert set(shelf.offsets()) == expected
 
 
-def test_a_file_that_ends_too_early_is_damage(shelf: Shelf) -> None:
+def test_truncated_segment_file_is_corruption(shelf: Shelf) -> None:
     fill(shelf, segments=1)
     file = shelf.files.open(shelf.segments[0].path)
     file.truncate(shelf.segments[0].size - 5)

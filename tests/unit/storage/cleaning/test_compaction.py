@@ -14,7 +14,7 @@ from quorumlog.storage.producer_state import LastRecord
 from .compacted_log import Shelf, pairs
 
 
-def test_the_newest_record_of_each_key_stays_at_its_offset(shelf: Shelf) -> None:
+def test_latest_record_of_each_key_keeps_its_offset(shelf: Shelf) -> None:
     shelf.append((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
     shelf.append((b"c", b"1"), (b"b", b"2"))
     shelf.roll()
@@ -24,7 +24,7 @@ def test_the_newest_record_of_each_key_stays_at_its_offset(shelf: Shelf) -> None
     assert shelf.first_dirty == 5
 
 
-def test_a_batch_keeps_what_its_header_said_but_for_what_left(shelf: Shelf) -> None:
+def test_rewritten_batch_keeps_its_header_fields(shelf: Shelf) -> None:
     shelf.append(*pairs(b"a", b"b", b"c"), timestamp=700, step=-100, producer=9, leader_epoch=4)
     shelf.append(*pairs(b"a", b"c"), leader_epoch=4)
     shelf.roll()
@@ -40,7 +40,7 @@ def test_a_batch_keeps_what_its_header_said_but_for_what_left(shelf: Shelf) -> N
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_rewritten_batch_keeps_its_codec(shelf: Shelf, codec: Codec) -> None:
+def test_rewritten_batch_keeps_its_codec(shelf: Shelf, codec: Codec) -> None:
     shelf.append(*pairs(b"a", b"b", value=b"v" * 100), codec=codec)
     shelf.append(*pairs(b"a"))
     shelf.roll()
@@ -50,7 +50,7 @@ def test_a_rewritten_batch_keeps_its_codec(shelf: Shelf, codec: Codec) -> None:
     assert shelf.offsets() == [1, 2]
 
 
-def test_a_batch_of_which_all_stays_is_copied(shelf: Shelf) -> None:
+def test_batch_without_superseded_records_is_copied(shelf: Shelf) -> None:
     for codec in Codec:
         shelf.append(*pairs(*(b"%d-%d" % (codec, n) for n in range(9))), codec=codec)
     shelf.append(*pairs(b"x", b"x"))
@@ -60,14 +60,14 @@ def test_a_batch_of_which_all_stays_is_copied(shelf: Shelf) -> None:
     assert shelf.content().startswith(b"".join(batches))
 
 
-def test_records_without_a_key_leave(shelf: Shelf) -> None:
+def test_records_without_a_key_are_removed(shelf: Shelf) -> None:
     shelf.append((None, b"1"), (b"a", b"1"), (None, b"2"))
     shelf.roll()
     shelf.clean()
     assert shelf.offsets() == [1]
 
 
-def test_the_last_batch_of_a_round_stays_as_a_header(shelf: Shelf) -> None:
+def test_last_batch_of_a_compacted_range_keeps_its_header(shelf: Shelf) -> None:
     """Else the end of the cleaned part would be forgotten."""
     shelf.append(*pairs(b"a"))
     shelf.append((None, b"1"), (None, b"2"), codec=Codec.ZSTD)
@@ -83,7 +83,7 @@ def test_the_last_batch_of_a_round_stays_as_a_header(shelf: Shelf) -> None:
     assert [header.base_offset for header in shelf.headers()] == [0, 3], "another one is last now"
 
 
-def test_the_last_batch_of_a_live_producer_stays_as_a_header(shelf: Shelf) -> None:
+def test_last_batch_of_an_active_producer_keeps_its_header(shelf: Shelf) -> None:
     shelf.append(*pairs(b"a"), producer=5)
     shelf.append(*pairs(b"a", b"a"), producer=5)
     shelf.append(*pairs(b"a"), producer=6)
@@ -99,7 +99,7 @@ def test_the_last_batch_of_a_live_producer_stays_as_a_header(shelf: Shelf) -> No
 # --- tombstones ----------------------------------------------------------------------------------
 
 
-def test_a_tombstone_stays_until_its_horizon_and_goes_then(shelf: Shelf) -> None:
+def test_tombstone_is_removed_after_its_delete_horizon(shelf: Shelf) -> None:
     shelf.append((b"a", b"1"), (b"b", b"1"))
     shelf.append((b"a", None), (b"c", b"1"), timestamp=700, step=5)
     shelf.roll()
@@ -167,7 +167,7 @@ def test_a_time_that_cannot_be_counted_from_the_horizon_leaves_the_tombstone(she
 # --- transactions --------------------------------------------------------------------------------
 
 
-def test_aborted_records_leave_at_once_and_never_win(shelf: Shelf) -> None:
+def test_aborted_records_are_removed_and_supersede_nothing(shelf: Shelf) -> None:
     shelf.append(*pairs(b"a", value=b"kept"))
     shelf.append(*pairs(b"a", b"b"), producer=3, is_transactional=True)
     shelf.end(3, MarkerType.ABORT)
@@ -184,7 +184,9 @@ def test_aborted_records_leave_at_once_and_never_win(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("kind", list(MarkerType))
-def test_a_marker_goes_after_its_records_and_a_horizon(shelf: Shelf, kind: MarkerType) -> None:
+def test_transaction_marker_is_removed_after_its_records_and_its_delete_horizon(
+    shelf: Shelf, kind: MarkerType
+) -> None:
     shelf.append(*pairs(b"a"), producer=3, is_transactional=True)
     marker = shelf.end(3, kind)
     shelf.live.clear()
@@ -215,7 +217,7 @@ def test_a_marker_matches_no_key(shelf: Shelf) -> None:
     assert shelf.offsets() == [2, 3]
 
 
-def test_the_marker_of_a_producer_without_data_stays_while_it_lives(shelf: Shelf) -> None:
+def test_last_marker_of_an_active_producer_stays(shelf: Shelf) -> None:
     marker = shelf.end(3, MarkerType.COMMIT)
     for _ in range(3):
         shelf.append(*pairs(b"a"))
@@ -231,7 +233,7 @@ def test_the_marker_of_a_producer_without_data_stays_while_it_lives(shelf: Shelf
     assert marker not in [header.base_offset for header in shelf.headers()]
 
 
-def test_an_abort_that_the_index_does_not_know_is_damage(shelf: Shelf) -> None:
+def test_abort_marker_missing_from_the_transaction_index_is_corruption(shelf: Shelf) -> None:
     """Its records would pass for committed, and supersede others."""
     shelf.append(*pairs(b"a"))
     shelf.append(*pairs(b"a"), producer=3, is_transactional=True)
@@ -251,7 +253,7 @@ def test_an_abort_that_the_index_does_not_know_is_damage(shelf: Shelf) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_any_flipped_bit_behind_the_prefix_is_damage(shelf: Shelf, codec: Codec) -> None:
+def test_any_flipped_bit_from_the_magic_on_is_corruption(shelf: Shelf, codec: Codec) -> None:
     shelf.append(*pairs(b"a", b"b"), codec=codec)
     batch = shelf.active[0]
     for at in range(16, len(batch)):
@@ -269,7 +271,7 @@ def test_any_flipped_bit_behind_the_prefix_is_damage(shelf: Shelf, codec: Codec)
         assert shelf.files.names(shelf.folder) == ["00000000000000000000.log"]
 
 
-def test_batches_that_do_not_follow_each_other_are_damage(shelf: Shelf) -> None:
+def test_batches_out_of_order_are_corruption(shelf: Shelf) -> None:
     def batch(offset: int, epoch: int, count: int = 2) -> bytes:
         records = [Record(0, 1, b"k", b"v")] * count
         return encode_batch(records, base_offset=offset, leader_epoch=epoch)
@@ -339,7 +341,7 @@ def test_a_batch_that_cannot_be_read_goes_with_its_aborted_transaction(shelf: Sh
     assert shelf.offsets() == [2]
 
 
-def test_uncompressed_records_that_are_wrong_are_damage(shelf: Shelf) -> None:
+def test_invalid_uncompressed_records_are_corruption(shelf: Shelf) -> None:
     """No producer can have them stored, whatever the topic checks."""
     shelf.put(lying(Codec.NONE))
     shelf.roll()
@@ -353,7 +355,7 @@ def from_offset(batches: bytes, offset: int) -> bytes:
     return batches[at:]
 
 
-def test_a_header_that_was_rewritten_parses_as_before(shelf: Shelf) -> None:
+def test_rewritten_header_parses_like_the_original(shelf: Shelf) -> None:
     shelf.append(*pairs(b"a", b"b"), producer=2, is_transactional=True)
     shelf.end(2, MarkerType.COMMIT)
     shelf.append(*pairs(b"a"))

@@ -63,7 +63,7 @@ def lives(number: int, *, skipped: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EMFILE])
-def test_an_error_in_any_phase_loses_no_record_and_ends_no_node(number: int) -> None:
+def test_error_in_any_phase_of_compaction_loses_no_record_and_stops_no_node(number: int) -> None:
     took = [
         lives(number, skipped=skipped) for skipped in range(number % STRIDE, OPERATIONS, STRIDE)
     ]

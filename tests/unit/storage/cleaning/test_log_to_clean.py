@@ -48,7 +48,7 @@ def judge(
     )
 
 
-def test_the_dirty_share_of_what_is_inactive_decides() -> None:
+def test_log_to_clean_depends_on_the_dirty_ratio_of_inactive_segments() -> None:
     found = segments(50, 30, 20, 999)
     dirt = judge(found, cleaned_to=10)
     assert (dirt.first_dirty_offset, dirt.end_offset, dirt.dirty_bytes) == (10, 30, 50)
@@ -57,7 +57,7 @@ def test_the_dirty_share_of_what_is_inactive_decides() -> None:
     assert judge(found, cleaned_to=20, min_cleanable_dirty_ratio=0.2).is_due
 
 
-def test_a_clean_log_is_never_due() -> None:
+def test_clean_log_is_never_selected() -> None:
     dirt = judge(segments(50, 30, 1), cleaned_to=20, min_cleanable_dirty_ratio=0.0)
     assert (dirt.is_due, dirt.dirty_bytes) == (False, 0)
     assert not judge(segments(50), min_cleanable_dirty_ratio=0.0).is_due, "all of it is active"
@@ -67,25 +67,25 @@ def test_a_clean_log_is_never_due() -> None:
     )
 
 
-def test_what_is_not_stable_is_not_cleaned() -> None:
+def test_records_above_the_last_stable_offset_are_not_cleaned() -> None:
     assert judge(segments(1, 1, 1, 1), limit=29).end_offset == 20
 
 
-def test_a_checkpoint_that_is_not_of_this_log_counts_as_none() -> None:
+def test_cleaner_checkpoint_outside_of_the_log_is_ignored() -> None:
     found = [*segments(1, 1, 1)][1:]
     assert judge(found, cleaned_to=9).first_dirty_offset == 10
     assert judge(found, cleaned_to=31).first_dirty_offset == 10
     assert judge(found, cleaned_to=20).first_dirty_offset == 20
 
 
-def test_young_records_hold_up_what_lies_behind_them() -> None:
+def test_min_compaction_lag_delays_all_later_records() -> None:
     found = segments(1, 1, 1, 1, times=(0, NOW - 99, 0, 0))
     assert judge(found, min_compaction_lag_ms=100).end_offset == 10
     assert judge(found, min_compaction_lag_ms=99).end_offset == 30
     assert judge(found, min_compaction_lag_ms=100, cleaned_to=20).end_offset == 30
 
 
-def test_an_overdue_record_is_cleaned_however_few_are_dirty() -> None:
+def test_max_compaction_lag_overrides_the_dirty_ratio() -> None:
     found = segments(1_000, 1, 1, times=(0, NOW - 101, NOW))
     dirt = judge(found, cleaned_to=10, max_compaction_lag_ms=100)
     assert (dirt.is_due, dirt.is_overdue, dirt.rolls) == (True, True, False)
@@ -94,7 +94,7 @@ def test_an_overdue_record_is_cleaned_however_few_are_dirty() -> None:
     assert dirt.urgency > due.urgency
 
 
-def test_an_overdue_record_in_the_active_segment_has_it_rolled() -> None:
+def test_max_compaction_lag_rolls_the_active_segment() -> None:
     found = segments(1_000, 1, times=(0, NOW - 101))
     assert judge(found, cleaned_to=10, max_compaction_lag_ms=100).rolls
     assert not judge(found, cleaned_to=10, max_compaction_lag_ms=101).rolls

@@ -92,7 +92,7 @@ def test_the_folder_remembers_its_gaps_when_the_policy_and_the_checkpoints_do_no
         assert state.gaps_below is not None
 
 
-def test_a_gap_above_what_the_folder_speaks_of_is_cut(cleaned: Shelf) -> None:
+def test_gap_above_the_recorded_compaction_is_truncated(cleaned: Shelf) -> None:
     """A segment is gone, which was never flushed."""
     recovered(cleaned)
     gaps_below = said(cleaned)

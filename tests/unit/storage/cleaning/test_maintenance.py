@@ -43,7 +43,7 @@ def names(runtime: Runtime, ending: str, log: str = "t-0") -> list[str]:
 # --- retention ---------------------------------------------------------------------------------
 
 
-def test_old_segments_go_and_an_idle_log_becomes_empty() -> None:
+def test_retention_deletes_old_segments_and_empties_an_idle_log() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             config = replace(SMALL, retention_ms=60_000, file_delete_delay_ms=5_000)
@@ -80,7 +80,7 @@ def test_a_log_is_kept_to_its_size_and_takes_another_config_while_it_runs() -> N
     run(main)
 
 
-def test_nothing_above_the_high_watermark_goes() -> None:
+def test_retention_deletes_nothing_above_the_high_watermark() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             config = replace(SMALL, retention_ms=0, retention_bytes=0)
@@ -133,7 +133,7 @@ def test_a_log_that_nobody_opens_is_opened_when_something_of_it_may_go_and_not_b
     run(main)
 
 
-def test_a_record_of_the_future_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_future_timestamp_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             config = replace(SMALL, retention_ms=1_000, timestamp_after_max_ms=2**62)
@@ -149,7 +149,7 @@ def test_a_record_of_the_future_is_told_of_once(caplog: pytest.LogCaptureFixture
 # --- compaction --------------------------------------------------------------------------------
 
 
-def test_a_dirty_log_is_compacted_and_its_checkpoint_says_so() -> None:
+def test_dirty_log_is_compacted_and_checkpointed() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             log = await directory.open_log("t-0", COMPACT, topic_id=TOPIC)
@@ -200,7 +200,7 @@ def test_a_batch_that_nobody_can_inflate_keeps_no_log_from_being_cleaned(
     run(main)
 
 
-def test_compact_and_delete_does_both() -> None:
+def test_compact_and_delete_policy_applies_both() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             config = replace(COMPACT, delete_enabled=True, retention_ms=5_000)
@@ -213,7 +213,7 @@ def test_compact_and_delete_does_both() -> None:
     run(main)
 
 
-def test_an_idle_log_is_compacted_when_its_oldest_record_is_overdue() -> None:
+def test_idle_log_is_compacted_after_max_compaction_lag() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             config = replace(
@@ -234,7 +234,7 @@ def test_an_idle_log_is_compacted_when_its_oldest_record_is_overdue() -> None:
     run(main)
 
 
-def test_a_log_whose_cleaning_fails_is_set_aside_and_retention_goes_on(
+def test_log_with_a_failed_compaction_is_skipped_and_retention_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with SimWorld(0) as world:
@@ -259,7 +259,7 @@ def test_a_log_whose_cleaning_fails_is_set_aside_and_retention_goes_on(
         assert node.exit_error is None, node.exit_error
 
 
-def test_on_a_full_disk_retention_works_and_compaction_waits(
+def test_full_disk_delays_compaction_but_not_retention(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with SimWorld(0) as world:
@@ -289,7 +289,7 @@ def test_on_a_full_disk_retention_works_and_compaction_waits(
 
 
 @pytest.mark.parametrize("what", ["delete", "truncate", "close", "policy"])
-def test_a_round_ends_cleanly_when_its_log_is_taken_away(what: str) -> None:
+def test_deletion_of_a_log_ends_its_compaction(what: str) -> None:
     """The throttle keeps the round going until then."""
     slow = replace(CONFIG, clean_bytes_per_second=100, clean_slice_bytes=200)
 
@@ -322,7 +322,7 @@ def test_a_round_ends_cleanly_when_its_log_is_taken_away(what: str) -> None:
     run(whole)
 
 
-def test_the_throttle_bounds_bytes_a_second() -> None:
+def test_cleaner_throttle_limits_bytes_per_second() -> None:
     async def main(runtime: Runtime) -> None:
         slow = replace(CONFIG, clean_bytes_per_second=1_000, clean_slice_bytes=200)
         async with opened(runtime, slow) as directory:
@@ -399,7 +399,7 @@ def test_what_was_removed_is_unlinked_at_the_pace_that_is_allowed_and_at_once_at
     run(main)
 
 
-def test_where_space_is_short_what_was_removed_is_unlinked_at_once() -> None:
+def test_low_free_space_unlinks_deleted_segments_immediately() -> None:
     with SimWorld(0) as world:
         node = world.node("n")
 

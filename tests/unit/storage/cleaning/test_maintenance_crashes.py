@@ -135,7 +135,7 @@ def operations() -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("power", "moment"), [(True, "inside"), (False, "before")])
-def test_a_crash_of_a_node_that_keeps_house_loses_no_key_s_last_value(
+def test_crash_during_maintenance_keeps_the_last_value_of_each_key(
     power: bool, moment: str
 ) -> None:
     count = operations()
@@ -146,7 +146,7 @@ def test_a_crash_of_a_node_that_keeps_house_loses_no_key_s_last_value(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
-def test_a_bad_disk_under_housekeeping_loses_no_key_s_last_value(seed: int) -> None:
+def test_disk_faults_during_maintenance_keep_the_last_value_of_each_key(seed: int) -> None:
     faults = Faults(cache_miss=0.4, short_write=0.2, lane_stall=0.02)
     point = CrashPoint(operations=30 + seed * 17, power=True, moment="inside")
     crash_once(seed, point, faults)

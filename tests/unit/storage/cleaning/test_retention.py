@@ -56,18 +56,18 @@ def judge(
     )
 
 
-def test_a_segment_goes_once_its_newest_record_is_older_than_the_retention() -> None:
+def test_segment_is_deleted_when_its_newest_record_exceeds_retention_ms() -> None:
     found = segments((1, NOW - 101), (1, NOW - 100), (1, NOW))
     verdict = judge(found, retention_ms=100)
     assert verdict == RetentionDecision(reasons=(DeletionReason.AGE,), due_ms=NOW + 1)
     assert judge(found, retention_ms=100, now_ms=NOW + 1).count == 2
 
 
-def test_an_old_segment_behind_a_young_one_stays() -> None:
+def test_old_segment_after_a_young_one_is_kept() -> None:
     assert judge(segments((1, NOW), (1, 0), (1, NOW)), retention_ms=100).count == 0
 
 
-def test_the_size_that_stays_is_never_below_the_retention() -> None:
+def test_retained_size_is_at_least_retention_bytes() -> None:
     found = segments((50, NOW), (50, NOW), (50, NOW))
     assert judge(found, retention_bytes=101).count == 0
     assert judge(found, retention_bytes=100).reasons == (DeletionReason.SIZE,)
@@ -75,7 +75,7 @@ def test_the_size_that_stays_is_never_below_the_retention() -> None:
     assert judge(found, retention_bytes=49).count == 2, "the active one is larger than that alone"
 
 
-def test_minus_one_keeps_everything() -> None:
+def test_retention_of_minus_one_deletes_nothing() -> None:
     found = segments((50, 0), (50, 0), (50, 0))
     assert judge(found, retention_ms=-1, retention_bytes=-1) == RetentionDecision()
 
@@ -89,12 +89,12 @@ def test_an_idle_log_is_emptied_by_rolling_its_active_segment() -> None:
     assert judge(found, retention_bytes=0).rolls
 
 
-def test_an_empty_active_segment_stays() -> None:
+def test_empty_active_segment_is_kept() -> None:
     assert judge(segments((0, -1), created_ms=0), retention_ms=0) == RetentionDecision()
     assert judge([], retention_ms=0) == RetentionDecision()
 
 
-def test_deleted_records_go_whatever_the_policy_is() -> None:
+def test_deleted_records_are_removed_under_every_cleanup_policy() -> None:
     found = segments((1, NOW), (1, NOW), (1, NOW))
     for config in ({"delete_enabled": False, "compacted": True}, {}):
         assert judge(found, start=19, **config).reasons == (DeletionReason.DELETED,)
@@ -102,14 +102,14 @@ def test_deleted_records_go_whatever_the_policy_is() -> None:
         assert judge(found, start=30, **config).rolls
 
 
-def test_compaction_alone_knows_neither_age_nor_size() -> None:
+def test_compact_policy_ignores_age_and_size() -> None:
     found = segments((50, 0), (50, 0), (50, 0))
     config = {"delete_enabled": False, "compacted": True, "retention_ms": 1, "retention_bytes": 1}
     assert judge(found, **config) == RetentionDecision()
     assert judge(found, **{**config, "delete_enabled": True}).count == 3
 
 
-def test_a_segment_without_timestamps_has_the_age_of_its_file() -> None:
+def test_segment_without_timestamps_uses_the_file_time() -> None:
     found = segments((1, -1), (1, -1), created_ms=NOW - 100)
     assert judge(found, retention_ms=100) == RetentionDecision(due_ms=NOW + 1)
     assert judge(found, retention_ms=99).count == 2
@@ -131,7 +131,7 @@ def test_a_record_of_the_future_keeps_its_segment_and_is_told_of() -> None:
 
 
 @pytest.mark.parametrize(("limit", "count"), [(0, 0), (9, 0), (10, 1), (19, 1), (29, 2), (30, 3)])
-def test_what_is_not_stable_stays(limit: int, count: int) -> None:
+def test_unstable_records_are_kept(limit: int, count: int) -> None:
     found = segments((1, 0), (1, 0), (1, 0))
     assert judge(found, limit=limit, retention_ms=1).count == count
 
@@ -160,7 +160,7 @@ def logs(draw: st.DrawFn) -> list[SegmentAge]:
     st.integers(-1, 500),
     st.booleans(),
 )
-def test_nothing_at_or_above_the_limit_ever_goes(
+def test_retention_deletes_nothing_at_or_above_the_limit(
     found: list[SegmentAge], limit: int, start: int, age_ms: int, size: int, deletes: bool
 ) -> None:
     verdict = judge(
@@ -191,7 +191,7 @@ def test_nothing_at_or_above_the_limit_ever_goes(
 # --- holds -------------------------------------------------------------------------------------
 
 
-def test_what_a_group_has_not_read_stays_in_whole_segments() -> None:
+def test_unread_segments_of_a_group_are_held() -> None:
     found = segments((50, 0), (50, 0), (50, 0))
     assert judge(found, retention_ms=100, held=[LogHold(10, 1_000)]).count == 1
     assert judge(found, retention_ms=100, held=[LogHold(9, 1_000)]).count == 0
@@ -199,12 +199,12 @@ def test_what_a_group_has_not_read_stays_in_whole_segments() -> None:
     assert judge(found, retention_ms=100, held=[LogHold(30, 1_000)]).count == 3
 
 
-def test_the_group_that_is_furthest_behind_decides() -> None:
+def test_hold_follows_the_slowest_group() -> None:
     found = segments((50, 0), (50, 0), (50, 0))
     assert judge(found, retention_ms=100, held=[LogHold(30, 1_000), LogHold(10, 1_000)]).count == 1
 
 
-def test_a_hold_ends_where_the_log_is_larger_than_its_bytes() -> None:
+def test_hold_ends_above_its_byte_limit() -> None:
     found = segments((50, 0), (50, 0), (50, 0))
     assert judge(found, retention_ms=100, held=[LogHold(0, 149)]).count == 1
     assert judge(found, retention_ms=100, held=[LogHold(0, 50)]).count == 2
@@ -212,7 +212,7 @@ def test_a_hold_ends_where_the_log_is_larger_than_its_bytes() -> None:
     assert judge(found, retention_ms=100, held=[LogHold(0, 149), LogHold(20, 1_000)]).count == 1
 
 
-def test_what_was_deleted_is_not_held() -> None:
+def test_deleted_records_are_not_held() -> None:
     found = segments((50, 0), (50, 0), (50, 0))
     verdict = judge(found, start=10, retention_ms=100, held=[LogHold(0, 1_000)])
     assert verdict.reasons == (DeletionReason.DELETED,)

@@ -54,7 +54,7 @@ async def old_log(
     return log
 
 
-def test_retention_takes_what_the_group_has_read_and_leaves_the_rest() -> None:
+def test_retention_deletes_only_segments_that_the_group_has_read() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             reader = Reader()
@@ -86,7 +86,7 @@ def test_what_nobody_tells_of_is_held() -> None:
     run(main)
 
 
-def test_a_hold_ends_with_its_lease_and_where_it_is_taken_away() -> None:
+def test_hold_ends_when_its_lease_expires_or_is_removed() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             lease_ms = 20 * INTERVAL_MS
@@ -103,7 +103,7 @@ def test_a_hold_ends_with_its_lease_and_where_it_is_taken_away() -> None:
     run(main)
 
 
-def test_a_hold_lets_go_of_what_makes_the_log_too_large() -> None:
+def test_hold_releases_segments_above_its_byte_limit() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             log = await old_log(runtime, directory, Reader(), held(runtime, bytes_max=500))
@@ -131,7 +131,7 @@ def test_a_node_that_stops_asks_no_further() -> None:
     run(main)
 
 
-def test_nobody_is_asked_while_nothing_would_go() -> None:
+def test_offsets_are_not_fetched_without_expired_segments() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             reader = Reader()

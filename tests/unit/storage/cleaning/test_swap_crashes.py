@@ -196,7 +196,7 @@ def litter(machine: Machine) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("segment_bytes", [10_000, 300], ids=["into-one", "groups"])
-def test_a_crash_in_a_swap_leaves_the_old_or_the_new_and_no_mix(segment_bytes: int) -> None:
+def test_crash_during_a_swap_leaves_the_old_or_the_new_segments(segment_bytes: int) -> None:
     with SimWorld(1) as world:
         machine = Machine.start(world, recovery_point=0)
         machine.fill()
@@ -224,7 +224,7 @@ def test_a_crash_in_a_swap_leaves_the_old_or_the_new_and_no_mix(segment_bytes: i
 
 
 @pytest.mark.slow
-def test_a_crash_in_a_removal_takes_whole_segments_from_the_start_and_leaves_no_hole() -> None:
+def test_crash_during_a_deletion_removes_whole_segments_from_the_start() -> None:
     with SimWorld(2) as world:
         machine = Machine.start(world, recovery_point=0)
         machine.fill()
@@ -267,7 +267,7 @@ def test_an_idle_log_that_was_emptied_starts_where_it_ended() -> None:
             assert (log.log_start_offset, log.log_end_offset) == (RECORDS, RECORDS)
 
 
-def test_a_refused_swap_leaves_the_log_as_it_was() -> None:
+def test_rejected_swap_leaves_the_log_unchanged() -> None:
     """Each rename before the commit point may find the disk full."""
     for failing in range(4):
         with SimWorld(4) as world:
@@ -298,7 +298,7 @@ def test_a_round_over_segments_that_were_cut_is_not_swapped_in() -> None:
         assert not machine.log.is_changing
 
 
-def test_a_reader_with_a_lease_goes_on_over_a_swap_and_a_removal() -> None:
+def test_leased_reader_continues_across_a_swap_and_a_deletion() -> None:
     """Also when it has to read the index first: the files of that name are others by then."""
     with SimWorld(6) as world:
         machine = Machine.start(world, recovery_point=0)
@@ -318,7 +318,7 @@ def test_a_reader_with_a_lease_goes_on_over_a_swap_and_a_removal() -> None:
             taken.release()
 
 
-def test_a_swap_that_the_field_s_broker_did_not_finish_is_finished() -> None:
+def test_unfinished_swap_of_kafka_is_completed() -> None:
     """Its names do not say where the replaced segments end: the batches do."""
     with SimWorld(7) as world:
         machine = Machine.start(world, recovery_point=0)

@@ -177,9 +177,7 @@ def by_time(tree: Tree, timestamp_ms: int) -> TimedOffset | None:
 
 
 @pytest.mark.slow
-def test_no_decoder_takes_a_flipped_record_for_good(
-    plant: Plant, closed_contents: Contents
-) -> None:
+def test_decoders_reject_a_flipped_record(plant: Plant, closed_contents: Contents) -> None:
     for path, content in closed_contents.items():
         if not path.endswith(".log"):
             continue
@@ -196,9 +194,7 @@ def test_no_decoder_takes_a_flipped_record_for_good(
 
 
 @pytest.mark.slow
-def test_a_log_opened_anew_hands_out_no_flipped_record(
-    plant: Plant, closed_contents: Contents
-) -> None:
+def test_reopened_log_returns_no_corrupt_record(plant: Plant, closed_contents: Contents) -> None:
     tree = plant(closed_contents)
     original = by_the_log(tree)
     assert original
@@ -217,7 +213,7 @@ def test_a_log_opened_anew_hands_out_no_flipped_record(
 
 
 @pytest.mark.slow
-def test_a_lookup_by_time_finds_no_flipped_record(plant: Plant, closed_contents: Contents) -> None:
+def test_lookup_by_time_returns_no_corrupt_record(plant: Plant, closed_contents: Contents) -> None:
     tree = plant(closed_contents)
     times = {record.timestamp_ms for record in decode_all(_whole_log(closed_contents))}
     path = f"{DATA}/t-0/00000000000000000007.log"

@@ -54,7 +54,7 @@ def test_after_a_kill_an_intact_directory_is_ok_and_not_clean(
     assert kinds(report) == []
 
 
-def test_a_check_changes_nothing(plant: Plant, killed_contents: Contents) -> None:
+def test_check_changes_no_file(plant: Plant, killed_contents: Contents) -> None:
     tree = plant(killed_contents | {f"{DATA}/t-0/leader-epoch-checkpoint.tmp": b"0"})
     before = tree.all_contents()
     check(tree.files, tree.path)
@@ -114,9 +114,7 @@ def test_a_missing_segment_is_a_problem(plant: Plant, killed_contents: Contents)
     assert "starts at offset 12; the expected offset is 7" in found[0].what
 
 
-def test_gaps_are_right_where_the_cleaner_was_and_nowhere_else(
-    plant: Plant, killed_contents: Contents
-) -> None:
+def test_gaps_are_valid_only_in_compacted_ranges(plant: Plant, killed_contents: Contents) -> None:
     tree = plant(killed_contents)
     cleaned, meta = f"{DATA}/cleaner-offset-checkpoint", f"{DATA}/c-0/partition.metadata"
     tree.files.remove(cleaned)
@@ -132,7 +130,7 @@ def test_gaps_are_right_where_the_cleaner_was_and_nowhere_else(
     assert kinds(check(tree.files, tree.path, known=KnownMetadata(topics=topics))) == []
 
 
-def test_ids_that_the_metadata_log_does_not_know_are_problems(
+def test_topic_ids_missing_from_the_metadata_log_are_problems(
     plant: Plant, closed_contents: Contents
 ) -> None:
     tree = plant(closed_contents)
@@ -163,7 +161,7 @@ def test_ids_that_the_metadata_log_does_not_know_are_problems(
         (".kafka_cleanshutdown", b"", FindingKind.CLEAN_MARKER_WRONG),
     ],
 )
-def test_every_file_that_is_odd_is_told(
+def test_unexpected_files_are_reported(
     plant: Plant, closed_contents: Contents, name: str, content: bytes, kind: FindingKind | None
 ) -> None:
     tree = plant(closed_contents | {f"{DATA}/{name}": content})
@@ -192,9 +190,7 @@ def test_a_swap_past_its_commit_point_is_read_as_what_it_becomes(
     assert kinds(report) == [FindingKind.UNFINISHED, FindingKind.UNFINISHED]
 
 
-def test_a_directory_in_use_is_checked_all_the_same(
-    plant: Plant, killed_contents: Contents
-) -> None:
+def test_directory_in_use_can_be_checked(plant: Plant, killed_contents: Contents) -> None:
     tree = plant(killed_contents)
     lock = tree.files.lock(f"{DATA}/.lock")
     report = check(tree.files, tree.path)
@@ -231,7 +227,7 @@ def test_a_folder_alone_may_be_torn_at_its_end_and_nowhere_else(
     assert FindingKind.BATCH_DAMAGED in kinds(check(tree.files, folder))
 
 
-def test_what_is_no_directory_of_logs_is_refused(plant: Plant, closed_contents: Contents) -> None:
+def test_check_rejects_a_folder_without_logs(plant: Plant, closed_contents: Contents) -> None:
     tree = plant(closed_contents)
     tree.files.make_folder(f"{DATA}/empty")
     for path in (f"{DATA}/empty", f"{DATA}/meta.properties"):

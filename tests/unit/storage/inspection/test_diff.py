@@ -78,7 +78,7 @@ def test_other_leader_epochs_are_a_difference(plant: Plant) -> None:
     assert counts(same_bytes) == {("epoch", ""): 4}
 
 
-def test_another_value_is_told_with_both(plant: Plant) -> None:
+def test_different_values_are_both_reported(plant: Plant) -> None:
     found = compared(plant, batch(range(3)), batch(range(2)) + batch([2], value=b"w"))
     assert counts(found) == {("content", ""): 1}
     (difference,) = found.differences
@@ -86,7 +86,7 @@ def test_another_value_is_told_with_both(plant: Plant) -> None:
     assert "b'v' in A, b'w' in B" in difference.detail
 
 
-def test_what_lies_below_the_others_start_is_explained(plant: Plant) -> None:
+def test_records_below_the_other_log_start_are_explained(plant: Plant) -> None:
     found = compared(plant, batch(range(4)) + batch(range(4, 8)), batch(range(6, 8)), base_b=6)
     assert found.is_same
     assert counts(found) == {("below-start", "A"): 6}
@@ -161,7 +161,7 @@ def test_damage_and_other_topics_are_differences(plant: Plant) -> None:
     assert counts(compared(plant, good, good, files=ids)) == {("topic-id", ""): 0}
 
 
-def test_logs_that_only_one_directory_has_are_told(plant: Plant, closed_contents: Contents) -> None:
+def test_logs_in_one_directory_only_are_reported(plant: Plant, closed_contents: Contents) -> None:
     copy = {
         path.replace(DATA, f"{DATA}/copy"): content
         for path, content in closed_contents.items()
@@ -245,7 +245,7 @@ def test_a_swap_past_its_commit_point_is_compared_as_what_it_becomes(plant: Plan
     assert counts(compared(plant, content + batch([4]), batch([4]), files=swap, base_b=4)) == {}
 
 
-def test_logs_that_part_above_the_high_watermark_may_do_so(plant: Plant) -> None:
+def test_logs_may_diverge_above_the_high_watermark(plant: Plant) -> None:
     """A leader's last records were not committed, and another leader wrote others there."""
     marks = {f"{DATA}/{side}/replication-offset-checkpoint": b"0\n1\nt 0 2\n" for side in "ab"}
     mine, theirs = batch([2, 3], epoch=1, value=b"a"), batch([2, 3], epoch=2, value=b"b")

@@ -48,7 +48,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_what_follows_from_the_batches_is_made_anew(
+def test_repair_rebuilds_files_that_derive_from_the_batches(
     plant: Plant, closed_contents: Contents, what: str
 ) -> None:
     damaged = {f"{DATA}/{name}": content for name, content in DAMAGES[what].items()}
@@ -64,7 +64,9 @@ def test_what_follows_from_the_batches_is_made_anew(
             assert tree.read(path) == content
 
 
-def test_an_intact_directory_needs_nothing(plant: Plant, closed_contents: Contents) -> None:
+def test_repair_of_an_intact_directory_changes_nothing(
+    plant: Plant, closed_contents: Contents
+) -> None:
     tree = plant(closed_contents)
     report = repair(tree.files, DATA)
     assert report.is_ok
@@ -72,7 +74,9 @@ def test_an_intact_directory_needs_nothing(plant: Plant, closed_contents: Conten
     assert tree.all_contents() == closed_contents
 
 
-def test_a_torn_tail_is_cut_as_a_start_cuts_it(plant: Plant, killed_contents: Contents) -> None:
+def test_repair_truncates_a_torn_tail_like_recovery(
+    plant: Plant, killed_contents: Contents
+) -> None:
     torn = killed_contents | {
         LAST: killed_contents[LAST][:-5],
         POINTS: b"0\n2\nc 0 31\nt 0 12\n",
@@ -87,7 +91,7 @@ def test_a_torn_tail_is_cut_as_a_start_cuts_it(plant: Plant, killed_contents: Co
     assert tree.read(POINTS) == b"0\n2\nc 0 31\nt 0 13\n"
 
 
-def test_damage_is_let_be_unless_it_is_asked_to_be_cut(
+def test_repair_truncates_corruption_only_on_request(
     plant: Plant, killed_contents: Contents
 ) -> None:
     content = killed_contents[MIDDLE]
@@ -100,7 +104,7 @@ def test_damage_is_let_be_unless_it_is_asked_to_be_cut(
     assert tree.all_contents() == before
 
 
-def test_cut_damage_keeps_a_copy_and_what_lies_before(
+def test_truncation_of_corruption_keeps_a_copy_and_the_records_before_it(
     plant: Plant, killed_contents: Contents
 ) -> None:
     content = killed_contents[MIDDLE]
@@ -126,9 +130,7 @@ def test_a_log_that_is_too_short_goes_on_where_it_ends_when_asked(
     assert any("offsets [15, 20) are lost" in done for done in report.done)
 
 
-def test_a_directory_that_a_node_has_open_is_not_repaired(
-    plant: Plant, killed_contents: Contents
-) -> None:
+def test_repair_rejects_a_directory_in_use(plant: Plant, killed_contents: Contents) -> None:
     tree = plant(killed_contents)
     lock = tree.files.lock(f"{DATA}/.lock")
     with pytest.raises(DirectoryInUse, match="stop it before a repair"):
@@ -158,7 +160,7 @@ def test_a_step_that_fails_is_named_with_those_behind_it(
     assert any("leader-epoch-checkpoint" in step for step in report.not_begun)
 
 
-def test_a_node_goes_on_where_damage_was_cut(killed_contents: Contents) -> None:
+def test_node_continues_after_truncated_corruption(killed_contents: Contents) -> None:
     """At that offset, in its epoch, and with the producers as they were there."""
 
     async def story(runtime: Runtime) -> None:

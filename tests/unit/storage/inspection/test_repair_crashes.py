@@ -202,7 +202,7 @@ def test_an_error_at_any_operation_of_a_repair_loses_nothing(
         prove(hindered, owed, before, f"error at operation {at}")
 
 
-def test_a_copy_that_a_full_disk_stops_changes_nothing(killed_contents: Contents) -> None:
+def test_failed_copy_on_a_full_disk_changes_nothing(killed_contents: Contents) -> None:
     disk = disk_with(cases(killed_contents)["damage"])
     with machine(disk) as (device, files):
         tree = Tree(files, {})

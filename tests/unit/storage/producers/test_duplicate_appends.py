@@ -33,7 +33,7 @@ def submit(
 
 @pytest.mark.parametrize("config", [SURE, FAST], ids=["fsync", "replicated"])
 @pytest.mark.parametrize("size", [10, 100_000], ids=["inline", "in the lane"])
-def test_copies_sent_at_once_are_stored_once(kit: Kit, config: LogConfig, size: int) -> None:
+def test_concurrent_duplicates_are_stored_once(kit: Kit, config: LogConfig, size: int) -> None:
     async def main(runtime: Runtime) -> None:
         async with kit.opened(runtime, "/data") as directory:
             log = await directory.open_log("t-0", config, topic_id=None)
@@ -46,7 +46,7 @@ def test_copies_sent_at_once_are_stored_once(kit: Kit, config: LogConfig, size: 
     simulation.run(main)
 
 
-def test_a_copy_is_answered_once_the_original_is_durable(kit: Kit) -> None:
+def test_duplicate_is_acknowledged_after_the_original_is_durable(kit: Kit) -> None:
     async def main(runtime: Runtime) -> None:
         async with kit.opened(runtime, "/data") as directory:
             log = await directory.open_log("t-0", SURE, topic_id=None)
@@ -65,7 +65,7 @@ def test_a_copy_is_answered_once_the_original_is_durable(kit: Kit) -> None:
     simulation.run(main)
 
 
-def test_a_copy_that_asks_for_a_flush_gets_one_where_the_original_did_not(kit: Kit) -> None:
+def test_duplicate_with_flush_flushes_an_unflushed_original(kit: Kit) -> None:
     async def main(runtime: Runtime) -> None:
         async with kit.opened(runtime, "/data") as directory:
             log = await directory.open_log("t-0", FAST, topic_id=None)
@@ -77,7 +77,7 @@ def test_a_copy_that_asks_for_a_flush_gets_one_where_the_original_did_not(kit: K
     simulation.run(main)
 
 
-def test_a_copy_of_a_write_that_fails_is_stored_in_its_place(kit: Kit) -> None:
+def test_duplicate_of_a_failed_write_is_stored(kit: Kit) -> None:
     """The disk is full for the original, and has room again for its copy."""
 
     async def main(runtime: Runtime) -> None:
@@ -99,7 +99,7 @@ def test_a_copy_of_a_write_that_fails_is_stored_in_its_place(kit: Kit) -> None:
         assert node.exit_error is None, node.exit_error
 
 
-def test_a_log_stamps_a_copy_with_the_time_of_the_original(kit: Kit) -> None:
+def test_duplicate_returns_the_append_time_of_the_original(kit: Kit) -> None:
     async def main(runtime: Runtime) -> None:
         async with kit.opened(runtime, "/data") as directory:
             config = LogConfig(log_append_time=True)
@@ -224,14 +224,14 @@ def crash_and_repeat(seed: int, point: CrashPoint, faults: Faults | None = None)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("power", [True, False], ids=["power", "process"])
-def test_a_crash_at_any_file_operation_stores_no_repeated_batch_twice(power: bool) -> None:
+def test_crash_at_any_file_operation_stores_no_duplicate(power: bool) -> None:
     for number in range(1, 110, 3):
         crash_and_repeat(number, CrashPoint(operations=number, power=power, moment="inside"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(15))
-def test_repeats_on_a_bad_disk_are_stored_once(seed: int) -> None:
+def test_duplicates_on_a_faulty_disk_are_stored_once(seed: int) -> None:
     faults = Faults(cache_miss=0.4, short_write=0.2, lane_stall=0.02)
     point = CrashPoint(operations=1 + seed * 7, power=True, moment="after")
     crash_and_repeat(seed, point, faults)

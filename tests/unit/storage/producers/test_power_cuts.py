@@ -157,7 +157,7 @@ class GoOn:
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [Cut(), GoOn()], ids=["truncation", "appends"])
 @pytest.mark.parametrize("moment", ["before", "inside", "after"])
-def test_what_a_power_cut_leaves_of_producers_is_what_the_log_says(step: Any, moment: str) -> None:
+def test_producer_state_after_a_power_cut_equals_that_of_the_log(step: Any, moment: str) -> None:
     number = 1
     while crash_in(number, CrashPoint(operations=number, power=True, moment=moment), step):
         number += 1

@@ -29,7 +29,7 @@ def store_epochs(b: Any) -> None:
 # --- appends -----------------------------------------------------------------------------------
 
 
-def test_a_repeated_batch_is_not_stored_again(bench: MakeBench) -> None:
+def test_duplicate_batch_is_not_stored_again(bench: MakeBench) -> None:
     b = bench()
     refill(b, 3)
     with pytest.raises(AlreadyStored) as stored:
@@ -38,7 +38,7 @@ def test_a_repeated_batch_is_not_stored_again(bench: MakeBench) -> None:
     assert b.log.log_end_offset == 3
 
 
-def test_a_copy_of_a_write_under_way_waits_for_it(bench: MakeBench) -> None:
+def test_duplicate_of_a_write_in_flight_waits_for_it(bench: MakeBench) -> None:
     b = bench()
     write = b.log.appender.prepare(data(0), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
     copy = b.log.appender.prepare(data(0), leader_epoch=0, wall_ms=0, origin=AppendOrigin.CLIENT)
@@ -48,7 +48,7 @@ def test_a_copy_of_a_write_under_way_waits_for_it(bench: MakeBench) -> None:
     assert b.append(data(0)) == 0
 
 
-def test_a_refused_batch_leaves_no_trace(bench: MakeBench) -> None:
+def test_rejected_batch_changes_no_state(bench: MakeBench) -> None:
     b = bench()
     b.append(data(0))
     with pytest.raises(OutOfOrderSequence):
@@ -120,7 +120,7 @@ def test_only_what_lies_above_the_snapshot_of_the_recovery_point_is_read(bench: 
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_damaged_snapshot_is_passed_over(bench: MakeBench, is_clean: bool) -> None:
+def test_corrupt_snapshot_is_skipped(bench: MakeBench, is_clean: bool) -> None:
     b = bench(segment_bytes=300)
     refill(b, 15)
     before = known(b)
@@ -135,7 +135,7 @@ def test_a_damaged_snapshot_is_passed_over(bench: MakeBench, is_clean: bool) -> 
     assert b.log.producers.warnings
 
 
-def test_a_log_without_snapshots_is_read(bench: MakeBench) -> None:
+def test_log_without_snapshots_is_replayed(bench: MakeBench) -> None:
     b = bench(segment_bytes=300)
     refill(b, 9)
     before = known(b)
@@ -146,7 +146,7 @@ def test_a_log_without_snapshots_is_read(bench: MakeBench) -> None:
     assert known(b) == before
 
 
-def test_only_the_newest_snapshots_stay(bench: MakeBench) -> None:
+def test_older_snapshots_are_deleted(bench: MakeBench) -> None:
     b = bench(segment_bytes=300)
     for sequence in range(16):
         b.append(data(sequence))
@@ -183,7 +183,7 @@ def test_a_snapshot_of_what_was_lost_does_not_survive_a_recovery(bench: MakeBenc
 
 
 @pytest.mark.parametrize("offset", [13, 7, 1])
-def test_a_truncation_takes_back_what_the_cut_batches_did(bench: MakeBench, offset: int) -> None:
+def test_truncation_restores_producer_state_below_it(bench: MakeBench, offset: int) -> None:
     b = bench(segment_bytes=300)
     refill(b, offset)
     before = known(b)
@@ -280,7 +280,9 @@ def test_a_damaged_transaction_index_is_rebuilt(bench: MakeBench, is_clean: bool
 
 
 @pytest.mark.parametrize("segment_bytes", [250, 1 << 20])
-def test_a_truncation_takes_aborts_back(bench: MakeBench, segment_bytes: int) -> None:
+def test_truncation_removes_aborted_transactions_above_it(
+    bench: MakeBench, segment_bytes: int
+) -> None:
     b = bench(segment_bytes=segment_bytes)
     aborted = abort_two(b)
     b.flush()
@@ -293,7 +295,7 @@ def test_a_truncation_takes_aborts_back(bench: MakeBench, segment_bytes: int) ->
     assert b.log.aborted_transactions(0, 10) == aborted[:1]
 
 
-def test_removed_segments_leave_no_index_behind(bench: MakeBench) -> None:
+def test_deleted_segments_delete_their_transaction_index(bench: MakeBench) -> None:
     b = bench(segment_bytes=250)
     aborted = abort_two(b)
     mark(b, MarkerType.COMMIT, producer=4)
@@ -334,7 +336,7 @@ def test_a_log_start_inside_a_transaction_is_stable(bench: MakeBench) -> None:
     assert b.log.last_stable_offset == 3
 
 
-def test_a_replicated_log_knows_what_its_leader_knows(bench: MakeBench) -> None:
+def test_follower_has_the_producer_state_of_its_leader(bench: MakeBench) -> None:
     leader, follower = bench(), None
     abort_two(leader)
     content = leader.read(0)

@@ -86,7 +86,7 @@ def test_a_truncation_forgets_the_snapshots_of_a_flush_that_was_put_off(bench: M
     assert set(known(b)) == {1, 7}
 
 
-def test_a_removal_behind_a_deep_truncation_loses_no_producer(bench: MakeBench) -> None:
+def test_deletion_after_a_deep_truncation_keeps_all_producers(bench: MakeBench) -> None:
     """It takes the snapshots of all that it cuts along."""
     b = bench(segment_bytes=300)
     refill(b, 3, producer=5)
@@ -132,7 +132,7 @@ def test_a_full_disk_takes_no_older_snapshot_for_one_that_it_did_not_store(
     assert names(b, ".snapshot") == b.log.producers.snapshot_offsets
 
 
-def test_an_index_whose_rebuilding_was_cut_short_is_not_believed(bench: MakeBench) -> None:
+def test_partially_rebuilt_index_is_not_used(bench: MakeBench) -> None:
     """Half of it, cut between two entries, would look like all of it."""
     b = bench()
     aborted = abort_two(b)
@@ -173,7 +173,7 @@ def test_an_index_whose_rebuilding_was_cut_short_is_not_believed(bench: MakeBenc
     assert b.log.aborted_transactions(0, 10) == aborted
 
 
-def test_a_recovery_point_older_than_every_snapshot_loses_no_producer(bench: MakeBench) -> None:
+def test_recovery_point_below_every_snapshot_keeps_all_producers(bench: MakeBench) -> None:
     """Segments may come and go faster than recovery points are stored."""
     b = bench(segment_bytes=300)
     refill(b, 3, producer=5)
@@ -237,7 +237,7 @@ def test_aborts_below_the_snapshot_that_a_recovery_begins_with_are_known(
     assert read_file(b.place.files, path) == good
 
 
-def test_the_snapshot_below_the_high_watermark_stays(bench: MakeBench) -> None:
+def test_snapshot_below_the_high_watermark_is_kept(bench: MakeBench) -> None:
     """A truncation may go back to there."""
     b = bench(segment_bytes=300)
     refill(b, 3, producer=5)

@@ -45,13 +45,13 @@ def busy() -> Producers:
     return producers
 
 
-def test_a_snapshot_gives_back_all_that_was_known() -> None:
+def test_snapshot_restores_all_producers() -> None:
     before = snapshot_of(busy())
     after = decode_snapshot(encode_snapshot(before), end_offset=before.end_offset)
     assert after == before
 
 
-def test_producers_restored_from_a_snapshot_go_on_as_before() -> None:
+def test_restored_producers_continue_their_sequences() -> None:
     before = snapshot_of(busy())
     states = ProducerStates(ProducerLimits(), wall_ms=START_MS)
     states.load(
@@ -88,7 +88,7 @@ def test_a_snapshot_of_the_field_gives_the_last_batch_of_each() -> None:
     assert (ten.batches, ten.next_sequence, ten.coordinator_epoch) == ((), -1, 6)
 
 
-def test_every_flipped_byte_is_noticed() -> None:
+def test_any_flipped_byte_of_a_snapshot_is_detected() -> None:
     content = encode_snapshot(snapshot_of(busy()))
     for at in range(len(content)):
         flipped = bytearray(content)
@@ -97,7 +97,7 @@ def test_every_flipped_byte_is_noticed() -> None:
             decode_snapshot(bytes(flipped))
 
 
-def test_every_torn_snapshot_is_noticed() -> None:
+def test_any_torn_snapshot_is_detected() -> None:
     content = encode_snapshot(snapshot_of(busy()))
     for size in range(len(content)):
         with pytest.raises(CorruptionError):

@@ -52,7 +52,7 @@ def test_a_sequence_that_does_not_follow_is_out_of_order(sequence: int) -> None:
     producers.write(data(5))
 
 
-def test_behind_the_last_sequence_comes_zero() -> None:
+def test_sequence_wraps_to_zero() -> None:
     producers = Producers()
     producers.write(data(LAST - 1))
     producers.write(data(LAST, count=3))  # LAST, 0, 1
@@ -62,7 +62,7 @@ def test_behind_the_last_sequence_comes_zero() -> None:
 
 
 @pytest.mark.parametrize("back", range(5))
-def test_each_of_the_last_five_batches_is_known_when_it_comes_again(back: int) -> None:
+def test_duplicates_of_the_last_five_batches_are_detected(back: int) -> None:
     producers = Producers()
     for sequence in range(0, 14, 2):
         producers.write(data(sequence, count=2))
@@ -80,7 +80,7 @@ def test_the_sixth_batch_back_is_out_of_order() -> None:
         producers.write(data(0))
 
 
-def test_half_a_known_batch_is_no_copy_of_it() -> None:
+def test_part_of_a_stored_batch_is_no_duplicate() -> None:
     producers = Producers()
     producers.write(data(0, count=4))
     for part in (data(0, count=3), data(1, count=3), data(0, count=5)):
@@ -88,14 +88,14 @@ def test_half_a_known_batch_is_no_copy_of_it() -> None:
             producers.write(part)
 
 
-def test_producers_do_not_know_each_other() -> None:
+def test_producers_are_independent() -> None:
     producers = Producers()
     producers.write(data(0, producer=1))
     producers.write(data(7, producer=2))
     producers.write(data(1, producer=1))
 
 
-def test_batches_of_a_client_with_an_id_come_one_by_one() -> None:
+def test_client_append_with_a_producer_id_has_one_batch() -> None:
     producers = Producers()
     both = data(0) + data(1)
     with pytest.raises(InvalidRecord, match="one by one"):
@@ -104,7 +104,7 @@ def test_batches_of_a_client_with_an_id_come_one_by_one() -> None:
         )
 
 
-def test_what_a_leader_sent_is_not_checked() -> None:
+def test_replicated_batches_are_not_checked() -> None:
     producers = Producers()
     producers.write(data(0, epoch=5), AppendOrigin.REPLICATED)
     producers.write(data(9, epoch=5), AppendOrigin.REPLICATED)
@@ -124,7 +124,7 @@ def test_an_older_epoch_is_fenced() -> None:
         producers.write(data(1, epoch=2))
 
 
-def test_a_newer_epoch_starts_at_zero_and_forgets_the_older_ones_batches() -> None:
+def test_newer_producer_epoch_starts_at_sequence_zero() -> None:
     producers = Producers()
     producers.write(data(0))
     producers.write(data(1))
@@ -138,7 +138,7 @@ def test_a_newer_epoch_starts_at_zero_and_forgets_the_older_ones_batches() -> No
 # --- two phases --------------------------------------------------------------------------------
 
 
-def test_outstanding_writes_count_for_the_checks_of_later_ones() -> None:
+def test_writes_in_flight_count_in_later_checks() -> None:
     producers = Producers()
     first, second = producers.plan(data(0)), producers.plan(data(1))
     with pytest.raises(OutOfOrderSequence):
@@ -151,7 +151,7 @@ def test_outstanding_writes_count_for_the_checks_of_later_ones() -> None:
     producers.write(data(2))
 
 
-def test_a_copy_of_an_outstanding_write_has_to_wait_for_its_end() -> None:
+def test_duplicate_of_a_write_in_flight_is_pending() -> None:
     producers = Producers()
     producers.write(data(0))
     changes = producers.plan(data(1))
@@ -164,7 +164,7 @@ def test_a_copy_of_an_outstanding_write_has_to_wait_for_its_end() -> None:
         producers.plan(data(1))
 
 
-def test_failed_writes_are_as_if_they_had_never_been() -> None:
+def test_failed_write_is_rolled_back() -> None:
     producers = Producers()
     producers.write(data(0))
     second, third = producers.plan(data(1)), producers.plan(data(2, txn=True))
@@ -186,7 +186,7 @@ def test_a_failed_first_write_leaves_the_producer_unknown() -> None:
     producers.write(data(4))
 
 
-def test_an_append_of_many_batches_is_taken_back_whole() -> None:
+def test_append_of_many_batches_is_rolled_back_entirely() -> None:
     producers = Producers()
     many = data(0) + data(1, base_offset=1) + data(0, producer=2, base_offset=2)
     changes = producers.states.plan(
@@ -214,7 +214,7 @@ def test_a_transaction_runs_from_its_first_batch_to_its_marker() -> None:
     producers.write(data(3))
 
 
-def test_an_aborted_transaction_says_what_was_stable_then() -> None:
+def test_aborted_transaction_records_the_last_stable_offset() -> None:
     producers = Producers()
     producers.write(data(0, producer=1, txn=True))
     producers.write(data(0, producer=2, txn=True))
@@ -224,7 +224,7 @@ def test_an_aborted_transaction_says_what_was_stable_then() -> None:
     assert second.last_stable_offset == 4, "nothing is open any more"
 
 
-def test_while_a_transaction_is_open_its_producer_writes_nothing_else() -> None:
+def test_open_transaction_rejects_non_transactional_batches_of_its_producer() -> None:
     producers = Producers()
     producers.write(data(0, txn=True))
     with pytest.raises(InvalidTxnState, match="open since offset 0"):
@@ -233,7 +233,7 @@ def test_while_a_transaction_is_open_its_producer_writes_nothing_else() -> None:
     producers.write(data(0, producer=2))
 
 
-def test_a_second_marker_ends_nothing() -> None:
+def test_second_marker_completes_no_transaction() -> None:
     """R23: two who complete one transaction."""
     producers = Producers()
     producers.write(data(0, txn=True))
@@ -271,7 +271,7 @@ def test_a_marker_of_a_newer_epoch_fences_the_producer() -> None:
     producers.write(data(0, epoch=1, txn=True))
 
 
-def test_a_commit_keeps_the_sequence_going() -> None:
+def test_commit_marker_keeps_the_sequence() -> None:
     producers = Producers()
     producers.write(data(0, txn=True))
     producers.mark(MarkerType.COMMIT)
@@ -286,7 +286,7 @@ def test_a_producer_of_whom_only_a_marker_is_known_may_go_on_anywhere() -> None:
     producers.write(data(77, producer=3))
 
 
-def test_a_torn_marker_is_refused() -> None:
+def test_torn_marker_is_rejected() -> None:
     producers = Producers()
     batch = bytearray(marker(MarkerType.COMMIT))
     batch[-1] ^= 1
@@ -344,7 +344,7 @@ def test_a_decided_transaction_counts_once_its_marker_is_committed() -> None:
 # --- forgetting --------------------------------------------------------------------------------
 
 
-def test_an_idle_producer_is_forgotten() -> None:
+def test_idle_producer_expires() -> None:
     producers = Producers(expiration_ms=2 * HOUR_MS)
     producers.write(data(0))
     producers.write(data(0, producer=2))
@@ -356,7 +356,7 @@ def test_an_idle_producer_is_forgotten() -> None:
     assert producers.states.entry(2) is not None
 
 
-def test_producers_that_write_have_idle_ones_looked_for() -> None:
+def test_appends_trigger_producer_expiry() -> None:
     producers = Producers(expiration_ms=HOUR_MS)
     producers.write(data(0))
     for sequence in range(3):
@@ -365,7 +365,7 @@ def test_producers_that_write_have_idle_ones_looked_for() -> None:
     assert producers.states.entry(1) is None
 
 
-def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
+def test_producer_with_an_open_transaction_does_not_expire() -> None:
     producers = Producers(expiration_ms=HOUR_MS)
     producers.write(data(0, txn=True))
     for _ in range(30):
@@ -375,7 +375,7 @@ def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
 
 
 @pytest.mark.parametrize("jump_ms", [-30 * DAY_MS, 365 * DAY_MS])
-def test_a_jump_of_the_wall_clock_forgets_nobody(jump_ms: int) -> None:
+def test_wall_clock_jump_expires_no_producer(jump_ms: int) -> None:
     producers = Producers(expiration_ms=DAY_MS)
     producers.write(data(0))
     producers.now_ms += jump_ms
@@ -388,7 +388,7 @@ def test_a_jump_of_the_wall_clock_forgets_nobody(jump_ms: int) -> None:
     assert len(producers.states) == 0, "time goes on from where it jumped to"
 
 
-def test_beyond_the_bound_the_longest_idle_is_forgotten() -> None:
+def test_producer_limit_evicts_the_longest_idle() -> None:
     producers = Producers(producers_max=3)
     producers.write(data(0, producer=1, txn=True))
     for producer in (2, 3):
@@ -399,7 +399,7 @@ def test_beyond_the_bound_the_longest_idle_is_forgotten() -> None:
     assert [producer_id for producer_id, _ in producers.states.entries()] == [1, 2, 4]
 
 
-def test_a_flood_of_new_producers_pushes_nobody_out_who_may_repeat_a_batch() -> None:
+def test_new_producers_evict_no_producer_that_may_retry() -> None:
     producers = Producers(producers_max=3)
     producers.write(data(0, producer=1))
     producers.now_ms += WINDOW_MS - 1
@@ -415,7 +415,7 @@ def test_a_flood_of_new_producers_pushes_nobody_out_who_may_repeat_a_batch() -> 
     producers.write(data(0, producer=110))
 
 
-def test_outstanding_newcomers_count_for_the_room() -> None:
+def test_new_producers_in_flight_count_toward_the_limit() -> None:
     """Each of them pushes one out when it is in the log."""
     producers = Producers(producers_max=2)
     producers.write(data(0, producer=1))
@@ -429,14 +429,14 @@ def test_outstanding_newcomers_count_for_the_room() -> None:
     assert [producer_id for producer_id, _ in producers.states.entries()] == [2, 3]
 
 
-def test_what_a_leader_took_in_pushes_out_the_longest_idle_in_any_case() -> None:
+def test_replicated_batch_always_evicts_the_longest_idle_producer() -> None:
     producers = Producers(producers_max=2)
     for producer in (1, 2, 3):
         producers.write(data(0, producer=producer), AppendOrigin.REPLICATED)
     assert [producer_id for producer_id, _ in producers.states.entries()] == [2, 3]
 
 
-def test_open_transactions_that_fill_the_bound_leave_no_room_for_another_producer() -> None:
+def test_producer_limit_of_open_transactions_rejects_new_producers() -> None:
     producers = Producers(producers_max=2)
     producers.write(data(0, producer=1, txn=True))
     producers.write(data(0, producer=2, txn=True))
@@ -449,7 +449,7 @@ def test_open_transactions_that_fill_the_bound_leave_no_room_for_another_produce
     producers.write(data(0, producer=3))
 
 
-def test_a_producer_with_an_outstanding_write_is_not_forgotten() -> None:
+def test_producer_with_a_write_in_flight_does_not_expire() -> None:
     producers = Producers(producers_max=1)
     producers.write(data(0, producer=1))
     changes = producers.plan(data(1, producer=1))
@@ -470,7 +470,7 @@ def test_what_the_node_writes_for_a_producer_is_fenced_by_its_epoch() -> None:
         producers.write(data(-1, epoch=3), AppendOrigin.INTERNAL)
 
 
-def test_expiry_tells_how_many_are_forgotten() -> None:
+def test_expiry_returns_the_number_of_expired_producers() -> None:
     producers = Producers(expiration_ms=1_000)
     for producer in range(4):
         producers.write(data(0, producer=producer))

@@ -29,7 +29,7 @@ def index() -> TransactionIndex:
     return index
 
 
-def test_an_entry_has_the_fields_bytes() -> None:
+def test_transaction_index_entry_has_kafkas_bytes() -> None:
     assert encode_aborted([FIRST]) == bytes.fromhex(
         "0000 0000000000000001 0000000000000002 0000000000000009 0000000000000005"
     )
@@ -61,7 +61,7 @@ def test_an_entry_has_the_fields_bytes() -> None:
         "stable beyond its marker",
     ],
 )
-def test_what_cannot_be_an_index_is_corruption(content: bytes) -> None:
+def test_invalid_transaction_index_is_corruption(content: bytes) -> None:
     with pytest.raises(CorruptionError):
         decode_aborted(content, "x.txnindex")
 
@@ -86,20 +86,20 @@ def test_an_entry_outside_its_segment_is_corruption() -> None:
         (25, 30, []),
     ],
 )
-def test_a_range_is_concerned_by_what_overlaps_it(
+def test_aborted_transactions_of_a_range_are_those_that_overlap_it(
     start: int, end: int, found: list[AbortedTransaction]
 ) -> None:
     assert index().aborted_in(start, end) == found
 
 
-def test_a_truncation_forgets_the_markers_that_it_cuts() -> None:
+def test_truncation_removes_index_entries_above_it() -> None:
     cut = index()
     cut.truncate(14)
     assert cut.aborted_in(0, 100) == [FIRST]
     assert cut.of_segment(12) == ()
 
 
-def test_removed_segments_take_their_entries_along() -> None:
+def test_deleted_segments_remove_their_index_entries() -> None:
     left = index()
     left.remove_below(12)
     assert left.aborted_in(0, 100) == [SECOND, THIRD]
@@ -127,7 +127,7 @@ def test_what_is_not_in_the_files_is_appended_to_them(place: Place) -> None:
     assert [one.position for one in own.unstored()] == [3 * 34]
 
 
-def test_a_shorter_index_is_written_over_the_longer_one(place: Place) -> None:
+def test_shorter_index_replaces_the_longer_one(place: Place) -> None:
     own = index()
     for one in own.unstored():
         append_aborted(place.files, place.folder, one)
