@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from ..errors import InvalidConfig, Overloaded
@@ -50,6 +51,7 @@ SWITCH_S: Final = 0.0005
 Python's default of 5 ms is three times the duration of a lane's write of 4 MiB, whose result would
 wait for it.
 """
+NO_ROUTES: Final[Mapping[str, str]] = MappingProxyType({})
 LOOP_VARIABLE: Final = "QUORUMLOG_LOOP"
 """Environment variable: `uvloop`, `asyncio`, or empty for uvloop if it is installed."""
 
@@ -86,19 +88,20 @@ def run(
     name: str = "node",
     on_stop: Callable[[str], None] = exit_at_once,
     connect_ms: int = CONNECT_MS,
+    routes: Mapping[str, str] = NO_ROUTES,
 ) -> T:
     """Run `main(runtime)` on a new loop until it returns, then end everything the runtime owns.
 
     Open listeners and channels are closed and lanes are drained before the loop ends. Use it in a
     process of its own: it sets the interpreter's switch interval to SWITCH_S. `connect_ms` is the
-    timeout of a channel's connection attempt.
+    timeout of a channel's connection attempt; `routes` are those of `RealNetwork`.
     """
     refuse_stripped_assertions()
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_S)
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            return runner.run(_run_in_loop(main, name, on_stop, connect_ms))
+            return runner.run(_run_in_loop(main, name, on_stop, connect_ms, routes))
     finally:
         sys.setswitchinterval(before_s)
 
@@ -108,17 +111,23 @@ async def _run_in_loop(
     name: str,
     on_stop: Callable[[str], None],
     connect_ms: int,
+    routes: Mapping[str, str],
 ) -> T:
-    async with open_runtime(name, on_stop=on_stop, connect_ms=connect_ms) as runtime:
+    opened = open_runtime(name, on_stop=on_stop, connect_ms=connect_ms, routes=routes)
+    async with opened as runtime:
         return await main(runtime)
 
 
 @asynccontextmanager
 async def open_runtime(
-    name: str, *, on_stop: Callable[[str], None] = exit_at_once, connect_ms: int = CONNECT_MS
+    name: str,
+    *,
+    on_stop: Callable[[str], None] = exit_at_once,
+    connect_ms: int = CONNECT_MS,
+    routes: Mapping[str, str] = NO_ROUTES,
 ) -> AsyncIterator[Runtime]:
     """Yield a runtime for the running loop and close it at the end."""
-    runtime = real_runtime(name, on_stop=on_stop, connect_ms=connect_ms)
+    runtime = real_runtime(name, on_stop=on_stop, connect_ms=connect_ms, routes=routes)
     try:
         yield runtime
     finally:
@@ -126,7 +135,11 @@ async def open_runtime(
 
 
 def real_runtime(
-    name: str, *, on_stop: Callable[[str], None] = exit_at_once, connect_ms: int = CONNECT_MS
+    name: str,
+    *,
+    on_stop: Callable[[str], None] = exit_at_once,
+    connect_ms: int = CONNECT_MS,
+    routes: Mapping[str, str] = NO_ROUTES,
 ) -> Runtime:
     """Return a runtime for the running loop; end it with `close_runtime`.
 
@@ -142,7 +155,7 @@ def real_runtime(
         entropy=RealEntropy(secrets.token_bytes(32)),
         tasks=tasks,
         files=RealFiles(),
-        network=RealNetwork(clock, tasks, connect_ms=connect_ms),
+        network=RealNetwork(clock, tasks, connect_ms=connect_ms, routes=routes),
     )
 
 
@@ -384,7 +397,17 @@ class _Lane:
 class RealNetwork:
     """The Network port, composed of the two implementations."""
 
-    def __init__(self, clock: Clock, tasks: Tasks, *, connect_ms: int = CONNECT_MS) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        tasks: Tasks,
+        *,
+        connect_ms: int = CONNECT_MS,
+        routes: Mapping[str, str] = NO_ROUTES,
+    ) -> None:
+        """`routes` maps an address to the one that is connected to in its place, both "host:port".
+        An address without a route stays."""
+        self._routes = dict(routes)
         self._bytes = ByteNetwork(tasks)
         self._calls = GrpcNetwork(clock, self._bytes.why_not_bindable, connect_ms=connect_ms)
 
@@ -396,7 +419,7 @@ class RealNetwork:
 
     def channel(self, address: str) -> Channel:
         """Return a channel to the address. It connects at the first call."""
-        return self._calls.channel(address)
+        return self._calls.channel(self._routes.get(address, address))
 
     async def listen_bytes(
         self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
@@ -407,11 +430,15 @@ class RealNetwork:
     async def connect_bytes(
         self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
     ) -> ByteConnection:
-        """Connect. Raise ConnectionFailed if refused, otherwise OutcomeUnknown."""
-        return await self._bytes.connect_bytes(address, factory)
+        """Connect. Raise ConnectionFailed if refused, otherwise OutcomeUnknown.
+
+        Through a relay a refused connection is made and then ends at once.
+        """
+        return await self._bytes.connect_bytes(self._routes.get(address, address), factory)
 
     async def refuses(self, address: str, timeout_ms: int) -> bool:
-        """Return True if a connection to the address is refused within the timeout."""
+        """Return True if a connection to the address itself is refused within the timeout. Its
+        route is not asked: a relay never refuses."""
         return await self._bytes.refuses(address, timeout_ms)
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
@@ -19,7 +19,7 @@ from ..errors import InvalidConfig, QuorumlogError
 from ..runtime import Runtime
 from ..runtime.freed_memory import keep_freed_memory
 from ..runtime.garbage import short_collections
-from ..runtime.real import run
+from ..runtime.real import NO_ROUTES, run
 from ..settings import (
     DEFAULT,
     Resolved,
@@ -87,19 +87,20 @@ def serve(
     as_json: bool = False,
     tell: Callable[[QuorumlogError], None] = say,
     format_new: bool = False,
-    over: Callable[[Runtime], Runtime] | None = None,
+    routes: Mapping[str, str] = NO_ROUTES,
 ) -> int:
     """Run the node of a configuration file, the environment and --set until a signal stops it.
     Return the exit code. `tell` is as in `dev`.
 
-    `format_new` formats an unformatted directory, as `dev` does; `over` wraps the node's runtime.
+    `format_new` formats an unformatted directory, as `dev` does; `routes` are those of
+    `RealNetwork`.
     """
     return _guarded(
         lambda: _serve(
             resolve_server(config_path, assignments),
             format_new=format_new,
             as_json=as_json,
-            over=over,
+            routes=routes,
         ),
         tell,
     )
@@ -246,15 +247,13 @@ def _serve(
     *,
     format_new: bool,
     as_json: bool,
-    over: Callable[[Runtime], Runtime] | None = None,
+    routes: Mapping[str, str] = NO_ROUTES,
 ) -> None:
     config = node_config(found)
     if config.log_format == "json":
         write_json()
 
     async def main(runtime: Runtime) -> None:
-        if over is not None:
-            runtime = over(runtime)
         stop = _Stop()
         with _stopping_on_signals(stop):
             if format_new and not is_formatted(runtime, config):
@@ -270,7 +269,7 @@ def _serve(
 
     keep_freed_memory()
     with short_collections():
-        run(main, name=f"node-{config.node_id}")
+        run(main, name=f"node-{config.node_id}", routes=routes)
 
 
 class _Stop(asyncio.Event):

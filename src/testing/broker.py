@@ -3,10 +3,9 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
-from .node_group import NodeGroup, fresh_name
+from .node_group import NodeFixture, NodeGroup, fresh_name
 from .node_settings import BOTH, NodeEndpoints, check_settings, node_rows
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ START_MS: Final = 60_000  # for a busy machine; usually under a second
 NODE: Final = 1
 
 
-class Broker:
+class Broker(NodeFixture):
     """A broker in a process of its own, with its own ports and folder.
 
     ```python
@@ -52,37 +51,6 @@ class Broker:
         rows = node_rows(NODE, self._addresses, roles=BOTH, data_dir=place)
         self._group.add(NODE, "the broker", {**rows, **(settings or {})}, routes={})
         self._node = self._group.node(NODE)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        import asyncio  # half of the import time of this package, and often not needed
-
-        return await asyncio.get_running_loop().run_in_executor(None, self.__enter__)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        import asyncio
-
-        await asyncio.get_running_loop().run_in_executor(None, self.close)
 
     # --- addresses and state ----------------------------------------------------------------
 
@@ -148,10 +116,6 @@ class Broker:
         """Resume a paused process; without effect otherwise."""
         self._node.resume()
 
-    def check_alive(self) -> None:
-        """Raise UnknownServerError, with the end of the log, if the process ended unexpectedly."""
-        self._group.check_alive()
-
     def restore(self) -> None:
         """Undo every fault: resume or start the broker as needed.
 
@@ -160,10 +124,6 @@ class Broker:
         self.resume()
         with self._group.complaining_last():
             self.start()
-
-    def close(self) -> None:
-        """Kill the process and remove its files; it cannot be started again."""
-        self._group.close()
 
     # --- use ----------------------------------------------------------------------------------
 

@@ -1,18 +1,16 @@
 """A cluster for tests: one process per node; nodes can be killed, paused and partitioned."""
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..errors import InvalidRequest, TimedOut
 from .broker import START_MS
 from .cluster_links import ClusterLinks, CutDirection
-from .node_group import NodeGroup, fresh_name
+from .node_group import NodeFixture, NodeGroup, fresh_name
 from .node_process import NodeProcess
 from .node_settings import BOTH, NodeEndpoints, check_settings, new_id, node_rows
 
@@ -42,7 +40,7 @@ class ClusterNode:
     log_file: Path  # the log file of all its processes
 
 
-class Cluster:
+class Cluster(NodeFixture):
     """Nodes with a process each, with their own ports and folder.
 
     ```python
@@ -125,33 +123,6 @@ class Cluster:
             data_dir=data_dir,
             log_file=self._group.node(number).log_file,
         )
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return await asyncio.get_running_loop().run_in_executor(None, self.__enter__)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, self.close)
 
     # --- addresses and state ----------------------------------------------------------------
 
@@ -267,13 +238,9 @@ class Cluster:
         for node in self._named(nodes):
             node.resume()
 
-    def check_alive(self) -> None:
-        """Raise UnknownServerError, with the end of its log, if a node ended unexpectedly."""
-        self._group.check_alive()
-
     def close(self) -> None:
         """Kill every node and remove all files; the cluster cannot be started again."""
-        self._group.close()
+        super().close()
         self._wires.close()
 
     # --- links -------------------------------------------------------------------------------

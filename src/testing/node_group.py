@@ -2,9 +2,11 @@
 
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from ..errors import InvalidRequest, QuorumlogError, UnknownServerError
 from .node_folder import NodeFolder
@@ -86,6 +88,56 @@ class NodeGroup:
             node.kill()
         self.ports.close()
         self.home.close()
+
+
+class NodeFixture(ABC):
+    """The life of nodes in `with` or `async with`."""
+
+    def __init__(self, group: NodeGroup) -> None:
+        self._group = group
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        import asyncio  # half of the import time of this package, and often not needed
+
+        return await asyncio.get_running_loop().run_in_executor(None, self.__enter__)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        import asyncio
+
+        await asyncio.get_running_loop().run_in_executor(None, self.close)
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start all nodes and return once they serve."""
+
+    def check_alive(self) -> None:
+        """Raise UnknownServerError, with the end of the log, if a process ended unexpectedly."""
+        self._group.check_alive()
+
+    def close(self) -> None:
+        """Kill every process and remove its files; none can be started again."""
+        self._group.close()
 
 
 def fresh_name(beginning: str) -> str:

@@ -7,12 +7,11 @@ connection with an error message.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import h11
 
-from ...runtime import ByteConnection
+from ...runtime import ByteConnection, Scope
 from .messages import REASONS, HttpRequest, HttpResponse, sentence
 
 _LOG: Final = logging.getLogger("quorumlog.http")
@@ -34,16 +33,17 @@ class Server(Protocol):
     def is_closing(self) -> bool: ...
     async def answer(self, request: HttpRequest) -> HttpResponse: ...
     def date(self) -> str: ...
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
     def connection_ended(self, connection: "HttpConnection") -> None: ...
 
 
 class HttpConnection:
     """A `ByteProtocol`: idle, or answering one request."""
 
-    def __init__(self, connection: ByteConnection, server: Server) -> None:
+    def __init__(self, connection: ByteConnection, server: Server, scope: Scope) -> None:
+        """The tasks of requests run in `scope`."""
         self._connection = connection
         self._server = server
+        self._scope = scope
         self._machine = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._request: HttpRequest | None = None  # not complete yet
@@ -116,7 +116,7 @@ class HttpConnection:
             request, self._request = self._request, None
             self._is_answering = True
             self._connection.pause_reading()
-            self._server.spawn(self._answer(request))
+            self._scope.spawn(self._answer(request), name="http.answer")
 
     async def _answer(self, request: HttpRequest) -> None:
         try:

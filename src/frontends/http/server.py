@@ -1,9 +1,9 @@
 """The HTTP listener: accepts connections up to a bound, and finds the route of a request."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ...errors import AddressInUse
 from ...runtime import ByteConnection, ByteProtocol, Listener, Runtime, Scope
@@ -110,10 +110,6 @@ class HttpServer:
         day, month = _DAYS[now.weekday()], _MONTHS[now.month - 1]
         return f"{day}, {now.day:02} {month} {now.year:04} {now:%H:%M:%S} GMT"
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task for a request."""
-        self._scope.spawn(work, name="http.answer")
-
     def connection_ended(self, connection: "HttpConnection") -> None:
         """Remove an ended connection."""
         self._connections.pop(connection, None)
@@ -124,7 +120,7 @@ class HttpServer:
         if len(self._connections) >= self._connections_max or self.is_closing:
             self.refused += 1
             return _Refused(connection)
-        accepted = HttpConnection(connection, self)
+        accepted = HttpConnection(connection, self, self._scope)
         self._connections[accepted] = None
         return accepted
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import InvalidRequest, QuorumlogError
-from ...runtime import Buffer, ByteConnection
+from ...runtime import Buffer, ByteConnection, Scope
 from . import messages
 from .api import Answer, Client, FileRange, Part, PreparedResponse
 from .frames import RequestFrameReader
@@ -28,6 +28,9 @@ from .request import API_VERSIONS, Request, answer_head, read_request
 
 if TYPE_CHECKING:
     from .server import KafkaServer
+
+REQUEST_TASK: Final = "kafka.request"
+"""The name of the tasks of requests."""
 
 _LOG: Final = logging.getLogger("quorumlog.kafka")
 
@@ -59,13 +62,26 @@ class KafkaConnection:
             "_quiet_since_ms",
             "_reads",
         ),
-        *("_out", "_server", "_slow_since_ms", "_taken", "_taken_seen", "_under_way", "_waiting"),
+        *(
+            "_out",
+            "_scope",
+            "_server",
+            "_slow_since_ms",
+            "_taken",
+            "_taken_seen",
+            "_under_way",
+            "_waiting",
+        ),
         "client",
     )
 
-    def __init__(self, connection: ByteConnection, server: "KafkaServer", listener: str) -> None:
+    def __init__(
+        self, connection: ByteConnection, server: "KafkaServer", scope: Scope, listener: str
+    ) -> None:
+        """The tasks of requests run in `scope`."""
         self._connection = connection
         self._server = server
+        self._scope = scope
         self._frames = RequestFrameReader(server.scratch, server.request_bytes_max)
         self._waiting: deque[Request] = deque()  # requests that have not begun
         self._under_way: deque[Request] = deque()  # begun, in order
@@ -113,7 +129,7 @@ class KafkaConnection:
         left = self._not_placed()
         self._drop()
         if left:
-            self._server.spawn(self._carry_out(left))
+            self._scope.spawn(self._carry_out(left), name=REQUEST_TASK)
         self._server.connection_ended(self, self.client.listener, self._end_reason)
 
     # --- for the server ------------------------------------------------------------------------
@@ -272,13 +288,13 @@ class KafkaConnection:
     def _begin(self, request: Request) -> None:
         self._under_way.append(request)
         if request.api.begin is None:
-            request.task = self._server.spawn(self._work_on(request))
+            request.task = self._scope.spawn(self._work_on(request), name=REQUEST_TASK)
             return
         api, broker = request.api, self._server.broker
         try:
             request.body = self._read(request)
             if request.body is None:  # left to the schema, which is slow
-                request.task = self._server.spawn(self._work_on(request))
+                request.task = self._scope.spawn(self._work_on(request), name=REQUEST_TASK)
                 return
             waits = None if api.opening is None else api.opening(broker, request)
         except Exception as error:
@@ -287,7 +303,7 @@ class KafkaConnection:
         if waits is None:
             self._place(request)
         else:
-            request.task = self._server.spawn(self._open(request, waits))
+            request.task = self._scope.spawn(self._open(request, waits), name=REQUEST_TASK)
 
     async def _open(self, request: Request, waits: Awaitable[None]) -> None:
         """Begin a request of the hot path after its preparation; later requests wait for it."""
@@ -304,7 +320,7 @@ class KafkaConnection:
             request.work_began_us = broker.runtime.clock.busy_us()
         try:
             if not begin(broker, request, partial(self._done, request)):
-                request.task = self._server.spawn(self._work_on(request))
+                request.task = self._scope.spawn(self._work_on(request), name=REQUEST_TASK)
         except Exception as error:
             self._fail(request, error)
         self._add_work(request)

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from ...runtime import ByteConnection, ByteProtocol, Listener, Scope
 from .api import BrokerContext, Client, KafkaApi
@@ -94,10 +94,6 @@ class KafkaServer:
         bytes_max = self.broker.settings.request_bytes_max
         return bytes_max if key == PRODUCE else min(bytes_max, PLAIN_REQUEST_BYTES_MAX)
 
-    def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Start a task of a connection."""
-        return self._scope.spawn(work, name="kafka.request")
-
     def log_connection_end(self, event: str, client: Client, why: object) -> None:
         """Log why a connection ends, at a limited rate."""
         second = self.now_ms() // 1_000
@@ -139,7 +135,7 @@ class KafkaServer:
             return _Refused()
         figures.accepted += 1
         figures.open += 1
-        accepted = KafkaConnection(connection, self, listener)
+        accepted = KafkaConnection(connection, self, self._scope, listener)
         self._connections[accepted] = None
         if self._check_timer is None:
             self._schedule_check()

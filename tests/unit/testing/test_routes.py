@@ -6,7 +6,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from tests.kit.waits import AMPLE_MS, run_patiently
 
 from quorumlog.runtime import ByteConnection, CallContext, Handler, Method, Runtime
-from quorumlog.testing.node_program import routed
+from quorumlog.runtime.real import open_runtime
 
 WHO = Method("/quorumlog.tests.Who/Are", StringValue, StringValue)
 
@@ -47,10 +47,10 @@ def test_calls_and_bytes_take_the_route_and_others_the_straight_way() -> None:
 
         straight = await runtime.network.serve("127.0.0.1:0", named("straight"))
         relay = await runtime.network.serve("127.0.0.1:0", named("relay"))
-        node = routed(runtime, {straight.address: relay.address})
-        assert await ask(node, straight.address) == "relay"
-        assert await ask(node, relay.address) == "relay"
-        assert await ask(runtime, straight.address) == "straight"
+        async with open_runtime("routed", routes={straight.address: relay.address}) as node:
+            assert await ask(node, straight.address) == "relay"
+            assert await ask(node, relay.address) == "relay"
+            assert await ask(runtime, straight.address) == "straight"
 
     run_patiently(main)
 
@@ -63,29 +63,29 @@ def test_bytes_take_the_route_and_a_refusal_is_asked_for_at_the_address_itself()
 
         gone = await runtime.network.listen_bytes("127.0.0.1:0", Hearer)
         relay = await runtime.network.listen_bytes("127.0.0.1:0", greeting)
-        node = routed(runtime, {gone.address: relay.address})
-        assert not await node.network.refuses(gone.address, AMPLE_MS)
-        await gone.close(0)
-        assert await node.network.refuses(gone.address, AMPLE_MS)
-        made: list[Hearer] = []
+        async with open_runtime("routed", routes={gone.address: relay.address}) as node:
+            assert not await node.network.refuses(gone.address, AMPLE_MS)
+            await gone.close(0)
+            assert await node.network.refuses(gone.address, AMPLE_MS)
+            made: list[Hearer] = []
 
-        def keep(connection: ByteConnection) -> Hearer:
-            made.append(Hearer(connection))
-            return made[0]
+            def keep(connection: ByteConnection) -> Hearer:
+                made.append(Hearer(connection))
+                return made[0]
 
-        await node.network.connect_bytes(gone.address, keep)
-        assert await made[0].heard == b"relay"
+            await node.network.connect_bytes(gone.address, keep)
+            assert await made[0].heard == b"relay"
 
     run_patiently(main)
 
 
 def test_what_a_node_listens_on_is_not_moved() -> None:
     async def main(runtime: Runtime) -> None:
-        node = routed(runtime, {"127.0.0.1:1": "127.0.0.1:2"})
-        listener = await node.network.listen_bytes("127.0.0.1:0", Hearer)
-        connection = await runtime.network.connect_bytes(listener.address, Hearer)
-        connection.abort()
-        served = await node.network.serve("127.0.0.1:0", {})
-        assert not await runtime.network.refuses(served.address, AMPLE_MS)
+        async with open_runtime("routed", routes={"127.0.0.1:1": "127.0.0.1:2"}) as node:
+            listener = await node.network.listen_bytes("127.0.0.1:0", Hearer)
+            connection = await runtime.network.connect_bytes(listener.address, Hearer)
+            connection.abort()
+            served = await node.network.serve("127.0.0.1:0", {})
+            assert not await runtime.network.refuses(served.address, AMPLE_MS)
 
     run_patiently(main)
