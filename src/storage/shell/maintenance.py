@@ -22,7 +22,7 @@ from functools import partial
 from typing import Final
 
 from ...errors import DiskFull, QuorumlogError
-from ...runtime.ports import Runtime, Scope
+from ...runtime.ports import Clock, Runtime, Scope
 from ..config import DirectoryConfig, LogConfig
 from ..idle_log_check import IdleLogCheck, check_idle_log, read_times
 from ..layout import LOG_SUFFIX, join, segment_file
@@ -64,160 +64,16 @@ class _SetAside:
     times: int
 
 
-@dataclass(slots=True, kw_only=True)
-class _Looked:
-    config: LogConfig
-    due_ms: int | None  # UTC; None: not before its config changes
+class FailureBackoff:
+    """Runs maintenance of open logs; after a failure it skips that work of the log for a while."""
 
-
-class LogMaintenance:
-    """The housekeeping of one directory; its tasks run in `scope`. Created by `DataDirectory`."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        scope: Scope,
-        path: str,
-        *,
-        config: DirectoryConfig,
-        queues: Mapping[str, AppendQueue],
-        writer: LogWriter,
-        checkpoints: Checkpointer,
-        space: FreeSpace,
-    ) -> None:
-        # Set by the owner of the logs. The iterable may be consumed in pieces, with changes in
-        # between.
-        self.closed_logs: Callable[[], Iterable[ClosedLog]] = tuple
-        # Likewise: the committed offset of a group in a log; None: unknown. Raises QuorumlogError.
-        self.committed: Callable[[str, str], Awaitable[int | None]] = _unknown
-        self._path = path
-        self._runtime = runtime
-        self._config = config
+    def __init__(self, clock: Clock, queues: Mapping[str, AppendQueue]) -> None:
+        self.is_stopping = False
+        self._clock = clock
         self._queues = queues
-        self._writer = writer
-        self._checkpoints = checkpoints
-        self._space = space
-        space.on_low = self.check_soon
-        self._lane = f"clean:{path}"
-        self._since_ms = runtime.clock.wall_ms()
-        self._looked: dict[str, _Looked] = {}
         self._aside: dict[tuple[str, str], _SetAside] = {}  # by log name and failed work
-        # log name -> segment of the last warning about a future timestamp
-        self._warned: dict[str, int] = {}
-        # path -> due time (monotonic ms), in the order of renames
-        self._unlinks: dict[str, int] = {}
-        self._unlink_throttle = Throttle(config.unlink_bytes_per_second)
-        self._unlinks_from_ms = 0  # monotonic: the bytes unlinked so far are paid for then
-        self._next_look_ms = runtime.clock.now_ms() + self._first_wait_ms()
-        self._wake = asyncio.Event()
-        self._looked_once_more = asyncio.Event()
-        self._retained: Log | None = None  # log with a removal of segments in progress
-        self._is_let_go = asyncio.Event()  # set when there is none any more
-        self._is_stopping = False
-        self._cleaner = LogCleaner(
-            runtime,
-            lane=self._lane,
-            config=config,
-            writer=writer,
-            checkpoints=checkpoints,
-            set_aside=self._later,
-        )
-        self._tasks = [
-            scope.spawn(self._work(), name=f"storage.housekeeping {path}"),
-            scope.spawn(self._compact(), name=f"storage.compaction {path}"),
-        ]
 
-    def _first_wait_ms(self) -> int:
-        drawn = self._runtime.entropy.stream("storage.housekeeping")
-        # a start has more urgent work
-        half_ms = (self._config.retention_check_interval_ms + 1) // 2
-        return half_ms + drawn.below(half_ms)
-
-    # --- start and stop ------------------------------------------------------------------------
-
-    async def stop(self) -> None:
-        """End running work and unlink all renamed files. Called before the logs are closed."""
-        self._is_stopping = True
-        self._wake.set()
-        self._looked_once_more.set()
-        await self._cleaner.stop()
-        for task in self._tasks:
-            await task
-
-    def cancel_cleaning(self, log: Log) -> None:
-        """Cancel the cleaning run of a log that will be truncated."""
-        self._cleaner.cancel(log)
-
-    async def stop_cleaning(self, log: Log) -> None:
-        """Return when no work uses the files of a log that will be deleted."""
-        await self._cleaner.stop(log)
-
-    def check_soon(self) -> None:
-        """Check every log now, or as soon as the running work has ended."""
-        self._next_look_ms = self._runtime.clock.now_ms()
-        self._wake.set()
-
-    def check_if_low(self) -> None:
-        """Check every log soon if space is short: records became deletable."""
-        if self._space.is_low:
-            self.check_soon()
-
-    async def _work(self) -> None:
-        while not self._is_stopping:
-            await self._look_if_due()
-            await self._unlink_due()
-            if not self._is_stopping:
-                await self._sleep()
-        await self._tasks[1]  # it may rename files until it ends
-        await self._unlink_due(everything=True)
-
-    async def _compact(self) -> None:
-        while not self._is_stopping:
-            self._looked_once_more.clear()
-            queue, dirt = await self._dirtiest()
-            if queue is None:
-                await self._until_looked()
-            elif not self._is_stopping:
-                await self._clean(queue, dirt)
-
-    async def _until_looked(self) -> None:
-        """Wait for the end of the next check, which may have opened logs; at most until its planned
-        start, since it may take long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._config.retention_check_interval_ms / 1000):
-                await self._looked_once_more.wait()
-
-    async def _sleep(self) -> None:
-        """Wait for the next check, or for a file to be unlinked."""
-        until_ms = self._next_look_ms
-        if self._unlinks:
-            next_unlink_ms = max(min(self._unlinks.values()), self._unlinks_from_ms)
-            until_ms = min(until_ms, next_unlink_ms)
-        wait_ms = until_ms - self._runtime.clock.now_ms()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(wait_ms, 1) / 1000):
-                await self._wake.wait()
-        self._wake.clear()
-
-    async def _look_if_due(self) -> None:
-        now_ms = self._runtime.clock.now_ms()
-        if now_ms < self._next_look_ms:
-            return
-        interval_ms = self._config.retention_check_interval_ms
-        planned_ms = self._next_look_ms = now_ms + interval_ms
-        for number, queue in enumerate(list(self._queues.values())):
-            if number % LOGS_AT_ONCE == 0:
-                await asyncio.sleep(0)
-            queue.log.producers.states.expire(self._runtime.clock.wall_ms())
-            await self._guarded(queue.log, "retention", partial(self._retain, queue))
-        await self._look_at_closed()
-        if self._next_look_ms == planned_ms:
-            self._next_look_ms = self._runtime.clock.now_ms() + interval_ms
-        self._looked_once_more.set()
-        forget_ms = now_ms - SET_ASIDE_MS_MAX
-        self._aside = {key: a for key, a in self._aside.items() if a.until_ms > forget_ms}
-
-    async def _guarded(
+    async def run(
         self, log: Log, what: str, work: Callable[[], Awaitable[None]], *, cures: bool = True
     ) -> None:
         """Run work on a log, unless it is skipped because of an earlier failure; skip it after a
@@ -226,7 +82,7 @@ class LogMaintenance:
         `cures`: a success resets the count of failures.
         """
         is_gone = log.failure is not None or log.name not in self._queues
-        if self._is_stopping or is_gone or self._is_aside(log.name, what):
+        if self.is_stopping or is_gone or self.is_skipped(log.name, what):
             return
         try:
             await work()
@@ -234,28 +90,114 @@ class LogMaintenance:
             return
         except (OSError, QuorumlogError) as error:
             if log.failure is None:  # otherwise it was reported, and the log accepts no work
-                self._put_aside(log.name, what, error)
+                self.skip(log.name, what, error)
         else:
             if cures:
                 self._aside.pop((log.name, what), None)
 
-    def _is_aside(self, name: str, what: str) -> bool:
+    def is_skipped(self, name: str, what: str) -> bool:
+        """Return True if this work on a log is skipped now."""
         aside = self._aside.get((name, what))
-        return aside is not None and self._runtime.clock.now_ms() < aside.until_ms
+        return aside is not None and self._clock.now_ms() < aside.until_ms
 
-    def _put_aside(self, name: str, what: str, error: Exception) -> None:
+    def skip(self, name: str, what: str, error: Exception) -> None:
+        """Skip this work on a log for a while, longer after each failure."""
         aside = self._aside.get((name, what))
         times = 0 if aside is None else aside.times
         wait_ms = min(SET_ASIDE_MS_MIN << min(times, 10), SET_ASIDE_MS_MAX)
-        until_ms = self._runtime.clock.now_ms() + wait_ms
+        until_ms = self._clock.now_ms() + wait_ms
         self._aside[name, what] = _SetAside(until_ms=until_ms, times=times + 1)
         _LOG.warning(
             "storage.set_aside log=%s what=%s for_ms=%d error=%s", name, what, wait_ms, error
         )
 
-    # --- removal -------------------------------------------------------------------------------
+    def forget_old(self, now_ms: int) -> None:
+        """Forget the failures of logs that were not tried again for long."""
+        forget_ms = now_ms - SET_ASIDE_MS_MAX
+        self._aside = {key: a for key, a in self._aside.items() if a.until_ms > forget_ms}
 
-    async def _retain(self, queue: AppendQueue) -> None:
+
+class FileUnlinker:
+    """Unlinks renamed files in the lane: after a delay and within a throttle, or at once when space
+    is short."""
+
+    def __init__(
+        self, runtime: Runtime, *, lane: str, config: DirectoryConfig, space: FreeSpace
+    ) -> None:
+        self._runtime = runtime
+        self._lane = lane
+        self._space = space
+        # path -> due time (monotonic ms), in the order of renames
+        self._unlinks: dict[str, int] = {}
+        self._throttle = Throttle(config.unlink_bytes_per_second)
+        self._from_ms = 0  # monotonic: the bytes unlinked so far are paid for then
+
+    @property
+    def next_ms(self) -> int | None:
+        """Monotonic time of the next unlink, None without one."""
+        return max(min(self._unlinks.values()), self._from_ms) if self._unlinks else None
+
+    def add(self, log: Log, paths: list[str]) -> None:
+        """Schedule renamed files of a log to be unlinked after its delay."""
+        until_ms = self._runtime.clock.now_ms() + log.config.file_delete_delay_ms
+        for path in paths:
+            self._unlinks[path] = until_ms
+
+    async def unlink_due(self, *, everything: bool = False) -> None:
+        """Unlink the files that are due, within the throttle; at once when space is short."""
+        now_ms = self._runtime.clock.now_ms()
+        due = [
+            path
+            for path, at_ms in self._unlinks.items()
+            if everything or at_ms <= now_ms or self._space.is_low
+        ]
+        for path in due:
+            now_ms = self._runtime.clock.now_ms()
+            if not everything and not self._space.is_low and now_ms < self._from_ms:
+                return
+            self._unlinks.pop(path, None)
+            try:
+                size = await self._runtime.tasks.offload(
+                    self._lane, partial(unlink, self._runtime.files, path)
+                )
+            except OSError as error:  # the next opening of the log removes it
+                _LOG.warning("storage.unlink_failed path=%s error=%s", path, error)
+            else:
+                now_ms = self._runtime.clock.now_ms()
+                self._from_ms = now_ms + self._throttle.spend(size, now_ms)
+
+
+class LogRetention:
+    """Deletes the deletable segments of logs, one log at a time."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        lane: str,
+        backoff: FailureBackoff,
+        queues: Mapping[str, AppendQueue],
+        writer: LogWriter,
+        checkpoints: Checkpointer,
+        cleaner: LogCleaner,
+        unlinker: FileUnlinker,
+        committed: Callable[[str, str], Awaitable[int | None]],
+    ) -> None:
+        self._runtime = runtime
+        self._lane = lane
+        self._backoff = backoff
+        self._queues = queues
+        self._writer = writer
+        self._checkpoints = checkpoints
+        self._cleaner = cleaner
+        self._unlinker = unlinker
+        self._committed = committed
+        # log name -> segment of the last warning about a future timestamp
+        self._warned: dict[str, int] = {}
+        self._retained: Log | None = None  # log with a removal of segments in progress
+        self._is_let_go = asyncio.Event()  # set when there is none any more
+
+    async def retain(self, queue: AppendQueue) -> None:
         """Delete the deletable segments of a log, while it is not being compacted."""
         self._retained = queue.log
         try:
@@ -264,19 +206,25 @@ class LogMaintenance:
             self._retained = None
             self._is_let_go.set()
 
+    async def until_let_go(self, log: Log) -> None:
+        """Wait until no segment of a log is being removed."""
+        while self._retained is log:
+            self._is_let_go.clear()
+            await self._is_let_go.wait()
+
     async def _remove_oldest(self, queue: AppendQueue) -> None:
         """Delete the deletable segments below the current log end. A log that grows as fast as it
         shrinks so does not block the others."""
         log = queue.log
         end_offset = log.log_end_offset
-        while not self._is_stopping and not self._cleaner.is_cleaning(log):
+        while not self._backoff.is_stopping and not self._cleaner.is_cleaning(log):
             if log.log_start_offset >= end_offset > 0:
                 return
             verdict = await self._verdict(log)
             if verdict.is_from_future:
                 self._warn_of_future(log, verdict.count)
             count = verdict.count
-            if verdict.rolls and not await self._roll(queue):
+            if verdict.rolls and not await _roll(self._runtime.clock, self._writer, queue):
                 count -= 1
             if count > 0 and log.producers.has_unstored:
                 # otherwise producers with removed batches only are lost
@@ -308,7 +256,9 @@ class LogMaintenance:
                 held=held or (),
             )
             if verdict.unknown is not None:
-                await self._learn_times(log, log.cleanup.age(verdict.unknown))
+                await _load_timestamps(
+                    self._runtime, self._lane, log, log.cleanup.age(verdict.unknown)
+                )
             elif verdict.count and log.config.holds and (held is None or config is not log.config):
                 config = log.config
                 held = await self._held(log)
@@ -323,28 +273,13 @@ class LogMaintenance:
             if hold.counts(now_ms):
                 offset = None
                 with suppress(QuorumlogError):
-                    offset = await self.committed(log.name, hold.group)
+                    offset = await self._committed(log.name, hold.group)
                 held.append(LogHold(offset or 0, hold.bytes_max))
-                if self._is_stopping:
+                if self._backoff.is_stopping:
                     raise StalePlan
         if log.failure is not None or log.name not in self._queues:
             raise StalePlan
         return held
-
-    async def _learn_times(self, log: Log, segment: SegmentAge) -> None:
-        segment_version = log.segment_version
-        job = partial(
-            read_times,
-            self._runtime.files,
-            join(log.folder, segment_file(segment.base_offset, LOG_SUFFIX)),
-            base_offset=segment.base_offset,
-            size=segment.size,
-            interval_bytes=log.config.index_interval_bytes,
-        )
-        first_ms, largest_ms = await self._runtime.tasks.offload(self._lane, job)
-        if log.failure is not None or log.segment_version != segment_version:
-            raise StalePlan
-        log.cleanup.set_timestamps(segment.base_offset, first_ms, largest_ms)
 
     def _warn_of_future(self, log: Log, place: int) -> None:
         segment = log.cleanup.age(place)
@@ -356,24 +291,6 @@ class LogMaintenance:
                 segment.base_offset,
                 segment.max_timestamp,
             )
-
-    async def _roll(self, queue: AppendQueue) -> bool:
-        """Start a new segment and make it durable; return True if the former active one is
-        deletable."""
-        log = queue.log
-        rolled: list[bool] = []
-
-        def begin() -> None:
-            try:
-                rolled.append(log.appender.roll(self._runtime.clock.wall_ms()))
-            except DiskFull:
-                rolled.append(False)
-
-        await self._writer.exclusive(queue, begin, _nothing)
-        if not rolled or not rolled[0]:
-            return False
-        await self._writer.flush(queue)
-        return True
 
     async def _remove(self, queue: AppendQueue, count: int) -> bool:
         """Remove a log's oldest segments, if still deletable in its turn; return True if
@@ -393,7 +310,7 @@ class LogMaintenance:
         def end(renamed: list[str] | None) -> None:
             if renamed is not None:
                 log.cleanup.complete_remove(begun[0])
-                self._later(log, renamed)
+                self._unlinker.add(log, renamed)
                 self._writer.dirty[queue] = None  # its log start must be stored
                 self._writer.dirtied.set()
 
@@ -408,14 +325,43 @@ class LogMaintenance:
             if error.errno not in OUT_OF_SPACE:
                 raise
 
-    # --- logs that are not open ----------------------------------------------------------------
 
-    async def _look_at_closed(self) -> None:
+@dataclass(slots=True, kw_only=True)
+class _Looked:
+    config: LogConfig
+    due_ms: int | None  # UTC; None: not before its config changes
+
+
+class ClosedLogRetention:
+    """Finds the closed logs with deletable segments, opens them and deletes the segments."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        path: str,
+        lane: str,
+        backoff: FailureBackoff,
+        queues: Mapping[str, AppendQueue],
+        checkpoints: Checkpointer,
+        retention: LogRetention,
+    ) -> None:
+        self._runtime = runtime
+        self._path = path
+        self._lane = lane
+        self._backoff = backoff
+        self._queues = queues
+        self._checkpoints = checkpoints
+        self._retention = retention
+        self._since_ms = runtime.clock.wall_ms()
+        self._looked: dict[str, _Looked] = {}
+
+    async def check(self, closed_logs: Iterable[ClosedLog]) -> None:
+        """Check closed logs one after the other."""
         there: dict[str, _Looked] = {}
-        for number, closed in enumerate(self.closed_logs()):
+        for number, closed in enumerate(closed_logs):
             if number % LOGS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-            if self._is_stopping:
+            if self._backoff.is_stopping:
                 return
             looked = self._looked.get(closed.name)
             wall_ms = self._runtime.clock.wall_ms()
@@ -427,7 +373,7 @@ class LogMaintenance:
         self._looked = there
 
     async def _look_at(self, closed: ClosedLog, wall_ms: int) -> _Looked | None:
-        if self._is_aside(closed.name, "look"):
+        if self._backoff.is_skipped(closed.name, "look"):
             return None
         stored = self._checkpoints.stored
         job = partial(
@@ -448,16 +394,43 @@ class LogMaintenance:
         except FileNotFoundError:
             return None  # deleted in between
         except (OSError, QuorumlogError) as error:
-            self._put_aside(closed.name, "look", error)
+            self._backoff.skip(closed.name, "look", error)
             return None
         queue = self._queues.get(closed.name)
         if queue is not None:
-            await self._guarded(queue.log, "retention", partial(self._retain, queue))
+            await self._backoff.run(queue.log, "retention", partial(self._retention.retain, queue))
         return None
 
-    # --- compaction ----------------------------------------------------------------------------
 
-    async def _dirtiest(self) -> tuple[AppendQueue | None, LogToClean]:
+class LogCompaction:
+    """Compacts the dirtiest log of one directory, then the next one."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        path: str,
+        *,
+        lane: str,
+        backoff: FailureBackoff,
+        queues: Mapping[str, AppendQueue],
+        writer: LogWriter,
+        checkpoints: Checkpointer,
+        cleaner: LogCleaner,
+        retention: LogRetention,
+        space: FreeSpace,
+    ) -> None:
+        self._runtime = runtime
+        self._path = path
+        self._lane = lane
+        self._backoff = backoff
+        self._queues = queues
+        self._writer = writer
+        self._checkpoints = checkpoints
+        self._cleaner = cleaner
+        self._retention = retention
+        self._space = space
+
+    async def dirtiest(self) -> tuple[AppendQueue | None, LogToClean]:
         """Return the log to compact next, if any, and its cleanable part."""
         best: AppendQueue | None = None
         most = LogToClean()
@@ -468,10 +441,22 @@ class LogMaintenance:
                 continue
             found: list[LogToClean] = []
             look = partial(self._find_dirt, queue, found)
-            await self._guarded(queue.log, "compaction", look, cures=False)
+            await self._backoff.run(queue.log, "compaction", look, cures=False)
             if found and found[0].is_due and (best is None or found[0].urgency > most.urgency):
                 best, most = queue, found[0]
         return best, most
+
+    async def clean(self, queue: AppendQueue, dirt: LogToClean) -> None:
+        """Compact a log, once no segment of it is being removed."""
+
+        async def run() -> None:
+            await self._retention.until_let_go(queue.log)
+            if self._backoff.is_stopping:
+                return
+            self._check_space(queue.log, dirt)
+            await self._cleaner.clean(queue, dirt)
+
+        await self._backoff.run(queue.log, "compaction", run)
 
     async def _find_dirt(self, queue: AppendQueue, found: list[LogToClean]) -> None:
         """Append the cleanable part of a log, after loading timestamps and rolling as needed."""
@@ -487,22 +472,10 @@ class LogMaintenance:
             )
             if dirt.unknown is not None:
                 settled = dirt.unknown
-                await self._learn_times(log, log.cleanup.age(settled))
-            elif not dirt.rolls or not await self._roll(queue):
+                await _load_timestamps(self._runtime, self._lane, log, log.cleanup.age(settled))
+            elif not dirt.rolls or not await _roll(self._runtime.clock, self._writer, queue):
                 found.append(dirt)
                 return
-
-    async def _clean(self, queue: AppendQueue, dirt: LogToClean) -> None:
-        async def run() -> None:
-            while self._retained is queue.log:
-                self._is_let_go.clear()
-                await self._is_let_go.wait()
-            if self._is_stopping:
-                return
-            self._check_space(queue.log, dirt)
-            await self._cleaner.clean(queue, dirt)
-
-        await self._guarded(queue.log, "compaction", run)
 
     def _check_space(self, log: Log, dirt: LogToClean) -> None:
         """Raise DiskFull if the largest segment that a cleaning run may write would use the
@@ -516,36 +489,201 @@ class LogMaintenance:
                 f" are free and {reserve} are reserved; cleaning resumes when space is free"
             )
 
-    # --- unlinking -----------------------------------------------------------------------------
 
-    def _later(self, log: Log, paths: list[str]) -> None:
-        """Schedule renamed files of a log to be unlinked after its delay."""
-        until_ms = self._runtime.clock.now_ms() + log.config.file_delete_delay_ms
-        for path in paths:
-            self._unlinks[path] = until_ms
+class LogMaintenance:
+    """The housekeeping of one directory; its tasks run in `scope`. Created by `DataDirectory`."""
 
-    async def _unlink_due(self, *, everything: bool = False) -> None:
-        """Unlink the files that are due, within the throttle; at once when space is short."""
-        now_ms = self._runtime.clock.now_ms()
-        due = [
-            path
-            for path, at_ms in self._unlinks.items()
-            if everything or at_ms <= now_ms or self._space.is_low
+    def __init__(
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        path: str,
+        *,
+        config: DirectoryConfig,
+        queues: Mapping[str, AppendQueue],
+        writer: LogWriter,
+        checkpoints: Checkpointer,
+        space: FreeSpace,
+    ) -> None:
+        # Set by the owner of the logs. The iterable may be consumed in pieces, with changes in
+        # between.
+        self.closed_logs: Callable[[], Iterable[ClosedLog]] = tuple
+        # Likewise: the committed offset of a group in a log; None: unknown. Raises QuorumlogError.
+        self.committed: Callable[[str, str], Awaitable[int | None]] = _unknown
+        self._runtime = runtime
+        self._config = config
+        self._queues = queues
+        self._space = space
+        space.on_low = self.check_soon
+        lane = f"clean:{path}"
+        self._next_look_ms = runtime.clock.now_ms() + self._first_wait_ms()
+        self._wake = asyncio.Event()
+        self._looked_once_more = asyncio.Event()
+        self._backoff = FailureBackoff(runtime.clock, queues)
+        self._unlinker = FileUnlinker(runtime, lane=lane, config=config, space=space)
+        self._cleaner = LogCleaner(
+            runtime,
+            lane=lane,
+            config=config,
+            writer=writer,
+            checkpoints=checkpoints,
+            set_aside=self._unlinker.add,
+        )
+        self._retention = LogRetention(
+            runtime,
+            lane=lane,
+            backoff=self._backoff,
+            queues=queues,
+            writer=writer,
+            checkpoints=checkpoints,
+            cleaner=self._cleaner,
+            unlinker=self._unlinker,
+            committed=lambda log, group: self.committed(log, group),
+        )
+        self._closed = ClosedLogRetention(
+            runtime, path, lane, self._backoff, queues, checkpoints, self._retention
+        )
+        self._compaction = LogCompaction(
+            runtime,
+            path,
+            lane=lane,
+            backoff=self._backoff,
+            queues=queues,
+            writer=writer,
+            checkpoints=checkpoints,
+            cleaner=self._cleaner,
+            retention=self._retention,
+            space=space,
+        )
+        self._tasks = [
+            scope.spawn(self._work(), name=f"storage.housekeeping {path}"),
+            scope.spawn(self._compact(), name=f"storage.compaction {path}"),
         ]
-        for path in due:
-            now_ms = self._runtime.clock.now_ms()
-            if not everything and not self._space.is_low and now_ms < self._unlinks_from_ms:
-                return
-            self._unlinks.pop(path, None)
-            try:
-                size = await self._runtime.tasks.offload(
-                    self._lane, partial(unlink, self._runtime.files, path)
-                )
-            except OSError as error:  # the next opening of the log removes it
-                _LOG.warning("storage.unlink_failed path=%s error=%s", path, error)
-            else:
-                now_ms = self._runtime.clock.now_ms()
-                self._unlinks_from_ms = now_ms + self._unlink_throttle.spend(size, now_ms)
+
+    def _first_wait_ms(self) -> int:
+        drawn = self._runtime.entropy.stream("storage.housekeeping")
+        # a start has more urgent work
+        half_ms = (self._config.retention_check_interval_ms + 1) // 2
+        return half_ms + drawn.below(half_ms)
+
+    # --- start and stop ------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """End running work and unlink all renamed files. Called before the logs are closed."""
+        self._backoff.is_stopping = True
+        self._wake.set()
+        self._looked_once_more.set()
+        await self._cleaner.stop()
+        for task in self._tasks:
+            await task
+
+    def cancel_cleaning(self, log: Log) -> None:
+        """Cancel the cleaning run of a log that will be truncated."""
+        self._cleaner.cancel(log)
+
+    async def stop_cleaning(self, log: Log) -> None:
+        """Return when no work uses the files of a log that will be deleted."""
+        await self._cleaner.stop(log)
+
+    def check_soon(self) -> None:
+        """Check every log now, or as soon as the running work has ended."""
+        self._next_look_ms = self._runtime.clock.now_ms()
+        self._wake.set()
+
+    def check_if_low(self) -> None:
+        """Check every log soon if space is short: records became deletable."""
+        if self._space.is_low:
+            self.check_soon()
+
+    async def _work(self) -> None:
+        while not self._backoff.is_stopping:
+            await self._look_if_due()
+            await self._unlinker.unlink_due()
+            if not self._backoff.is_stopping:
+                await self._sleep()
+        await self._tasks[1]  # it may rename files until it ends
+        await self._unlinker.unlink_due(everything=True)
+
+    async def _compact(self) -> None:
+        while not self._backoff.is_stopping:
+            self._looked_once_more.clear()
+            queue, dirt = await self._compaction.dirtiest()
+            if queue is None:
+                await self._until_looked()
+            elif not self._backoff.is_stopping:
+                await self._compaction.clean(queue, dirt)
+
+    async def _until_looked(self) -> None:
+        """Wait for the end of the next check, which may have opened logs; at most until its planned
+        start, since it may take long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._config.retention_check_interval_ms / 1000):
+                await self._looked_once_more.wait()
+
+    async def _sleep(self) -> None:
+        """Wait for the next check, or for a file to be unlinked."""
+        until_ms = self._next_look_ms
+        next_unlink_ms = self._unlinker.next_ms
+        if next_unlink_ms is not None:
+            until_ms = min(until_ms, next_unlink_ms)
+        wait_ms = until_ms - self._runtime.clock.now_ms()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(wait_ms, 1) / 1000):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _look_if_due(self) -> None:
+        now_ms = self._runtime.clock.now_ms()
+        if now_ms < self._next_look_ms:
+            return
+        interval_ms = self._config.retention_check_interval_ms
+        planned_ms = self._next_look_ms = now_ms + interval_ms
+        for number, queue in enumerate(list(self._queues.values())):
+            if number % LOGS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            queue.log.producers.states.expire(self._runtime.clock.wall_ms())
+            await self._backoff.run(queue.log, "retention", partial(self._retention.retain, queue))
+        await self._closed.check(self.closed_logs())
+        if self._next_look_ms == planned_ms:
+            self._next_look_ms = self._runtime.clock.now_ms() + interval_ms
+        self._looked_once_more.set()
+        self._backoff.forget_old(now_ms)
+
+
+async def _load_timestamps(runtime: Runtime, lane: str, log: Log, segment: SegmentAge) -> None:
+    """Load the timestamps of an inactive segment. Raises StalePlan if the log has changed."""
+    segment_version = log.segment_version
+    job = partial(
+        read_times,
+        runtime.files,
+        join(log.folder, segment_file(segment.base_offset, LOG_SUFFIX)),
+        base_offset=segment.base_offset,
+        size=segment.size,
+        interval_bytes=log.config.index_interval_bytes,
+    )
+    first_ms, largest_ms = await runtime.tasks.offload(lane, job)
+    if log.failure is not None or log.segment_version != segment_version:
+        raise StalePlan
+    log.cleanup.set_timestamps(segment.base_offset, first_ms, largest_ms)
+
+
+async def _roll(clock: Clock, writer: LogWriter, queue: AppendQueue) -> bool:
+    """Start a new segment and make it durable; return True if the former active one is
+    deletable."""
+    log = queue.log
+    rolled: list[bool] = []
+
+    def begin() -> None:
+        try:
+            rolled.append(log.appender.roll(clock.wall_ms()))
+        except DiskFull:
+            rolled.append(False)
+
+    await writer.exclusive(queue, begin, _nothing)
+    if not rolled or not rolled[0]:
+        return False
+    await writer.flush(queue)
+    return True
 
 
 def _limit(log: Log) -> int:
