@@ -66,7 +66,8 @@ class MetadataStateMachine:
         self._committed_listeners.append(listener)
 
     def on_leadership(self, listener: LeadershipListener) -> None:
-        """Call the listener after each change of the quorum's leader, in the order of this call."""
+        """Call the listener after each change of the quorum's leader. Listeners are called in the
+        order of their registration."""
         self._leadership_listeners.append(listener)
 
     def committed(self, base_offset: int, epoch: int, values: list[bytes]) -> None:
