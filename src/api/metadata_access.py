@@ -61,10 +61,6 @@ class MetadataAccess:
             raise NotController("broker: it is starting and has no controller yet; retry")
         return await self._session.submit(command, timeout_ms=self.relay_ms(context))
 
-    def now_ms(self) -> int:
-        """Return the node's monotonic time."""
-        return self._clock.now_ms()
-
     def left_ms(self, context: RequestContext) -> int:
         """Return the time that an operation has left."""
         return left_ms(context.deadline_ms, self._clock.now_ms())

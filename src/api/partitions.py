@@ -30,7 +30,7 @@ from ..metadata import (
     effective_min_isr,
     moving_partitions,
 )
-from ..runtime import Files
+from ..runtime import Clock, Files
 from .metadata_access import MetadataAccess, existing_topic
 from .request_context import RequestContext
 from .validation import (
@@ -76,6 +76,7 @@ class PartitionAdmin:
         hosted: HostedReplicas,
         log_admin: LogAdmin,
         files: Files,
+        clock: Clock,
         *,
         node_id: NodeId,
         data_dir: str,
@@ -84,6 +85,7 @@ class PartitionAdmin:
         self._hosted = hosted
         self._log_admin = log_admin
         self._files = files
+        self._clock = clock
         self._node_id = node_id
         self._data_dir = data_dir
 
@@ -178,7 +180,7 @@ class PartitionAdmin:
         except QuorumlogError as error:
             return PartitionStatus(topic=name, partition=index, error=error)
         topic = image.topics_by_id[replica.topic_id]
-        leader, now_ms = replica.partition.leader, self._metadata.now_ms()
+        leader, now_ms = replica.partition.leader, self._clock.now_ms()
         statuses = [] if leader is None else leader.isr.replica_status(now_ms)
         return PartitionStatus(
             topic=name,

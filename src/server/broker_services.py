@@ -49,6 +49,7 @@ def broker_api(
             replicas.hosted,
             replicas.log_admin,
             runtime.files,
+            runtime.clock,
             node_id=node_id,
             data_dir=config.data_dir,
         ),
