@@ -126,6 +126,104 @@ class ReplicaDeps:
     figures: ReplicationMetrics = field(default_factory=ReplicationMetrics)
 
 
+class ReplicaStorage:
+    """The log folder of one replica: opened once in the background, quarantined, deleted."""
+
+    def __init__(
+        self,
+        deps: ReplicaDeps,
+        name: str,
+        topic_id: TopicId,
+        config: LogConfig,
+        *,
+        after: asyncio.Event | None,
+        may_quarantine: Callable[[], bool],
+        opened: Callable[[Log], None],
+        failed: Callable[[QuorumlogError], None],
+    ) -> None:
+        """`after`: set when the log of a deleted topic of the same name is gone. One of `opened`
+        and `failed` is called at the end of each attempt."""
+        self.config = config
+        self._deps = deps
+        self._name = name
+        self._topic_id = topic_id
+        self._after = after
+        self._may_quarantine = may_quarantine
+        self._on_opened = opened
+        self._on_failed = failed
+        self._attempt: asyncio.Event | None = None  # set at its end
+        self._needs_quarantine = False  # the log must be quarantined before it is opened
+
+    @property
+    def is_begun(self) -> bool:
+        """True if the log is being opened, or was opened."""
+        return self._attempt is not None
+
+    def begin_open(self) -> None:
+        """Start to open the log, unless it is or was opened."""
+        if self._attempt is None:
+            self._attempt = asyncio.Event()
+            self._deps.scope.spawn(self._open(self._attempt), name=f"open {self._name}")
+
+    async def wait_open(self) -> None:
+        """Wait for the end of the attempt."""
+        assert self._attempt is not None, f"{self._name} is not being opened"
+        await self._attempt.wait()
+
+    def allow_retry(self, *, quarantine: bool = False) -> None:
+        """Let `begin_open` start another attempt, after a quarantine of the log if requested."""
+        self._attempt = None
+        self._needs_quarantine = self._needs_quarantine or quarantine
+
+    async def delete(self, log: Log | None) -> None:
+        """Delete the log after the attempt to open it. Raises DiskFailed."""
+        if self._after is not None:
+            await self._after.wait()
+        if log is not None:
+            await self._deps.directory.folders.delete_log(log)
+        else:
+            await self._deps.directory.folders.delete(self._name)
+
+    async def _open(self, attempt: asyncio.Event) -> None:
+        directory = self._deps.directory
+        try:
+            if self._after is not None:
+                await self._after.wait()
+            if self._needs_quarantine:
+                await self._quarantine()
+            await self._drop_stray()
+            log = await directory.open_log(self._name, self.config, topic_id=self._topic_id)
+            is_fsync = self.config.flush_policy is FlushPolicy.FSYNC
+            if is_fsync and log.flushed_end_offset < log.log_end_offset:
+                await directory.flush(log)  # recovered records count once they are durable
+        except (Overloaded, DiskFull, DiskFailed, CorruptionError, Stopping) as error:
+            self._on_failed(error)
+        except asyncio.CancelledError:
+            self._on_failed(
+                Stopping(f"{self._name}: the broker stopped while the log was being opened")
+            )
+            raise
+        else:
+            directory.configure(log, self.config)  # it may have changed in between
+            self._on_opened(log)
+        finally:
+            attempt.set()
+
+    async def _quarantine(self) -> None:
+        if self._may_quarantine():
+            kept = await self._deps.directory.folders.quarantine(self._name)
+            _LOG.error("broker.log_put_aside log=%s kept=%s", self._name, kept)
+        self._needs_quarantine = False  # as a leader, the damage shows again at the open
+
+    async def _drop_stray(self) -> None:
+        """Delete the log of a deleted topic of the same name, if the node crashed during that
+        deletion (R29)."""
+        there = await self._deps.directory.folders.topic_of(self._name)
+        if there is not None and there != self._topic_id:
+            _LOG.warning("broker.stray_deleted log=%s topic_id=%s", self._name, there.hex())
+            await self._deps.directory.folders.delete(self._name)
+
+
 class Replica:
     """A partition that this node leads or follows, with its log."""
 
@@ -150,26 +248,30 @@ class Replica:
         self.on_joined: Callable[[], None] | None = None  # of a follower: it is no longer moving in
         self.figures = deps.figures
         self._deps = deps
-        self._directory = deps.directory
         # The role in the metadata; the partition takes it once the log is open and stands still.
         self._role: LeaderAndIsr | FollowerState | None = None
-        self._config = config
-        self._after = after  # set when the log of a deleted topic of the same name is gone
+        self._storage = ReplicaStorage(
+            deps,
+            partition.name,
+            topic_id,
+            config,
+            after=after,
+            may_quarantine=lambda: self.may_discard_log,
+            opened=self._log_opened,
+            failed=self._open_failed,
+        )
         self._log: Log | None = None
         self._error: QuorumlogError | None = None  # the error of the failed replica
-        self._opened: asyncio.Event | None = None  # set by the first request
         self._role_pending: asyncio.Event | None = None  # set while a role change waits for the log
         self._open_error: QuorumlogError | None = None  # the failure of the last attempt to open it
         self._damage: CorruptionError | None = None  # of a follower's log, kept so far
-        self._needs_quarantine = False  # the log must be quarantined before it is opened
 
     # --- the log ------------------------------------------------------------------------------
 
     def begin_open(self) -> None:
         """Start to open the log, unless it is or was opened."""
-        if self._opened is None and self._error is None:
-            self._opened = asyncio.Event()
-            self._deps.scope.spawn(self._open(self._opened), name=f"open {self.partition.name}")
+        if self._error is None:
+            self._storage.begin_open()
 
     async def opened(self) -> Log:
         """Return the log, which the first call opens, in the newest role.
@@ -180,8 +282,7 @@ class Replica:
             raise self._error.with_traceback(None)  # without their callers' frames
         if self._log is None:
             self.begin_open()
-            assert self._opened is not None, "not opening"
-            await self._opened.wait()
+            await self._storage.wait_open()
             self._check_opened()
         while self._role_pending is not None:
             await self._role_pending.wait()
@@ -204,9 +305,9 @@ class Replica:
     @property
     def closed_log(self) -> ClosedLog | None:
         """The log if no request has opened it, for log cleaning."""
-        if self._opened is not None or self._error is not None:
+        if self._storage.is_begun or self._error is not None:
             return None
-        return ClosedLog(name=self.partition.name, config=self._config, open=self.opened)
+        return ClosedLog(name=self.partition.name, config=self._storage.config, open=self.opened)
 
     @property
     def log(self) -> Log:
@@ -219,7 +320,7 @@ class Replica:
     @property
     def flushes(self) -> bool:
         """True if an append is acknowledged only after an fsync."""
-        return self._config.flush_policy is FlushPolicy.FSYNC
+        return self._storage.config.flush_policy is FlushPolicy.FSYNC
 
     @property
     def is_given_up(self) -> bool:
@@ -300,14 +401,9 @@ class Replica:
     async def delete(self) -> None:
         """Delete the log of a failed replica. Raises DiskFailed."""
         assert self._error is not None, f"{self.partition.name} is deleted while it serves"
-        if self._opened is not None:
-            await self._opened.wait()
-        if self._after is not None:
-            await self._after.wait()
-        if self._log is not None:
-            await self._directory.folders.delete_log(self._log)
-        else:
-            await self._directory.folders.delete(self.partition.name)
+        if self._storage.is_begun:
+            await self._storage.wait_open()
+        await self._storage.delete(self._log)
 
     def progressed(self, progress: PartitionProgress) -> None:
         """Notify the log, watchers and waits of the partition's progress."""
@@ -318,36 +414,12 @@ class Replica:
 
     # --- open -------------------------------------------------------------------------------------
 
-    async def _open(self, opened: asyncio.Event) -> None:
-        try:
-            if self._after is not None:
-                await self._after.wait()
-            if self._needs_quarantine:
-                await self._quarantine()
-            await self._drop_stray()
-            log = await self._directory.open_log(
-                self.partition.name, self._config, topic_id=self.topic_id
-            )
-            if self.flushes and log.flushed_end_offset < log.log_end_offset:
-                await self._directory.flush(log)  # recovered records count once they are durable
-        except (Overloaded, DiskFull, DiskFailed, CorruptionError, Stopping) as error:
-            self._open_failed(error)
-        except asyncio.CancelledError:
-            self.give_up(
-                Stopping(
-                    f"{self.partition.name}: the broker stopped while the log was being opened"
-                )
-            )
-            raise
-        else:
-            self._log = log
-            self._directory.configure(log, self._config)  # it may have changed in between
-            self._directory.on_appended(log, self._on_moved)
-            self._directory.on_failed(log, self._fail)
-            self.partition.high_watermark = Offset(log.high_watermark)  # the checkpointed one
-            self._request_role()
-        finally:
-            opened.set()
+    def _log_opened(self, log: Log) -> None:
+        self._log = log
+        self._deps.directory.on_appended(log, self._on_moved)
+        self._deps.directory.on_failed(log, self._fail)
+        self.partition.high_watermark = Offset(log.high_watermark)  # the checkpointed one
+        self._request_role()
 
     def _open_failed(self, error: QuorumlogError) -> None:
         name = self.partition.name
@@ -356,7 +428,7 @@ class Replica:
         self._open_error = error
         if isinstance(error, Overloaded | DiskFull):  # temporary: the next request retries
             _LOG.warning("broker.not_opened log=%s error=%s", name, error)
-            self._opened = None
+            self._storage.allow_retry()
             if self.is_shared:  # followers and leaders send no such request
                 asyncio.get_running_loop().call_later(OPEN_RETRY_S, self.begin_open)
         elif isinstance(error, CorruptionError) and isinstance(self._role, FollowerState):
@@ -373,23 +445,9 @@ class Replica:
         become too small without it, the log stays as it is."""
         self._damage = damage
         if self.may_discard_log:
-            self._damage, self._opened, self._needs_quarantine = None, None, True
+            self._damage = None
+            self._storage.allow_retry(quarantine=True)
             self.begin_open()
-
-    async def _quarantine(self) -> None:
-        if self.may_discard_log:
-            kept = await self._directory.folders.quarantine(self.partition.name)
-            _LOG.error("broker.log_put_aside log=%s kept=%s", self.partition.name, kept)
-        self._needs_quarantine = False  # as a leader, the damage shows again at the open
-
-    async def _drop_stray(self) -> None:
-        """Delete the log of a deleted topic of the same name, if the node crashed during that
-        deletion (R29)."""
-        name = self.partition.name
-        there = await self._directory.folders.topic_of(name)
-        if there is not None and there != self.topic_id:
-            _LOG.warning("broker.stray_deleted log=%s topic_id=%s", name, there.hex())
-            await self._directory.folders.delete(name)
 
     def _check_opened(self) -> None:
         if self._log is None and self._error is None:
@@ -399,10 +457,10 @@ class Replica:
             raise self._open_error.with_traceback(None)
 
     def _configure(self, config: LogConfig) -> None:
-        if config is not self._config:
-            self._config = config
+        if config is not self._storage.config:
+            self._storage.config = config
             if self._log is not None and self._error is None:
-                self._directory.configure(self._log, config)
+                self._deps.directory.configure(self._log, config)
 
     def _fail(self, error: QuorumlogError) -> None:
         self.give_up(error)
@@ -415,7 +473,7 @@ class Replica:
         log = self._log
         if log is None or self._error is not None or self._role_pending is not None:
             return
-        settled = self._directory.settle(log)
+        settled = self._deps.directory.settle(log)
         if settled is None:
             self._take_role(log)
         else:
