@@ -121,7 +121,7 @@ def share(cluster: ThreeNodes, topic: str, members: Sequence[Member], value: byt
 
 @pytest.mark.suite("quorumlog")
 @pytest.mark.parametrize(
-    "who",
+    "members",
     [
         pytest.param(
             [("confluent-kafka", "classic"), ("kafka-python", "classic"), ("kcat", "classic")],
