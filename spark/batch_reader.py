@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from quorumlog.spark.cluster import Cluster
+from quorumlog.spark.broker_calls import Cluster
 from quorumlog.spark.options import NoMatch, ReadOptions
 from quorumlog.spark.plan import plan_batch, resolve, split, times_wanted, within
 from quorumlog.spark.tasks import input_partitions, read_task

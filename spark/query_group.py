@@ -26,7 +26,7 @@ from quorumlog.proto import groups_pb2
 from quorumlog.runtime.error_detail import decode_error
 from quorumlog.services import GROUPS_COMMIT_OFFSETS, GROUPS_DELETE, GROUPS_FETCH_OFFSETS
 from quorumlog.settings.query_groups import START_GROUP_PREFIX
-from quorumlog.spark.cluster import CALL_TIMEOUT_MS, PATIENT_ATTEMPTS, Cluster
+from quorumlog.spark.broker_calls import CALL_TIMEOUT_MS, PATIENT_ATTEMPTS, Cluster
 from quorumlog.spark.offsets import Offsets
 from quorumlog.spark.options import ReadOptions, Subscribed
 

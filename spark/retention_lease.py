@@ -20,7 +20,7 @@ from quorumlog.settings.query_groups import (
     outdated,
     parse_holds,
 )
-from quorumlog.spark.cluster import Cluster
+from quorumlog.spark.broker_calls import Cluster
 
 RENEW_MS: Final = 12 * 3600 * 1000
 """Age at which a lease is renewed; after a failure it is retried every minute."""

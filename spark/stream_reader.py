@@ -33,7 +33,7 @@ from quorumlog.errors import (
 )
 from quorumlog.ids import NO_EPOCH, TopicPartition
 from quorumlog.spark.admission import Admission, Density, Pace
-from quorumlog.spark.cluster import Cluster, now_ms
+from quorumlog.spark.broker_calls import Cluster, now_ms
 from quorumlog.spark.offsets import (
     NUMBER_MAX,
     Offsets,

@@ -31,13 +31,7 @@ from quorumlog.proto import log_pb2
 from quorumlog.runtime.grpc_network import SyncStream
 from quorumlog.services import LOG_SUBSCRIBE
 from quorumlog.spark.arrow_batches import Assembler, Gather
-from quorumlog.spark.cluster import (
-    Cluster,
-    backoff,
-    channel_to,
-    isolation_number,
-    now_ms,
-)
+from quorumlog.spark.broker_calls import Cluster, backoff, channel_to, isolation_number, now_ms
 from quorumlog.spark.options import Isolation, ReadOptions
 from quorumlog.spark.plan import FAIL_ON_DATA_LOSS, Range
 

@@ -22,7 +22,7 @@ from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.raftlog import RaftConfig
 from quorumlog.raftlog.log_view import SnapshotId
 from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
-from quorumlog.raftlog.snapshot import SnapshotEncoder, checkpoint_name
+from quorumlog.raftlog.snapshot_format import SnapshotEncoder, checkpoint_name
 from quorumlog.raftlog.voters import VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.server.quorum import METADATA_BATCH_BYTES

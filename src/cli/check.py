@@ -186,7 +186,7 @@ def _image(files: "RealFiles", folder: str) -> "tuple[MetadataImage, bool]":
     from ..metadata.snapshots import image_of
     from ..proto import metadata_records_pb2 as pb
     from ..raftlog.inspection import newest_snapshot, read_snapshot
-    from ..raftlog.snapshot import checkpoint_name
+    from ..raftlog.snapshot_format import checkpoint_name
     from ..records.codec import decode_parts
     from ..storage.inspect.scan import InvalidRange, scan
 

@@ -25,7 +25,7 @@ from .control_records import (
 )
 from .hard_state import QUORUM_STATE_NAME, decode_hard_state
 from .log_view import SnapshotId
-from .snapshot import SnapshotDecoder, checkpoint_name, snapshot_of_name
+from .snapshot_format import SnapshotDecoder, checkpoint_name, snapshot_of_name
 from .voters import Voter, VoterSet
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from functools import partial
 from ..errors import CorruptionError, DirectoryUnusable, InvalidRequest
 from ..ids import ClusterId, DirectoryId, NodeId
 from ..raftlog import METADATA_LOG_NAME
-from ..raftlog.shell.format import format_directory as format_member
+from ..raftlog.shell.directory_format import format_directory as format_member
 from ..raftlog.voters import Voter, VoterSet
 from ..runtime import Runtime
 from ..storage import DirectoryMeta

@@ -4,7 +4,7 @@ It implements `runtime.ports`, so that nodes run on it unchanged. One seed deter
 with `SimWorld`, or with `run` for a single node without faults.
 """
 
-from .faults import Faults
+from .fault_options import Faults
 from .files import CrashPoint
 from .loop import Deadlock, Livelock, SimLoop
 from .process import NodeKilled

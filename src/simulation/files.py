@@ -14,7 +14,7 @@ from ..runtime import Buffer
 from .disk import UNLIMITED_BYTES, Disk, DiskTruncation, DiskWrite, FileBody, fail
 from .entropy import SimEntropy
 from .events import EventLog, digest
-from .faults import ActiveFaults
+from .fault_options import ActiveFaults
 from .process import NodeKilled, Process
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from ..errors import AddressInUse, ConnectionFailed, OutcomeUnknown
 from .barriers import Barriers, Direction
 from .entropy import SimEntropy
 from .events import EventLog
-from .faults import ActiveFaults
+from .fault_options import ActiveFaults
 from .loop import NS_PER_MS, SimLoop
 from .process import Machine, Process
 

@@ -16,7 +16,7 @@ from ..runtime import Scope
 from ..runtime.lanes import lane_limits
 from ..runtime.scope import TaskScope
 from .entropy import SimEntropy
-from .faults import ActiveFaults
+from .fault_options import ActiveFaults
 from .loop import SimLoop
 from .process import NodeKilled, Process
 

@@ -15,7 +15,7 @@ from .clock import SimClock
 from .disk import Disk
 from .entropy import SimEntropy
 from .events import EventLog
-from .faults import ActiveFaults, Faults
+from .fault_options import ActiveFaults, Faults
 from .files import CrashPoint, Device, SimFiles
 from .links import Fabric
 from .loop import NS_PER_MS, SimLoop, leak

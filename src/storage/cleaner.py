@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import CorruptionError
 from ..records.batch import HEADER_SIZE
-from ..records.compaction import KeyMap
+from ..records.key_map import KeyMap
 from .compaction import CompactionRules, Compactor, KeyMapBuilder
 from .config import SEGMENT_BYTES_MAX
 from .index import OFFSET_ENTRY_SIZE, RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, SegmentIndex

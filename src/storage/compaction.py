@@ -49,9 +49,9 @@ from ..records.batch import (
 )
 from ..records.checksum import crc32c
 from ..records.codec import batch_body
-from ..records.compaction import KeyMap, Sieve, rebase_records
 from ..records.compression import Buffer, compress
 from ..records.control import Marker, MarkerType, parse_marker
+from ..records.key_map import KeyMap, Sieve, rebase_records
 from ..records.record import INT32_MAX, Body, Malformed
 from .producer_state import LastRecord
 from .transaction_index import AbortedTransaction

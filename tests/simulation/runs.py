@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from quorumlog.simulation.entropy import SimEntropy
-from quorumlog.simulation.faults import Faults
+from quorumlog.simulation.fault_options import Faults
 from quorumlog.simulation.world import NotReached, SimWorld
 
 from .checkers.violation import Violation

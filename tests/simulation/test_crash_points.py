@@ -9,7 +9,7 @@ from tests.simulation.runs import play_seed
 from quorumlog.simulation import SimWorld
 from quorumlog.simulation.crash_states import Recording, content_digest, crash_states
 from quorumlog.simulation.entropy import SimEntropy
-from quorumlog.simulation.faults import Faults
+from quorumlog.simulation.fault_options import Faults
 
 QUICK = Effort(steps=14, draws=1, choices_max=2, every=7, used=4, deeper=250)
 

@@ -3,8 +3,8 @@
 It makes no protocol decision.
 """
 
+from .directory_format import format_directory
 from .driver import RaftNodeConfig
-from .format import format_directory
 from .link import TransportConfig
 from .node import RaftNode
 from .proposal_queue import Proposal

@@ -40,7 +40,7 @@ from ..control_records import entry_kind
 from ..hard_state import QUORUM_STATE_NAME, HardState, decode_hard_state, encode_hard_state
 from ..log_view import LOG_START, Entry, LogEnd, LogView, SnapshotId
 from ..messages import SnapshotChunk
-from ..snapshot import (
+from ..snapshot_format import (
     BOOTSTRAP,
     CHECKPOINT_SUFFIX,
     PART_SUFFIX,

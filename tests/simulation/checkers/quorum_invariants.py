@@ -30,7 +30,7 @@ from quorumlog.ids import NodeId
 from quorumlog.proto import raft_pb2 as pb
 from quorumlog.raftlog.frames import RAFT_FRAMES
 from quorumlog.raftlog.hard_state import QUORUM_STATE_NAME, HardState, decode_hard_state
-from quorumlog.raftlog.snapshot import snapshot_of_name
+from quorumlog.raftlog.snapshot_format import snapshot_of_name
 from quorumlog.records.batch import HEADER_SIZE, parse_header
 from quorumlog.runtime.frame_stream import FrameReader
 from quorumlog.services import RAFT_VOTE

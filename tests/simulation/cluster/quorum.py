@@ -16,7 +16,7 @@ from quorumlog.errors import CorruptionError
 from quorumlog.ids import ClusterId, NodeId, Offset
 from quorumlog.raftlog.config import RaftConfig
 from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
-from quorumlog.raftlog.shell.format import format_directory
+from quorumlog.raftlog.shell.directory_format import format_directory
 from quorumlog.raftlog.shell.propose_service import ProposalService
 from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.runtime import Runtime

@@ -9,7 +9,7 @@ from quorumlog.raftlog.control_records import LeaderChange, control_batch
 from quorumlog.raftlog.log_view import Entry, EntryKind, SnapshotId
 from quorumlog.raftlog.messages import SnapshotChunk
 from quorumlog.raftlog.shell.metadata_log import METADATA_LOG_CONFIG, MetadataLog
-from quorumlog.raftlog.snapshot import SnapshotEncoder
+from quorumlog.raftlog.snapshot_format import SnapshotEncoder
 from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record

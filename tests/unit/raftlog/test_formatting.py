@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog.errors import CorruptionError, DirectoryMismatch, InvalidRequest
 from quorumlog.ids import ClusterId, DirectoryId
-from quorumlog.raftlog.shell.format import format_directory
+from quorumlog.raftlog.shell.directory_format import format_directory
 from quorumlog.raftlog.shell.metadata_log import MetadataLog
 from quorumlog.raftlog.voters import VoterSet
 from quorumlog.runtime import Runtime

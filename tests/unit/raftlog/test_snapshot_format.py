@@ -24,7 +24,7 @@ from quorumlog.raftlog.control_records import (
 )
 from quorumlog.raftlog.hard_state import HardState, decode_hard_state, encode_hard_state
 from quorumlog.raftlog.log_view import EntryKind, SnapshotId
-from quorumlog.raftlog.snapshot import (
+from quorumlog.raftlog.snapshot_format import (
     BATCH_BYTES,
     CHECKPOINT_SUFFIX,
     PART_SUFFIX,

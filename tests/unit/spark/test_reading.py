@@ -26,8 +26,8 @@ from quorumlog.errors import (
 from quorumlog.ids import NO_EPOCH, TopicPartition
 from quorumlog.metadata.config import ControllerConfig
 from quorumlog.runtime.grpc_network import SyncChannel
-from quorumlog.spark import cluster, tasks
-from quorumlog.spark.cluster import Cluster
+from quorumlog.spark import broker_calls, tasks
+from quorumlog.spark.broker_calls import Cluster
 from quorumlog.spark.options import Isolation
 from quorumlog.spark.plan import Range
 from quorumlog.spark.source import QuorumlogSource
@@ -281,7 +281,7 @@ def test_cancelling_while_a_stream_is_being_opened_ends_the_reading(
 
     def channel_to(address: str) -> SyncChannel:
         reading.cancel()
-        return cluster.channel_to(address)
+        return broker_calls.channel_to(address)
 
     monkeypatch.setattr(tasks, "channel_to", channel_to)
     thread = threading.Thread(target=lambda: list(reading.responses()), daemon=True)
@@ -436,19 +436,19 @@ def test_a_pattern_goes_on_without_a_topic_deleted_meanwhile(script: Any) -> Non
 
 def test_calls_and_tasks_are_repeated_for_longer_than_a_dead_leader_is_missed() -> None:
     """Its successor is elected when the session of its broker has ended, and known a bit later."""
-    pauses = [cluster.PAUSE_MS * 2**attempt for attempt in range(cluster.ATTEMPTS - 1)]
-    waits_ms = sum(min(pause, cluster.PAUSE_MS_MAX) for pause in pauses)
+    pauses = [broker_calls.PAUSE_MS * 2**attempt for attempt in range(broker_calls.ATTEMPTS - 1)]
+    waits_ms = sum(min(pause, broker_calls.PAUSE_MS_MAX) for pause in pauses)
     assert waits_ms > 2 * ControllerConfig().session_timeout_ms
 
 
-AWAY = [NotLeaderOrFollower("nobody leads the partition now")] * 3 * cluster.ATTEMPTS
+AWAY = [NotLeaderOrFollower("nobody leads the partition now")] * 3 * broker_calls.ATTEMPTS
 
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses are short, and no process has heard of any broker."""
-    monkeypatch.setattr(cluster, "PAUSE_MS_MAX", 1)
-    monkeypatch.setattr(cluster, "_responded", set())
+    monkeypatch.setattr(broker_calls, "PAUSE_MS_MAX", 1)
+    monkeypatch.setattr(broker_calls, "_responded", set())
 
 
 @pytest.mark.usefixtures("hasty")
@@ -480,7 +480,7 @@ def test_who_has_never_heard_of_a_broker_is_told_soon(script: Any) -> None:
     script.refusals += AWAY
     with pytest.raises(NotLeaderOrFollower):
         stream(script).initialOffset()
-    assert len(script.refusals) == len(AWAY) - cluster.ATTEMPTS
+    assert len(script.refusals) == len(AWAY) - broker_calls.ATTEMPTS
 
 
 @pytest.mark.usefixtures("hasty")
@@ -496,7 +496,7 @@ def test_what_brokers_say_does_not_exist_is_not_waited_for_as_they_are() -> None
     brokers.record_response()
     with pytest.raises(UnknownTopicOrPartition):
         brokers.repeat("list_offsets", ask)
-    assert len(attempts) == cluster.ATTEMPTS
+    assert len(attempts) == broker_calls.ATTEMPTS
 
 
 @pytest.mark.usefixtures("hasty")

@@ -10,7 +10,7 @@ from tests.unit.spark.queries import ALL, A, committed, reader
 from quorumlog.errors import InvalidConfig
 from quorumlog.ids import TopicPartition
 from quorumlog.settings.query_groups import HOLD_GROUPS_MAX, HOLD_MS_MAX, Hold, parse_holds
-from quorumlog.spark.cluster import Cluster
+from quorumlog.spark.broker_calls import Cluster
 from quorumlog.spark.retention_lease import RENEW_MS, RetentionLease
 
 

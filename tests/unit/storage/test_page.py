@@ -11,8 +11,8 @@ from quorumlog.raftlog.hard_state import encode_hard_state
 from quorumlog.records import Record
 from quorumlog.records.batch import PREFIX_SIZE, check_crc, parse_header, stamp
 from quorumlog.records.codec import decode_batch, encode_batch
-from quorumlog.records.compaction import KeyMap
 from quorumlog.records.control import MarkerType, encode_marker
+from quorumlog.records.key_map import KeyMap
 from quorumlog.storage import layout
 from quorumlog.storage.checkpoints import (
     DirectoryMeta,

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ....errors import InvalidRequest
 from ..api import Answer, BrokerContext, Call, KafkaApi
-from ..configs import ConfigChange, alter
+from ..config_resources import ConfigChange, alter
 
 
 async def alter_configs(broker: BrokerContext, call: Call) -> Answer:

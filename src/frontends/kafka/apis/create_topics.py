@@ -19,7 +19,7 @@ from ....errors import (
 from ....ids import NodeId
 from ....metadata import TOPIC_CONFIGS, CreateTopic, MetadataImage, TopicImage
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..configs import created_configs
+from ..config_resources import created_configs
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
 from ..item_results import check_count, outcomes, repeated, wait_applied, with_timeout

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ....api.configs import RESOURCES_MAX, ConfigResource, ResourceType
 from ....errors import InvalidRequest, QuorumlogError
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..configs import described_config, resource_of, result_of
+from ..config_resources import described_config, resource_of, result_of
 from ..encoding_offload import encode_if_large
 from ..item_results import outcome
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 from ....errors import InvalidRequest
 from ....metadata import ListChange
 from ..api import Answer, BrokerContext, Call, KafkaApi
-from ..configs import ConfigChange, alter, is_never_set
+from ..config_resources import ConfigChange, alter, is_never_set
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3  # config operations
 

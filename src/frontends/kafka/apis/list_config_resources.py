@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..configs import BROKER, OTHERS, TOPIC
+from ..config_resources import BROKER, OTHERS, TOPIC
 from ..encoding_offload import encode_if_large
 from ..endpoints import endpoints
 from ..error_codes import UNSUPPORTED_VERSION

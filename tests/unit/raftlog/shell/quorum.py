@@ -12,7 +12,7 @@ from quorumlog.errors import QuorumlogError
 from quorumlog.ids import ClusterId, DirectoryId, NodeId
 from quorumlog.raftlog.config import METADATA_LOG_NAME, RaftConfig
 from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
-from quorumlog.raftlog.snapshot import BOOTSTRAP, SnapshotEncoder, checkpoint_name
+from quorumlog.raftlog.snapshot_format import BOOTSTRAP, SnapshotEncoder, checkpoint_name
 from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld

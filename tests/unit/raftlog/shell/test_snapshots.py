@@ -8,7 +8,7 @@ from quorumlog.raftlog import LogView
 from quorumlog.raftlog.shell import RaftNodeConfig
 from quorumlog.raftlog.shell.snapshot_writer import grown_past
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.faults import Faults
+from quorumlog.simulation.fault_options import Faults
 
 from .entries import entry
 from .quorum import Quorum

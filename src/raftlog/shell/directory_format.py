@@ -13,7 +13,7 @@ from ...runtime import Files, Runtime
 from ...storage import DirectoryMeta
 from ...storage.shell.data_directory import DataDirectory
 from ..config import METADATA_LOG_NAME
-from ..snapshot import (
+from ..snapshot_format import (
     BOOTSTRAP,
     SnapshotDecoder,
     SnapshotEncoder,
