@@ -3,7 +3,7 @@
 `KeyMapBuilder` maps keys to their newest offset in the dirty part of a log. `Compactor` then reads
 the log from its start and outputs the remaining batches. Both are fed pieces of consecutive
 batches, and verify CRC, offsets and leader epoch of each batch before using it. The codec
-(`records.compaction`) processes plain batches many per call; the others are processed here one by
+(`records.key_map`) processes plain batches many per call; the others are processed here one by
 one.
 
 The rules, below the end of the mapped part; everything above it stays unchanged:

@@ -74,11 +74,11 @@ def test_stalled_disk_delays_no_reader_no_other_directory_and_no_cancellation(
             files.goes_on.clear()
             waiting = asyncio.ensure_future(kit.append(slow, logs[0], batch(1)))
             given_up = asyncio.ensure_future(kit.append(slow, logs[1], batch(1)))
-            cut = asyncio.ensure_future(slow.truncate(fast, 1))
+            cut = asyncio.ensure_future(slow.truncation.truncate(fast, 1))
             try:
                 assert (await kit.append(quick, other, batch(1))).base_offset == 0
                 assert len(await kit.values(slow, logs[0])) == 3
-                found = await slow.offset_for_time(logs[1], 1_000)
+                found = await slow.reader.offset_for_time(logs[1], 1_000)
                 assert found is not None
                 assert found.offset == 0
                 given_up.cancel()
