@@ -100,7 +100,8 @@ class Partition:
         )
         assert self.node_id in state.isr, f"{self.name}: leader {self.node_id} not in {state.isr}"
         leader = self.leader
-        if leader is None or state.leader_epoch > leader.state.leader_epoch:
+        begins = leader is None or state.leader_epoch > leader.state.leader_epoch
+        if leader is None or begins:
             isr = InSyncReplicas(
                 name=self.name,
                 node_id=self.node_id,
@@ -122,7 +123,6 @@ class Partition:
             )
         else:
             leader.apply_metadata(state, now_ms)
-        begins = state.leader_epoch > self.leader_epoch
         self.follower, self._not_leader_error = None, None
         self.leader_epoch = state.leader_epoch
         progress = leader.advance(

@@ -112,7 +112,7 @@ class PartitionLeader:
         return self.isr.own_end() >= next_offset
 
     def wait_for(self, acks: Acks, next_offset: Offset, token: Any) -> PurgatoryEntry:
-        """Add a wait for an acknowledgement; progress or the end of the leadership releases it."""
+        """Add a wait for an acknowledgement; progress releases it, or the next role."""
         return self._purgatory.add(acks, next_offset, token)
 
     def check_committed(self) -> Offset:

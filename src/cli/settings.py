@@ -17,7 +17,6 @@ import typer
 
 from ..settings import (
     Resolved,
-    Setting,
     SettingSource,
     declared,
     environment_source,
@@ -181,25 +180,29 @@ def config_file(environment: Mapping[str, str]) -> str | None:
     return None
 
 
-def known_variables() -> set[str]:
-    """Return every environment variable that quorumlog reads."""
-    from ..server.config import settings as node_settings
-
-    rows: tuple[Setting, ...] = (*CLIENT_SETTINGS, *node_settings())
-    return {
+COMMAND_VARIABLES: Final = frozenset(
+    (
         CONFIG_VARIABLE,
         DEBUG_VARIABLE,
         LOG_LEVEL_VARIABLE,
         LOOP_VARIABLE,
         PLAIN_CODEC_VARIABLE,
-        *(variable_of(row.name) for row in rows),
-    }
+        *(variable_of(row.name) for row in CLIENT_SETTINGS),
+    )
+)
+"""The environment variables of every command."""
+
+
+def known_variables() -> set[str]:
+    """Return every environment variable that quorumlog reads."""
+    from ..server.config import settings as node_settings
+
+    return {*COMMAND_VARIABLES, *(variable_of(row.name) for row in node_settings())}
 
 
 def warn_of_unknown_variables(environment: Mapping[str, str]) -> None:
     """Print a warning on stderr for each QUORUMLOG_ variable that no setting reads."""
-    common = {CONFIG_VARIABLE, DEBUG_VARIABLE, *(variable_of(row.name) for row in CLIENT_SETTINGS)}
-    if all(name in common for name in environment if name.startswith("QUORUMLOG_")):
+    if all(name in COMMAND_VARIABLES for name in environment if name.startswith("QUORUMLOG_")):
         return  # the common case, without importing a node's settings
     for warning in unknown_variables(environment, known_variables()):
         typer.echo(f"quorumlog: warning: {warning}", err=True)

@@ -206,7 +206,11 @@ class ListChange(Struct, frozen=True, kw_only=True):
 
 
 class AlterConfigs(RelayedCommand[ConfigsAltered], frozen=True, kw_only=True):
-    """Set and delete configs of one topic atomically. A repeat changes nothing."""
+    """Set and delete configs of one topic atomically. A repeat changes nothing.
+
+    Repeated if the outcome is unknown: the change may take effect any time before the reply, also
+    after a concurrent change.
+    """
 
     topic: str
     changes: tuple[tuple[str, str | None], ...]  # name, new value; None: reset to the default

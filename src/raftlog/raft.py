@@ -1,8 +1,8 @@
 """The consensus core: messages, time and proposals in, `Ready` out. No I/O, no clock.
 
 Inputs are `step`, `tick`, `propose` and the other requests to a leader. The output is `ready`; the
-caller confirms its effects with `persisted` and `applied`. It creates the `RaftState`, which it may
-read at any time. The content of proposals is opaque.
+caller confirms its effects with `persisted` and `applied`. The caller creates the `RaftState`, and
+may read it at any time. The content of proposals is opaque.
 
 Sources: Raft (Ongaro, Ousterhout 2014); its dissertation: 3.10 (transfer), 4 (membership), 5
 (snapshots), 6.4 (reads), 9.6 (pre-vote); KIP-595 (offsets as indexes, epoch as term, diverging

@@ -184,7 +184,7 @@ class FrameStream(Generic[F]):
 
     @property
     def is_over(self) -> bool:
-        """Return True if the stream has ended in both directions."""
+        """Return True if the end of the stream was reported."""
         return self._is_over
 
     @property

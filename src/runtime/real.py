@@ -437,8 +437,8 @@ class RealNetwork:
         return await self._bytes.connect_bytes(self._routes.get(address, address), factory)
 
     async def refuses(self, address: str, timeout_ms: int) -> bool:
-        """Return True if a connection to the address itself is refused within the timeout. Its
-        route is not asked: a relay never refuses."""
+        """Return True if a connection to the address is refused within the timeout. Ignore routes:
+        a relay accepts every connection."""
         return await self._bytes.refuses(address, timeout_ms)
 
     async def close(self) -> None:

@@ -26,6 +26,7 @@ from ..settings import (
     from_values,
     resolve,
     setting,
+    unknown_name,
     variable_of,
     with_values,
 )
@@ -361,6 +362,9 @@ def settings() -> tuple[Setting, ...]:
 def _by_name(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return checked values by name of the setting, from keyword arguments."""
     rows = {row.name.replace(".", "_"): row for row in settings()}
+    for key in arguments:
+        if key not in rows:
+            raise InvalidConfig(unknown_name(key, rows))
     return {rows[key].name: check_value(rows[key], value) for key, value in arguments.items()}
 
 

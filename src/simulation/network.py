@@ -390,6 +390,8 @@ class SimChannel:
             async with asyncio.timeout(timeout_ms / 1000 if timeout_ms else None):
                 connection = await self._connected()
                 response = await self._unary(connection, method, payload, timeout_ms)
+        except TimedOut:
+            raise  # the handler's own
         except TimeoutError:
             raise TimedOut(f"{method.path} at {self._address}: {timeout_ms} ms passed") from None
         return method.response.FromString(response)

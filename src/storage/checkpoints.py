@@ -108,7 +108,7 @@ def decode_epochs(content: bytes, path: str = "") -> list[tuple[int, int]]:
         if len(parts) != 2:
             raise CorruptionError(f"line {number} must be 'epoch offset'", path=path)
         entry = (_int(parts[0], path), _int(parts[1], path))
-        if epochs and not (epochs[-1][0] < entry[0] and epochs[-1][1] <= entry[1]):
+        if epochs and not (epochs[-1][0] < entry[0] and epochs[-1][1] < entry[1]):
             raise CorruptionError(f"line {number}: epochs and offsets must ascend", path=path)
         epochs.append(entry)
     return epochs

@@ -639,7 +639,7 @@ class LogTruncator:
         for segment in segments:
             segment.names.is_replaced = True
         segments.splice(0, len(segments))
-        log.producers = ProducerStateManager.empty(log.folder)
+        log.producers = log.producers.emptied()
         log.epochs.clear()
         log.log_start_offset = log.log_end_offset = log.flushed_end_offset = offset
         log.high_watermark = offset

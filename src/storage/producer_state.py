@@ -190,11 +190,12 @@ class UndecidedTransactions:
                 return
             del self._unreplicated[first]
 
-    def keep_unreplicated(self, before: "UndecidedTransactions") -> None:
-        """Adopt the high watermark of `before`, after a rebuild for a shorter log: markers known to
-        be below it stay below, since no truncation goes below it."""
+    def keep_unreplicated(self, before: "UndecidedTransactions", end_offset: int) -> None:
+        """Adopt the high watermark of `before`, after a rebuild for the log that now ends at
+        `end_offset`: markers known to be below it stay below. A truncation goes below it after an
+        unclean election only."""
         known = before._unreplicated
-        self.high_watermark = before.high_watermark
+        self.high_watermark = min(before.high_watermark, end_offset)
         mine = self._unreplicated.items()
         self._unreplicated = {first: end for first, end in mine if known.get(first) == end}
 

@@ -323,6 +323,12 @@ class ProducerStateManager:
             folder, states=ProducerStates(limits, wall_ms=wall_ms), limits=limits
         )
 
+    def emptied(self) -> "ProducerStateManager":
+        """Return the manager of the log after a reset, with the same limits and wall clock."""
+        return ProducerStateManager.empty(
+            self._folder, limits=self._limits, wall_ms=self.states.wall_ms
+        )
+
     @property
     def snapshot_offsets(self) -> list[int]:
         """End offsets of the stored snapshots, ascending; one may be missing after the disk was
@@ -429,7 +435,7 @@ class ProducerStateManager:
         )
         self.transactions.truncate(end_offset)
         if cut.replayed is not None:
-            cut.replayed.states.undecided.keep_unreplicated(self.states.undecided)
+            cut.replayed.states.undecided.keep_unreplicated(self.states.undecided, end_offset)
             self.states = cut.replayed.states
         self._rolled = [one for one in self._rolled if one.end_offset < end_offset]
         if cut.is_stored:

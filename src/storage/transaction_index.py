@@ -91,7 +91,7 @@ class TransactionIndex:
 
     def markers(self) -> list[int]:
         """Return the offsets of the abort markers, in the order of the index."""
-        return [offset for offsets in self._last_offsets.values() for offset in offsets]
+        return [entry.last_offset for entries in self._aborted.values() for entry in entries]
 
     # --- changes -------------------------------------------------------------------------------
 

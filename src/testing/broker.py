@@ -44,7 +44,7 @@ class Broker(NodeFixture):
         `timeout_ms`.
         """
         check_settings(settings or {})
-        self._group = NodeGroup(timeout_ms / 1000)
+        super().__init__(NodeGroup(timeout_ms / 1000))
         self._addresses = NodeEndpoints.take(self._group.ports)
         place = self._group.home.folder / "data" if data_dir is None else Path(data_dir).absolute()
         self.data_dir = place

@@ -84,7 +84,7 @@ class Cluster(NodeFixture):
         self._cuts: set[CutDirection] = set()  # membership only
         roles = {number: ("broker",) if controllers else BOTH for number in range(1, brokers + 1)}
         roles |= {brokers + 1 + each: ("controller",) for each in range(controllers)}
-        self._group = NodeGroup(timeout_ms / 1000)
+        super().__init__(NodeGroup(timeout_ms / 1000))
         try:
             addresses = {number: NodeEndpoints.take(self._group.ports) for number in roles}
             self._wires = ClusterLinks({n: addresses[n].dialled(roles[n]) for n in roles})

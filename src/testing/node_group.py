@@ -91,7 +91,7 @@ class NodeGroup:
 
 
 class NodeFixture(ABC):
-    """The life of nodes in `with` or `async with`."""
+    """Start and end of nodes by `with` or `async with`."""
 
     def __init__(self, group: NodeGroup) -> None:
         self._group = group

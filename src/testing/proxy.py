@@ -28,15 +28,16 @@ class ForwardingProxy:
     def __init__(self, target: str, *, port: int = 0) -> None:
         """Create a proxy to `target`; `port` 0 picks a free port."""
         self._relay = Relay(target, port=port)
+        self._opened: LoopThread | None = None
 
     # --- start and stop ---------------------------------------------------------------------
 
     def __enter__(self) -> "ForwardingProxy":
-        self._thread = LoopThread("forwarding-proxy")
+        self._opened = thread = LoopThread("forwarding-proxy")
         try:
-            self._thread.run(self._relay.listen())
+            thread.run(self._relay.listen())
         except BaseException:
-            self._thread.stop()
+            thread.stop()
             raise
         return self
 
@@ -48,6 +49,12 @@ class ForwardingProxy:
     ) -> None:
         self._thread.call(self._relay.close)
         self._thread.stop()
+
+    @property
+    def _thread(self) -> LoopThread:
+        if self._opened is None:
+            raise InvalidRequest("the proxy is not started: use it in `with`")
+        return self._opened
 
     @property
     def address(self) -> str:

@@ -52,7 +52,13 @@ class DelayedProduce(PendingAppend):
     def acknowledge(self) -> None:
         """Record the acknowledgement of the partition."""
         self.is_acknowledged = True
+        self._wait = None  # it refers to this append: a cycle, which only a collection would free
         self._changed()
+
+    def fail(self, error: QuorumlogError) -> None:
+        """Record that the append, or the wait for its acknowledgement, has failed."""
+        self._wait = None  # as above
+        super().fail(error)
 
     def outcome(self) -> AppendOutcome | None:
         """Return the outcome, or None if it is not known yet."""

@@ -84,7 +84,7 @@ class ReplicaManager:
     """The replicas of one broker, as its metadata requires them.
 
     Front ends use its parts: `hosted` looks replicas up, `writer` appends, `reader` reads, and
-    `log_admin` administrates logs. `replication` fetches from leaders and serves followers.
+    `log_admin` administers logs. `replication` fetches from leaders and serves followers.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, TypeAlias
 
-from ...errors import InvalidRequest, MessageTooLarge, OutcomeUnknown, QuorumlogError
+from ...errors import InvalidRequest, MessageTooLarge, OutcomeUnknown, QuorumlogError, TimedOut
 from ...proto import raft_pb2 as pb
 from ...runtime import Entropy, Runtime
 from ...runtime.frame_stream import FrameStream
@@ -294,6 +294,8 @@ class PeerLink:
                     writable=self._write_out,
                     ended=partial(_resolve, ended),
                 )
+        except TimedOut:
+            raise  # of the call that asks for the endpoint
         except TimeoutError:
             raise OutcomeUnknown(
                 f"{self.address}: not connected within {self._config.connect_ms_max} ms"

@@ -2,11 +2,13 @@
 
 import asyncio
 import errno
+import gc
 import traceback
 
 import pytest
 
 from quorumlog.broker import LATEST, Acks, OffsetSpec
+from quorumlog.broker.shell.produce import DelayedProduce
 from quorumlog.errors import (
     DiskFailed,
     FencedLeaderEpoch,
@@ -78,6 +80,29 @@ def test_acks_all_waits_for_the_isr_and_times_out_with_the_outcome_unknown() -> 
             assert (outcome.records, outcome.high_watermark) == (b"", 0), "nothing is committed"
 
     simulate(main)
+
+
+def test_an_acknowledged_append_is_freed_without_a_collection() -> None:
+    """The broker freezes objects that survive collections: a cycle would be a leak."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", T, replicas=(ME, OTHER)))
+            async with runtime.tasks.scope("appends") as scope:
+                for _ in range(3):
+                    scope.spawn(b.append(b"a"), name="append")
+                await asyncio.sleep(0.01)
+                change = pb.PartitionChangeRecord(topic_id=T, partition=0)
+                change.isr.ids.append(ME)
+                gc.collect()
+                gc.disable()
+                b.apply(pb.MetadataRecord(partition_change=change))
+            assert not [each for each in gc.get_objects() if isinstance(each, DelayedProduce)]
+
+    try:
+        simulate(main)
+    finally:
+        gc.enable()
 
 
 def test_below_min_isr_nothing_is_stored() -> None:

@@ -53,7 +53,9 @@ def test_corrupt_offset_checkpoint_is_rejected_with_its_path(content: bytes) -> 
     assert caught.value.path == "some/path"
 
 
-@pytest.mark.parametrize("content", [b"0\n2\n1 0\n1 5\n", b"0\n2\n1 5\n2 4\n", b"0\n1\n1 2 3\n"])
+@pytest.mark.parametrize(
+    "content", [b"0\n2\n1 0\n1 5\n", b"0\n2\n1 5\n2 4\n", b"0\n2\n1 5\n2 5\n", b"0\n1\n1 2 3\n"]
+)
 def test_epoch_checkpoint_out_of_order_is_rejected(content: bytes) -> None:
     with pytest.raises(CorruptionError):
         decode_epochs(content)

@@ -118,8 +118,9 @@ def snapshot_above_the_log_end(b: Bench) -> None:
 
 def marker_above_the_log_end(b: Bench) -> None:
     transactions = b.log.producers.transactions
-    (base,) = transactions._last_offsets
-    transactions._last_offsets[base][-1] = MOST
+    (base,) = transactions._aborted
+    entries = transactions._aborted[base]
+    entries[-1] = entries[-1]._replace(last_offset=MOST)
 
 
 CORRUPTIONS: tuple[tuple[int, Corrupt], ...] = (

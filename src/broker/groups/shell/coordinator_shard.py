@@ -25,6 +25,7 @@ from ....errors import (
     NotCoordinator,
     Overloaded,
     QuorumlogError,
+    TimedOut,
 )
 from ....ids import Epoch
 from ....metadata.image import MetadataImage, TopicImage
@@ -168,6 +169,8 @@ class CoordinatorShard:
             left_ms = max(0, deadline_ms - self._deps.clock.now_ms())
             async with asyncio.timeout(left_ms / 1000):
                 return await future
+        except TimedOut:
+            raise  # the reply itself, not the deadline
         except TimeoutError:
             raise timed_out(request) from None
         finally:
