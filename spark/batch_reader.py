@@ -31,8 +31,8 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Resolve every position and return one task per range.
 
-        Raises InvalidConfig, UnknownTopicOrPartition or OffsetOutOfRange; OutcomeUnknown if no
-        broker responds.
+        Raises InvalidConfig, UnknownTopicOrPartition or OffsetOutOfRange; ConnectionFailed,
+        OutcomeUnknown or TimedOut if no broker responds.
         """
         options = self._options
         cluster = Cluster(options.bootstrap)

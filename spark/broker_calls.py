@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from quorumlog.clients.offsets import BEYOND, list_offsets_request, listed_offsets
-from quorumlog.clients.retry import Backoff, BlockingRetrier, RetryLimit, is_absent, is_retriable
+from quorumlog.clients.retry import Backoff, BlockingRetrier, RetryLimit, is_retriable
 from quorumlog.clients.topology import PartitionLeader, Topology, by_address, leaderless
 from quorumlog.errors import (
     OffsetOutOfRange,
@@ -92,8 +92,8 @@ class Cluster:
     """The cluster behind bootstrap addresses. Cheap to create; channels are pooled."""
 
     def __init__(self, bootstrap: Sequence[str], *, patience_ms: int = 0) -> None:
-        """`patience_ms` is the time of retries while no broker responds. It applies only after a
-        first response in this process, so that a wrong address fails soon."""
+        """`patience_ms` is the minimum time of retries while no broker responds. It applies only
+        after a first response in this process, so that a wrong address fails soon."""
         self._bootstrap = tuple(bootstrap)  # "host:port", at least one
         self._patience_ms = patience_ms
         self._topology = Topology()
@@ -107,14 +107,13 @@ class Cluster:
         has_responded = (os.getpid(), self._bootstrap) in _responded
         return RetryLimit(now_ms() + (self._patience_ms if has_responded else 0), attempts)
 
-    def repeat(self, what: str, job: Callable[[int], T], *, attempts: int = ATTEMPTS) -> T:
+    def repeat(self, what: str, job: Callable[[int], T], *, limit: RetryLimit | None = None) -> T:
         """Return the result of `job(failures)`, retrying it after retriable errors.
 
-        There are `attempts`, and more until `patience_ms` have passed, except after an error that
-        a topic does not exist; then raises the last error. Logs one warning before the additional
-        attempts.
+        Raises the last error at the limit (default: `retry_limit()`), and UnknownTopicOrPartition
+        after the limit's number of attempts. Logs one warning before the additional attempts.
         """
-        limit = self.retry_limit(attempts)
+        limit = self.retry_limit() if limit is None else limit
         failures = 0
 
         def attempt(failed: int) -> T:
@@ -123,10 +122,11 @@ class Cluster:
             return job(failed)
 
         def retry_on(error: BaseException) -> bool:
-            return is_retriable(error) and not (is_absent(error) and failures >= attempts)
+            is_last = isinstance(error, UnknownTopicOrPartition) and failures >= limit.attempts
+            return is_retriable(error) and not is_last
 
         def on_retry(failed: int, error: BaseException) -> None:
-            if failed == attempts:
+            if failed == limit.attempts:
                 logger.warning(
                     "spark.waits what=%s: retrying for %.0f s: %s",
                     what,
@@ -293,7 +293,7 @@ class Cluster:
         def ask(attempt: int) -> R:
             return self._call(method, request, attempt, timeout_ms)
 
-        return self.repeat(what, ask, attempts=attempts)
+        return self.repeat(what, ask, limit=self.retry_limit(attempts))
 
     def _described(
         self, topics: Iterable[str], *, must_exist: bool = True
@@ -306,9 +306,8 @@ class Cluster:
             return self._describe(names, attempt)
 
         leaders, missing = self.repeat("describe_topics", ask)
-        if (
-            missing and must_exist
-        ):  # not repeated: a created topic is usable everywhere before its creator knows
+        if missing and must_exist:
+            # No retry: a topic is usable on every broker before `create_topic` returns.
             raise UnknownTopicOrPartition(
                 "the topic does not exist; create it, or correct the option that names it",
                 topic=missing[0],

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
+from quorumlog.clients.retry import RetryLimit
 from quorumlog.errors import (
     GroupNotFound,
     InvalidConfig,
@@ -26,7 +27,7 @@ from quorumlog.proto import groups_pb2
 from quorumlog.runtime.error_detail import decode_error
 from quorumlog.services import GROUPS_COMMIT_OFFSETS, GROUPS_DELETE, GROUPS_FETCH_OFFSETS
 from quorumlog.settings.query_groups import START_GROUP_PREFIX
-from quorumlog.spark.broker_calls import CALL_TIMEOUT_MS, PATIENT_ATTEMPTS, Cluster
+from quorumlog.spark.broker_calls import CALL_TIMEOUT_MS, PATIENT_ATTEMPTS, Cluster, now_ms
 from quorumlog.spark.offsets import Offsets
 from quorumlog.spark.options import ReadOptions, Subscribed
 
@@ -155,7 +156,9 @@ class QueryGroup:
             def store(_: int, part: Offsets = part) -> None:
                 self._commit(self._start_group, part, note=note, must_exist=must_exist)
 
-            self._cluster.repeat("store_start", store, attempts=PATIENT_ATTEMPTS)
+            # No deadline: each commit already retries until the cluster's patience ends.
+            limit = RetryLimit(now_ms(), PATIENT_ATTEMPTS)
+            self._cluster.repeat("store_start", store, limit=limit)
 
     def _stored_start(
         self, *, attempts: int = 1, timeout_ms: int = CALL_TIMEOUT_MS

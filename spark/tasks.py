@@ -147,7 +147,7 @@ class RangeFetcher:
             self._limit = self._cluster.retry_limit()
         self._failures += 1
         wait_ms = backoff().wait_ms(self._failures)
-        if not (is_retriable(error) and self._limit.allows(self._failures, now_ms() + wait_ms)):
+        if not (is_retriable(error) and self._limit.allows(self._failures, now_ms())):
             raise error
         logger.log(
             logging.WARNING if self._failures == self._limit.attempts else logging.INFO,

@@ -22,7 +22,7 @@ Entry points:
   arguments: `connect(..., connect_timeout_ms=500)`, `producer(linger_ms=20)`, `consumer(...,
   start="latest")`.
 - `errors` defines the exceptions, all subclasses of `QuorumlogError`. Each message names a remedy;
-  a `RetriableError` may succeed if it is retried.
+  a call that raised a `RetriableError` may succeed if it is repeated.
 - `quorumlog.spark` has `session()` and `configure()` for PySpark.
 
 Start a node for development with `quorumlog dev` on the command line.

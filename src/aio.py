@@ -12,14 +12,18 @@ from .clients import (
     Delivery,
 )
 from .clients.config import ClientConfig, ClientSettings, make_config
+from .clients.consumer.arrow_reader import ArrowScan
+from .clients.consumer.record import AsyncRecords
 
 __all__ = [
+    "ArrowScan",
     "AsyncAdmin",
     "AsyncBulkDelivery",
     "AsyncConsumer",
     "AsyncGroupConsumer",
     "AsyncLog",
     "AsyncProducer",
+    "AsyncRecords",
     "Delivery",
     "connect",
 ]

@@ -68,16 +68,21 @@ class Connection:
         """
         deadline_ms = self.runtime.clock.now_ms() + self.config.connect_timeout_ms
         try:
-            answer = await self.call_any(
-                ADMIN_DESCRIBE_CLUSTER,
-                admin_pb2.DescribeClusterRequest(),
-                deadline_ms=deadline_ms,
-            )
+            await self._discover(deadline_ms)
         except (TransportError, TimedOut) as error:
             raise ConnectionFailed(
                 f"no broker answers at {','.join(self._bootstrap)} ({error.message}): check the "
                 "address, or start one with `quorumlog dev`"
             ) from error
+
+    async def _discover(self, deadline_ms: int) -> None:
+        """Record the brokers that any broker returns; none if a controller answers."""
+        try:
+            answer = await self.call_any(
+                ADMIN_DESCRIBE_CLUSTER,
+                admin_pb2.DescribeClusterRequest(),
+                deadline_ms=deadline_ms,
+            )
         except NotImplementedHere:
             # A controller's port serves the Quorum service only.
             await self.call_any(

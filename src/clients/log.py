@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from .consumer.arrow_reader import ArrowScan
 
 READ_ARROW_COLUMNS = ("key", "value", "partition", "offset", "timestamp")
+OTHER_ARGUMENTS = {
+    "group": "use group_consumer()",
+    "pattern": "use group_consumer()",
+    "instance_id": "use group_consumer()",
+    "assign": "pass partitions as topics",
+}
+"""The remedies for arguments that `AsyncLog.consumer` does not have."""
 
 
 class AsyncLog:
@@ -99,6 +106,9 @@ class AsyncLog:
         the moment it began. Partitions added to `topics` later are found at the next metadata
         refresh and read from their beginning. `settings` are the fields of `ConsumerConfig`.
         """
+        for name in settings:
+            if name in OTHER_ARGUMENTS:
+                raise TypeError(f"consumer() has no argument {name!r}: {OTHER_ARGUMENTS[name]}")
         assignment = parse_assignment(topics)
         if not assignment:
             raise InvalidRequest("a consumer needs topics or partitions")

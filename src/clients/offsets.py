@@ -69,6 +69,24 @@ def parse_partition(wanted: Any) -> TopicPartition:
     return TopicPartition(topic, partition)
 
 
+def list_partitions(wanted: Any) -> list[TopicPartition]:
+    """Return the partitions of an argument: one partition, or an iterable of them; raise
+    InvalidRequest if it is malformed."""
+    if is_partition(wanted):
+        return [parse_partition(wanted)]
+    if isinstance(wanted, str | bytes) or not isinstance(wanted, Iterable):
+        raise InvalidRequest(
+            f"{wanted!r} is not a list of partitions: give TopicPartition(topic, partition), or "
+            "several"
+        )
+    return [parse_partition(each) for each in wanted]
+
+
+def is_partition(wanted: Any) -> bool:
+    """Return True for a tuple (topic, partition), False for a tuple of topics or partitions."""
+    return isinstance(wanted, tuple) and len(wanted) == 2 and not isinstance(wanted[1], str | tuple)
+
+
 def by_partition(found: Mapping[PartitionLike, T]) -> dict[TopicPartition, T]:
     """Return the same values by `TopicPartition`."""
     return {TopicPartition(*partition): value for partition, value in found.items()}

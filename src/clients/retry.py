@@ -45,14 +45,19 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class RetryLimit:
-    """The limit of retries: a number of attempts, and more of them until the deadline."""
+    """The limit of retries: a number of attempts, and more of them until the deadline.
+
+    With the time of the next attempt no attempt begins after the deadline; with the time of the
+    failure the retries last at least until the deadline.
+    """
 
     deadline_ms: int  # on the clock of the caller
     attempts: int = 1  # made even after the deadline
 
-    def allows(self, failures: int, next_ms: int) -> bool:
-        """Return True if another attempt may begin at `next_ms`, after `failures` failed ones."""
-        return failures < self.attempts or next_ms < self.deadline_ms
+    def allows(self, failures: int, at_ms: int) -> bool:
+        """Return True if another attempt may follow `failures` failed ones; `at_ms` is the time
+        that must be before the deadline."""
+        return failures < self.attempts or at_ms < self.deadline_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +121,12 @@ class BlockingRetrier:
         """Call `attempt(failures)` until it returns; call `on_retry(failures, error)` before each
         pause.
 
-        Raises the last error if `retry_on` rejects it, or at the limit.
+        Raises the last error if `retry_on` rejects it, or if the attempt failed at the limit: the
+        deadline is a lower bound.
         """
 
         def stop(state: RetryCallState) -> bool:
-            next_ms = self.now_ms() + round(state.upcoming_sleep * 1000)
-            return not limit.allows(state.attempt_number, next_ms)
+            return not limit.allows(state.attempt_number, self.now_ms())
 
         def wait(state: RetryCallState) -> float:
             return self.backoff.wait_ms(state.attempt_number) / 1000

@@ -47,7 +47,8 @@ class GroupError(QuorumlogError):
 
 
 class AdminError(QuorumlogError):
-    """A request about topics, brokers, configs or voters was refused."""
+    """A request about topics, brokers, configs or voters was refused, or a setting of a node, a
+    client or the Spark source is invalid."""
 
 
 class StorageError(QuorumlogError):

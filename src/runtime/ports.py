@@ -333,9 +333,9 @@ class Channel(Protocol):
     timeout of an attempt grows while there is no response."""
 
     async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
-        """Call and wait. Raise the handler's error, TimedOut, or OutcomeUnknown (outcome unknown).
+        """Call and wait. Raise the handler's error, TimedOut, ConnectionFailed, or OutcomeUnknown.
 
-        A timeout of 0 has passed already. A refused connection may raise ConnectionFailed.
+        A timeout of 0 has passed already. A refused connection may also raise OutcomeUnknown.
         """
 
     async def stream(self, method: Method[Q, R], *, timeout_ms: int) -> Stream[Q, R]:

@@ -15,7 +15,7 @@ WAIT_MS = 60_000
 
 @asynccontextmanager
 async def serving(runtime: Runtime, folder: str, **settings: Any) -> AsyncIterator[Channel]:
-    """A new node of `settings` in `folder`, for as long as the channel is used."""
+    """Run a new node of `settings` in `folder`; yield a channel to it."""
     config = NodeConfig(
         data_dir=folder,
         grpc_listener="127.0.0.1:0",

@@ -7,7 +7,7 @@ from quorumlog.raftlog.shell import RaftNode
 
 
 async def propose(node: RaftNode, values: list[bytes]) -> int:
-    """Propose values; the last offset once they are committed and delivered on the node."""
+    """Propose values; return the last offset once they are committed."""
     proposal = node.propose_nowait(values)
     await proposal.wait_committed()
     return proposal.last_offset

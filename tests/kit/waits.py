@@ -88,9 +88,9 @@ def undisturbed(check: Callable[[int], None], *, stall_s: float) -> None:
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
-    """Return when the condition holds, which nothing announces."""
+    """Return when the condition holds; poll it, since no event signals it."""
     async with asyncio.timeout(AMPLE_S):
-        while not condition():  # noqa: ASYNC110 (nobody tells)
+        while not condition():  # noqa: ASYNC110 (no event signals it)
             await asyncio.sleep(0.001)
 
 

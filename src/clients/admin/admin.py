@@ -29,7 +29,7 @@ from ...services import (
 )
 from ..connection import Connection
 from ..consumer.assigned_partitions import Topics
-from ..offsets import PartitionLike
+from ..offsets import PartitionLike, list_partitions
 from ..retry import Attempts, is_absent, is_retriable_change
 from ..topology import check_topic, described_topic, invalid_response
 from .configs import (
@@ -92,7 +92,7 @@ class AsyncAdmin:
     """The admin client; `AsyncLog.admin`.
 
     Every call ends within call_timeout_ms. If a broker is down or slow until then, the call raises
-    OutcomeUnknown or TimedOut.
+    ConnectionFailed, OutcomeUnknown or TimedOut.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -365,21 +365,22 @@ class AsyncAdmin:
         return await alter_reassignments(self._connection, targets)
 
     async def cancel_reassignments(
-        self, partitions: Iterable[PartitionLike]
+        self, partitions: PartitionLike | Iterable[PartitionLike]
     ) -> list[PartitionOutcome]:
         """Cancel moves in progress; the replicas are those from before, possibly in another order.
 
         Returns one outcome per partition, in order; its error is NoReassignmentInProgress if there
         was no move.
         """
-        return await alter_reassignments(self._connection, dict.fromkeys(partitions))
+        places = list_partitions(partitions)
+        return await alter_reassignments(self._connection, dict.fromkeys(places))
 
     async def list_reassignments(self, topics: Sequence[str] = ()) -> list[Reassignment]:
         """Return the moves in progress, of these topics or of all, by topic and partition."""
         return await list_reassignments(self._connection, topics)
 
     async def elect_leaders(
-        self, partitions: Iterable[PartitionLike] = (), *, unclean: bool = False
+        self, partitions: PartitionLike | Iterable[PartitionLike] = (), *, unclean: bool = False
     ) -> list[PartitionOutcome]:
         """Elect the preferred replica of each partition as leader; default: wherever one is in
         sync.
@@ -388,17 +389,18 @@ class AsyncAdmin:
         leads already. With `unclean` a live replica is elected where no election without possible
         loss is possible: acknowledged records may be lost. Those partitions must be named.
         """
-        return await elect_leaders(self._connection, partitions, unclean=unclean)
+        places = list_partitions(partitions)
+        return await elect_leaders(self._connection, places, unclean=unclean)
 
     async def describe_replicas(
-        self, partitions: Iterable[PartitionLike]
+        self, partitions: PartitionLike | Iterable[PartitionLike]
     ) -> list[PartitionReplicas]:
         """Return the replicas' progress as their leaders see it, with the reason if one is not in
         sync.
 
         If a leader does not answer, its partitions carry the error.
         """
-        places = list(dict.fromkeys(partitions))
+        places = list(dict.fromkeys(list_partitions(partitions)))
         topics = await self.describe_topics({topic for topic, _ in places})
         leaders = {(t.name, each.partition): each.leader for t in topics for each in t.partitions}
         for topic, partition in places:
@@ -571,12 +573,14 @@ class AsyncAdmin:
         """Delete a group with its offsets; raise NonEmptyGroup or GroupNotFound."""
         await delete_group(self._connection, name)
 
-    async def delete_offsets(self, group: str, partitions: Collection[PartitionLike]) -> None:
+    async def delete_offsets(
+        self, group: str, partitions: PartitionLike | Iterable[PartitionLike]
+    ) -> None:
         """Delete a group's committed offsets of partitions that no member consumes.
 
         Raises GroupSubscribedToTopic or GroupNotFound.
         """
-        await delete_offsets(self._connection, group, partitions)
+        await delete_offsets(self._connection, group, list_partitions(partitions))
 
     @property
     def _seen(self) -> int:

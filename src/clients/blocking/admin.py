@@ -146,7 +146,9 @@ class Admin:
         """Start to move partitions to other brokers; see `AsyncAdmin.reassign_partitions`."""
         return self._call(lambda admin: admin.reassign_partitions(targets))
 
-    def cancel_reassignments(self, partitions: Iterable[PartitionLike]) -> list[PartitionOutcome]:
+    def cancel_reassignments(
+        self, partitions: PartitionLike | Iterable[PartitionLike]
+    ) -> list[PartitionOutcome]:
         """Cancel moves in progress; see `AsyncAdmin.cancel_reassignments`."""
         return self._call(lambda admin: admin.cancel_reassignments(partitions))
 
@@ -155,7 +157,7 @@ class Admin:
         return self._call(lambda admin: admin.list_reassignments(topics))
 
     def elect_leaders(
-        self, partitions: Iterable[PartitionLike] = (), *, unclean: bool = False
+        self, partitions: PartitionLike | Iterable[PartitionLike] = (), *, unclean: bool = False
     ) -> list[PartitionOutcome]:
         """Elect preferred replicas as leaders, or with `unclean` any live replica.
 
@@ -163,7 +165,9 @@ class Admin:
         """
         return self._call(lambda admin: admin.elect_leaders(partitions, unclean=unclean))
 
-    def describe_replicas(self, partitions: Iterable[PartitionLike]) -> list[PartitionReplicas]:
+    def describe_replicas(
+        self, partitions: PartitionLike | Iterable[PartitionLike]
+    ) -> list[PartitionReplicas]:
         """Return the replicas' progress as their leaders see it; see
         `AsyncAdmin.describe_replicas`."""
         return self._call(lambda admin: admin.describe_replicas(partitions))
@@ -259,7 +263,9 @@ class Admin:
         """Delete a group with its offsets; see `AsyncAdmin.delete_group`."""
         self._call(lambda admin: admin.delete_group(name))
 
-    def delete_offsets(self, group: str, partitions: Collection[PartitionLike]) -> None:
+    def delete_offsets(
+        self, group: str, partitions: PartitionLike | Iterable[PartitionLike]
+    ) -> None:
         """Delete a group's committed offsets of partitions; see `AsyncAdmin.delete_offsets`."""
         self._call(lambda admin: admin.delete_offsets(group, partitions))
 

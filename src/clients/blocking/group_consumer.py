@@ -274,7 +274,10 @@ class GroupConsumer(Consumer):
         self._ask(commit)
 
     def committed(
-        self, partitions: Iterable[PartitionLike] | None = None, *, timeout_ms: int | None = None
+        self,
+        partitions: PartitionLike | Iterable[PartitionLike] | None = None,
+        *,
+        timeout_ms: int | None = None,
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """Query the committed offsets of partitions, by default the assigned ones.
 

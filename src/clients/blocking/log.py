@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from ...errors import ClientClosed, QuorumlogError
 from ..config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, make_config
 from ..consumer.arrow_reader import ArrowScan
-from ..consumer.assigned_partitions import Topics
+from ..consumer.assigned_partitions import Topics, parse_assignment
 from ..groups.group_consumer import AsyncGroupConsumer
 from ..groups.membership import Callbacks, GroupStart, OnPartitions
 from ..log import READ_ARROW_COLUMNS, AsyncLog
@@ -57,9 +57,9 @@ async def _nothing(log: AsyncLog) -> None:
 class Log:
     """A client of one cluster, returned by `connect`. Thread-safe.
 
-    `producer()` and `consumer()` send and read records, `admin` administers topics, `read_arrow`
-    returns a range of a topic as a table. Closing it closes its producers and consumers, newest
-    first.
+    `producer()` sends records; `consumer()` reads topics or partitions, `group_consumer()` those
+    that a consumer group assigns. `admin` administers topics, `read_arrow` returns a range of a
+    topic as a table. Closing it closes its producers and consumers, newest first.
     """
 
     def __init__(self, bootstrap: str, config: ClientConfig) -> None:
@@ -95,9 +95,10 @@ class Log:
         It starts at "earliest" by default; Kafka's consumers start at "latest". See
         `AsyncLog.consumer` for the arguments.
         """
+        wanted = parse_assignment(topics)  # once: a fork makes the consumer again
         return Consumer(
             self,
-            lambda log: log.consumer(topics, start=start, until_end=until_end, **settings),
+            lambda log: log.consumer(wanted, start=start, until_end=until_end, **settings),
         )
 
     def group_consumer(
@@ -120,10 +121,12 @@ class Log:
         that polls and may call the consumer's methods.
         """
 
+        wanted = parse_assignment(topics)  # once: a fork makes the consumer again
+
         def make(log: AsyncLog, callbacks: Callbacks) -> AsyncGroupConsumer:
             return log.group_consumer(
                 group,
-                topics,
+                wanted,
                 pattern=pattern,
                 start=start,
                 instance_id=instance_id,

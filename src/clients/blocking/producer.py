@@ -83,8 +83,9 @@ class Delivery(Future[Delivered]):
     def result(self, timeout: float | None = None, *, timeout_ms: int | None = None) -> Delivered:
         """Wait up to `timeout_ms`; return the record's position, or raise its delivery error.
 
-        Raises TimedOut if the outcome is not known by then. `timeout`, in seconds, is for code that
-        takes any `concurrent.futures.Future`.
+        Raises TimedOut if there is no outcome by then. A record that was not stored within
+        `delivery_timeout_ms` raises TimedOut too, as its outcome: then `done()` is True. `timeout`,
+        in seconds, is for code that takes any `concurrent.futures.Future`.
         """
         self._wait(timeout, timeout_ms)
         return self._batch.delivered(self._index)
@@ -106,8 +107,9 @@ class Delivery(Future[Delivered]):
             try:
                 super().exception(timeout_s)
             except TimeoutError:
+                limit = f"{timeout_s} s" if timeout_ms is None else f"{timeout_ms} ms"
                 raise TimedOut(
-                    f"the record has no outcome after {timeout_s} s; wait longer, or lower "
+                    f"the record has no outcome after {limit}; wait longer, or lower "
                     "delivery_timeout_ms",
                     topic=self._batch.queue.topic,
                 ) from None

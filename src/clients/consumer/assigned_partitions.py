@@ -30,6 +30,7 @@ from ..offsets import (
     Partitions,
     Position,
     check_position,
+    is_partition,
     parse_partition,
 )
 from .fetcher import GONE_CHECK_MS, ConsumerFetcher
@@ -47,16 +48,16 @@ def parse_assignment(wanted: Any) -> dict[str, tuple[int, ...] | None]:
     malformed."""
     if isinstance(wanted, Mapping):
         return {_topic(topic): _partitions(topic, wanted) for topic in wanted}
-    found: dict[str, tuple[int, ...] | None] = {}
+    found: dict[str, dict[int, None] | None] = {}  # dict: ordered, without duplicates
     for each in _listed(wanted):
         if isinstance(each, tuple):
             topic, partition = parse_partition(each)
-            listed = found.setdefault(topic, ())
-            if listed is not None and partition not in listed:
-                found[topic] = (*listed, partition)
+            listed = found.setdefault(topic, {})
+            if listed is not None:
+                listed[partition] = None
         else:
             found[_topic(each)] = None
-    return found
+    return {topic: None if listed is None else tuple(listed) for topic, listed in found.items()}
 
 
 def parse_partitions(wanted: Partitions) -> list[str | PartitionLike]:
@@ -69,7 +70,7 @@ def parse_partitions(wanted: Partitions) -> list[str | PartitionLike]:
 
 
 def _listed(wanted: Any) -> Iterable[Any]:
-    if isinstance(wanted, str) or _is_partition(wanted):
+    if isinstance(wanted, str) or is_partition(wanted):
         return (wanted,)
     if isinstance(wanted, bytes | Mapping) or not isinstance(wanted, Iterable):
         raise InvalidRequest(
@@ -77,11 +78,6 @@ def _listed(wanted: Any) -> Iterable[Any]:
             "TopicPartition(topic, partition)"
         )
     return wanted
-
-
-def _is_partition(wanted: Any) -> bool:
-    """Return True for a tuple (topic, partition), False for a tuple of topics."""
-    return isinstance(wanted, tuple) and len(wanted) == 2 and not isinstance(wanted[1], str | tuple)
 
 
 def _topic(name: Any) -> str:

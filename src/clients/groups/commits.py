@@ -1,6 +1,6 @@
 """The offset commits of a group member: in order, in the member's present epoch.
 
-Records count as processed at the application's next call; only those are committed.
+Records count as processed at the application's next call; only those are committed automatically.
 
 No offset of a partition revoked since is committed. A default commit stores the positions of the
 owned partitions, with the id of their topic. If a background commit fails, records are consumed

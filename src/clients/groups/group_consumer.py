@@ -18,7 +18,7 @@ from ..connection import Connection
 from ..consumer.assigned_partitions import Topics, parse_assignment
 from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
-from ..offsets import PartitionLike, Position, by_partition, check_position
+from ..offsets import PartitionLike, Position, by_partition, check_position, list_partitions
 from .coordinator import CommittedOffset, steady_ms, to_commit
 from .member import GroupSubscription, check_group
 from .membership import Callbacks, GroupStart, Membership
@@ -267,17 +267,20 @@ class AsyncGroupConsumer(AsyncConsumer):
         return due
 
     async def committed(
-        self, partitions: Iterable[PartitionLike] | None = None, *, timeout_ms: int | None = None
+        self,
+        partitions: PartitionLike | Iterable[PartitionLike] | None = None,
+        *,
+        timeout_ms: int | None = None,
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """Query the committed offsets of partitions, by default the assigned ones.
 
         None: no offset is stored.
         """
         self._parts.check_open()
-        places = list(self._fetcher.readers if partitions is None else partitions)
+        wanted = self._fetcher.readers if partitions is None else partitions
         deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
         found = await self.membership.committed(
-            places, deadline_ms=self._connection.deadline_ms(deadline_ms)
+            list_partitions(wanted), deadline_ms=self._connection.deadline_ms(deadline_ms)
         )
         return by_partition(found)
 

@@ -125,8 +125,8 @@ class StreamPorts:
         writable: Callable[[], None],
         ended: Callable[[QuorumlogError | None], None],
     ) -> FrameStream[pb.RaftFrame]:
-        """Open a stream to the peer at the address. Raise OutcomeUnknown, or the error of another
-        node there."""
+        """Open a stream to the peer at the address. Raise ConnectionFailed, OutcomeUnknown,
+        TimedOut, or the error of another node there."""
 
         async def connect_to(port: int) -> FrameStream[pb.RaftFrame]:
             return await open_stream(

@@ -102,7 +102,8 @@ class PeerCalls:
         self._receive(response)
 
     async def _ask_until_answered(self, call: pb.VoteCall, peer: Voter) -> pb.VoteResponse:
-        """Retry the call until the timeout. Raise the peer's error, TimedOut or OutcomeUnknown."""
+        """Retry the call until the timeout. Raise the peer's error, TimedOut, ConnectionFailed or
+        OutcomeUnknown."""
         config, clock = self._config, self._runtime.clock
         deadline_ms = clock.now_ms() + config.call_ms_max
         while True:

@@ -142,7 +142,7 @@ def test_a_cancelled_move_whose_answer_was_lost_counts_as_cancelled(lost: int) -
         (outcome,) = await log.admin.cancel_reassignments([PLACE])
         assert outcome.error is None
         assert len(broker.asked) == lost + 1
-        (again,) = await log.admin.cancel_reassignments([PLACE])
+        (again,) = await log.admin.cancel_reassignments(PLACE)  # one, or several
         assert isinstance(again.error, NoReassignmentInProgress), "nothing was lost this time"
 
     with_broker(work)
@@ -199,6 +199,7 @@ def test_an_answer_about_other_partitions_is_taken_for_none() -> None:
     with_broker(work)
 
 
+NAME: Any = "t"  # a topic where a partition is expected
 CALLS: list[tuple[Callable[[AsyncAdmin], Coroutine[Any, Any, Any]], type[QuorumlogError], str]] = [
     (lambda a: a.create_topic("t", assignments=[[]]), InvalidReplicaAssignment, "list of node ids"),
     (
@@ -219,6 +220,10 @@ CALLS: list[tuple[Callable[[AsyncAdmin], Coroutine[Any, Any, Any]], type[Quoruml
     ),
     (lambda a: a.reassign_partitions({("t", -1): [1]}), InvalidRequest, "partition is -1"),
     (lambda a: a.elect_leaders(unclean=True), InvalidRequest, "name each partition"),
+    (lambda a: a.elect_leaders(NAME), InvalidRequest, "not a list of partitions: give"),
+    (lambda a: a.describe_replicas([NAME]), InvalidRequest, "not a partition: give"),
+    (lambda a: a.cancel_reassignments((NAME, NAME)), InvalidRequest, "not a partition: give"),
+    (lambda a: a.delete_offsets("g", [("t", -1)]), InvalidRequest, "give a number >= 0"),
     (lambda a: a.list_reassignments("t"), InvalidRequest, "give a list of names"),
     (lambda a: a.describe_topics("t"), InvalidRequest, "give a list of names"),
     (lambda a: a.alter_cluster_configs(), InvalidConfig, "nothing to change"),

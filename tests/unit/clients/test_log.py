@@ -520,6 +520,25 @@ def test_a_consumer_of_nothing_is_refused_where_it_is_made(
     with_log(body)
 
 
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        ({"group": "g"}, r"no argument 'group': use group_consumer\(\)"),
+        ({"pattern": "t.*"}, r"use group_consumer\(\)"),
+        ({"instance_id": "one"}, r"use group_consumer\(\)"),
+        ({"assign": [("t", 0)]}, "pass partitions as topics"),
+    ],
+)
+def test_an_argument_of_a_group_consumer_is_a_type_error_with_a_hint(
+    with_log: With, mistake: dict[str, Any], sentence: str
+) -> None:
+    async def body(log: AsyncLog) -> None:
+        with pytest.raises(TypeError, match=sentence):
+            log.consumer("t", **mistake)
+
+    with_log(body)
+
+
 def test_a_topic_without_partitions_is_refused(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         for partitions in (0, -1):

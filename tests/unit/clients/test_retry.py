@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.clients.retry import Backoff, Retrier
+from quorumlog.clients.retry import Backoff, BlockingRetrier, Retrier, RetryLimit
 from quorumlog.errors import InvalidRequest, OutcomeUnknown
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.entropy import SimEntropy
@@ -69,3 +69,29 @@ def test_a_deadline_in_the_past_still_allows_one_attempt() -> None:
         assert await retrier.run(attempt, deadline_ms=runtime.clock.now_ms() - 5) == 1
 
     simulated(main)
+
+
+def test_blocking_retries_last_until_the_deadline_at_least() -> None:
+    clock_ms = 0
+    attempts: list[int] = []
+
+    def sleep(pause_s: float) -> None:
+        nonlocal clock_ms
+        clock_ms += round(pause_s * 1000)
+
+    def attempt(failures: int) -> None:
+        attempts.append(failures)
+        raise OutcomeUnknown("no response")
+
+    retrier = BlockingRetrier(lambda: clock_ms, sleep, Backoff(None, 100, 400))
+    for limit, ends_ms in (
+        (RetryLimit(1_000), 1_100),  # pauses of 100, 200 and then 400 ms
+        (RetryLimit(0, attempts=3), 300),
+    ):
+        clock_ms = 0
+        attempts.clear()
+        with pytest.raises(OutcomeUnknown):
+            retrier.run(attempt, limit=limit, on_retry=lambda failures, error: None)
+        assert clock_ms == ends_ms
+        assert attempts == list(range(len(attempts)))
+    assert len(attempts) == 3

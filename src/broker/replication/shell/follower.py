@@ -526,8 +526,8 @@ class ReplicaFetcher:
             stream.abort("the follower is done with it")
 
     async def _open_stream(self, reader: FrameReader[Answer]) -> FrameStream[Answer]:
-        """Get the leader's stream port, and connect. Raises OutcomeUnknown, or the leader's
-        error."""
+        """Get the leader's stream port, and connect. Raises ConnectionFailed,
+        OutcomeUnknown, TimedOut, or the leader's error."""
         network, config = self._runtime.network, self._config
         request = pb.ReplicaEndpointRequest(
             cluster_id=self._identity.cluster_id, leader_id=self.leader_id

@@ -112,12 +112,14 @@ class ConsumerWorkload:
 
     async def _iterate(self, consumer: AsyncConsumer) -> None:
         """Iterate until an interruption, which must lose no record."""
+        limit = asyncio.timeout(self._entropy.uniform(0.01, POLL_MS / 1000))
         try:
-            async with asyncio.timeout(self._entropy.uniform(0.01, POLL_MS / 1000)):
+            async with limit:
                 async for record in consumer:
                     self._take(record)
         except TimeoutError:
-            pass
+            if not limit.expired():  # the consumer's TimedOut
+                raise
 
     def _take(self, record: ConsumerRecord) -> None:
         place = (record.topic, record.partition)

@@ -82,10 +82,12 @@ async def read_all(*consumers: AsyncGroupConsumer, for_ms: int) -> list[list[tup
             records = await consumer.poll(timeout_ms=200)
             into += [((record.topic, record.partition), record.offset) for record in records]
 
+    limit = asyncio.timeout(for_ms / 1000)
     try:
-        async with asyncio.timeout(for_ms / 1000):
+        async with limit:
             pairs = zip(consumers, got, strict=True)
             await asyncio.gather(*(read(consumer, into) for consumer, into in pairs))
     except TimeoutError:
-        pass
+        if not limit.expired():  # a consumer's TimedOut
+            raise
     return got

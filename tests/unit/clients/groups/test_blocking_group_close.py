@@ -177,10 +177,10 @@ def test_a_table_that_was_being_worked_on_is_read_again(log: Log, topic: str) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runner", ["asyncio", "uvloop"])
-def test_the_loop_turns_between_records_that_are_there(
+def test_the_loop_runs_other_tasks_between_buffered_records(
     address: str, topic: str, runner: str
 ) -> None:
-    """On every loop, whatever its clock does while code runs."""
+    """Both loops: uvloop caches its clock while a callback runs, asyncio does not."""
     if runner == "uvloop":
         pytest.importorskip("uvloop")
     program = BUSY.replace("import asyncio,", f"import {runner}, asyncio,")

@@ -39,7 +39,7 @@ def test_what_the_coordinator_cannot_do_yet_is_asked_for_again() -> None:
         async with make_log(runtime, listener.address) as log:
             await log.admin.delete_group("g")
             errors.append(CoordinatorLoading("it reads what is stored"))
-            await log.admin.delete_offsets("h", [("t", 0)])
+            await log.admin.delete_offsets("h", ("t", 0))
         await listener.close(0)
 
     simulation.run(main)

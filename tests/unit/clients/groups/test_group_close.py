@@ -338,18 +338,18 @@ def test_a_recreated_topic_is_read_from_its_beginning(meanwhile_ms: int) -> None
     async def read_on(
         consumer: AsyncGroupConsumer, got: list[tuple[Place, int]], for_ms: int
     ) -> None:
-        """Read, whatever is told of partitions."""
+        """Read for `for_ms`; record the errors of absent topics."""
         clock = asyncio.get_running_loop()
         end = clock.time() + for_ms / 1000
         while clock.time() < end:
             try:
                 records = await consumer.poll(timeout_ms=200)
             except (UnknownTopicId, UnknownTopicOrPartition) as error:
-                calls.append(error)
+                raised.append(error)
                 continue
             got += [((record.topic, record.partition), record.offset) for record in records]
 
-    calls: list[QuorumlogError] = []
+    raised: list[QuorumlogError] = []
     play(main)
 
 
@@ -382,5 +382,5 @@ def test_an_absent_topic_is_logged(caplog: pytest.LogCaptureFixture) -> None:
             assert len((await read_all(consumer, for_ms=3_000))[0]) == 20
 
     play(main)
-    calls = [each.getMessage() for each in caplog.records if "topic_absent" in each.getMessage()]
-    assert calls == ["group.topic_absent group=g topic=flihgts"]
+    logged = [each.getMessage() for each in caplog.records if "topic_absent" in each.getMessage()]
+    assert logged == ["group.topic_absent group=g topic=flihgts"]

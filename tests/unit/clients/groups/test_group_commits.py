@@ -251,6 +251,6 @@ def test_what_is_no_commit_is_refused_at_once_and_harms_no_other_one(place: Any,
             with pytest.raises(InvalidRequest):
                 consumer.commit_nowait({place: what})
             await consumer.commit({("t", 0): 1})
-            assert (await consumer.committed([("t", 0)]))[TopicPartition("t", 0)] is not None
+            assert (await consumer.committed(("t", 0)))[TopicPartition("t", 0)] is not None
 
     play(main)

@@ -340,9 +340,9 @@ def test_two_static_members_of_one_instance_id_get_an_error(
         await second.close()
 
     play(main)
-    calls = [each for each in caplog.records if "group.name_taken" in each.getMessage()]
-    assert len(calls) == 1
-    assert calls[0].levelname == "WARNING"
+    logged = [each for each in caplog.records if "group.name_taken" in each.getMessage()]
+    assert len(logged) == 1
+    assert logged[0].levelname == "WARNING"
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ def test_a_member_without_responses_for_a_session_delivers_nothing_more(
         assert reader.events("lost") == ALL
         assert reader.consumer is not None
         assert reader.consumer.positions() == {}
-    (calls,) = [each for each in caplog.messages if "group.partitions_lost" in each]
-    assert "reason=no heartbeat was answered for " in calls
+    (logged,) = [each for each in caplog.messages if "group.partitions_lost" in each]
+    assert "reason=no heartbeat was answered for " in logged
 
 
 def test_the_other_one_gets_all_and_no_record_comes_twice_after_it_was_given_away() -> None:
