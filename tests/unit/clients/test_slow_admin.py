@@ -11,11 +11,12 @@ from quorumlog import services, simulation
 from quorumlog.clients import TimestampMs, make_log
 from quorumlog.clients.admin.admin import AsyncAdmin
 from quorumlog.errors import (
+    ConnectionFailed,
     TimedOut,
     TopicAlreadyExists,
     TransportError,
 )
-from quorumlog.proto import admin_pb2
+from quorumlog.proto import admin_pb2, quorum_pb2
 from quorumlog.runtime import Handler, Method, Runtime
 
 CALL_TIMEOUT_MS = 2_000
@@ -93,6 +94,23 @@ def test_a_call_to_a_slow_server_ends_in_time(call: str, answer_s: float) -> Non
                 await CALLS[call](log.admin)
                 assert answer_s < 2, "nobody has answered"
             assert runtime.clock.now_ms() - began_ms <= CALL_TIMEOUT_MS + 100
+        await listener.close(0)
+
+    simulation.run(main)
+
+
+def test_a_controller_that_does_not_answer_in_time_is_no_connection() -> None:
+    async def describe(request: object, context: object) -> quorum_pb2.DescribeQuorumResponse:
+        await asyncio.sleep(10)
+        return quorum_pb2.DescribeQuorumResponse()
+
+    async def main(runtime: Runtime) -> None:
+        handler = Handler(services.QUORUM_DESCRIBE, describe)
+        listener = await runtime.network.serve("127.0.0.1:0", {handler.method.path: handler})
+        with pytest.raises(ConnectionFailed, match="no broker answers at"):
+            await make_log(runtime, listener.address, connect_timeout_ms=1_000)
+        async with make_log(runtime, listener.address, connect_timeout_ms=20_000):
+            pass
         await listener.close(0)
 
     simulation.run(main)
