@@ -88,7 +88,7 @@ def test_clocks_that_jump_move_no_lease_no_leader_and_no_isr(by_ms: int) -> None
         before = [stage.partition(("t", index)) for index in range(3)]
         active = stage.cluster.leader()
         assert active is not None
-        epoch = stage.cluster.raft_of(active).epoch  # type: ignore[union-attr]
+        epoch = stage.cluster.raft_of(active).status().epoch  # type: ignore[union-attr]
         for node in (active, stage.leader(PLACE), stage.followers(PLACE)[0]):
             node.sim.jump_wall_ms(by_ms)
             written += stage.produce(PLACE, 3)
@@ -98,7 +98,7 @@ def test_clocks_that_jump_move_no_lease_no_leader_and_no_isr(by_ms: int) -> None
         written += stage.produce(PLACE, 3)
         assert [stage.partition(("t", index)) for index in range(3)] == before
         assert stage.cluster.leader() is active
-        assert stage.cluster.raft_of(active).epoch == epoch  # type: ignore[union-attr]
+        assert stage.cluster.raft_of(active).status().epoch == epoch  # type: ignore[union-attr]
         assert not any(is_fenced(stage, broker) for broker in stage.cluster.brokers)
         assert [value for _, value in stage.finish()[PLACE]] == written
 
