@@ -182,6 +182,8 @@ class ProducerCheck:
         said = dict(snapshot.entries)
         for producer_id, entry in said.items():
             seen = self._states.entry(producer_id)
+            if self._is_compacted and _is_newer(entry, seen):
+                continue  # compaction removed its batches there; it has later ones
             if seen is None:
                 return f"it has producer {producer_id}, which has no batch"
             if _last(entry) != _last(seen):
@@ -200,6 +202,17 @@ def _last(entry: ProducerEntry) -> tuple[object, ...]:
     excluded: Kafka's snapshots have the time of a later marker instead, if there is one."""
     batch = entry.batches[-1]._replace(timestamp=0) if entry.batches else None
     return entry.epoch, entry.transaction_start, batch
+
+
+def _is_newer(entry: ProducerEntry, seen: ProducerEntry | None) -> bool:
+    """Return True if the entry's last batch has a higher offset than that of `seen`."""
+    if not entry.batches:
+        return False
+    if seen is None or not seen.batches:
+        return True
+    return (
+        entry.epoch >= seen.epoch and entry.batches[-1].last_offset > seen.batches[-1].last_offset
+    )
 
 
 def _is_alike(said: AbortedTransaction, entry: AbortedTransaction) -> bool:
