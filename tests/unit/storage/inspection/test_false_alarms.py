@@ -8,8 +8,17 @@ from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
 from quorumlog.storage.checkpoints import decode_meta, encode_id
 from quorumlog.storage.inspect.directory_check import KnownMetadata, check
-from quorumlog.storage.inspect.findings import CheckFinding, CheckReport, FindingKind, Severity
+from quorumlog.storage.inspect.findings import (
+    CheckFinding,
+    CheckReport,
+    FindingKind,
+    Findings,
+    Severity,
+)
+from quorumlog.storage.inspect.producer_check import ProducerCheck
 from quorumlog.storage.inspect.repair import repair
+from quorumlog.storage.producer_snapshot import ProducerSnapshot, encode_snapshot
+from quorumlog.storage.producer_state import ProducerEntry, StoredBatch
 
 from .conftest import DATA, ONE, Contents, Tree
 
@@ -263,3 +272,35 @@ def test_a_marker_that_says_nonsense_is_cut_like_any_other_batch(
     report = repair(tree.files, DATA, cut_to="/aside")
     assert report.is_ok, report.as_dict()
     assert any("truncate offsets [15, 16)" in done for done in report.done)
+
+
+# --- compacted logs ------------------------------------------------------------------------------
+
+
+def test_a_snapshot_may_have_a_batch_that_compaction_removed_later(plant: Plant) -> None:
+    """Compaction keeps the last batch of a producer, not its last one below each snapshot."""
+    batch = StoredBatch(
+        first_sequence=10, last_sequence=11, first_offset=10, last_offset=11, timestamp=0
+    )
+    entry = ProducerEntry(
+        epoch=0,
+        coordinator_epoch=-1,
+        next_sequence=12,
+        transaction_start=-1,
+        touched_ms=0,
+        batches=(batch,),
+    )
+    snapshot = ProducerSnapshot(end_offset=12, entries=((1, entry),), unreplicated=(), age_ms=0)
+    name = "00000000000000000012.snapshot"
+    tree = plant({f"{DATA}/t-0/{name}": encode_snapshot(snapshot)})
+
+    def found(*, is_compacted: bool) -> list[FindingKind]:
+        findings = Findings()
+        producers = ProducerCheck(
+            tree.files, f"{DATA}/t-0", [name], first=0, is_compacted=is_compacted
+        )
+        producers.end(12, findings)
+        return [each.kind for each in findings.kept]
+
+    assert found(is_compacted=True) == []
+    assert found(is_compacted=False) == [FindingKind.SNAPSHOT_WRONG]
