@@ -75,6 +75,7 @@ simulate-briefly: setup ## some simulated runs of every level
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=20 TWICE=4
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=20 TWICE=4
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=10 TWICE=2
+	$(MAKE) --no-print-directory simulate LEVEL=storage SEEDS=2 TWICE=0
 
 test-plain: setup ## the tests of the record codec, and the quick ones of what uses it, on the one in plain Python
 	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not long" $(WORKERS) $(CODEC_TESTS)

@@ -7,7 +7,7 @@ Pure: the caller reads the file and the environment.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from ..broker.config import ReplicationConfig, RequestConfig
 from ..broker.groups.config import GroupConfig
@@ -18,7 +18,6 @@ from ..settings import (
     Resolved,
     Setting,
     SettingSource,
-    check_value,
     check_values,
     declared,
     environment_source,
@@ -26,9 +25,7 @@ from ..settings import (
     from_values,
     resolve,
     setting,
-    unknown_name,
     variable_of,
-    with_values,
 )
 from ..storage.config import DirectoryConfig
 from .addresses import (
@@ -229,16 +226,6 @@ class NodeConfig:
         self._check_voters()
         self.groups.check()
 
-    @staticmethod
-    def of(**settings: Any) -> "NodeConfig":
-        """Return a configuration with these settings, named as in the environment: data_dir for
-        data.dir. Raise InvalidConfig."""
-        return from_values(NodeConfig, _by_name(settings))
-
-    def having(self, **settings: Any) -> "NodeConfig":
-        """Return a copy with these settings, named as in `of`. Raise InvalidConfig."""
-        return with_values(self, _by_name(settings))
-
     def _check_roles(self) -> None:
         if not self.roles or set(self.roles) - set(ROLES) or len(set(self.roles)) < len(self.roles):
             raise InvalidConfig(
@@ -357,15 +344,6 @@ class NodeConfig:
 def settings() -> tuple[Setting, ...]:
     """Return the settings of a node in the order of their page."""
     return tuple(row for row, _ in declared(NodeConfig).values())
-
-
-def _by_name(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return checked values by name of the setting, from keyword arguments."""
-    rows = {row.name.replace(".", "_"): row for row in settings()}
-    for key in arguments:
-        if key not in rows:
-            raise InvalidConfig(unknown_name(key, rows))
-    return {rows[key].name: check_value(rows[key], value) for key, value in arguments.items()}
 
 
 CLIENT_TABLE = "client"  # the command line's part of a shared file, ignored by nodes

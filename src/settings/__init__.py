@@ -17,7 +17,6 @@ from .declaration import (
     setting,
     value_of,
     value_text,
-    with_values,
 )
 from .files import read_settings
 from .sources import (
@@ -60,5 +59,4 @@ __all__ = [
     "value_of",
     "value_text",
     "variable_of",
-    "with_values",
 ]

@@ -5,7 +5,7 @@ that no source can change. A field with such a dataclass as its default factory 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Final, TypeVar, cast
 
 from ..errors import InvalidConfig
@@ -103,16 +103,6 @@ def from_values(owner: type[C], values: Mapping[str, Any]) -> C:
         elif _KEY in each.metadata and each.metadata[_KEY].name in values:
             arguments[each.name] = values[each.metadata[_KEY].name]
     return owner(**arguments)
-
-
-def with_values(config: C, values: Mapping[str, Any]) -> C:
-    """Return a copy with these values by name of the setting; unknown names raise KeyError."""
-    changed: dict[str, Any] = {}
-    for name, value in values.items():
-        first, *rest = declared(type(config))[name][1]
-        part = changed.get(first, getattr(config, first))
-        changed[first] = with_values(part, {name: value}) if rest else value
-    return cast(C, replace(cast(Any, config), **changed))
 
 
 _TAKES: Final = {

@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tests.kit.node_settings import with_settings
+
 from quorumlog import simulation
 from quorumlog.runtime import Channel, Runtime
 from quorumlog.server.config import NodeConfig
@@ -31,12 +33,15 @@ class KafkaNode:
 @asynccontextmanager
 async def serving_kafka(runtime: Runtime, folder: str, **settings: Any) -> AsyncIterator[KafkaNode]:
     """A new node of `settings` in `folder`; ready, with a connected client."""
-    config = NodeConfig(
-        data_dir=folder,
-        grpc_listener="127.0.0.1:0",
-        controller_listener="127.0.0.1:0",
-        kafka_listeners=("127.0.0.1:0",),
-    ).having(**settings)
+    config = with_settings(
+        NodeConfig(
+            data_dir=folder,
+            grpc_listener="127.0.0.1:0",
+            controller_listener="127.0.0.1:0",
+            kafka_listeners=("127.0.0.1:0",),
+        ),
+        **settings,
+    )
     await format_directory(runtime, config)
     async with Node(runtime, config) as node:
         assert node.addresses.grpc is not None

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import pytest
+from tests.kit.node_settings import with_settings
 from tests.simulation.cluster.nodes import ClusterNode
 from tests.simulation.cluster.options import TopicPlan
 from tests.simulation.cluster.scripted import ScriptedCluster, options_of
@@ -54,7 +55,7 @@ def started(
             world, options_of(topic or plan(), brokers=brokers, is_combined=is_combined)
         )
         for node in stage.cluster.nodes:
-            node.config = node.config.having(**settings)
+            node.config = with_settings(node.config, **settings)
         stage.start()
         yield stage
 

@@ -1,6 +1,7 @@
 """A group's hold on three whole nodes: the leader and its followers keep what it has not read."""
 
 import pytest
+from tests.kit.node_settings import with_settings
 from tests.kit.replica_cluster import Cluster, world
 
 from quorumlog.clients import AsyncLog, Group
@@ -34,7 +35,7 @@ def test_every_replica_keeps_what_the_group_has_not_read() -> None:
     with world() as sim:
         cluster = Cluster(sim)
         for number, config in cluster.configs.items():
-            cluster.configs[number] = config.having(retention_check_interval_ms=LOOK_MS)
+            cluster.configs[number] = with_settings(config, retention_check_interval_ms=LOOK_MS)
         cluster.start()
         cluster.create(1, 2, 3, segment_bytes="1024")
         for number in range(RECORDS):

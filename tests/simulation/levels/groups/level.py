@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from tests.kit.node_settings import with_settings
+
 from quorumlog.errors import QuorumlogError
 from quorumlog.metadata.commands import AlterConfigs
 from quorumlog.records.compression import Codec
@@ -90,7 +92,7 @@ class GroupsRun:
         run = Run.of(world, entropy, options=options, fault_plan=fault_plan)
         run.workload = draw_writers(entropy.stream("writers"))
         for node in run.cluster.nodes:
-            node.config = node.config.having(**settings)
+            node.config = with_settings(node.config, **settings)
         group_history = GroupHistory(now_ns=lambda: world.loop.now_ns)
         group_history.loads = lambda: loads_of(run.cluster)
         group_history.unnoted = {group.name for group in plan.groups if group.auto_commit}

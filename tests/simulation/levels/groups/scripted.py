@@ -16,6 +16,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from tests.kit.node_settings import with_settings
+
 from quorumlog.errors import QuorumlogError
 from quorumlog.records.compression import Codec
 from quorumlog.runtime import Runtime
@@ -89,7 +91,7 @@ class ScriptedGroup:
             world, replace(options_of(topic, is_combined=is_combined), has_kafka=True)
         )
         for node in self.stage.cluster.nodes:
-            node.config = node.config.having(**(SETTINGS | settings))
+            node.config = with_settings(node.config, **(SETTINGS | settings))
         self.places = self.stage.options.places
         self.group_history = GroupHistory(now_ns=lambda: world.loop.now_ns)
         self.group = GroupPlan(

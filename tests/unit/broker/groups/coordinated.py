@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from tests.kit.node_settings import with_settings
 from tests.kit.replica_cluster import Cluster, world
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
@@ -33,7 +34,9 @@ def cluster(*numbers: int, seed: int = 1, **settings: Any) -> Iterator[Cluster]:
     with world(seed) as simulated:
         nodes = Cluster(simulated, numbers or (1, 2, 3))
         settings.setdefault("offsets_topic_num_partitions", 1)
-        nodes.configs = {n: config.having(**settings) for n, config in nodes.configs.items()}
+        nodes.configs = {
+            n: with_settings(config, **settings) for n, config in nodes.configs.items()
+        }
         yield nodes
 
 

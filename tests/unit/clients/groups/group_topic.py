@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tests.kit.node_settings import with_settings
+
 from quorumlog import simulation
 from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.clients import AsyncGroupConsumer, AsyncLog, make_log
@@ -19,12 +21,15 @@ SESSION_MS = 10_000
 
 
 def make_config(folder: Path, **settings: Any) -> NodeConfig:
-    return NodeConfig(
-        data_dir=str(folder / "data"),
-        grpc_listener="127.0.0.1:0",
-        controller_listener="127.0.0.1:0",
-        groups=GroupConfig(consumer_heartbeat_ms=HEARTBEAT_MS, consumer_session_ms=SESSION_MS),
-    ).having(**settings)
+    return with_settings(
+        NodeConfig(
+            data_dir=str(folder / "data"),
+            grpc_listener="127.0.0.1:0",
+            controller_listener="127.0.0.1:0",
+            groups=GroupConfig(consumer_heartbeat_ms=HEARTBEAT_MS, consumer_session_ms=SESSION_MS),
+        ),
+        **settings,
+    )
 
 
 @asynccontextmanager
