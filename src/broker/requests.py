@@ -43,7 +43,8 @@ class FetchSpec:
     leader_epoch: int | None  # None: not checked
     topic_id: bytes = b""  # empty: not checked
     rack: str = ""  # of the reader; empty: none
-    committed_only: bool = False  # no records from the last stable offset on
+    committed_only: bool = False  # below the last stable offset; without aborted ones, or with
+    # their transactions named in `FoundRecords.aborted`
     last_epoch: int = -1  # of the last record that the reader has; -1: not sent
 
 
@@ -55,7 +56,7 @@ class FetchOutcome:
     high_watermark: int  # -1 on an error
     last_stable_offset: int  # -1 on an error
     log_start_offset: int  # -1 when unknown
-    records: bytes  # empty if there are no new records
+    records: bytes  # empty if there are no new records; committed ones with `committed_only`
     next_offset: int  # the next offset to read; `spec.offset` if `records` is empty
     error: QuorumlogError | None = None
     preferred_replica: int | None = None  # a node in the reader's rack to read from instead

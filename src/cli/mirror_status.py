@@ -12,6 +12,10 @@ from ..errors import QuorumlogError, TimedOut, TransportError
 END_TIMEOUT_MS: Final = 3_000
 """Timeout for the end offsets of one leader, so that a failed leader does not hide the others."""
 
+TAIL_OFFSETS_MAX: Final = 10_000
+"""Offsets at the end of a source that are checked for records: markers of transactions and aborted
+records are not copied, so a complete copy may end before its source."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
@@ -51,11 +55,29 @@ def mirror_status(log: Log, source: Log | None) -> list[dict[str, Any]]:
                     "source": mirrors,
                     "copied_to": end,
                     "source_end": source_end,
-                    "lag": None if end is None or source_end is None else max(0, source_end - end),
+                    "lag": _lag(source, (topic.name, partition), end, source_end),
                     "problem": problem,
                 }
             )
     return rows
+
+
+def _lag(
+    source: Log | None, place: tuple[str, int], end: int | None, source_end: int | None
+) -> int | None:
+    """Return the offsets that are not copied; 0 if they have no committed records, None if an end
+    is unknown."""
+    if source is None or end is None or source_end is None:
+        return None
+    lag = max(0, source_end - end)
+    if not 0 < lag <= TAIL_OFFSETS_MAX:
+        return lag
+    try:
+        with source.consumer([place], start=end, until_end=True) as consumer:
+            records = consumer.poll(max_records=1, timeout_ms=END_TIMEOUT_MS)
+            return 0 if not records and consumer.position(place) >= source_end else lag
+    except QuorumlogError:
+        return lag
 
 
 def _ends(log: Log, topic: Topic) -> _Ends:
@@ -81,7 +103,14 @@ def _ends(log: Log, topic: Topic) -> _Ends:
 
 def _list_ends(log: Log, topic: str, partitions: list[int], ends: _Ends) -> QuorumlogError | None:
     try:
-        ends.found.update(log.list_offsets(topic, partitions=partitions, timeout_ms=END_TIMEOUT_MS))
+        ends.found.update(
+            log.list_offsets(
+                topic,
+                partitions=partitions,
+                isolation_level="read_committed",
+                timeout_ms=END_TIMEOUT_MS,
+            )
+        )
     except QuorumlogError as error:
         ends.problems.update(dict.fromkeys(partitions, error.message))
         return error

@@ -23,6 +23,7 @@ FETCH_WAIT_MS_MAX = 60_000  # the broker's limit of a long poll
 INT32_MAX = 2**31 - 1
 POLL_INTERVAL_MS_MAX = 3_600_000  # the coordinator's limit of a rebalance
 OUT_OF_RANGE: tuple[str, ...] = ("raise", "earliest", "latest")
+ISOLATION_LEVELS: tuple[str, ...] = ("read_committed", "read_uncommitted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +137,9 @@ class ConsumerConfig:
     prefetch_max_bytes: int = 64 * MIB
     max_poll_records: int = 500  # max.poll.records: records of one poll()
     on_out_of_range: str = "raise"  # auto.offset.reset: action on a position out of range
+    # isolation.level: "read_committed" delivers records of committed transactions and those outside
+    # of transactions, up to the first open transaction; "read_uncommitted" all records
+    isolation_level: str = "read_committed"
     rack: str | None = None  # client.rack: rack to fetch from, if an in-sync replica is in it
     # enable.auto.commit, in a group: delivered records count as processed at the next poll; they
     # are committed periodically, before a partition is revoked, and by close
@@ -149,6 +153,7 @@ class ConsumerConfig:
 
     def __post_init__(self) -> None:
         _one_of("on_out_of_range", self.on_out_of_range, OUT_OF_RANGE)
+        check_isolation_level(self.isolation_level)
         _at_least("fetch_max_wait_ms", self.fetch_max_wait_ms, 0)
         _at_least("fetch_min_bytes", self.fetch_min_bytes, 0)
         _at_least("fetch_max_bytes", self.fetch_max_bytes, KIB)
@@ -207,6 +212,7 @@ class ConsumerSettings(TypedDict, total=False):
     prefetch_max_bytes: int
     max_poll_records: int
     on_out_of_range: str
+    isolation_level: str
     rack: str | None
     auto_commit: bool
     auto_commit_interval_ms: int
@@ -279,6 +285,11 @@ def _level(name: str, level: int | None, codec: Codec) -> None:
         raise InvalidConfig(
             f"{name} is {level!r}: {codec.name.lower()} takes {levels[0]} to {levels[-1]}"
         )
+
+
+def check_isolation_level(value: str) -> None:
+    """Raise InvalidConfig for an unknown isolation level."""
+    _one_of("isolation_level", value, ISOLATION_LEVELS)
 
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -19,6 +19,7 @@ from .config import (
     ConsumerSettings,
     ProducerConfig,
     ProducerSettings,
+    check_isolation_level,
     make_config,
     parse_bootstrap,
 )
@@ -176,15 +177,16 @@ class AsyncLog:
         columns: Sequence[str] = READ_ARROW_COLUMNS,
         max_records: int | None = None,
         max_bytes: int | None = None,
+        isolation_level: str = "read_committed",
     ) -> "pa.Table":
         """Return the records of [start, end) of partitions (default: all) as one Arrow table.
 
-        `start` and `end` are a position, or positions by partition. `end` is limited by the
-        committed end offset when the call begins, which is also its default. Rows are sorted by
+        `start` and `end` are a position, or positions by partition. `end` is limited by the end of
+        the readable records when the call begins, which is also its default. Rows are sorted by
         partition and offset. Reading stops at `max_records`, or after the batch that reaches
-        `max_bytes` of Arrow data. Columns: key, value (binary), topic, partition, offset,
-        timestamp (microseconds, UTC), timestamp_type, headers. Raises OffsetOutOfRange for a start
-        below the log start offset or above the end.
+        `max_bytes` of Arrow data. `isolation_level` as in `ConsumerConfig`. Columns: key, value
+        (binary), topic, partition, offset, timestamp (microseconds, UTC), timestamp_type, headers.
+        Raises OffsetOutOfRange for a start below the log start offset or above the end.
         """
         from .consumer.arrow_reader import read_table
 
@@ -196,6 +198,7 @@ class AsyncLog:
             columns=columns,
             max_records=max_records,
             max_bytes=max_bytes,
+            isolation_level=isolation_level,
         )
         return await read_table(scan)
 
@@ -209,6 +212,7 @@ class AsyncLog:
         columns: Sequence[str] = READ_ARROW_COLUMNS,
         max_records: int | None = None,
         max_bytes: int | None = None,
+        isolation_level: str = "read_committed",
     ) -> "ArrowScan":
         """Return the records of `read_arrow` as an async iterator of batches, in bounded memory.
 
@@ -228,6 +232,7 @@ class AsyncLog:
             columns=columns,
             max_records=max_records,
             max_bytes=max_bytes,
+            isolation_level=isolation_level,
         )
         return ArrowScan(self._connection, request)
 
@@ -241,14 +246,17 @@ class AsyncLog:
         *,
         at: Position = "latest",
         partitions: int | Sequence[int] | None = None,
+        isolation_level: str = "read_uncommitted",
         timeout_ms: int | None = None,
     ) -> dict[int, int]:
         """Return the offset of a position in each partition (default: all partitions).
 
-        "earliest" is the log start offset, "latest" the end of the committed records. A datetime
+        "earliest" is the log start offset, "latest" the high watermark, or the last stable offset
+        with "read_committed". A datetime
         or TimestampMs is the first offset at or after it, or the end if there is none.
         `timeout_ms` defaults to the client's call_timeout_ms.
         """
+        check_isolation_level(isolation_level)
         deadline_ms = None
         if timeout_ms is not None:
             deadline_ms = self._runtime.clock.now_ms() + timeout_ms
@@ -257,7 +265,14 @@ class AsyncLog:
             partitions = range(len(layout.partitions))
         elif isinstance(partitions, int):
             partitions = [partitions]
-        return await resolve(self._connection, topic, partitions, at, deadline_ms=deadline_ms)
+        return await resolve(
+            self._connection,
+            topic,
+            partitions,
+            at,
+            isolation_level=isolation_level,
+            deadline_ms=deadline_ms,
+        )
 
     # --- for the blocking client -------------------------------------------------------------
 

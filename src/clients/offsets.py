@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from ..errors import InvalidRequest, QuorumlogError, UnknownTopicOrPartition
@@ -53,6 +54,12 @@ PARTITION_END = 2**31
 LATEST = -1
 EARLIEST = -2
 BEYOND = -1  # the ListOffsets result for a time after the last record
+
+ISOLATION_NUMBERS: Mapping[str, log_pb2.Isolation] = {
+    "read_committed": log_pb2.ISOLATION_READ_COMMITTED,
+    "read_uncommitted": log_pb2.ISOLATION_READ_UNCOMMITTED,
+}
+"""The protocol's numbers of the isolation levels."""
 
 
 def parse_partition(wanted: Any) -> TopicPartition:
@@ -121,11 +128,14 @@ async def resolve(
     partitions: Sequence[int],
     position: Position,
     *,
+    isolation_level: str = "read_uncommitted",
     deadline_ms: int | None = None,
 ) -> dict[int, int]:
     """Return the offset of a position in each partition of a topic; see `look_up`."""
     wanted = {(topic, partition): position for partition in partitions}
-    found = await look_up(connection, wanted, deadline_ms=deadline_ms)
+    found = await look_up(
+        connection, wanted, isolation_level=isolation_level, deadline_ms=deadline_ms
+    )
     return {partition: offset for (_, partition), offset in found.items()}
 
 
@@ -133,14 +143,16 @@ async def look_up(
     connection: Connection,
     wanted: Mapping[PartitionLike, Position],
     *,
+    isolation_level: str = "read_uncommitted",
     deadline_ms: int | None = None,
 ) -> dict[PartitionLike, int]:
     """Return the offset of each partition's position, in the given order, with one call per
     leader.
 
-    A time resolves to the first offset at or after it, and to the end if there is none. A position
-    that is an offset is returned as it is, without a call. Raises the first error that is not
-    retriable, or the last error at the deadline.
+    With "read_committed" the end is the last stable offset, otherwise the high watermark. A time
+    resolves to the first offset at or after it, and to the end if there is none. A position that
+    is an offset is returned as it is, without a call. Raises the first error that is not retriable,
+    or the last error at the deadline.
     """
     found: dict[PartitionLike, int] = {}
     codes: dict[PartitionLike, int] = {}
@@ -150,9 +162,10 @@ async def look_up(
             found[place] = position
         else:
             codes[place] = position_code(position)
-    found |= await ask_leaders(connection, codes, deadline_ms)
+    ask = partial(ask_leader, isolation_level=isolation_level)
+    found |= await ask_leaders(connection, codes, deadline_ms, ask=ask)
     beyond = {place: LATEST for place in codes if found[place] == BEYOND}
-    found |= await ask_leaders(connection, beyond, deadline_ms)
+    found |= await ask_leaders(connection, beyond, deadline_ms, ask=ask)
     return {place: found[place] for place in wanted}
 
 
@@ -161,14 +174,13 @@ async def ask_leaders(
     codes: Mapping[PartitionLike, int],
     deadline_ms: int | None,
     *,
-    ask: AskLeader | None = None,
+    ask: AskLeader,
     is_final: Callable[[BaseException], bool] = lambda _: False,
 ) -> dict[PartitionLike, int]:
-    """Call the leaders, by default with `ask_leader`, until each partition has a result.
+    """Call the leaders with `ask` until each partition has a result.
 
     `is_final` returns True for retriable errors that must not be retried.
     """
-    ask_one = ask or ask_leader
     found: dict[PartitionLike, int] = {}
     absent: QuorumlogError | None = None
 
@@ -187,7 +199,7 @@ async def ask_leaders(
         timeout_ms = min(remaining_ms, connection.config.request_timeout_ms)
         answers = await asyncio.gather(
             *(
-                ask_one(
+                ask(
                     connection,
                     address,
                     {place: codes[place] for place in places},
@@ -225,6 +237,8 @@ async def ask_leader(
     codes: Mapping[PartitionLike, int],
     topic_ids: Mapping[str, bytes],
     timeout_ms: int,
+    *,
+    isolation_level: str = "read_uncommitted",
 ) -> dict[PartitionLike, int | QuorumlogError]:
     """Send one ListOffsets request to a broker.
 
@@ -232,7 +246,10 @@ async def ask_leader(
     `topic_ids` guard against a topic that was deleted and created again.
     """
     request = list_offsets_request(
-        codes, topic_ids, min_metadata_offset=connection.topology.metadata_offset
+        codes,
+        topic_ids,
+        isolation=ISOLATION_NUMBERS[isolation_level],
+        min_metadata_offset=connection.topology.metadata_offset,
     )
     try:
         channel = connection.channel(address)

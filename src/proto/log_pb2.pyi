@@ -38,16 +38,18 @@ ISOLATION_READ_UNCOMMITTED: Isolation
 ISOLATION_READ_COMMITTED: Isolation
 
 class ProduceRequest(_message.Message):
-    __slots__ = ("correlation_id", "acks", "timeout_ms", "partitions")
+    __slots__ = ("correlation_id", "acks", "timeout_ms", "partitions", "transactional_id")
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     ACKS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     correlation_id: int
     acks: Acks
     timeout_ms: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionRecords]
-    def __init__(self, correlation_id: _Optional[int] = ..., acks: _Optional[_Union[Acks, str]] = ..., timeout_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionRecords, _Mapping[str, object]]]] = ...) -> None: ...
+    transactional_id: str
+    def __init__(self, correlation_id: _Optional[int] = ..., acks: _Optional[_Union[Acks, str]] = ..., timeout_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionRecords, _Mapping[str, object]]]] = ..., transactional_id: _Optional[str] = ...) -> None: ...
 
 class PartitionRecords(_message.Message):
     __slots__ = ("topic", "partition", "leader_epoch", "records", "topic_id")
@@ -196,7 +198,7 @@ class FetchResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[FetchResult, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
 
 class FetchResult(_message.Message):
-    __slots__ = ("topic", "partition", "high_watermark", "last_stable_offset", "log_start_offset", "records", "error", "preferred_replica")
+    __slots__ = ("topic", "partition", "high_watermark", "last_stable_offset", "log_start_offset", "records", "error", "preferred_replica", "next_offset")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +207,7 @@ class FetchResult(_message.Message):
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     PREFERRED_REPLICA_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     high_watermark: int
@@ -213,7 +216,8 @@ class FetchResult(_message.Message):
     records: bytes
     error: _errors_pb2.Error
     preferred_replica: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ..., preferred_replica: _Optional[int] = ...) -> None: ...
+    next_offset: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ..., preferred_replica: _Optional[int] = ..., next_offset: _Optional[int] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
     __slots__ = ("topic", "partition", "offset", "end_offset", "max_bytes", "isolation", "decoded", "start_time_ms", "topic_id")

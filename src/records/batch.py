@@ -203,6 +203,7 @@ def stamp(header: BatchHeader, *, base_offset: int, leader_epoch: int) -> bytes:
 _CRC: Final = Struct(">I")
 _PRODUCER: Final = Struct(">qhi")
 _PRODUCER_START: Final = 43
+_ATTRIBUTES: Final = Struct(">h")
 
 
 def renumber(batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
@@ -217,12 +218,22 @@ def renumber(batch: Buffer, *, producer_id: int, producer_epoch: int, base_seque
 
 
 def renumbered(
-    batch: Buffer, *, producer_id: int, producer_epoch: int, base_sequence: int
+    batch: Buffer,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    attributes: int | None = None,
 ) -> tuple[bytes, memoryview]:
-    """Return the header of `renumber` and a view of the bytes after it, without a copy."""
+    """Return the header of `renumber` and a view of the bytes after it, without a copy.
+
+    `attributes` replace the header's attribute bits; None keeps them.
+    """
     view = memoryview(batch)
     head, rest = bytearray(view[:HEADER_SIZE]), view[HEADER_SIZE:]
     _PRODUCER.pack_into(head, _PRODUCER_START, producer_id, producer_epoch, base_sequence)
+    if attributes is not None:
+        _ATTRIBUTES.pack_into(head, CRC_START, attributes)  # the first bytes that the CRC covers
     crc = crc32c(rest, crc32c(memoryview(head)[CRC_START:]))
     _CRC.pack_into(head, CRC_START - 4, crc)
     return bytes(head), rest

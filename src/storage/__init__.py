@@ -12,6 +12,7 @@ from .config import DirectoryConfig, FlushPolicy, LogConfig
 from .log import Log
 from .read import SegmentRange
 from .time_lookup import TimedOffset
+from .transaction_index import AbortedTransaction, committed_batches
 
 __all__ = [
     "Log",
@@ -20,6 +21,8 @@ __all__ = [
     "AppendOrigin",
     "LogWrite",
     "SegmentRange",
+    "AbortedTransaction",
+    "committed_batches",
     "TimedOffset",
     "DirectoryMeta",
     "DirectoryConfig",

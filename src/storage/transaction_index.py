@@ -20,15 +20,19 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..errors import CorruptionError
+from ..records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, iterate_batches
 from .layout import TXN_INDEX_SUFFIX, join, segment_file
 from .small_files import read_file, replace_file
 
 if TYPE_CHECKING:
+    from ..records.compression import Buffer
     from ..runtime.ports import Files
 
 ENTRY: Final = Struct(">hqqqq")
 ENTRY_SIZE: Final = ENTRY.size
 VERSION: Final = 0
+
+_MARKS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 
 
 class AbortedTransaction(NamedTuple):
@@ -148,6 +152,32 @@ class TransactionIndex:
         self._aborted.pop(base, None)
         self._last_offsets.pop(base, None)
         self._stored.pop(base, None)
+
+
+def committed_batches(batches: bytes, aborted: Iterable[AbortedTransaction]) -> bytes:
+    """Return whole batches without those of aborted transactions; markers are kept.
+
+    `aborted` has all aborted transactions with records in these batches.
+    """
+    by_producer: dict[int, list[AbortedTransaction]] = {}
+    for entry in aborted:
+        by_producer.setdefault(entry.producer_id, []).append(entry)
+    if not by_producer:
+        return batches
+    kept: list[Buffer] = []
+    view, begin = memoryview(batches), 0
+    for position, header in iterate_batches(batches):
+        if header.attributes & _MARKS == TRANSACTIONAL_BIT and any(
+            entry.first_offset <= header.base_offset < entry.last_offset
+            for entry in by_producer.get(header.producer_id, ())
+        ):
+            if position > begin:
+                kept.append(view[begin:position])
+            begin = position + header.size
+    if not begin:
+        return batches
+    kept.append(view[begin:])
+    return b"".join(kept)
 
 
 # --- the file ----------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from ...errors import (
 from ...ids import NodeId, Offset
 from ...metrics import LATENCY_MS, Histogram
 from ...runtime import Clock
-from ...storage import SegmentRange
+from ...storage import AbortedTransaction, SegmentRange, committed_batches
 from ...storage.shell.data_directory import DataDirectory
 from ..replication.shell.follower import FetcherLink
 from ..requests import (
@@ -75,6 +75,7 @@ class _Part:
     error: QuorumlogError | None = None
     preferred: NodeId | None = None  # read from this replica instead
     diverging: tuple[int, int] | None = None  # last common epoch and its end
+    aborted: Sequence[AbortedTransaction] = ()  # those of the range; with `committed_only`
 
     @property
     def is_final(self) -> bool:
@@ -288,6 +289,7 @@ class ReplicaReader:
                 # lost batches, and a log need not have a record of its gaps.
                 end = taken.end_of(records) if records else taken.next_offset
                 next_offset = max(spec.offset, end)
+                records = committed_batches(records, part.aborted)
             log = replica.log
             return FetchOutcome(
                 spec,
@@ -353,9 +355,12 @@ def _located(part: _Part) -> FoundRecords:
         diverging=part.diverging,
         preferred_replica=part.preferred,
     )
-    if spec.committed_only and taken is not None:
-        aborted = log.aborted_transactions(spec.offset, taken.next_offset)
-        found.aborted = [(each.producer_id, each.first_offset) for each in aborted]
+    if taken is not None:
+        found.aborted = [
+            (each.producer_id, each.first_offset)
+            for each in part.aborted
+            if each.first_offset < taken.next_offset
+        ]
     return found
 
 
@@ -379,6 +384,8 @@ def _plan(parts: Sequence[_Part], max_bytes: int, link: FetcherLink | None) -> i
             if part.preferred is None and part.diverging is None:
                 _check_not_stale(replica, spec, link)
                 part.range = _range(replica, spec, max_bytes - size, first=size == 0)
+                if spec.committed_only and part.range is not None:
+                    part.aborted = _aborted(replica, spec, part.range)
         except QuorumlogError as error:
             part.error = error
         if part.range is not None:
@@ -426,6 +433,16 @@ def _range(replica: Replica, spec: FetchSpec, left: int, *, first: bool) -> Segm
         end_offset=end_offset,
         min_one=first,
     )
+
+
+def _aborted(
+    replica: Replica, spec: FetchSpec, taken: SegmentRange
+) -> Sequence[AbortedTransaction]:
+    """Return the aborted transactions of a range, when its file is leased: compaction may remove
+    aborted batches, and their entries of the index, while the range is read."""
+    log = replica.log
+    end_offset = taken.next_offset if taken.is_located else log.last_stable_offset
+    return log.aborted_transactions(spec.offset, end_offset)
 
 
 def _diverging(replica: Replica, spec: FetchSpec) -> tuple[int, int] | None:

@@ -12,6 +12,8 @@ from .options import (
     DelimiterOption,
     EndOption,
     GroupOption,
+    IsolationLevel,
+    IsolationOption,
     MaxRecordsOption,
     OverwriteOption,
     PartitionOption,
@@ -52,6 +54,7 @@ def consume(
     timeout: TimeoutOption = None,
     partition: PartitionOption = None,
     group: GroupOption = None,
+    isolation: IsolationOption = IsolationLevel.READ_COMMITTED,
     template: TemplateOption = None,
     delimiter: DelimiterOption = None,
     to_file: ToFileOption = None,
@@ -79,6 +82,7 @@ def consume(
         until_end=until_end,
         records=max_records,
         idle_ms=None if timeout is None else max(1, round(timeout * 1000)),
+        isolation_level=isolation.value,
     )
     file = None
     if to_file is not None:

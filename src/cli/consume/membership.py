@@ -38,7 +38,9 @@ def read_as_member(
     one is requested, and at the end, so that records that failed to be written are not committed.
     """
     assert not isinstance(bounds.start, FromEnd), "excluded by check_group_options"
-    consumer = log.group_consumer(group, topics, start=bounds.start)
+    consumer = log.group_consumer(
+        group, topics, start=bounds.start, isolation_level=bounds.isolation_level
+    )
     with consumer, explain_out_of_range():
         yield from read_on(consumer, bounds)
 
@@ -56,7 +58,12 @@ def fill_as_member(
             file.ends.pop(partition, None)
 
     consumer = log.group_consumer(
-        group, topics, start=bounds.start, auto_commit=False, on_revoked=forget
+        group,
+        topics,
+        start=bounds.start,
+        auto_commit=False,
+        isolation_level=bounds.isolation_level,
+        on_revoked=forget,
     )
     with consumer, explain_out_of_range():
         try:

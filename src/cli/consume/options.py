@@ -18,6 +18,13 @@ class RecordOutput(StrEnum):
     RAW = "raw"
 
 
+class IsolationLevel(StrEnum):
+    """The isolation levels, as in `ConsumerConfig`."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
 def _resolve_output(ctx: typer.Context, value: RecordOutput | None) -> Any:
     if value is RecordOutput.RAW:
         ctx.meta[IS_JSON] = False
@@ -72,6 +79,14 @@ GroupOption = Annotated[
         metavar="GROUP",
         help="Join this consumer group and read from its committed offsets; --from applies to "
         "partitions without a committed offset",
+    ),
+]
+IsolationOption = Annotated[
+    IsolationLevel,
+    typer.Option(
+        "--isolation",
+        help="read_committed: records of committed transactions, up to the first open one; "
+        "read_uncommitted: all records",
     ),
 ]
 TemplateOption = Annotated[

@@ -30,6 +30,7 @@ class ReadBounds:
     until_end: bool = False  # stop at the end that each partition has at the start
     records: int | None = None  # stop after this number, of all partitions together
     idle_ms: int | None = None  # stop after this time without records
+    isolation_level: str = "read_committed"
 
 
 def choose_partitions(log: "Log", topics: Sequence[str], wanted: Sequence[int]) -> Partitions:
@@ -49,12 +50,19 @@ def read(
 ) -> "Iterator[list[ConsumerRecord]]":
     """Yield the records of a range as they arrive."""
     start = bounds.start
-    begins = _from_end(log, partitions, start.records) if isinstance(start, FromEnd) else {}
-    ends = {} if bounds.end is None else _offsets(log, partitions, bounds.end)
+    begins = (
+        _from_end(log, partitions, start.records, bounds.isolation_level)
+        if isinstance(start, FromEnd)
+        else {}
+    )
+    ends = (
+        {} if bounds.end is None else _offsets(log, partitions, bounds.end, bounds.isolation_level)
+    )
     consumer = log.consumer(
         partitions,
         start="latest" if isinstance(start, FromEnd) else start,
         until_end=bounds.until_end,
+        isolation_level=bounds.isolation_level,
     )
     with consumer, explain_out_of_range():
         for (topic, partition), offset in begins.items():
@@ -140,21 +148,25 @@ def _drop_reached(consumer: "Consumer", left: Offsets) -> None:
             consumer.pause(partition)
 
 
-def _from_end(log: "Log", partitions: Partitions, records: int) -> Offsets:
+def _from_end(log: "Log", partitions: Partitions, records: int, isolation_level: str) -> Offsets:
     begins: Offsets = {}
     for topic, wanted in partitions.items():
         first = log.list_offsets(topic, at="earliest", partitions=wanted)
-        end = log.list_offsets(topic, at="latest", partitions=wanted)
+        end = log.list_offsets(
+            topic, at="latest", partitions=wanted, isolation_level=isolation_level
+        )
         for partition in wanted:
             begins[topic, partition] = max(first[partition], end[partition] - records)
     return begins
 
 
-def _offsets(log: "Log", partitions: Partitions, spec: OffsetSpec) -> Offsets:
+def _offsets(log: "Log", partitions: Partitions, spec: OffsetSpec, isolation_level: str) -> Offsets:
     if isinstance(spec, FromEnd):
-        return _from_end(log, partitions, spec.records)
+        return _from_end(log, partitions, spec.records, isolation_level)
     found: Offsets = {}
     for topic, wanted in partitions.items():
-        offsets = log.list_offsets(topic, at=spec, partitions=wanted)
+        offsets = log.list_offsets(
+            topic, at=spec, partitions=wanted, isolation_level=isolation_level
+        )
         found |= {(topic, partition): offset for partition, offset in offsets.items()}
     return found

@@ -151,6 +151,7 @@ class Log:
         columns: Sequence[str] = READ_ARROW_COLUMNS,
         max_records: int | None = None,
         max_bytes: int | None = None,
+        isolation_level: str = "read_committed",
     ) -> "pa.Table":
         """Return the records of [start, end) of partitions (default: all) as one Arrow table.
 
@@ -165,6 +166,7 @@ class Log:
                 columns=columns,
                 max_records=max_records,
                 max_bytes=max_bytes,
+                isolation_level=isolation_level,
             )
         )
 
@@ -178,6 +180,7 @@ class Log:
         columns: Sequence[str] = READ_ARROW_COLUMNS,
         max_records: int | None = None,
         max_bytes: int | None = None,
+        isolation_level: str = "read_committed",
     ) -> "pa.RecordBatchReader":
         """Return the records of `read_arrow` as a reader of batches, in bounded memory.
 
@@ -193,6 +196,7 @@ class Log:
                 columns=columns,
                 max_records=max_records,
                 max_bytes=max_bytes,
+                isolation_level=isolation_level,
             ),
         )
 
@@ -206,11 +210,18 @@ class Log:
         *,
         at: Position = "latest",
         partitions: int | Sequence[int] | None = None,
+        isolation_level: str = "read_uncommitted",
         timeout_ms: int | None = None,
     ) -> dict[int, int]:
         """Return the offset of a position in each partition; see `AsyncLog.list_offsets`."""
         return self.call(
-            lambda log: log.list_offsets(topic, at=at, partitions=partitions, timeout_ms=timeout_ms)
+            lambda log: log.list_offsets(
+                topic,
+                at=at,
+                partitions=partitions,
+                isolation_level=isolation_level,
+                timeout_ms=timeout_ms,
+            )
         )
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """Arrow batches of a topic's records: scans of offset ranges, and the polls of a consumer.
 
 A scan reads over one Subscribe stream at a time. A broken stream is opened again at the next
-offset, so no record is read twice. Without an explicit end a range ends at the high watermark of
-the moment when reading began. Memory use is one response and the data that the stream's flow
+offset, so no record is read twice. Without an explicit end a range ends at the end of the readable
+records when reading began. Memory use is one response and the data that the stream's flow
 control lets the broker send.
 
 pyarrow is imported when a function is called.
@@ -27,8 +27,16 @@ from ...records.arrow import arrow_schema, decode_arrow
 from ...records.batch import iterate_batches
 from ...runtime import Buffer, Stream
 from ...services import LOG_SUBSCRIBE
+from ..config import check_isolation_level
 from ..connection import Connection
-from ..offsets import Bound, PartitionLike, Position, check_position, look_up
+from ..offsets import (
+    ISOLATION_NUMBERS,
+    Bound,
+    PartitionLike,
+    Position,
+    check_position,
+    look_up,
+)
 from ..topology import PartitionLeader
 from .partition_reader import FetchedChunk, PartitionReader, unreadable, unreadable_error, window
 
@@ -47,10 +55,11 @@ class ScanRequest:
     topic: str
     partitions: tuple[int, ...] | None  # None: all
     start: Bound
-    end: Bound | None  # None: the high watermarks
+    end: Bound | None  # None: the high watermarks, or last stable offsets
     columns: tuple[str, ...]
     max_records: int | None
     max_bytes: int | None  # of Arrow data; the batch that reaches it is the last
+    isolation_level: str
 
 
 def scan_request(
@@ -62,8 +71,11 @@ def scan_request(
     columns: Sequence[str],
     max_records: int | None,
     max_bytes: int | None,
+    isolation_level: str,
 ) -> ScanRequest:
-    """Return the validated request; raise InvalidRequest if an argument is invalid."""
+    """Return the validated request; raise InvalidRequest or InvalidConfig if an argument is
+    invalid."""
+    check_isolation_level(isolation_level)
     if isinstance(partitions, int):
         partitions = [partitions]
     for each in partitions or ():
@@ -85,6 +97,7 @@ def scan_request(
         columns=(columns,) if isinstance(columns, str) else tuple(columns),
         max_records=max_records,
         max_bytes=max_bytes,
+        isolation_level=isolation_level,
     )
 
 
@@ -175,7 +188,11 @@ async def _readings(
     if partitions is None:
         partitions = tuple(range(len(layout.partitions)))
     starts = await look_up(connection, _bounds(topic, partitions, request.start, "earliest"))
-    ends = await look_up(connection, {(topic, partition): "latest" for partition in partitions})
+    ends = await look_up(
+        connection,
+        {(topic, partition): "latest" for partition in partitions},
+        isolation_level=request.isolation_level,
+    )
     for place, first in starts.items():
         if first > ends[place]:
             raise OffsetOutOfRange(
@@ -184,7 +201,11 @@ async def _readings(
                 partition=place[1],
             )
     if request.end is not None:
-        wanted = await look_up(connection, _bounds(topic, partitions, request.end, "latest"))
+        wanted = await look_up(
+            connection,
+            _bounds(topic, partitions, request.end, "latest"),
+            isolation_level=request.isolation_level,
+        )
         ends = {place: min(end, wanted[place]) for place, end in ends.items()}
     now = connection.topology.topic(topic)
     if now is None or now.topic_id != layout.topic_id:  # some offsets are of the deleted topic
@@ -199,6 +220,7 @@ async def _readings(
             layout.topic_id,
             next_offset=first,
             end_offset=ends[place],
+            isolation_level=request.isolation_level,
         )
         for place, first in starts.items()
     ]
@@ -224,9 +246,11 @@ class _Reading:
         *,
         next_offset: int,
         end_offset: int,
+        isolation_level: str,
     ) -> None:
         self._connection = connection
         self._schema = schema
+        self._isolation = ISOLATION_NUMBERS[isolation_level]
         self._topic, self._partition = place
         self._topic_id = topic_id
         self._next_offset = next_offset
@@ -245,6 +269,10 @@ class _Reading:
                 return rows
         self.close()
         return None
+
+    @property
+    def _is_committed_only(self) -> bool:
+        return self._isolation == log_pb2.ISOLATION_READ_COMMITTED
 
     def close(self) -> None:
         """Abort the stream, if one is open."""
@@ -291,6 +319,7 @@ class _Reading:
                     offset=self._next_offset,
                     end_offset=self._end_offset,
                     max_bytes=CHUNK_BYTES,
+                    isolation=self._isolation,
                     topic_id=self._topic_id,
                 )
             )
@@ -318,7 +347,7 @@ class _Reading:
                             topic=self._topic,
                             partition=self._partition,
                         )
-                    if not _is_in_order(response):
+                    if not _is_in_order(response, may_end_early=self._is_committed_only):
                         raise CorruptionError(
                             f"the batches from offset {self._next_offset} are out of order, or "
                             f"end before offset {response.next_offset}",
@@ -361,10 +390,11 @@ class _Reading:
         )
 
 
-def _is_in_order(response: log_pb2.SubscribeResponse) -> bool:
+def _is_in_order(response: log_pb2.SubscribeResponse, *, may_end_early: bool) -> bool:
     """Return True if the batches are in offset order and reach the stated end.
 
-    A truncated batch counts as in order: decoding reports it.
+    `may_end_early`: aborted batches before the end are left out. A truncated batch counts as in
+    order: decoding reports it.
     """
     end = 0
     try:
@@ -374,7 +404,7 @@ def _is_in_order(response: log_pb2.SubscribeResponse) -> bool:
             end = header.next_offset
     except CorruptionError:
         return True
-    return not response.batches or response.next_offset <= end
+    return may_end_early or not response.batches or response.next_offset <= end
 
 
 def table_schema(columns: Sequence[str]) -> "pa.Schema":

@@ -367,7 +367,8 @@ class AsyncConsumer:
         return await self._offsets("earliest")
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
-        """Query the high watermark, by assigned partition."""
+        """Query the end of the readable records, by assigned partition: with "read_committed" the
+        last stable offset, otherwise the high watermark."""
         return await self._offsets("latest")
 
     async def high_watermark(self, partition: PartitionLike) -> int:
@@ -571,7 +572,7 @@ class AsyncConsumer:
     async def _seek_all(self, targets: Mapping[PartitionReader, Position]) -> None:
         """Seek in all partitions, or in none if a position cannot be resolved."""
         wanted = {(reader.topic, reader.partition): to for reader, to in targets.items()}
-        found = await look_up(self._connection, wanted)
+        found = await look_up(self._connection, wanted, isolation_level=self.config.isolation_level)
         for reader in targets:
             place = (reader.topic, reader.partition)
             if self._fetcher.readers.get(place) is reader:  # not unassigned during the lookup
@@ -582,7 +583,10 @@ class AsyncConsumer:
     async def _offsets(self, position: Position) -> dict[TopicPartition, int]:
         await self._parts.ready()
         wanted = dict.fromkeys(self._fetcher.readers, position)
-        return by_partition(await look_up(self._connection, wanted))
+        isolation_level = self.config.isolation_level
+        return by_partition(
+            await look_up(self._connection, wanted, isolation_level=isolation_level)
+        )
 
 
 def check_limit(name: str, limit: int | None) -> None:

@@ -39,7 +39,14 @@ from ...services import LOG_FETCH
 from ..config import ConsumerConfig
 from ..connection import Connection
 from ..coordination import Changes, coordinate
-from ..offsets import BEYOND, LATEST, PartitionLike, ask_leader, position_code
+from ..offsets import (
+    BEYOND,
+    ISOLATION_NUMBERS,
+    LATEST,
+    PartitionLike,
+    ask_leader,
+    position_code,
+)
 from ..topology import PartitionLeader, absent, leaderless
 from .partition_reader import PartitionReader, checked_chunks, out_of_range_error
 
@@ -349,7 +356,14 @@ class ConsumerFetcher:
         timeout_ms = self._connection.config.request_timeout_ms
         try:
             found = [
-                await ask_leader(self._connection, address, codes, topic_ids, timeout_ms)
+                await ask_leader(
+                    self._connection,
+                    address,
+                    codes,
+                    topic_ids,
+                    timeout_ms,
+                    isolation_level=self._config.isolation_level,
+                )
                 if codes
                 else {}
                 for codes in (starts, ends)
@@ -394,6 +408,7 @@ class ConsumerFetcher:
             max_wait_ms=call.wait_ms,
             min_bytes=self._config.fetch_min_bytes,
             max_bytes=call.room,
+            isolation=ISOLATION_NUMBERS[self._config.isolation_level],
             partitions=[
                 log_pb2.FetchPartition(
                     topic=reader.topic,
@@ -446,7 +461,8 @@ class ConsumerFetcher:
         answers = [result.records for result in response.results]  # each access copies
         size = sum(map(len, answers))
         now_ms, address_of = self._clock.now_ms(), self._connection.topology.address_of
-        is_early = not size and call.is_watch and now_ms - call.began_ms < EARLY_ANSWER_MS
+        is_early = call.is_watch and now_ms - call.began_ms < EARLY_ANSWER_MS
+        is_empty = True  # for all partitions
         self.fetches += 1
         self.fetched_bytes += size
         parts = zip(call.parts, response.results, answers, strict=True)
@@ -458,24 +474,38 @@ class ConsumerFetcher:
                 continue
             reader.retry.succeeded()
             reader.resets = 0
-            self._records_arrived(reader, result, records)
+            has_advanced = self._records_arrived(reader, result, records)
+            is_empty = is_empty and not has_advanced
             if result.HasField("preferred_replica"):
                 reader.preferred_replica.named(address_of(result.preferred_replica), now_ms)
-            # An empty response means that nothing is readable now, whatever the high watermark is.
-            reader.is_behind = size > 0 and reader.fetch_offset < reader.high_watermark
-            if is_early:
-                reader.retry.at_ms = now_ms + EARLY_ANSWER_MS
+            reader.is_behind = reader.fetch_offset < self._end_of(result)
+        for reader, generation in call.parts if is_empty else ():
+            # An empty response means that nothing is readable now, whatever the end is.
+            if reader.generation == generation and reader.error is None:
+                reader.is_behind = False
+                if is_early:
+                    reader.retry.at_ms = max(reader.retry.at_ms, now_ms + EARLY_ANSWER_MS)
         self._arrivals.announce()
+
+    def _end_of(self, result: log_pb2.FetchResult) -> int:
+        """Return the exclusive end of the records that the consumer may read."""
+        if self._config.isolation_level == "read_committed":
+            return result.last_stable_offset
+        return result.high_watermark
 
     def _records_arrived(
         self, reader: PartitionReader, result: log_pb2.FetchResult, records: bytes
-    ) -> None:
+    ) -> bool:
+        """Take a partition's records; return True if its fetch offset has advanced."""
         reader.high_watermark = result.high_watermark
         reader.log_start_offset = result.log_start_offset
-        if not records:
-            return
+        next_offset = reader.fetch_offset
+        if self._config.isolation_level == "read_committed":  # aborted batches are left out
+            next_offset = max(next_offset, result.next_offset)
+        if not records and next_offset == reader.fetch_offset:
+            return False
         try:
-            chunks = checked_chunks(records, reader.fetch_offset)
+            chunks = checked_chunks(records, reader.fetch_offset, next_offset)
         except CorruptionError as error:
             corruption = CorruptionError(
                 f"the records from offset {reader.fetch_offset} cannot be read: "
@@ -485,11 +515,12 @@ class ConsumerFetcher:
                 partition=reader.partition,
             )
             self._set_error(reader, corruption)
-            return
+            return True
         reader.chunks.append(chunks)
         reader.fetch_offset = chunks[-1].next_offset
         del self._served[reader]
         self._served[reader] = None
+        return True
 
     # --- errors ------------------------------------------------------------------------------
 

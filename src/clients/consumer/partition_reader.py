@@ -79,9 +79,11 @@ PARTS_MAX: Final = 32  # steps per batch: each decompresses the whole batch
 class FetchedChunk:
     """Contiguous fetched batches: `PART_OFFSETS` offsets at most, or one batch."""
 
-    batches: memoryview  # whole record batches; the first may begin below the position
+    batches: (
+        memoryview  # whole record batches, perhaps none; the first may begin below the position
+    )
     first_offset: int
-    next_offset: int  # after the last batch
+    next_offset: int  # after the last batch, and after aborted batches that were left out
 
     def part_end(self, position: int) -> int:
         """Return the end offset of the next decoding step from `position`, which is in the
@@ -377,11 +379,11 @@ class PartitionReader:
             self.chunks.pop()
 
 
-def checked_chunks(records: bytes, fetch_offset: int) -> list[FetchedChunk]:
-    """Split the records of a fetch response into chunks.
+def checked_chunks(records: bytes, fetch_offset: int, next_offset: int = 0) -> list[FetchedChunk]:
+    """Split the records of a fetch response into chunks that reach `next_offset` at least.
 
-    Raises CorruptionError unless they are whole batches in offset order that end after
-    `fetch_offset`.
+    Raises CorruptionError unless they are whole batches in offset order, and they or `next_offset`
+    are after `fetch_offset`.
     """
     view = memoryview(records)
     chunks: list[FetchedChunk] = []
@@ -398,19 +400,19 @@ def checked_chunks(records: bytes, fetch_offset: int) -> list[FetchedChunk]:
         if position == begin:
             first = header.base_offset
         end = header.next_offset
-    if end <= fetch_offset:
+    if max(end, next_offset) <= fetch_offset:
         raise CorruptionError(
             f"the response ends at offset {end}, before the requested offset {fetch_offset}"
         )
-    chunks.append(FetchedChunk(view[begin:], first, end))
+    chunks.append(
+        FetchedChunk(view[begin:], first if records else fetch_offset, max(end, next_offset))
+    )
     return chunks
 
 
 def window(chunk: FetchedChunk, position: int, bytes_max: int) -> tuple[int, int, int]:
     """Return (first offset, end offset, bytes) of the batches from `position` that fit into
-    `bytes_max`.
-
-    It contains at least one batch.
+    `bytes_max`: at least one batch, or the chunk's end if none is left.
     """
     first = end = -1
     size = 0
@@ -421,6 +423,8 @@ def window(chunk: FetchedChunk, position: int, bytes_max: int) -> tuple[int, int
             first = max(position, header.base_offset) if first < 0 else first
             size += header.size
             end = header.next_offset
+    if end < 0:  # the rest was aborted
+        return position, chunk.next_offset, 0
     return first, end, size
 
 

@@ -1,15 +1,15 @@
 """Preparation of a source's batches for a mirror, and detection of divergence. Pure.
 
 A batch is forwarded without its producer id: the id belongs to the source cluster and may be in
-use in the target. Offsets, timestamps, keys, values, headers and the codec are preserved. The base
-sequence is replaced by the batch's leader epoch in the source. Only a later comparison reads it,
-to detect whether both logs are still equal.
+use in the target. A source returns committed records only, so a batch of a transaction is forwarded
+as one outside of transactions; markers and aborted batches become gaps. Offsets, timestamps, keys,
+values, headers and the codec are preserved. The base sequence is replaced by the batch's leader
+epoch in the source. Only a later comparison reads it, to detect whether both logs are still equal.
 """
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from ...errors import InvalidTxnState
 from ...records import (
     BatchHeader,
     Codec,
@@ -21,8 +21,6 @@ from ...records import (
 )
 from ...records.batch import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, check_crc, renumbered
 from ...records.compression import Buffer
-
-_MARKS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +42,11 @@ class PreparedBatches:
 
 
 def prepare(batches: Buffer, from_offset: int) -> PreparedBatches:
-    """Return the source's batches from an offset, without their producer ids.
+    """Return the source's batches of records from an offset, without producer ids and
+    transactional bits.
 
-    A batch that begins before the offset is cut. Raises InvalidTxnState for a batch of a
-    transaction, CorruptionError if a batch is malformed or its CRC is wrong.
+    A batch that begins before the offset is cut. Raises CorruptionError if a batch is malformed or
+    its CRC is wrong.
     """
     view = memoryview(batches)
     parts: list[Buffer] = []
@@ -57,11 +56,9 @@ def prepare(batches: Buffer, from_offset: int) -> PreparedBatches:
     for position, header in iterate_batches(view):
         if header.next_offset <= from_offset:
             continue
-        if header.attributes & _MARKS:
-            raise InvalidTxnState(
-                f"the source has a transaction at offset {header.base_offset}, and transactions are"
-                " not mirrored yet: exclude this topic"
-            )
+        if header.attributes & CONTROL_BIT:
+            next_offset = header.next_offset
+            continue
         # The forwarded batch gets a new checksum, which would hide corruption.
         check_crc(view, position, header)
         next_offset, epoch = header.next_offset, header.leader_epoch
@@ -74,7 +71,11 @@ def prepare(batches: Buffer, from_offset: int) -> PreparedBatches:
         else:
             end_offset = next_offset
         parts += renumbered(
-            batch, producer_id=NO_PRODUCER, producer_epoch=-1, base_sequence=max(-1, epoch)
+            batch,
+            producer_id=NO_PRODUCER,
+            producer_epoch=-1,
+            base_sequence=max(-1, epoch),
+            attributes=header.attributes & ~TRANSACTIONAL_BIT,
         )
         size += len(batch)
         newest_ms = max(newest_ms, header.max_timestamp)

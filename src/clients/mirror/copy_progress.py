@@ -51,7 +51,7 @@ class CopyProgress:
     copied_to: int = 0  # exclusive end of the records committed in the copy
     copy_start: int = 0
     copy_life: Life | None = None  # last known topic id and leader epoch of the copy
-    source_end: int = -1  # high watermark of the source, -1: unknown
+    source_end: int = -1  # end of the source's committed records, -1: unknown
     source_start: int = 0
     newest_ms: int = -1  # the largest copied timestamp, -1: none
     seen_ms: int = 0  # time of the source's last response

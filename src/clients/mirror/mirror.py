@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from ...errors import InvalidRequest, InvalidTxnState, NotMirror, QuorumlogError, TopicAlreadyExists
+from ...errors import InvalidRequest, NotMirror, QuorumlogError, TopicAlreadyExists
 from ...runtime import Buffer, Runtime, Scope
 from ..admin.descriptions import Topic
 from ..offsets import PartitionLike
@@ -486,18 +486,17 @@ class Mirror:
             return []
         try:
             what = prepare(piece.records, progress.asked_to)
-        except InvalidTxnState as error:
-            self._stop(progress, str(error))
-            return []
         except QuorumlogError as error:
             self._failed(progress, error)
             return []
+        next_offset = max(what.next_offset, piece.next_offset)
+        if not what.size:
+            progress.asked_to = next_offset  # only markers, aborted or compacted batches
         progress.answered(source_start=piece.start, source_end=piece.end, now_ms=self._now_ms)
         if not what.size:
-            progress.asked_to = what.next_offset  # compaction removed the rest of the batch
             return []
         chunk = CopyChunk(progress.place, progress.source, progress.sent_to, what.parts)
-        progress.sent(next_offset=what.next_offset, end_offset=what.end_offset)
+        progress.sent(next_offset=next_offset, end_offset=what.end_offset)
         return [_Sending(progress, progress.turn, chunk, what)]
 
     def _begin_append(self, scope: Scope, sending: list[_Sending]) -> asyncio.Task[None]:

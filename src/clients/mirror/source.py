@@ -48,7 +48,8 @@ class PartitionData:
     place: PartitionLike
     records: Buffer = b""  # whole batches; the first may begin before the requested offset
     start: int = -1  # log start offset, -1: unknown
-    end: int = -1  # high watermark, -1: unknown
+    end: int = -1  # end of the committed records, -1: unknown
+    next_offset: int = -1  # of the next fetch, -1: after the last batch
     error: QuorumlogError | None = None
 
 
@@ -70,7 +71,7 @@ class MirrorSource(Protocol):
         """Fetch partitions led at an address; raise only errors that concern all of them."""
 
     async def bounds(self, place: PartitionLike) -> tuple[int, int]:
-        """Return a partition's log start offset and high watermark."""
+        """Return a partition's log start offset and the end of its committed records."""
 
     def leader_failed(self, place: PartitionLike, error: QuorumlogError | None = None) -> None:
         """Update the leader of a partition after its error; None: look up the leader again."""
@@ -113,7 +114,10 @@ class ClusterSource:
     ) -> list[PartitionData]:
         """See `MirrorSource`."""
         request = log_pb2.FetchRequest(
-            max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=self._fetch_bytes_max
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=self._fetch_bytes_max,
+            isolation=log_pb2.ISOLATION_READ_COMMITTED,
         )
         for want in wants:
             topic, partition = want.place
@@ -139,7 +143,7 @@ class ClusterSource:
     async def bounds(self, place: PartitionLike) -> tuple[int, int]:
         """See `MirrorSource`."""
         first = await look_up(self._connection, {place: "earliest"})
-        end = await look_up(self._connection, {place: "latest"})
+        end = await look_up(self._connection, {place: "latest"}, isolation_level="read_committed")
         return first[place], end[place]
 
     def leader_failed(self, place: PartitionLike, error: QuorumlogError | None = None) -> None:
@@ -176,5 +180,6 @@ def _piece(result: log_pb2.FetchResult, records: Buffer) -> PartitionData:
         place=place,
         records=records,
         start=result.log_start_offset,
-        end=result.high_watermark,
+        end=result.last_stable_offset,
+        next_offset=result.next_offset,
     )

@@ -30,7 +30,7 @@ from ...runtime.protobuf_fields import EncodedMessage
 from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
 from .envelopes import ProduceBatches, encode_fetch
 from .pipeline import Pipeline
-from .subscription import SubscribeStream, SubscriptionStream, check_isolation, read_request
+from .subscription import SubscribeStream, SubscriptionStream, is_committed_only, read_request
 from .translation import built_batch, fill_error, offset_result
 
 TOPICS_MAX: Final = 10_000  # with a stored round-robin position; beyond it the oldest is dropped
@@ -470,10 +470,12 @@ class LogService:
         max_bytes = check.read_max_bytes(
             "max_bytes", request.max_bytes, default=50 << 20, limit=limit
         )
-        check_isolation(request.isolation)
+        committed_only = is_committed_only(request.isolation)
         places = [(part.topic, part.partition) for part in request.partitions]
         check.check_places("partitions", places)
-        specs = [self._fetch_spec(part) for part in request.partitions]
+        specs = [
+            self._fetch_spec(part, committed_only=committed_only) for part in request.partitions
+        ]
         await self._metadata.wait_applied(
             request.min_metadata_offset, timeout_ms=self._left_ms(context)
         )
@@ -487,7 +489,7 @@ class LogService:
         )
         return encode_fetch(outcomes, metadata_offset=self._metadata.image.offset)
 
-    def _fetch_spec(self, part: log_pb2.FetchPartition) -> FetchSpec:
+    def _fetch_spec(self, part: log_pb2.FetchPartition, *, committed_only: bool) -> FetchSpec:
         check.check_partition(part.topic, part.partition)
         check.check_offset("offset", part.offset)
         check.check_topic_id(part.topic_id)
@@ -505,6 +507,7 @@ class LogService:
             leader_epoch=part.leader_epoch if part.HasField("leader_epoch") else None,
             topic_id=part.topic_id,
             rack=part.rack,
+            committed_only=committed_only,
         )
 
     async def subscribe(self, stream: SubscribeStream, context: CallContext) -> None:
@@ -541,7 +544,7 @@ class LogService:
         self, request: log_pb2.ListOffsetsRequest, context: CallContext
     ) -> log_pb2.ListOffsetsResponse:
         """Return the offsets of timestamps or special positions."""
-        check_isolation(request.isolation)
+        committed_only = is_committed_only(request.isolation)
         places = [(part.topic, part.partition) for part in request.partitions]
         check.check_places("partitions", places)
         specs = []
@@ -549,7 +552,15 @@ class LogService:
             check.check_partition(part.topic, part.partition)
             check.check_timestamp(part.timestamp_ms)
             check.check_topic_id(part.topic_id)
-            specs.append(OffsetSpec(part.topic, part.partition, part.timestamp_ms, part.topic_id))
+            specs.append(
+                OffsetSpec(
+                    part.topic,
+                    part.partition,
+                    part.timestamp_ms,
+                    part.topic_id,
+                    committed_only=committed_only,
+                )
+            )
         await self._metadata.wait_applied(
             request.min_metadata_offset, timeout_ms=self._left_ms(context)
         )

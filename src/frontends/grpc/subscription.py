@@ -47,6 +47,7 @@ class SubscribeSpec:
     end_offset: int | None  # exclusive; None: unbounded
     max_bytes: int  # of one response; a single larger batch is still sent
     decoded: bool  # records instead of batches
+    committed_only: bool  # below the last stable offset, without aborted ones
 
 
 def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> SubscribeSpec:
@@ -54,7 +55,7 @@ def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Subscr
     check.check_partition(request.topic, request.partition)
     check.check_topic_id(request.topic_id)
     check.check_offset("offset", request.offset, lowest=-2)
-    check_isolation(request.isolation)
+    committed_only = is_committed_only(request.isolation)
     time = request.start_time_ms if request.HasField("start_time_ms") else None
     if time is not None:
         if request.offset:
@@ -80,15 +81,18 @@ def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Subscr
             limit=bytes_max,
         ),
         decoded=request.decoded,
+        committed_only=committed_only,
     )
 
 
-def check_isolation(value: int) -> None:
-    """Raise InvalidRequest for an unknown isolation level."""
+def is_committed_only(value: int) -> bool:
+    """Return True if only committed records are to be read; raise InvalidRequest for an unknown
+    isolation level."""
     if value not in (log_pb2.ISOLATION_READ_UNCOMMITTED, log_pb2.ISOLATION_READ_COMMITTED):
         raise InvalidRequest(
             f"isolation: {value}; give ISOLATION_READ_UNCOMMITTED or ISOLATION_READ_COMMITTED"
         )
+    return value == log_pb2.ISOLATION_READ_COMMITTED
 
 
 class SubscriptionStream:
@@ -147,7 +151,13 @@ class SubscriptionStream:
         offset = await self._first_offset()
         while wanted.end_offset is None or offset < wanted.end_offset:
             spec = FetchSpec(
-                wanted.topic, wanted.partition, offset, wanted.max_bytes, None, self._topic_id
+                wanted.topic,
+                wanted.partition,
+                offset,
+                wanted.max_bytes,
+                None,
+                self._topic_id,
+                committed_only=wanted.committed_only,
             )
             (outcome,) = await self._reader.fetch(
                 [spec],
@@ -177,7 +187,14 @@ class SubscriptionStream:
 
     async def _look_up(self, position: int) -> int:
         """Return the offset of a timestamp or special position, -1 if there is none."""
-        spec = OffsetSpec(self._wanted.topic, self._wanted.partition, position, self._topic_id)
+        wanted = self._wanted
+        spec = OffsetSpec(
+            wanted.topic,
+            wanted.partition,
+            position,
+            self._topic_id,
+            committed_only=wanted.committed_only,
+        )
         (outcome,) = await self._reader.list_offsets([spec])
         if outcome.error is not None:
             raise outcome.error

@@ -44,6 +44,7 @@ def fill_fetch_result(result: log_pb2.FetchResult, outcome: FetchOutcome) -> Non
     result.high_watermark = outcome.high_watermark
     result.last_stable_offset = outcome.last_stable_offset
     result.log_start_offset = outcome.log_start_offset
+    result.next_offset = outcome.next_offset if outcome.error is None else -1
     if outcome.preferred_replica is not None:
         result.preferred_replica = outcome.preferred_replica
     if outcome.error is not None:

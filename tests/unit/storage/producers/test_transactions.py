@@ -7,6 +7,7 @@ from quorumlog.storage.transaction_index import (
     AbortedTransaction,
     TransactionIndex,
     append_aborted,
+    committed_batches,
     decode_aborted,
     encode_aborted,
     path_of,
@@ -14,6 +15,7 @@ from quorumlog.storage.transaction_index import (
 )
 
 from ..conftest import Place
+from .producer_batches import data
 
 FIRST = AbortedTransaction(1, first_offset=2, last_offset=9, last_stable_offset=5)
 SECOND = AbortedTransaction(2, first_offset=5, last_offset=14, last_stable_offset=15)
@@ -137,3 +139,20 @@ def test_shorter_index_replaces_the_longer_one(place: Place) -> None:
     for one in own.unstored():
         append_aborted(place.files, place.folder, one)
     assert read_aborted(place.files, place.folder, [12]) == {12: list(own.of_segment(12))}
+
+
+def test_committed_batches_leave_out_those_of_aborted_transactions_only() -> None:
+    stored = [
+        data(0, producer=1, txn=True, base_offset=10),  # of an earlier transaction, committed
+        data(1, producer=1, txn=True, base_offset=12),
+        data(0, producer=2, txn=True, base_offset=13),
+        data(9, producer=1, base_offset=14),  # outside of the transaction
+        data(2, producer=1, txn=True, base_offset=16),  # of a later transaction
+    ]
+    aborted = [AbortedTransaction(1, 12, 15, 12), AbortedTransaction(3, 10, 17, 10)]
+    assert committed_batches(b"".join(stored), aborted) == b"".join(
+        [stored[0], stored[2], stored[3], stored[4]]
+    )
+    assert committed_batches(b"".join(stored), []) == b"".join(stored)
+    assert committed_batches(stored[1], aborted) == b""
+    assert committed_batches(b"".join(stored[1:3]), aborted) == stored[2]
