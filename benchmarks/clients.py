@@ -43,7 +43,7 @@ from rich.console import Console
 from rich.table import Table
 
 import quorumlog
-from quorumlog.clients import ProducerConfig
+from quorumlog.clients.config import ProducerConfig
 from quorumlog.proto import log_pb2
 from quorumlog.records import COMPILED, Record, encode_batch
 from quorumlog.records.arrow import decode_arrow, record_columns

@@ -35,47 +35,30 @@ TYPE_CHECKING = False  # type checkers recognise the name; `typing` would take m
 if TYPE_CHECKING:
     from . import aio as aio
     from . import errors as errors
-    from .clients import Broker as Broker
-    from .clients import ClientConfig as ClientConfig
-    from .clients import ClientQuotas as ClientQuotas
-    from .clients import Cluster as Cluster
-    from .clients import CommittedOffset as CommittedOffset
-    from .clients import Config as Config
-    from .clients import ConsumerConfig as ConsumerConfig
-    from .clients import ConsumerRecord as ConsumerRecord
-    from .clients import ConsumerStatistics as ConsumerStatistics
-    from .clients import Delivered as Delivered
-    from .clients import DeliveredRange as DeliveredRange
-    from .clients import Feature as Feature
-    from .clients import Group as Group
-    from .clients import GroupHold as GroupHold
-    from .clients import GroupListing as GroupListing
-    from .clients import GroupMember as GroupMember
-    from .clients import GroupOffset as GroupOffset
-    from .clients import LogDir as LogDir
-    from .clients import LogSize as LogSize
-    from .clients import OffsetReset as OffsetReset
-    from .clients import OnDelivery as OnDelivery
-    from .clients import OnPartitions as OnPartitions
-    from .clients import Partition as Partition
-    from .clients import Partitioner as Partitioner
-    from .clients import PartitionLag as PartitionLag
-    from .clients import PartitionOutcome as PartitionOutcome
-    from .clients import PartitionReplicas as PartitionReplicas
-    from .clients import PartitionStatistics as PartitionStatistics
-    from .clients import Position as Position
-    from .clients import ProducerConfig as ProducerConfig
-    from .clients import ProducerStatistics as ProducerStatistics
-    from .clients import Quorum as Quorum
-    from .clients import QuorumReplica as QuorumReplica
-    from .clients import QuotaEntity as QuotaEntity
-    from .clients import Reassignment as Reassignment
-    from .clients import Replica as Replica
-    from .clients import Shift as Shift
-    from .clients import TimestampMs as TimestampMs
-    from .clients import Topic as Topic
-    from .clients import TopicListing as TopicListing
-    from .clients import TopicPartition as TopicPartition
+    from .clients.admin.configs import ClientQuotas as ClientQuotas
+    from .clients.admin.configs import Config as Config
+    from .clients.admin.configs import Feature as Feature
+    from .clients.admin.configs import LogDir as LogDir
+    from .clients.admin.configs import LogSize as LogSize
+    from .clients.admin.configs import QuotaEntity as QuotaEntity
+    from .clients.admin.descriptions import Broker as Broker
+    from .clients.admin.descriptions import Cluster as Cluster
+    from .clients.admin.descriptions import Partition as Partition
+    from .clients.admin.descriptions import Topic as Topic
+    from .clients.admin.descriptions import TopicListing as TopicListing
+    from .clients.admin.groups import Group as Group
+    from .clients.admin.groups import GroupHold as GroupHold
+    from .clients.admin.groups import GroupListing as GroupListing
+    from .clients.admin.groups import GroupMember as GroupMember
+    from .clients.admin.groups import GroupOffset as GroupOffset
+    from .clients.admin.groups import OffsetReset as OffsetReset
+    from .clients.admin.groups import Shift as Shift
+    from .clients.admin.partitions import PartitionOutcome as PartitionOutcome
+    from .clients.admin.partitions import PartitionReplicas as PartitionReplicas
+    from .clients.admin.partitions import Reassignment as Reassignment
+    from .clients.admin.partitions import Replica as Replica
+    from .clients.admin.quorum import Quorum as Quorum
+    from .clients.admin.quorum import QuorumReplica as QuorumReplica
     from .clients.blocking import Admin as Admin
     from .clients.blocking import BulkDelivery as BulkDelivery
     from .clients.blocking import Consumer as Consumer
@@ -84,62 +67,79 @@ if TYPE_CHECKING:
     from .clients.blocking import Log as Log
     from .clients.blocking import Producer as Producer
     from .clients.blocking import connect as connect
+    from .clients.config import ClientConfig as ClientConfig
+    from .clients.config import ConsumerConfig as ConsumerConfig
+    from .clients.config import ProducerConfig as ProducerConfig
+    from .clients.consumer.consumer import ConsumerStatistics as ConsumerStatistics
+    from .clients.consumer.consumer import PartitionLag as PartitionLag
+    from .clients.consumer.consumer import PartitionStatistics as PartitionStatistics
+    from .clients.consumer.record import ConsumerRecord as ConsumerRecord
+    from .clients.groups.coordinator import CommittedOffset as CommittedOffset
+    from .clients.groups.membership import OnPartitions as OnPartitions
+    from .clients.offsets import Position as Position
+    from .clients.offsets import TimestampMs as TimestampMs
+    from .clients.producer.batches import Delivered as Delivered
+    from .clients.producer.batches import DeliveredRange as DeliveredRange
+    from .clients.producer.batches import OnDelivery as OnDelivery
+    from .clients.producer.partitioner import Partitioner as Partitioner
+    from .clients.producer.producer import ProducerStatistics as ProducerStatistics
     from .errors import QuorumlogError as QuorumlogError
+    from .ids import TopicPartition as TopicPartition
     from .records.record import Record as Record
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Admin": ".clients.blocking",
-    "Broker": ".clients",
+    "Broker": ".clients.admin.descriptions",
     "BulkDelivery": ".clients.blocking",
-    "ClientConfig": ".clients",
-    "ClientQuotas": ".clients",
-    "Cluster": ".clients",
-    "CommittedOffset": ".clients",
-    "Config": ".clients",
+    "ClientConfig": ".clients.config",
+    "ClientQuotas": ".clients.admin.configs",
+    "Cluster": ".clients.admin.descriptions",
+    "CommittedOffset": ".clients.groups.coordinator",
+    "Config": ".clients.admin.configs",
     "Consumer": ".clients.blocking",
-    "ConsumerConfig": ".clients",
-    "ConsumerRecord": ".clients",
-    "ConsumerStatistics": ".clients",
-    "Delivered": ".clients",
-    "DeliveredRange": ".clients",
+    "ConsumerConfig": ".clients.config",
+    "ConsumerRecord": ".clients.consumer.record",
+    "ConsumerStatistics": ".clients.consumer.consumer",
+    "Delivered": ".clients.producer.batches",
+    "DeliveredRange": ".clients.producer.batches",
     "Delivery": ".clients.blocking",
-    "Feature": ".clients",
-    "Group": ".clients",
+    "Feature": ".clients.admin.configs",
+    "Group": ".clients.admin.groups",
     "GroupConsumer": ".clients.blocking",
-    "GroupHold": ".clients",
-    "GroupListing": ".clients",
-    "GroupMember": ".clients",
-    "GroupOffset": ".clients",
+    "GroupHold": ".clients.admin.groups",
+    "GroupListing": ".clients.admin.groups",
+    "GroupMember": ".clients.admin.groups",
+    "GroupOffset": ".clients.admin.groups",
     "Log": ".clients.blocking",
-    "LogDir": ".clients",
-    "LogSize": ".clients",
-    "OffsetReset": ".clients",
-    "OnDelivery": ".clients",
-    "OnPartitions": ".clients",
-    "Partition": ".clients",
-    "PartitionLag": ".clients",
-    "PartitionOutcome": ".clients",
-    "PartitionReplicas": ".clients",
-    "PartitionStatistics": ".clients",
-    "Partitioner": ".clients",
-    "Position": ".clients",
+    "LogDir": ".clients.admin.configs",
+    "LogSize": ".clients.admin.configs",
+    "OffsetReset": ".clients.admin.groups",
+    "OnDelivery": ".clients.producer.batches",
+    "OnPartitions": ".clients.groups.membership",
+    "Partition": ".clients.admin.descriptions",
+    "PartitionLag": ".clients.consumer.consumer",
+    "PartitionOutcome": ".clients.admin.partitions",
+    "PartitionReplicas": ".clients.admin.partitions",
+    "PartitionStatistics": ".clients.consumer.consumer",
+    "Partitioner": ".clients.producer.partitioner",
+    "Position": ".clients.offsets",
     "Producer": ".clients.blocking",
-    "ProducerConfig": ".clients",
-    "ProducerStatistics": ".clients",
-    "Quorum": ".clients",
-    "QuorumReplica": ".clients",
+    "ProducerConfig": ".clients.config",
+    "ProducerStatistics": ".clients.producer.producer",
+    "Quorum": ".clients.admin.quorum",
+    "QuorumReplica": ".clients.admin.quorum",
     "QuorumlogError": ".errors",
-    "QuotaEntity": ".clients",
-    "Reassignment": ".clients",
+    "QuotaEntity": ".clients.admin.configs",
+    "Reassignment": ".clients.admin.partitions",
     "Record": ".records.record",
-    "Replica": ".clients",
-    "Shift": ".clients",
-    "TimestampMs": ".clients",
-    "Topic": ".clients",
-    "TopicListing": ".clients",
-    "TopicPartition": ".clients",
+    "Replica": ".clients.admin.partitions",
+    "Shift": ".clients.admin.groups",
+    "TimestampMs": ".clients.offsets",
+    "Topic": ".clients.admin.descriptions",
+    "TopicListing": ".clients.admin.descriptions",
+    "TopicPartition": ".ids",
     "connect": ".clients.blocking",
 }
 _MODULES = ("aio", "errors")

@@ -2,18 +2,16 @@
 
 from typing import Unpack
 
-from .clients import (
-    AsyncAdmin,
-    AsyncBulkDelivery,
-    AsyncConsumer,
-    AsyncGroupConsumer,
-    AsyncLog,
-    AsyncProducer,
-    Delivery,
-)
+from .clients.admin.admin import AsyncAdmin
 from .clients.config import ClientConfig, ClientSettings, make_config
 from .clients.consumer.arrow_reader import ArrowScan
+from .clients.consumer.consumer import AsyncConsumer
 from .clients.consumer.record import AsyncRecords
+from .clients.groups.group_consumer import AsyncGroupConsumer
+from .clients.log import AsyncLog
+from .clients.producer.batches import Delivery
+from .clients.producer.bulk import AsyncBulkDelivery
+from .clients.producer.producer import AsyncProducer
 
 __all__ = [
     "ArrowScan",

@@ -10,7 +10,8 @@ from .options import BootstrapOption, Output, OutputOption
 from .output import print_json, print_table, size_text
 
 if TYPE_CHECKING:
-    from ..clients import Broker, Cluster, LogDir
+    from ..clients.admin.configs import LogDir
+    from ..clients.admin.descriptions import Broker, Cluster
 
 brokers_app = typer.Typer(
     help="List, describe and unregister brokers.", no_args_is_help=True, rich_markup_mode=None

@@ -12,7 +12,7 @@ from .output import print_entry, print_json, print_table
 from .topic_names import unknown_topic
 
 if TYPE_CHECKING:
-    from ..clients import Config
+    from ..clients.admin.configs import Config
 
 app = typer.Typer(
     help="Describe and alter configs of topics and of the cluster; describe settings of brokers.",

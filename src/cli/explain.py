@@ -14,7 +14,8 @@ from .partitions.command import PartitionOption, SomeTopic
 from .partitions.reassignment import partitions_of_topics, topics_of
 
 if TYPE_CHECKING:
-    from ..clients import Broker, Group, Partition, Topic
+    from ..clients.admin.descriptions import Broker, Partition, Topic
+    from ..clients.admin.groups import Group
     from ..clients.blocking import Log
     from ..runtime import Runtime
 

@@ -10,7 +10,7 @@ from .options import BootstrapOption, Output, OutputOption
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
-    from ..clients import Feature
+    from ..clients.admin.configs import Feature
 
 app = typer.Typer(
     help="List and update feature levels. All brokers must support a level before it is enabled.",

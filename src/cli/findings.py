@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from .output import count_text
 
 if TYPE_CHECKING:
-    from ..clients import Broker, Partition, PartitionReplicas
+    from ..clients.admin.descriptions import Broker, Partition
+    from ..clients.admin.partitions import PartitionReplicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,7 @@ from .topic_names import check_partition, partitions_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..clients import Group, GroupMember, GroupOffset, OffsetReset
-    from ..clients.admin.groups import Target
+    from ..clients.admin.groups import Group, GroupMember, GroupOffset, OffsetReset, Target
     from ..clients.blocking import Log
 
 app = typer.Typer(
@@ -250,7 +249,7 @@ def _reset_target(
     now: datetime,
 ) -> "Target":
     """Return the target of --to or --shift; raise BadParameter unless exactly one is given."""
-    from ..clients import Shift
+    from ..clients.admin.groups import Shift
 
     if (to is None) == (shift is None):
         raise typer.BadParameter("give exactly one of --to and --shift")

@@ -10,7 +10,8 @@ from .findings import Finding
 from .output import count_text
 
 if TYPE_CHECKING:
-    from ..clients import Group, GroupMember, GroupOffset, Partition
+    from ..clients.admin.descriptions import Partition
+    from ..clients.admin.groups import Group, GroupMember, GroupOffset
 
 RECENT_COMMIT_MS = 10_000  # a member with a younger commit makes progress
 SILENT_MS = 20_000  # a healthy member sends a heartbeat every few seconds

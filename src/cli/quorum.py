@@ -10,7 +10,7 @@ from .options import Output, OutputOption
 from .output import id_text, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..clients import Quorum, QuorumReplica
+    from ..clients.admin.quorum import Quorum, QuorumReplica
     from ..clients.blocking import Log
 
 app = typer.Typer(

@@ -11,7 +11,7 @@ from .options import BootstrapOption, Output, OutputOption
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
-    from ..clients import ClientQuotas, QuotaEntity
+    from ..clients.admin.configs import ClientQuotas, QuotaEntity
 
 RATES = ("producer_byte_rate", "consumer_byte_rate")
 SHARE = "request_percentage"

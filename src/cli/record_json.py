@@ -23,7 +23,7 @@ from .output import text_or_base64
 from .times import timestamp_of
 
 if TYPE_CHECKING:
-    from ..clients import ConsumerRecord
+    from ..clients.consumer.record import ConsumerRecord
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 

@@ -19,7 +19,7 @@ from .partitions.plans import parse_assignments
 from .topic_names import check_partition, partitions_of, unknown_topic
 
 if TYPE_CHECKING:
-    from ..clients import Topic, TopicListing
+    from ..clients.admin.descriptions import Topic, TopicListing
     from ..clients.blocking import Log
 
 END_TIMEOUT_MS = 2_000  # per leader, for the high watermarks of its partitions

@@ -22,7 +22,9 @@ from typing import Any
 import pyarrow as pa
 
 import quorumlog
-from quorumlog.clients import ConsumerRecord, DeliveredRange, make_log
+from quorumlog.clients.consumer.record import ConsumerRecord
+from quorumlog.clients.log import make_log
+from quorumlog.clients.producer.batches import DeliveredRange
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime, real
 

@@ -19,7 +19,8 @@ import pytest
 from tests.kit.node_process import NodeProcess
 
 import quorumlog
-from quorumlog.clients import Delivered, make_log
+from quorumlog.clients.log import make_log
+from quorumlog.clients.producer.batches import Delivered
 from quorumlog.errors import (
     ConnectionFailed,
     QuorumlogError,
@@ -119,7 +120,7 @@ def test_blocking_clients_live_through_kills_stops_and_hangs(node: NodeProcess) 
     seen: list[tuple[int, int, bytes]] = []
     is_over = threading.Event()
 
-    def follow(consumer: quorumlog.clients.blocking.consumer.Consumer) -> None:
+    def follow(consumer: quorumlog.Consumer) -> None:
         while not is_over.is_set():
             seen.extend(
                 (record.partition, record.offset, record.value or b"")
@@ -194,7 +195,7 @@ def slowness(address: str) -> float:
     return max(1.0, time.monotonic() - began_s)
 
 
-def sent_in_time(producer: quorumlog.clients.blocking.producer.Producer) -> bool:
+def sent_in_time(producer: quorumlog.Producer) -> bool:
     """Send a record, which a slow machine may take longer for than the producer waits."""
     try:
         producer.send("t", b"before").result(OUTCOME_S)

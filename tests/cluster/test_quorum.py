@@ -22,7 +22,7 @@ import quorumlog
 from quorumlog.cli.cluster.formation import Shape, form, new_cluster
 from quorumlog.cli.cluster.processes import ProcessIdentity, send
 from quorumlog.cli.main import app
-from quorumlog.clients import Quorum
+from quorumlog.clients.admin.quorum import Quorum
 from quorumlog.runtime.files import RealFiles
 from quorumlog.storage.inspect.directory_check import check as check_files
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quorumlog.cli.pages import cli_page
-from quorumlog.clients import ClientConfig, ConsumerConfig, ProducerConfig
+from quorumlog.clients.config import ClientConfig, ConsumerConfig, ProducerConfig
 from quorumlog.clients.settings_page import table, with_tables
 from quorumlog.errors import (
     ERRORS,

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from quorumlog.broker import LATEST, Acks, OffsetOutcome, OffsetSpec
 from quorumlog.broker.config import ReplicationConfig
 from quorumlog.broker.shell.replica import Replica
-from quorumlog.clients import AsyncLog, make_log
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.errors import QuorumlogError, UnknownTopicOrPartition
 from quorumlog.records import Record, decode_all, encode_batch
 from quorumlog.runtime import Runtime

@@ -10,8 +10,9 @@ from .reader import ReadBounds, explain_out_of_range, read_on
 from .writers import fill
 
 if TYPE_CHECKING:
-    from ...clients import ConsumerRecord, TopicPartition
     from ...clients.blocking import Log
+    from ...clients.consumer.record import ConsumerRecord
+    from ...ids import TopicPartition
     from .record_files import RecordFile
 
 

@@ -10,9 +10,9 @@ from ..times import FromEnd, OffsetSpec
 from ..topic_names import check_partition, partitions_of
 
 if TYPE_CHECKING:
-    from ...clients import ConsumerRecord
     from ...clients.blocking import Log
     from ...clients.blocking.consumer import Consumer
+    from ...clients.consumer.record import ConsumerRecord
 
 POLL_RECORDS_MAX = 500  # per poll, with a maximum number of records
 END_CHECK_MS = 500  # idle time before the check whether a partition ends in an offset gap

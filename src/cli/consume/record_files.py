@@ -19,7 +19,7 @@ from ..record_json import MEMBERS, record_json, record_line
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ...clients import ConsumerRecord
+    from ...clients.consumer.record import ConsumerRecord
 
 ENDINGS = (".parquet", ".arrow", ".csv", ".jsonl")
 ARROW_ENDINGS = (".parquet", ".arrow")

@@ -19,7 +19,7 @@ from .options import RecordOutput
 from .record_files import RecordFile
 
 if TYPE_CHECKING:
-    from ...clients import ConsumerRecord
+    from ...clients.consumer.record import ConsumerRecord
 
 Writer: TypeAlias = "Callable[[ConsumerRecord], bytes]"
 

@@ -24,7 +24,8 @@ from .reassignment import (
 )
 
 if TYPE_CHECKING:
-    from ...clients import Partition, PartitionOutcome
+    from ...clients.admin.descriptions import Partition
+    from ...clients.admin.partitions import PartitionOutcome
 
 app = typer.Typer(
     help="Show partition health, reassign replicas, elect leaders.",

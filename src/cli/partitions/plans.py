@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ...errors import InvalidReplicaAssignment, InvalidReplicationFactor, InvalidRequest
 
 if TYPE_CHECKING:
-    from ...clients import Broker, Topic
+    from ...clients.admin.descriptions import Broker, Topic
 
 TopicPartition: TypeAlias = tuple[str, int]
 """(topic, partition)."""

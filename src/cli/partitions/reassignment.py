@@ -21,7 +21,8 @@ from .plans import (
 )
 
 if TYPE_CHECKING:
-    from ...clients import Partition, PartitionOutcome, Topic
+    from ...clients.admin.descriptions import Partition, Topic
+    from ...clients.admin.partitions import PartitionOutcome
     from ...clients.blocking import Log
 
 POLL_S = 0.5  # between two requests for the reassignments in progress

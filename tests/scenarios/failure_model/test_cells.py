@@ -15,7 +15,7 @@ from tests.simulation.cluster.nodes import ClusterNode
 from tests.simulation.cluster.options import TopicPlan
 from tests.simulation.cluster.scripted import CLIENT, ScriptedCluster, options_of
 
-from quorumlog.clients import AsyncProducer
+from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld

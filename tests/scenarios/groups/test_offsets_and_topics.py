@@ -6,9 +6,9 @@ from tests.simulation.levels.groups import calls
 from tests.simulation.levels.groups.plan import MemberKind
 from tests.simulation.levels.groups.scripted import GROUP, TOPIC, ScriptedGroup
 
-from quorumlog.clients import TopicPartition
 from quorumlog.clients.groups.group_consumer import AsyncGroupConsumer
 from quorumlog.errors import OffsetOutOfRange, QuorumlogError
+from quorumlog.ids import TopicPartition
 from quorumlog.runtime import Runtime
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,9 @@ from typing import TypeVar
 
 from tests.kit.replica_cluster import Cluster, world
 
-from quorumlog.clients import AsyncLog, Partition, PartitionReplicas
+from quorumlog.clients.admin.descriptions import Partition
+from quorumlog.clients.admin.partitions import PartitionReplicas
+from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import BrokerIdNotRegistered, ElectionNotNeeded, NoReassignmentInProgress
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ import logging
 import pytest
 from tests.kit.replica_cluster import Cluster, world
 
-from quorumlog.clients import AsyncLog
+from quorumlog.clients.log import AsyncLog
 from quorumlog.simulation import SimWorld
 
 EVENT = "broker.leads_with_possible_loss"

@@ -6,7 +6,7 @@ import pytest
 from tests.kit.replica_cluster import Cluster, world
 
 from quorumlog.broker import Acks
-from quorumlog.clients import AsyncLog
+from quorumlog.clients.log import AsyncLog
 from quorumlog.simulation import SimWorld
 
 

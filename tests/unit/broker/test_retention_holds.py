@@ -4,7 +4,8 @@ import pytest
 from tests.kit.node_settings import with_settings
 from tests.kit.replica_cluster import Cluster, world
 
-from quorumlog.clients import AsyncLog, Group
+from quorumlog.clients.admin.groups import Group
+from quorumlog.clients.log import AsyncLog
 from quorumlog.settings.query_groups import HOLD_MS_MAX, Hold
 
 RECORDS = 12  # two a segment

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from quorumlog.clients import Group, GroupOffset, Partition
+from quorumlog.clients.admin.descriptions import Partition
+from quorumlog.clients.admin.groups import Group, GroupOffset
 
 
 def partition(**fields: Any) -> Partition:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from quorumlog.cli.pages import configuration_page
 from quorumlog.cli.settings import CLIENT_SETTINGS
-from quorumlog.clients import ClientConfig, ConsumerConfig, ProducerConfig
+from quorumlog.clients.config import ClientConfig, ConsumerConfig, ProducerConfig
 from quorumlog.metadata.cluster_configs import CLUSTER_CONFIGS
 from quorumlog.metadata.topic_configs import TOPIC_CONFIGS, check_config
 from quorumlog.server.config import parse_toml, settings

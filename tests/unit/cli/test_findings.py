@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from quorumlog.cli.findings import BrokerProbe, fenced, not_in_sync, not_registered, under_min_isr
-from quorumlog.clients import Broker, Partition, PartitionReplicas, Replica
+from quorumlog.clients.admin.descriptions import Broker, Partition
+from quorumlog.clients.admin.partitions import PartitionReplicas, Replica
 from quorumlog.errors import OutcomeUnknown, QuorumlogError
 
 from .descriptions import partition

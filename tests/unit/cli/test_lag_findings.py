@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from quorumlog.cli.lag_findings import lags
-from quorumlog.clients import Group, GroupMember, GroupOffset, TopicPartition
+from quorumlog.clients.admin.groups import Group, GroupMember, GroupOffset
+from quorumlog.ids import TopicPartition
 
 from .descriptions import group, lone_partition, partition
 

@@ -8,7 +8,7 @@ import pytest
 from quorumlog.cli.produce import report as module
 from quorumlog.cli.produce.report import InputPosition, Report
 from quorumlog.cli.record_json import NewRecord
-from quorumlog.clients import Delivered
+from quorumlog.clients.producer.batches import Delivered
 
 
 class Late(Future[Delivered]):

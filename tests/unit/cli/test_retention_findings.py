@@ -1,7 +1,8 @@
 """What is said of groups that hold records back from retention."""
 
 from quorumlog.cli.explain import retention_holds
-from quorumlog.clients import Group, GroupOffset, Topic
+from quorumlog.clients.admin.descriptions import Topic
+from quorumlog.clients.admin.groups import Group, GroupOffset
 from quorumlog.errors import CoordinatorNotAvailable, GroupNotFound, QuorumlogError
 
 from .descriptions import group, lone_partition

@@ -10,8 +10,8 @@ from tests.kit.waits import AMPLE_MS, run_patiently
 
 import quorumlog
 from quorumlog import simulation
-from quorumlog.clients import AsyncLog, make_log
 from quorumlog.clients.blocking import Log
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory

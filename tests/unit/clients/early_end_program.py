@@ -7,7 +7,9 @@ import asyncio
 import sys
 
 import quorumlog
-from quorumlog.clients import AsyncLog, AsyncProducer, Delivery
+from quorumlog.clients.log import AsyncLog
+from quorumlog.clients.producer.batches import Delivery
+from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.errors import ClientClosed
 
 

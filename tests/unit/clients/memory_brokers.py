@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncLog, make_log
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.errors import NotLeaderOrFollower, OffsetOutOfRange, QuorumlogError, UnknownTopicId
 from quorumlog.errors import UnknownTopicOrPartition as Unknown
 from quorumlog.proto import admin_pb2, log_pb2

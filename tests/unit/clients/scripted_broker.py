@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 
 from tests.kit.waits import AMPLE_MS
 
-from quorumlog.clients import AsyncLog, AsyncProducer, Delivered, make_log
+from quorumlog.clients.log import AsyncLog, make_log
+from quorumlog.clients.producer.batches import Delivered
+from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.errors import (
     InvalidRecord,
     NotLeaderOrFollower,

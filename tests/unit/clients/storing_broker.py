@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from tests.kit.waits import AMPLE_MS
 
-from quorumlog.clients import AsyncLog, make_log
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.errors import MessageTooLarge, QuorumlogError, UnknownTopicOrPartition
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import decode_all, parse_header

@@ -9,7 +9,8 @@ from tests.kit.waits import AMPLE_S
 
 from quorumlog import simulation
 from quorumlog.broker.config import RequestConfig
-from quorumlog.clients import AsyncLog, Config, make_log
+from quorumlog.clients.admin.configs import Config
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.errors import (
     InvalidConfig,
     InvalidRequest,

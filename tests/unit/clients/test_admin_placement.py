@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncAdmin, AsyncLog, make_log
+from quorumlog.clients.admin.admin import AsyncAdmin
 from quorumlog.clients.blocking.admin import Admin
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,

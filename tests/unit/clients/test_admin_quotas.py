@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncAdmin, ClientQuotas, make_log
+from quorumlog.clients.admin.admin import AsyncAdmin
+from quorumlog.clients.admin.configs import ClientQuotas
+from quorumlog.clients.log import make_log
 from quorumlog.errors import InvalidRequest, QuorumlogError
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig

@@ -6,8 +6,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pytest
 
-from quorumlog.clients import AsyncConsumer, AsyncLog, Position, TimestampMs
 from quorumlog.clients.consumer.arrow_reader import read_table
+from quorumlog.clients.consumer.consumer import AsyncConsumer
+from quorumlog.clients.log import AsyncLog
+from quorumlog.clients.offsets import Position, TimestampMs
 from quorumlog.errors import ClientClosed, CorruptionError, InvalidRequest, OffsetOutOfRange
 from quorumlog.records import Record, encode_batch
 

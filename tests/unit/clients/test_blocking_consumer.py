@@ -13,10 +13,10 @@ import pytest
 from tests.kit.waits import AMPLE_MS, AMPLE_S
 
 import quorumlog
-from quorumlog.clients import TopicPartition
 from quorumlog.clients.blocking import Log
 from quorumlog.clients.blocking.consumer import Consumer
 from quorumlog.errors import ClientClosed, InvalidRequest, UnknownTopicOrPartition
+from quorumlog.ids import TopicPartition
 
 WAIT_S = AMPLE_S
 

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import pytest
 from tests.kit.waits import AMPLE_MS, AMPLE_S, run_patiently
 
-from quorumlog.clients import TimestampMs, make_log
+from quorumlog.clients.log import make_log
+from quorumlog.clients.offsets import TimestampMs
 from quorumlog.proto import log_pb2
 from quorumlog.records import Record, encode_batch
 from quorumlog.records.batch import iterate_batches, parse_header

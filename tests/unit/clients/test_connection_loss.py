@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients import Delivered, make_log
+from quorumlog.clients.log import make_log
+from quorumlog.clients.producer.batches import Delivered
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory

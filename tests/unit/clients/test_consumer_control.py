@@ -7,14 +7,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from quorumlog.clients import (
-    AsyncConsumer,
-    ConsumerRecord,
-    PartitionLag,
-    Position,
-    TimestampMs,
-    TopicPartition,
-)
+from quorumlog.clients.consumer.consumer import AsyncConsumer, PartitionLag
+from quorumlog.clients.consumer.record import ConsumerRecord
+from quorumlog.clients.offsets import Position, TimestampMs
 from quorumlog.errors import (
     ClientClosed,
     InvalidRequest,
@@ -22,6 +17,7 @@ from quorumlog.errors import (
     TimedOut,
     UnknownTopicOrPartition,
 )
+from quorumlog.ids import TopicPartition
 
 from .memory_brokers import Brokers, offsets, run_with_brokers
 

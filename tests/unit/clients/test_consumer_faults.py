@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import pytest
 from tests.kit.waits import AMPLE_MS, run_patiently, wait_until
 
-from quorumlog.clients import AsyncConsumer, AsyncLog, make_log
+from quorumlog.clients.consumer.consumer import AsyncConsumer
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.errors import (
     ClientClosed,
     CorruptionError,

@@ -5,7 +5,8 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from quorumlog.clients import AsyncConsumer, ConsumerRecord
+from quorumlog.clients.consumer.consumer import AsyncConsumer
+from quorumlog.clients.consumer.record import ConsumerRecord
 from quorumlog.records import Codec, Record, encode_batch
 
 from .memory_brokers import Brokers, offsets, run_with_brokers

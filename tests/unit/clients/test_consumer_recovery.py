@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncConsumer, make_log
+from quorumlog.clients.consumer.consumer import AsyncConsumer
+from quorumlog.clients.log import make_log
 from quorumlog.errors import (
     CorruptionError,
     NotLeaderOrFollower,

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 from tests.kit.waits import AMPLE_MS, AMPLE_S
 
-from quorumlog.clients import make_log
+from quorumlog.clients.log import make_log
 from quorumlog.proto import log_pb2
 from quorumlog.records import Record, encode_batch
 from quorumlog.records.control import MarkerType, encode_marker

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncLog, TimestampMs, make_log
-from quorumlog.clients.offsets import Position
+from quorumlog.clients.log import AsyncLog, make_log
+from quorumlog.clients.offsets import Position, TimestampMs
 from quorumlog.errors import (
     InvalidRequest,
     OffsetOutOfRange,

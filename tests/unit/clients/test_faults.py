@@ -7,7 +7,9 @@ import pytest
 from tests.kit.waits import wait_until, with_time
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncProducer, Delivery, make_log
+from quorumlog.clients.log import make_log
+from quorumlog.clients.producer.batches import Delivery
+from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.errors import (
     ClientClosed,
     InvalidRecord,

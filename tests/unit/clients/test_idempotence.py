@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.kit.waits import wait_until
 
-from quorumlog.clients import AsyncProducer
+from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.errors import (
     InvalidConfig,
     InvalidRecord,

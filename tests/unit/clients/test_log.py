@@ -9,15 +9,11 @@ from typing import Any, TypeAlias
 import pytest
 from tests.kit.waits import AMPLE_MS, with_time
 
-from quorumlog.clients import (
-    AsyncConsumer,
-    AsyncLog,
-    ConsumerRecord,
-    Delivered,
-    Position,
-    TopicPartition,
-    make_log,
-)
+from quorumlog.clients.consumer.consumer import AsyncConsumer
+from quorumlog.clients.consumer.record import ConsumerRecord
+from quorumlog.clients.log import AsyncLog, make_log
+from quorumlog.clients.offsets import Position
+from quorumlog.clients.producer.batches import Delivered
 from quorumlog.errors import (
     ClientClosed,
     ConnectionFailed,
@@ -32,6 +28,7 @@ from quorumlog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from quorumlog.ids import TopicPartition
 from quorumlog.records.murmur2 import partition_for_key
 from quorumlog.runtime import Runtime
 

@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pytest
 
-from quorumlog.clients import AsyncLog, DeliveredRange
+from quorumlog.clients.log import AsyncLog
+from quorumlog.clients.producer.batches import DeliveredRange
 from quorumlog.errors import (
     InvalidRequest,
     MessageTooLarge,

@@ -10,7 +10,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pytest
 
-from quorumlog.clients import AsyncLog, AsyncProducer, ConsumerRecord, DeliveredRange
+from quorumlog.clients.consumer.record import ConsumerRecord
+from quorumlog.clients.log import AsyncLog
+from quorumlog.clients.producer.batches import DeliveredRange
+from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.errors import (
     InvalidRecord,
     InvalidRequest,

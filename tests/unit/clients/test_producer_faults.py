@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from quorumlog.clients import Delivered, make_log
+from quorumlog.clients.log import make_log
+from quorumlog.clients.producer.batches import Delivered
 from quorumlog.errors import (
     InvalidRecord,
     MessageTooLarge,

@@ -13,7 +13,8 @@ import pytest
 from tests.kit.waits import AMPLE_MS, AMPLE_S, run_patiently, with_blocking_time, with_time
 
 import quorumlog
-from quorumlog.clients import Delivered, make_log
+from quorumlog.clients.log import make_log
+from quorumlog.clients.producer.batches import Delivered
 from quorumlog.errors import (
     ConnectionFailed,
     InvalidRequest,

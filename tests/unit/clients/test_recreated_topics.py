@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.clients import AsyncConsumer, AsyncLog, make_log
+from quorumlog.clients.consumer.consumer import AsyncConsumer
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.errors import NotDelivered, OffsetOutOfRange, QuorumlogError, UnknownTopicId
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from quorumlog.clients import make_log
 from quorumlog.clients.config import ClientConfig
 from quorumlog.clients.connection import Connection
+from quorumlog.clients.log import make_log
 from quorumlog.runtime import Runtime
 
 Main = Callable[[Runtime], Coroutine[Any, Any, None]]

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from quorumlog import services, simulation
-from quorumlog.clients import TimestampMs, make_log
 from quorumlog.clients.admin.admin import AsyncAdmin
+from quorumlog.clients.log import make_log
+from quorumlog.clients.offsets import TimestampMs
 from quorumlog.errors import (
     ConnectionFailed,
     TimedOut,

@@ -5,7 +5,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from quorumlog.clients import AsyncLog, ConsumerRecord
+from quorumlog.clients.consumer.record import ConsumerRecord
+from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import InvalidTimestamp
 
 Body: TypeAlias = Callable[[AsyncLog], Coroutine[Any, Any, None]]

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from tests.kit.waits import wait_until
 
-from quorumlog.clients import DeliveredRange
+from quorumlog.clients.producer.batches import DeliveredRange
 from quorumlog.errors import (
     ClientClosed,
     InvalidRecord,

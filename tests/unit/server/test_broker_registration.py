@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.kit.simulated_cluster import CLUSTER, Play, cluster
 
-from quorumlog.clients import make_log
+from quorumlog.clients.log import make_log
 from quorumlog.errors import DuplicateBrokerRegistration, InconsistentClusterId, InvalidRequest
 from quorumlog.ids import NodeId
 from quorumlog.metadata.config import ControllerConfig

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.kit.simulated_cluster import LONG_MS, Play, cluster
 
-from quorumlog.clients import AsyncLog, make_log
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.proto import log_pb2
 from quorumlog.runtime import Runtime
 from quorumlog.runtime.error_detail import decode_error

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.kit.node_process import free_port
 from tests.kit.waits import AMPLE_MS, AMPLE_S, run_patiently, with_time
 
-from quorumlog.clients import AsyncLog, make_log
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.errors import (
     DuplicateVoter,
     InconsistentClusterId,

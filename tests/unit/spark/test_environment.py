@@ -84,6 +84,19 @@ def test_the_module_that_spark_imports_everywhere_is_light() -> None:
 
 
 @pytest.mark.slow
+def test_tasks_of_spark_import_no_producer_and_no_group_member() -> None:
+    program = (
+        "import sys, quorumlog.spark.tasks, quorumlog.spark.batch_reader, quorumlog.spark.plan;"
+        "print([name for name in sys.modules if name.startswith(('quorumlog.clients.producer',"
+        " 'quorumlog.clients.groups', 'quorumlog.clients.admin', 'quorumlog.clients.log'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.slow
 def test_a_broken_installation_breaks_nobody_elses_source() -> None:
     program = (
         "import sys; sys.modules['quorumlog.spark.source'] = None;"

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from quorumlog.clients import AsyncConsumer, ConsumerRecord, TopicPartition
+from quorumlog.clients.consumer.consumer import AsyncConsumer
+from quorumlog.clients.consumer.record import ConsumerRecord
 from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import QuorumlogError
+from quorumlog.ids import TopicPartition
 from quorumlog.runtime import Entropy, Runtime
 from quorumlog.testing.checkers import Place
 

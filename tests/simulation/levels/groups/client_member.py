@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from quorumlog.clients import TopicPartition
 from quorumlog.clients.groups.coordinator import CommittedOffset
 from quorumlog.clients.groups.group_consumer import AsyncGroupConsumer
 from quorumlog.clients.groups.member import GroupHeartbeat, GroupSubscription, MemberStateMachine
@@ -16,6 +15,7 @@ from quorumlog.errors import (
     UnknownMember,
     UnknownServerError,
 )
+from quorumlog.ids import TopicPartition
 from quorumlog.testing.checkers import Place
 
 from .history import GroupHistory, MemberIncarnation

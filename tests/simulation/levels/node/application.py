@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from quorumlog.clients import AsyncConsumer
+from quorumlog.clients.consumer.consumer import AsyncConsumer
 from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.clients.producer.batches import Delivery
 from quorumlog.clients.producer.producer import AsyncProducer

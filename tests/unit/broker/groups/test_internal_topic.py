@@ -4,7 +4,7 @@ import pytest
 from tests.kit.replica_cluster import Cluster, produce
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
-from quorumlog.clients import AsyncLog
+from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import InvalidPartitions, InvalidTopic, NotDelivered
 
 from .coordinated import TAKEN, asked, cluster, commit, made, make_topic, stored

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from quorumlog.cli.partitions.health import STATES, needs_attention, states_of, summary
-from quorumlog.clients import Partition, Topic
+from quorumlog.clients.admin.descriptions import Partition, Topic
 
 
 def partition(**fields: Any) -> Partition:

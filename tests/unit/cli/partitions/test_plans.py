@@ -14,7 +14,7 @@ from quorumlog.cli.partitions.plans import (
     plan_json,
     plan_reassignment,
 )
-from quorumlog.clients import Broker
+from quorumlog.clients.admin.descriptions import Broker
 from quorumlog.errors import InvalidReplicaAssignment, InvalidReplicationFactor, InvalidRequest
 
 

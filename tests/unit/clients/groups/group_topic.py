@@ -10,7 +10,8 @@ from tests.kit.node_settings import with_settings
 
 from quorumlog import simulation
 from quorumlog.broker.groups.config import GroupConfig
-from quorumlog.clients import AsyncGroupConsumer, AsyncLog, make_log
+from quorumlog.clients.groups.group_consumer import AsyncGroupConsumer
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quorumlog.broker.groups.config import GroupConfig
-from quorumlog.clients import AsyncLog, make_log
+from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory

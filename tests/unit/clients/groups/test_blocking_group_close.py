@@ -11,9 +11,9 @@ import pytest
 from tests.kit.waits import AMPLE_MS, AMPLE_S
 
 import quorumlog
-from quorumlog.clients import TopicPartition
 from quorumlog.clients.blocking import Log
 from quorumlog.errors import ClientClosed
+from quorumlog.ids import TopicPartition
 from quorumlog.testing import Broker
 
 Place = TopicPartition

@@ -12,8 +12,8 @@ import pytest
 from tests.kit.waits import AMPLE_MS, AMPLE_S, undisturbed
 
 import quorumlog
-from quorumlog.clients import TopicPartition
 from quorumlog.clients.blocking import Log
+from quorumlog.ids import TopicPartition
 from quorumlog.testing import Broker
 
 SESSION_S = 3.0  # the node's process may be kept from running for a second

@@ -3,7 +3,7 @@
 from typing import Any
 
 from quorumlog import services, simulation
-from quorumlog.clients import make_log
+from quorumlog.clients.log import make_log
 from quorumlog.errors import CoordinatorLoading, QuorumlogError
 from quorumlog.proto import admin_pb2, errors_pb2, groups_pb2
 from quorumlog.runtime import Handler, Runtime

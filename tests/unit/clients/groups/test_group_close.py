@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients import AsyncGroupConsumer, AsyncLog, CommittedOffset, TopicPartition
+from quorumlog.clients.groups.coordinator import CommittedOffset
+from quorumlog.clients.groups.group_consumer import AsyncGroupConsumer
+from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import (
     ClientClosed,
     InvalidRequest,
@@ -15,6 +17,7 @@ from quorumlog.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from quorumlog.ids import TopicPartition
 
 from .group_topic import HEARTBEAT_MS, Callbacks, Place, play, produce, read_all
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients import AsyncGroupConsumer, AsyncLog, CommittedOffset, TopicPartition
-from quorumlog.clients.groups.coordinator import heartbeat
+from quorumlog.clients.groups.coordinator import CommittedOffset, heartbeat
+from quorumlog.clients.groups.group_consumer import AsyncGroupConsumer
 from quorumlog.clients.groups.member import LEAVE_EPOCH, GroupHeartbeat
+from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import (
     InvalidRequest,
     Overloaded,
@@ -15,6 +16,7 @@ from quorumlog.errors import (
     StaleMemberEpoch,
     UnknownMember,
 )
+from quorumlog.ids import TopicPartition
 
 from .group_topic import Callbacks, Place, play, read_all
 from .partitioned_members import Stage, staged

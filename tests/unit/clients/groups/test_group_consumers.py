@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients import AsyncLog, CommittedOffset, TopicPartition
+from quorumlog.clients.groups.coordinator import CommittedOffset
+from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import (
     InvalidRequest,
     NoCommittedOffset,
@@ -14,6 +15,7 @@ from quorumlog.errors import (
     UnknownMember,
     UnreleasedInstance,
 )
+from quorumlog.ids import TopicPartition
 
 from .group_topic import HEARTBEAT_MS, SESSION_MS, Callbacks, Place, play, produce, read_all
 

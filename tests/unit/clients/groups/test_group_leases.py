@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from quorumlog.clients import AsyncGroupConsumer, AsyncLog
+from quorumlog.clients.groups.group_consumer import AsyncGroupConsumer
+from quorumlog.clients.log import AsyncLog
 from quorumlog.errors import PollTooLate, UnknownMember
 
 from .group_topic import HEARTBEAT_MS, SESSION_MS, Callbacks, Place

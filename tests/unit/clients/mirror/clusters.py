@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from tests.kit.replica_cluster import Cluster
 
-from quorumlog.clients import AsyncLog
 from quorumlog.clients.config import ClientConfig
 from quorumlog.clients.connection import Connection
+from quorumlog.clients.log import AsyncLog
 from quorumlog.clients.mirror import ClusterSource, Mirror, MirrorReport, MirrorSource, Target
 from quorumlog.clients.mirror.group_offsets import copy_group_offsets
 from quorumlog.clients.mirror.mirror import CopyGroups

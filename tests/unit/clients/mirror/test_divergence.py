@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from quorumlog.clients import AsyncLog
+from quorumlog.clients.log import AsyncLog
 from quorumlog.clients.mirror import Target
 from quorumlog.clients.mirror.batches import Divergence, find_divergence, overlap, prepare
 from quorumlog.clients.mirror.target import CopyChunk

@@ -6,10 +6,10 @@ from typing import Any
 
 from tests.kit.replica_cluster import Cluster
 
-from quorumlog.clients import AsyncLog
 from quorumlog.clients.connection import Connection
 from quorumlog.clients.groups import coordinator
 from quorumlog.clients.groups.coordinator import CommittedOffset
+from quorumlog.clients.log import AsyncLog
 from quorumlog.clients.mirror.group_offsets import (
     CopiedOffsets,
     copy_group_offsets,

@@ -5,7 +5,7 @@ import base64
 import pytest
 from tests.kit.replica_cluster import CLUSTER, produce
 
-from quorumlog.clients import AsyncLog
+from quorumlog.clients.log import AsyncLog
 from quorumlog.clients.mirror import CopyState, Target
 from quorumlog.clients.mirror.source import source_name
 from quorumlog.clients.mirror.target import CopyChunk

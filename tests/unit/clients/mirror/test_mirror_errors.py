@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
-from quorumlog.clients import AsyncLog
 from quorumlog.clients.admin.descriptions import Topic
+from quorumlog.clients.log import AsyncLog
 from quorumlog.clients.mirror import ClusterSource, CopyProgress, MirrorReport, Target
 from quorumlog.clients.mirror.source import SourceTopic
 from quorumlog.clients.mirror.target import CopyBounds, CopyChunk

@@ -6,7 +6,7 @@ import pytest
 from tests.kit.replica_cluster import Cluster, tried, world
 
 from quorumlog.broker.shell.mirror import with_epoch
-from quorumlog.clients import AsyncLog
+from quorumlog.clients.log import AsyncLog
 from quorumlog.clients.mirror import Mirror, Target
 from quorumlog.clients.mirror.target import CopyChunk
 from quorumlog.ids import Epoch

@@ -1,6 +1,6 @@
 """Events that stop a partition's copy, and events that resume it without a new mirror."""
 
-from quorumlog.clients import AsyncLog
+from quorumlog.clients.log import AsyncLog
 from quorumlog.clients.mirror import CopyProgress, CopyState, Target
 from quorumlog.clients.mirror.source import SourceTopic
 from quorumlog.errors import OutcomeUnknown, TopicAlreadyExists

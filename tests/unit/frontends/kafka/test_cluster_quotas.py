@@ -5,7 +5,7 @@ from tests.kit.batches import batch_of
 from tests.kit.kafka_client import connected
 from tests.kit.simulated_cluster import cluster
 
-from quorumlog.clients import make_log
+from quorumlog.clients.log import make_log
 from quorumlog.runtime import Runtime
 
 from .produce_fetch import produce_fields
