@@ -35,5 +35,12 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class ProducerIdentity(NamedTuple):
+    """A producer id with its epoch, 0 to 32767; a higher epoch of an id fences the lower ones."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 NO_NODE = NodeId(-1)
 NO_EPOCH = Epoch(-1)

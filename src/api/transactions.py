@@ -6,22 +6,14 @@ there is no transaction coordinator.
 
 from typing import Final
 
-from msgspec import Struct
-
 from ..broker.shell.producer_ids import ProducerIds
 from ..errors import InvalidRequest, NotImplementedHere
+from ..ids import ProducerIdentity
 from .metadata_access import MetadataAccess
 from .request_context import RequestContext
 
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1  # a 16-bit field of batches
 NO_PRODUCER_ID: Final = -1
-
-
-class ProducerIdentity(Struct, frozen=True):
-    """A producer id with its epoch."""
-
-    producer_id: int
-    producer_epoch: int
 
 
 class ProducerAdmin:

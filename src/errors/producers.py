@@ -1,6 +1,6 @@
 """Errors of idempotent and transactional producers."""
 
-from .base import QuorumlogError
+from .base import QuorumlogError, RetriableError
 
 
 class OutOfOrderSequence(
@@ -29,10 +29,34 @@ class InvalidTxnState(
     one."""
 
 
+class InvalidProducerIdMapping(
+    QuorumlogError, code=49, name="INVALID_PRODUCER_ID_MAPPING", status="FAILED_PRECONDITION"
+):
+    """The transactional id has another producer id, or it expired. Close this producer."""
+
+
+class InvalidTransactionTimeout(
+    QuorumlogError, code=50, name="INVALID_TRANSACTION_TIMEOUT", status="INVALID_ARGUMENT"
+):
+    """The transaction timeout is not positive, or above `transaction.max.timeout.ms`."""
+
+
+class ConcurrentTransactions(
+    RetriableError, code=51, name="CONCURRENT_TRANSACTIONS", status="UNAVAILABLE"
+):
+    """The previous transaction of this transactional id is not complete yet. Retry."""
+
+
 class TransactionCoordinatorFenced(
     QuorumlogError, code=52, name="TRANSACTION_COORDINATOR_FENCED", status="FAILED_PRECONDITION"
 ):
     """A newer transaction coordinator has written; this one must stop."""
+
+
+class OperationNotAttempted(
+    QuorumlogError, code=55, name="OPERATION_NOT_ATTEMPTED", status="ABORTED"
+):
+    """This part of the request was not executed, because another part of it was refused."""
 
 
 class UnknownProducerId(
@@ -40,3 +64,19 @@ class UnknownProducerId(
 ):
     """The log has no state of this producer. Continue with a new producer epoch, from sequence
     0."""
+
+
+class ProducerFenced(QuorumlogError, code=90, name="PRODUCER_FENCED", status="FAILED_PRECONDITION"):
+    """A newer producer with this transactional id exists. Close this one."""
+
+
+class TransactionalIdNotFound(
+    QuorumlogError, code=105, name="TRANSACTIONAL_ID_NOT_FOUND", status="NOT_FOUND"
+):
+    """The coordinator has no such transactional id."""
+
+
+class TransactionAbortable(
+    QuorumlogError, code=120, name="TRANSACTION_ABORTABLE", status="ABORTED"
+):
+    """The transaction cannot commit. Abort it; then the producer can begin the next one."""

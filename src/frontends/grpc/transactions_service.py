@@ -4,7 +4,8 @@ producers."""
 from collections.abc import Mapping
 
 from ...api.request_context import RequestContext
-from ...api.transactions import ProducerAdmin, ProducerIdentity
+from ...api.transactions import ProducerAdmin
+from ...ids import ProducerIdentity
 from ...proto import transactions_pb2 as pb
 from ...runtime import CallContext, Handler
 from ...services import TRANSACTIONS_INIT_PRODUCER_ID

@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from ....api.transactions import NO_PRODUCER_ID, ProducerIdentity
+from ....api.transactions import NO_PRODUCER_ID
 from ....errors import InvalidRequest, QuorumlogError
+from ....ids import ProducerIdentity
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..error_codes import COORDINATOR_LOAD_IN_PROGRESS, code_of
 

@@ -1,0 +1,156 @@
+"""Requests to a transaction coordinator and their answers, as plain values.
+
+Both front ends (gRPC and the Kafka protocol) and the brokers translate to these. A request that is
+refused as a whole raises a typed error of `quorumlog.errors`; the error of one partition is
+returned for that partition.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from ...errors import QuorumlogError
+from ...ids import ProducerIdentity, TopicId
+
+R = TypeVar("R")
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class TransactionRequest(Generic[R]):
+    """A request for one transactional id; `R` is the type of its answer."""
+
+    transactional_id: str
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class InitProducerId(TransactionRequest[ProducerIdentity]):
+    """The request for the producer's id and epoch, which fences all earlier producers.
+
+    An open transaction is aborted first, and the request fails with ConcurrentTransactions until
+    that is complete. Raises ProducerFenced if `current` is not current any more.
+    """
+
+    timeout_ms: int
+    current: ProducerIdentity | None = None  # of a producer that continues after an error (KIP-360)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedPartitions:
+    """One error or None for each partition, in the order of the request."""
+
+    errors: tuple[QuorumlogError | None, ...]
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class AddPartitions(TransactionRequest[AddedPartitions]):
+    """The request to add partitions to the transaction; the first one begins it.
+
+    Either all partitions are added or none. Raises InvalidProducerIdMapping, ProducerFenced and
+    ConcurrentTransactions.
+    """
+
+    producer: ProducerIdentity
+    partitions: tuple[tuple[str, int], ...]  # topic name and index
+    topic_ids: Mapping[str, TopicId] = field(default_factory=dict, hash=False)
+    """The topic ids by name, of a partition leader. A name without an id is resolved with the
+    coordinator's metadata."""
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class VerifyPartitions(TransactionRequest[AddedPartitions]):
+    """The query of a partition leader: are these partitions in the producer's transaction?
+
+    A partition that is not gets TransactionAbortable. Raises as `AddPartitions`.
+    """
+
+    producer: ProducerIdentity
+    partitions: tuple[tuple[str, int], ...]
+    topic_ids: Mapping[str, TopicId] = field(default_factory=dict, hash=False)
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class EndTransaction(TransactionRequest[ProducerIdentity]):
+    """The request to commit or abort the transaction, answered when the decision is committed.
+
+    The answer is the producer's identity for its next transaction. Raises ProducerFenced,
+    InvalidProducerIdMapping, InvalidTxnState, and ConcurrentTransactions while the markers of a
+    decided transaction are being written.
+    """
+
+    producer: ProducerIdentity
+    commit: bool
+    bumps_epoch: bool  # EndTxn version 5: transaction.version 2 (KIP-890)
+
+
+class MarkerPartition(NamedTuple):
+    """A partition that gets a marker. A topic that was created again has another id."""
+
+    topic: str
+    partition: int
+    topic_id: TopicId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteMarkers:
+    """An effect: the markers of a decided transaction have to be written to these partitions.
+
+    The sender retries until each partition acknowledged or is deleted, then sends
+    `MarkersWritten`. The marker's coordinator epoch is the leader epoch of the coordinator's
+    partition.
+    """
+
+    transactional_id: str
+    producer: ProducerIdentity  # of the markers
+    is_commit: bool
+    transaction_version: int
+    partitions: tuple[MarkerPartition, ...]
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class MarkersWritten(TransactionRequest[None]):
+    """The marker sender's report of partitions that are done: acknowledged, or deleted.
+
+    Repeated until answered. A report about an earlier transaction changes nothing.
+    """
+
+    producer: ProducerIdentity  # of the markers
+    partitions: tuple[MarkerPartition, ...]
+
+
+# --- descriptions and operators -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionDescription:
+    """The state of a transactional id."""
+
+    transactional_id: str
+    state: str  # Kafka's name: "Empty", "Ongoing", "PrepareCommit", ...
+    producer: ProducerIdentity
+    timeout_ms: int
+    started_ms: int  # -1: no transaction yet
+    partitions: tuple[tuple[str, int], ...]  # sorted; of a decided one: without its marker
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class DescribeTransaction(TransactionRequest[TransactionDescription]):
+    """A query of one transactional id. Raises TransactionalIdNotFound."""
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class AbortTransaction(TransactionRequest[ProducerIdentity]):
+    """An operator's request to fence the producer and abort its open transaction.
+
+    The answer is the identity that fences it. Raises TransactionalIdNotFound, InvalidTxnState
+    without an open transaction, and ConcurrentTransactions if it is decided already.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTransaction:
+    """One entry of the list of transactional ids."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    started_ms: int  # -1: no transaction yet
