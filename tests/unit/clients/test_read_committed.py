@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 from tests.kit.waits import AMPLE_MS, AMPLE_S
 
-from quorumlog.clients import make_log
+from quorumlog.clients.log import make_log
 from quorumlog.errors import InvalidConfig
 from quorumlog.proto import log_pb2
 from quorumlog.records import Record, decode_all, encode_batch
