@@ -1,7 +1,19 @@
 """Errors of requests for records."""
 
+from typing import Final, NamedTuple
+
 from ..ids import NO_EPOCH, NO_NODE, NodeId
 from .base import QuorumlogError, RetriableError
+
+RECORD_ERRORS_MAX: Final = 1_000
+"""The records of one batch that an error names at most."""
+
+
+class RecordError(NamedTuple):
+    """A record for which its batch was refused (KIP-467)."""
+
+    position: int  # in its batch, from 0
+    message: str
 
 
 class CorruptionError(QuorumlogError, code=2, name="CORRUPT_MESSAGE", status="DATA_LOSS"):
@@ -27,14 +39,27 @@ class SnapshotDamaged(CorruptionError, code=2, name="SNAPSHOT_DAMAGED", status="
     it is fetched again from the leader."""
 
 
-class InvalidRecord(QuorumlogError, code=87, name="INVALID_RECORD", status="INVALID_ARGUMENT"):
+class _RefusedBatch(QuorumlogError):
+    """A batch that was refused, with the records that are the reason."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str = "",
+        partition: int | None = None,
+        record_errors: tuple[RecordError, ...] = (),
+    ) -> None:
+        super().__init__(message, topic=topic, partition=partition)
+        self.record_errors = record_errors  # by ascending position; empty: the whole batch
+
+
+class InvalidRecord(_RefusedBatch, code=87, name="INVALID_RECORD", status="INVALID_ARGUMENT"):
     """A record batch is well formed but violates a rule (counts, offsets, keys); nothing was
     stored."""
 
 
-class InvalidTimestamp(
-    QuorumlogError, code=32, name="INVALID_TIMESTAMP", status="INVALID_ARGUMENT"
-):
+class InvalidTimestamp(_RefusedBatch, code=32, name="INVALID_TIMESTAMP", status="INVALID_ARGUMENT"):
     """A record's timestamp is outside the topic's limits. Use milliseconds since 1970."""
 
 

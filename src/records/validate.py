@@ -6,6 +6,7 @@ that Kafka's clients expect. This module also re-encodes a batch with another co
 log's time, as its topic requires.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -16,6 +17,7 @@ from ..errors import (
     MessageTooLarge,
     QuorumlogError,
 )
+from ..errors.requests import RECORD_ERRORS_MAX, RecordError
 from .batch import (
     CODEC_MASK,
     CRC_START,
@@ -31,7 +33,7 @@ from .batch import (
 from .checksum import crc32c
 from .codec import batch_body, decode_batch, walk
 from .compression import INFLATE_LIMIT, Buffer, Codec, compress, decompress
-from .record import INT32_MAX, INT64_MAX, INT64_MIN, Body, Fault, Malformed
+from .record import INT32_MAX, INT64_MAX, INT64_MIN, Body, Fault, Malformed, Record
 
 
 class ValidationMode(StrEnum):
@@ -89,14 +91,24 @@ def validate_batch(
     CorruptionError for a torn batch or a wrong CRC, UnsupportedCompression, InvalidTimestamp, and
     InvalidRecord for every other fault. Uncompressed records are always checked, compressed ones in
     the full mode. Base offset and leader epoch are not checked, since the log stamps them. If the
-    records are not checked, the header's timestamps stand for the first and the newest one.
+    records are not checked, the header's timestamps stand for the first and the newest one. The
+    errors have the records that the topic's rules refuse, if those were read.
     """
+
+    def refused() -> tuple[RecordError, ...]:
+        try:
+            records = decode_batch(buffer, position, inflate_limit=inflate_limit)
+        except QuorumlogError:
+            return ()
+        return _refused_records(records, timestamps, keys_required=keys_required)
+
     check_size(header.size, max_bytes)
     check_crc(buffer, position, header)
     _check_header(header)
-    codec = header.codec
-    _check_newest(header, timestamps)
-    if codec is not Codec.NONE and mode is ValidationMode.HEADER:
+    is_read = header.codec is Codec.NONE or mode is ValidationMode.FULL
+    if _is_too_new(header.max_timestamp, timestamps):
+        raise _too_new(header, timestamps, refused() if is_read else ())
+    if not is_read:
         if NO_TIMESTAMP != header.base_timestamp < timestamps.oldest_ms:
             raise _too_old(timestamps)
         return None
@@ -113,26 +125,56 @@ def validate_batch(
         )
     except Malformed as fault:
         if fault.fault is Fault.TIMESTAMP_MIN:
-            raise _too_old(timestamps, f"record {fault.index}") from None
-        raise InvalidRecord(f"the batch is malformed: {fault}") from None
+            raise _too_old(timestamps, f"record {fault.index}", refused()) from None
+        errors = refused() if fault.fault is Fault.KEY_MISSING else ()
+        raise InvalidRecord(f"the batch is malformed: {fault}", record_errors=errors) from None
     return body
 
 
-def _check_newest(header: BatchHeader, timestamps: TimestampLimits) -> None:
-    ahead_ms = header.max_timestamp - timestamps.wall_ms
-    if ahead_ms > timestamps.after_max_ms and header.max_timestamp != NO_TIMESTAMP:
-        raise InvalidTimestamp(
-            f"the newest timestamp, {header.max_timestamp}, is {ahead_ms} ms ahead of the broker's"
-            f" clock; the topic's message.timestamp.after.max.ms is {timestamps.after_max_ms}; send"
-            " milliseconds since 1970, set the producer's clock, or raise the limit"
-        )
+def _refused_records(
+    records: Sequence[Record], timestamps: TimestampLimits, *, keys_required: bool
+) -> tuple[RecordError, ...]:
+    """Return the errors of the records that the topic's rules refuse, at most
+    `RECORD_ERRORS_MAX`."""
+    errors: list[RecordError] = []
+    for index, record in enumerate(records):
+        if _is_too_new(record.timestamp_ms, timestamps):
+            errors.append(RecordError(index, "the timestamp is too new for the topic"))
+        elif NO_TIMESTAMP != record.timestamp_ms < timestamps.oldest_ms:
+            errors.append(RecordError(index, "the timestamp is too old for the topic"))
+        elif keys_required and record.key is None:
+            errors.append(RecordError(index, "the record has no key; the topic is compacted"))
+        if len(errors) == RECORD_ERRORS_MAX:
+            break
+    return tuple(errors)
 
 
-def _too_old(timestamps: TimestampLimits, which: str = "the first record") -> InvalidTimestamp:
+def _is_too_new(timestamp_ms: int, timestamps: TimestampLimits) -> bool:
+    return NO_TIMESTAMP != timestamp_ms > timestamps.wall_ms + timestamps.after_max_ms
+
+
+def _too_new(
+    header: BatchHeader, timestamps: TimestampLimits, errors: tuple[RecordError, ...]
+) -> InvalidTimestamp:
+    return InvalidTimestamp(
+        f"the newest timestamp, {header.max_timestamp}, is"
+        f" {header.max_timestamp - timestamps.wall_ms} ms ahead of the broker's clock; the topic's"
+        f" message.timestamp.after.max.ms is {timestamps.after_max_ms}; send milliseconds since"
+        " 1970, set the producer's clock, or raise the limit",
+        record_errors=errors,
+    )
+
+
+def _too_old(
+    timestamps: TimestampLimits,
+    which: str = "the first record",
+    errors: tuple[RecordError, ...] = (),
+) -> InvalidTimestamp:
     return InvalidTimestamp(
         f"{which} is more than {timestamps.before_max_ms} ms older than the broker's clock,"
         f" {timestamps.wall_ms}; send milliseconds since 1970, or raise the topic's"
-        " message.timestamp.before.max.ms"
+        " message.timestamp.before.max.ms",
+        record_errors=errors,
     )
 
 

@@ -15,6 +15,7 @@ from ....broker.shell.produce import Appended, AppendOutcome, DelayedProduce
 from ....errors import (
     InvalidRecord,
     InvalidRequiredAcks,
+    InvalidTimestamp,
     InvalidTxnState,
     QuorumlogError,
     UnknownTopicId,
@@ -261,6 +262,9 @@ def _result(
         produce_code(outcome),
         error_message=str(outcome),
         leader=current_leader(outcome),
+        record_errors=outcome.record_errors
+        if isinstance(outcome, InvalidRecord | InvalidTimestamp)
+        else (),
     )
 
 

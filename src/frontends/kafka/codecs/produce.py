@@ -3,8 +3,8 @@
     request   transactional id, acks i16, timeout ms i32, topics [name or (13+) id, partitions [
               index i32, records]]
     response  topics [name or id, partitions [index i32, error i16, base offset i64, append time
-              i64, (5+) log start i64, (8+) record errors [], message, (10+) tag 0: leader]],
-              throttle ms i32, (10+) tag 0: endpoints
+              i64, (5+) log start i64, (8+) record errors [index i32, message], message, (10+) tag
+              0: leader]], throttle ms i32, (10+) tag 0: endpoints
 
 From version 9 on lengths are varints and structs end with tagged fields.
 """
@@ -15,6 +15,7 @@ from struct import error as StructError
 from typing import Final, NamedTuple
 
 from ....errors import InvalidRequest
+from ....errors.requests import RecordError
 from ....runtime import Buffer
 from .leaders import CurrentLeader, NodeEndpoint, encode_endpoints, encode_leader
 from .primitives import (
@@ -87,6 +88,7 @@ class ProduceResult(NamedTuple):
     log_start_offset: int = -1
     error_message: str | None = None
     leader: CurrentLeader | None = None
+    record_errors: Sequence[RecordError] = ()
 
 
 def read_produce(version: int, body: memoryview) -> ProduceRequest:
@@ -177,7 +179,7 @@ def encode_produce(
     flexible = version >= FLEXIBLE
     if flexible and len(topics) == 1 and not endpoints:
         topic, results = topics[0]
-        if len(results) == 1 and results[0].error_message is None and results[0].leader is None:
+        if len(results) == 1 and _is_plain(results[0]):
             result = _RESULT_5.pack(*results[0][:5])
             return b"".join((b"\2", topic.title, b"\2", result, _PLAIN_END.pack(1, throttle_ms)))
     out: list[Buffer] = [count_of(len(topics), flexible=flexible)]
@@ -193,17 +195,26 @@ def encode_produce(
     return b"".join(out)
 
 
+def _is_plain(result: ProduceResult) -> bool:
+    return result.error_message is None and result.leader is None and not result.record_errors
+
+
 def _encode_result(version: int, result: ProduceResult) -> bytes:
-    partition, error_code, base_offset, append_time_ms, log_start_offset, message, leader = result
     if version < 5:
-        return _RESULT.pack(partition, error_code, base_offset, append_time_ms)
-    fixed = _RESULT_5.pack(partition, error_code, base_offset, append_time_ms, log_start_offset)
+        return _RESULT.pack(*result[:4])
+    fixed = _RESULT_5.pack(*result[:5])
     if version < 8:
         return fixed
-    if version < FLEXIBLE:
-        return fixed + I32.pack(0) + string_of(message, flexible=False)
-    if message is None and leader is None:
+    flexible = version >= FLEXIBLE
+    if flexible and _is_plain(result):
         return fixed + b"\x01\x00\x00"  # no record errors, no message, no tagged fields
-    has_leader = version >= 10 and leader is not None
-    tags = tags_of([(0, encode_leader(leader))] if has_leader and leader else [])
-    return b"".join((fixed, b"\x01", string_of(message, flexible=True), tags))
+    out = [fixed, count_of(len(result.record_errors), flexible=flexible)]
+    for index, message in result.record_errors:
+        out += (I32.pack(index), string_of(message, flexible=flexible))
+        if flexible:
+            out.append(b"\x00")
+    out.append(string_of(result.error_message, flexible=flexible))
+    if flexible:
+        leader = result.leader if version >= 10 else None
+        out.append(tags_of([(0, encode_leader(leader))] if leader is not None else []))
+    return b"".join(out)

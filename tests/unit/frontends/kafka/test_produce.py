@@ -85,6 +85,46 @@ def test_what_cannot_be_stored_is_refused_by_the_code_that_clients_know() -> Non
     run_with_topic(work)
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("version", [8, 9, 13])
+def test_produce_names_the_invalid_records_of_a_batch(codec: Codec, version: int) -> None:
+    """KIP-467: a compacted topic refuses records without a key."""
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, FOLDER) as kafka:
+            topic_id = await create(kafka, "t", cleanup_policy="compact")
+            keys = [None if index % 10 == 3 else b"k" for index in range(100)]
+            batch = encode_batch([Record(0, 1_000, key, b"v") for key in keys], codec=codec)
+            (result,) = await produced(kafka.client, (0, batch), version=version, topic_id=topic_id)
+            assert result.error_code == ErrorCode.invalid_record
+            named = {
+                each.batch_index: each.batch_index_error_message for each in result.record_errors
+            }
+            assert list(named) == [index for index, key in enumerate(keys) if key is None]
+            assert set(named.values()) == {"the record has no key; the topic is compacted"}
+            whole = encode_batch([Record(0, 1_000, b"k", b"v")])
+            assert await produce(kafka.client, whole) == 0
+
+    simulation.run(main)
+
+
+@pytest.mark.parametrize("limit", ["before", "after"])
+def test_produce_names_the_records_with_a_time_out_of_range(limit: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, FOLDER) as kafka:
+            configs: dict[str, Any] = {f"message_timestamp_{limit}_max_ms": "1000"}
+            await create(kafka, "t", **configs)
+            now_ms = runtime.clock.wall_ms()
+            wrong_ms = now_ms + (60_000 if limit == "after" else -60_000)
+            times = [wrong_ms if index in (2, 5) else now_ms for index in range(8)]
+            batch = encode_batch([Record(0, time_ms, None, b"v") for time_ms in times])
+            (result,) = await produced(kafka.client, (0, batch))
+            assert result.error_code == ErrorCode.invalid_timestamp
+            assert [each.batch_index for each in result.record_errors] == [2, 5]
+
+    simulation.run(main)
+
+
 def test_each_partition_of_a_request_stands_for_itself() -> None:
     async def work(kafka: KafkaNode) -> None:
         results = await produced(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.kit.kafka_client import body_of
 
 from quorumlog.errors import InvalidRequest
+from quorumlog.errors.requests import RecordError
 from quorumlog.frontends.kafka.codecs.fetch import (
     FetchPart,
     FetchResult,
@@ -146,6 +147,7 @@ PRODUCE_RESULTS = st.builds(
     INT64,
     st.none() | NAMES,
     LEADERS,
+    st.lists(st.builds(RecordError, INT32, NAMES), max_size=3),
 )
 
 
@@ -174,6 +176,10 @@ def test_produce_answers_are_written_as_the_schemas_write_them(
                         "base_offset": one.base_offset,
                         "log_append_time": one.log_append_time_ms,
                         "log_start_offset": one.log_start_offset,
+                        "record_errors": [
+                            {"batch_index": index, "batch_index_error_message": message}
+                            for index, message in one.record_errors
+                        ],
                         "error_message": one.error_message,
                         **told_leader(one.leader),
                     }
