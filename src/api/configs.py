@@ -70,7 +70,7 @@ class ConfigDescription(Struct, frozen=True, kw_only=True):
     default_value: str  # the value if the resource did not set it
     source: ConfigSource
     place: str = ""  # of a node's value: a flag, a variable, "file:line"
-    type: str  # "whole number", "one of a list", "true or false", "text", "list of text"
+    type: str  # a value of `ConfigType`, or "list of text"
     unit: str
     low: int | None = None  # inclusive
     high: int | None = None  # inclusive
@@ -262,7 +262,7 @@ def _described(
             low, high = row.low, row.high if row.high < INT64_MAX else None
         case ConfigType.FRACTION:
             low, high = 0, 1
-        case ConfigType.CHOICE:
+        case ConfigType.CHOICE | ConfigType.LIST:
             choices = row.choices
         case ConfigType.SWITCH:
             choices = ("false", "true")

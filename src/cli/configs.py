@@ -178,7 +178,8 @@ def _changes(assignments: list[str], deletions: list[str]) -> dict[str, str]:
 def valid_values_text(config: "Config") -> str:
     """Return the valid values of a config: "1024..2147483647 bytes", "replicated, fsync"."""
     if config.choices:
-        return ", ".join(config.choices)
+        listed = ", ".join(config.choices)
+        return f"any of {listed}, or an empty list" if config.type == "any of a list" else listed
     if config.low is None and config.high is None:
         return config.type
     low = "" if config.low is None else f"{config.low:,}"

@@ -36,6 +36,7 @@ class ConfigType(StrEnum):
     WHOLE = "whole number"
     FRACTION = "number from 0 to 1"
     CHOICE = "one of a list"
+    LIST = "any of a list"
     SWITCH = "true or false"
     TEXT = "text"
 
@@ -65,7 +66,7 @@ class TopicConfig:
     @property
     def is_list(self) -> bool:
         """True if a value is a comma-separated list."""
-        return self.name == RETENTION_HOLDS or any("," in choice for choice in self.choices)
+        return self.name == RETENTION_HOLDS or self.type is ConfigType.LIST
 
     @property
     def takes(self) -> str:
@@ -77,6 +78,8 @@ class TopicConfig:
                 return "a number from 0 to 1, such as 0.5"
             case ConfigType.CHOICE:
                 return " or ".join(self.choices)
+            case ConfigType.LIST:
+                return f"any of {', '.join(self.choices)}, or an empty list"
             case ConfigType.SWITCH:
                 return "true or false"
             case ConfigType.TEXT:
@@ -130,13 +133,14 @@ _LOG: Final = LogConfig()
 log of an unknown topic keeps every record."""
 
 _ROWS: Final = (
-    _choice(
-        "cleanup.policy",
-        "delete",
-        "Cleanup of old records: delete removes whole segments by age or size, compact keeps the"
-        " last record of each key, compact,delete does both. Compacted topics reject records"
-        " without a key.",
-        choices=("delete", "compact", "compact,delete"),
+    TopicConfig(
+        name="cleanup.policy",
+        type=ConfigType.LIST,
+        default="delete",
+        doc="Cleanup of old records: delete removes whole segments by age or size, compact keeps"
+        " the last record of each key, compact,delete does both. An empty list keeps every record"
+        " (KIP-1161). Compacted topics reject records without a key.",
+        choices=("delete", "compact"),
     ),
     _choice(
         "compression.type",
@@ -346,10 +350,11 @@ def check_row(row: TopicConfig, value: str) -> str:
         case ConfigType.FRACTION:
             return _check_fraction(row, text)
         case ConfigType.CHOICE:
-            text = _ordered(text, row.choices)
             if text not in row.choices:
                 raise InvalidConfig(f"{name} is {text!r}; give {row.takes}")
             return text
+        case ConfigType.LIST:
+            return _check_list(row, text)
         case ConfigType.SWITCH:
             if text.lower() not in ("true", "false"):
                 raise InvalidConfig(f"{name} is {text!r}; give {row.takes}")
@@ -443,10 +448,12 @@ def changed_list(row: TopicConfig, value: str, parts: Iterable[str], *, is_remov
     return ",".join(dict.fromkeys([*present, *parts]))
 
 
-def _ordered(text: str, choices: tuple[str, ...]) -> str:
-    """Return a list choice such as "delete, compact" in the form of the table."""
-    parts = {part.strip() for part in text.split(",")}
-    return next((choice for choice in choices if parts == set(choice.split(","))), text)
+def _check_list(row: TopicConfig, text: str) -> str:
+    """Return a list such as "delete, compact" without spaces and repeated parts, in its order."""
+    parts = dict.fromkeys(part.strip() for part in text.split(",")) if text else {}
+    if not parts.keys() <= set(row.choices):
+        raise InvalidConfig(f"{row.name} is {text!r}; give {row.takes}")
+    return ",".join(parts)
 
 
 def _check_text(row: TopicConfig, text: str) -> str:

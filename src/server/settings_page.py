@@ -98,6 +98,8 @@ def _topic_takes(row: TopicConfig) -> Iterator[str]:
             yield "0 to 1"
         case ConfigType.CHOICE:
             yield _codes(row.choices)
+        case ConfigType.LIST:
+            yield f"any of {_codes(row.choices)}; an empty list"
         case ConfigType.SWITCH:
             yield _codes(("true", "false"))
         case ConfigType.TEXT:

@@ -40,11 +40,12 @@ class Config:
     default: str  # the value if it is not set
     source: str  # "default", "topic", "cluster", "file", "environment", "flag"; "unknown"
     place: str  # source of a broker's setting: the flag, the variable, "file:line"; else empty
-    type: str  # "whole number", "one of a list", "true or false", "text", "list of text"
+    # "whole number", "one of a list", "any of a list", "true or false", "text", "list of text"
+    type: str
     unit: str  # of a number: "ms", "bytes", ...; else empty
     low: int | None  # smallest valid number
     high: int | None  # largest valid number
-    choices: tuple[str, ...]  # the valid values, if they are a list
+    choices: tuple[str, ...]  # the valid values, or parts of a list
     doc: str
     changes: str  # when a new value takes effect: "at once", "next segment", "restart", ...
 

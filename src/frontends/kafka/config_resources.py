@@ -102,10 +102,10 @@ def type_of(config: ConfigDescription) -> int:
             return DOUBLE
         case ConfigType.WHOLE:
             return INT if config.high is not None and config.high <= INT32_MAX else LONG
-        case "list of text":
+        case ConfigType.LIST | "list of text":
             return LIST
         case _:
-            return LIST if any("," in choice for choice in config.choices) else STRING
+            return STRING
 
 
 def created_configs(configs: Iterable[ConfigDescription]) -> list[Fields]:

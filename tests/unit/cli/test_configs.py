@@ -92,6 +92,22 @@ def test_configs_of_a_topic_are_altered_and_described(address: str) -> None:
     assert max(map(len, text.splitlines())) <= 80  # a table of sentences fits no terminal
 
 
+def test_an_empty_cleanup_policy_is_set_and_described(address: str) -> None:
+    created = invoke("topics", "create", "keep", "--config", "cleanup.policy=", address=address)
+    assert created.exit_code == 0, created.output
+    (row,) = read("configs", "describe", "keep", "--changed", address=address)
+    assert (row["name"], row["value"], row["choices"]) == (
+        "cleanup.policy",
+        "",
+        ["delete", "compact"],
+    )
+    text = invoke("configs", "describe", "keep", "--docs", address=address).stdout
+    assert "any of delete, compact, or an empty list; default: delete" in " ".join(text.split())
+    args = ("configs", "alter", "keep", "--set", "cleanup.policy=delete,compact")
+    (altered,) = read(*args, address=address)
+    assert altered["configs"] == {"cleanup.policy": "delete,compact"}
+
+
 def test_validation_alone_changes_nothing(address: str) -> None:
     assert invoke("topics", "create", "b", address=address).exit_code == 0
     result = invoke(

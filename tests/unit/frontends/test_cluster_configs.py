@@ -88,8 +88,12 @@ def test_configs_are_replaced_and_lists_changed(folder: str) -> None:
             alter = pb.AlterConfigsRequest(topic="t", changes=[add], replace=True)
             answer = await channel.call(ADMIN_ALTER_CONFIGS, alter, timeout_ms=WAIT_MS)
             assert [(each.name, each.value) for each in answer.configs] == [
-                ("cleanup.policy", "compact,delete")
+                ("cleanup.policy", "delete,compact")
             ]
+            keep: Any = {"name": "cleanup.policy", "value": ""}
+            alter = pb.AlterConfigsRequest(topic="t", changes=[keep])
+            answer = await channel.call(ADMIN_ALTER_CONFIGS, alter, timeout_ms=WAIT_MS)
+            assert [(each.name, each.value) for each in answer.configs] == [("cleanup.policy", "")]
             alter = pb.AlterConfigsRequest(topic="t", replace=True)
             answer = await channel.call(ADMIN_ALTER_CONFIGS, alter, timeout_ms=WAIT_MS)
             assert list(answer.configs) == []

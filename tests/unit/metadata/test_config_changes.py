@@ -130,11 +130,23 @@ def policy(decision: Decision) -> str:
 
 def test_a_list_gets_what_it_lacks_and_loses_what_it_has(topic: Cluster) -> None:
     name = "cleanup.policy"
-    assert policy(change_list(topic, name, "compact")) == "compact,delete"
+    assert policy(change_list(topic, name, "compact")) == "delete,compact"
     assert change_list(topic, name, "delete", "compact").records == ()
     assert policy(change_list(topic, name, "delete", is_removal=True)) == "compact"
     assert change_list(topic, name, "delete", is_removal=True).records == ()
+    assert policy(change_list(topic, name, "delete")) == "compact,delete"
     assert configs_of(topic.do(AlterConfigs(topic="t", changes=(), replace=True))) == {}
+
+
+def test_an_empty_cleanup_policy_is_set_and_extended(topic: Cluster) -> None:
+    name = "cleanup.policy"
+    assert policy(change_list(topic, name, "delete", is_removal=True)) == ""
+    assert change_list(topic, name, "delete", is_removal=True).records == ()
+    assert policy(change_list(topic, name, "compact")) == "compact"
+    assert policy(alter(topic, (name, " "))) == ""
+    assert policy(change_list(topic, name, "delete")) == "delete"
+    topic.create("u", configs=((name, ""),))
+    assert dict(topic.topic("u").configs) == {name: ""}
 
 
 @pytest.mark.parametrize(
@@ -144,8 +156,8 @@ def test_a_list_gets_what_it_lacks_and_loses_what_it_has(topic: Cluster) -> None
         (ListChange(name="compression.type", parts=("lz4",)), "compression.type is not a list"),
         (ListChange(name="cleanup.policy", parts=("melt",)), "cleanup.policy is 'delete,melt'"),
         (
-            ListChange(name="cleanup.policy", parts=("delete",), is_removal=True),
-            "cleanup.policy is ''; give delete or compact",
+            ListChange(name="cleanup.policy", parts=("",)),
+            "cleanup.policy is 'delete,'; give any of delete, compact, or an empty list",
         ),
         (ListChange(name="cleanup.polisy", parts=("compact",)), "did you mean cleanup.policy"),
     ],

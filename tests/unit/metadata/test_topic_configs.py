@@ -29,7 +29,9 @@ def test_table_is_in_ascending_order() -> None:
 def test_values_come_back_in_canonical_form() -> None:
     assert check_config("retention.ms", " 0060000 ") == "60000"
     assert check_config("unclean.leader.election.enable", "FALSE") == "false"
-    assert check_config("cleanup.policy", "delete, compact") == "compact,delete"
+    assert check_config("cleanup.policy", "delete, compact,delete") == "delete,compact"
+    assert check_config("cleanup.policy", "compact,delete") == "compact,delete"
+    assert check_config("cleanup.policy", " ") == ""
     assert check_config("min.cleanable.dirty.ratio", "0.50") == "0.5"
     assert check_config("min.cleanable.dirty.ratio", "1.") == "1"
 
@@ -63,8 +65,10 @@ def test_values_come_back_in_canonical_form() -> None:
         ("min.insync.replicas", "0", "give a whole number of replicas, 1"),
         ("min.insync.replicas", "1KiB", "give a whole number, 1..2147483647 replicas"),
         ("flush.policy", "sometimes", "flush.policy is 'sometimes'; give replicated or fsync"),
-        ("cleanup.policy", "shred", "cleanup.policy is 'shred'; give delete or compact or"),
-        ("cleanup.policy", "delete,shred", "cleanup.policy is 'delete,shred'; give delete"),
+        ("cleanup.policy", "shred", "cleanup.policy is 'shred'; give any of delete, compact"),
+        ("cleanup.policy", "delete,shred", "cleanup.policy is 'delete,shred'; give any of delete"),
+        ("cleanup.policy", "delete,,compact", "is 'delete,,compact'; give any of delete"),
+        ("cleanup.policy", ",", "is ','; give any of delete, compact, or an empty list"),
         ("min.cleanable.dirty.ratio", "1.01", "'1.01'; give a number from 0 to 1, such as 0.5"),
         ("min.cleanable.dirty.ratio", "-0.5", "'-0.5'; give a number from 0 to 1"),
         ("min.cleanable.dirty.ratio", "nan", "'nan'; give a number from 0 to 1"),
@@ -129,6 +133,13 @@ def test_a_topic_keeps_a_week_and_a_log_without_a_topic_keeps_everything() -> No
     config = LogConfig.from_topic_configs(effective_configs(both, replication_factor=1))
     assert config.compacted
     assert config.delete_enabled
+
+
+def test_an_empty_cleanup_policy_neither_deletes_nor_compacts() -> None:
+    effective = effective_configs({"cleanup.policy": ""}, replication_factor=1)
+    assert effective["cleanup.policy"] == ""
+    config = LogConfig.from_topic_configs(effective)
+    assert (config.delete_enabled, config.compacted) == (False, False)
 
 
 @pytest.mark.parametrize(

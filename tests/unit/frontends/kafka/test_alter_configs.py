@@ -86,7 +86,7 @@ def test_single_configs_are_changed_in_every_version(run: Run, folder: str, vers
             results = await altered(kafka, INCREMENTAL, wanted, version=version)
             assert codes(results) == [(TOPIC, "t", 0)]
             assert await set_configs(kafka, "t") == {
-                "cleanup.policy": "compact,delete",
+                "cleanup.policy": "delete,compact",
                 "retention.bytes": "9",
                 "segment.bytes": "65536",
             }
@@ -95,6 +95,29 @@ def test_single_configs_are_changed_in_every_version(run: Run, folder: str, vers
             assert (await set_configs(kafka, "t"))["cleanup.policy"] == "compact"
 
     run(main)
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        (INCREMENTAL, to("cleanup.policy", "delete", SUBTRACT)),
+        (INCREMENTAL, to("cleanup.policy", "")),
+        (ALTER_CONFIGS, plain("cleanup.policy", "")),
+    ],
+)
+def test_an_empty_cleanup_policy_is_accepted(folder: str, key: int, change: dict[str, Any]) -> None:
+    """KIP-1161: the topic keeps every record."""
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            await create_topic(kafka.channel, "t")
+            assert codes(await altered(kafka, key, resource("t", change))) == [(TOPIC, "t", 0)]
+            assert await set_configs(kafka, "t") == {"cleanup.policy": ""}
+            wanted = resource("t", to("cleanup.policy", "compact", APPEND))
+            await altered(kafka, INCREMENTAL, wanted)
+            assert await set_configs(kafka, "t") == {"cleanup.policy": "compact"}
+
+    simulation.run(main)
 
 
 def test_a_broker_without_a_name_is_the_whole_cluster(folder: str) -> None:

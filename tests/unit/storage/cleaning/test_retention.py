@@ -96,17 +96,19 @@ def test_empty_active_segment_is_kept() -> None:
 
 def test_deleted_records_are_removed_under_every_cleanup_policy() -> None:
     found = segments((1, NOW), (1, NOW), (1, NOW))
-    for config in ({"delete_enabled": False, "compacted": True}, {}):
+    keep_all, compact = {"delete_enabled": False}, {"delete_enabled": False, "compacted": True}
+    for config in (keep_all, compact, {}):
         assert judge(found, start=19, **config).reasons == (DeletionReason.DELETED,)
         assert judge(found, start=20, **config).count == 2
         assert judge(found, start=30, **config).rolls
 
 
-def test_compact_policy_ignores_age_and_size() -> None:
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_policy_without_delete_ignores_age_and_size(compacted: bool) -> None:
     found = segments((50, 0), (50, 0), (50, 0))
-    config = {"delete_enabled": False, "compacted": True, "retention_ms": 1, "retention_bytes": 1}
-    assert judge(found, **config) == RetentionDecision()
-    assert judge(found, **{**config, "delete_enabled": True}).count == 3
+    config = {"compacted": compacted, "retention_ms": 1, "retention_bytes": 1}
+    assert judge(found, delete_enabled=False, **config) == RetentionDecision()
+    assert judge(found, delete_enabled=True, **config).count == 3
 
 
 def test_segment_without_timestamps_uses_the_file_time() -> None:
