@@ -86,7 +86,8 @@ def dev(
             metavar="PORT",
             min=0,
             max=65535,
-            help="Port for other nodes; 0 picks a free one  [default: 9093]",
+            help="Port for other nodes; 0 picks a free one  [default: 9093; a free one if "
+            "--grpc-port is not 9094]",
         ),
     ] = None,
     http_port: HttpPortOption = None,

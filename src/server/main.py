@@ -127,19 +127,18 @@ def resolve_dev(options: DevOptions) -> Resolved:
         node_environment(os.environ),
         SettingSource(values={"data.dir": (DEV_DATA_DIR, DEFAULT)}),
     ]
-    beneath = resolve_node(below)
     flags = split_assignments(options.assignments, flag="--set")
     if options.data_dir is not None:
         flags.append(("data.dir", options.data_dir, "--data-dir"))
-    for name, port, flag in (
-        ("listeners.grpc", options.grpc_port, "--grpc-port"),
-        ("listeners.controller", options.controller_port, "--controller-port"),
-    ):
+
+    def listen(name: str, port: int | None, flag: str, beneath: Resolved) -> None:
         if port is None and options.host is None:
-            continue
+            return
         host, usual = placed_address(beneath, name)
         text = f"{options.host or host}:{usual if port is None else port}"
         flags.append((name, text, flag if options.host is None else "--host"))
+
+    listen("listeners.grpc", options.grpc_port, "--grpc-port", resolve_node(below))
     table = tuple(settings())
     found = resolve_node([flag_source(table, flags), *below])
     host, port = placed_address(found, "listeners.grpc")
@@ -148,11 +147,18 @@ def resolve_dev(options: DevOptions) -> Resolved:
             f"{host}: every interface cannot be advertised to clients; give the address of one"
             " interface, or the advertised address: --set advertised.grpc=HOST:PORT"
         )
+    below.append(_dev_defaults(host, port))
+    listen(
+        "listeners.controller",
+        options.controller_port,
+        "--controller-port",
+        resolve_node(below),
+    )
     if options.http_port is not None:
         flags.append(("listeners.http", f"{host}:{options.http_port}", "--http-port"))
     if options.kafka_port is not None:
         flags.append(("listeners.kafka", f"{host}:{options.kafka_port}", "--kafka-port"))
-    found = resolve_node([flag_source(table, flags), *below, _dev_defaults(host, port)])
+    found = resolve_node([flag_source(table, flags), *below])
     values = {**found.values, "data.dir": os.path.abspath(found["data.dir"] or DEV_DATA_DIR)}
     return Resolved(values=values, origins=found.origins)
 
@@ -161,10 +167,12 @@ def _dev_defaults(host: str, grpc_port: int) -> SettingSource:
     """Return the defaults of `quorumlog dev`: the other listeners on their usual ports, or on free
     ports if the gRPC port is not the usual one, so that several nodes run side by side. New groups
     do not wait for more members."""
-    usual = next(row.default for row in settings() if row.name == "listeners.grpc")
-    is_usual = str(usual).endswith(f":{grpc_port}")
+    usual = {row.name: str(row.default) for row in settings()}
+    is_usual = usual["listeners.grpc"].endswith(f":{grpc_port}")
     http, kafka = (DEV_HTTP_PORT, DEV_KAFKA_PORT) if is_usual else (0, 0)
+    controller = usual["listeners.controller"]
     values: dict[str, object] = {
+        "listeners.controller": controller if is_usual else f"{controller.rpartition(':')[0]}:0",
         "listeners.http": f"{host}:{http}",
         "listeners.kafka": (f"{host}:{kafka}",),
         "group.initial.rebalance.delay.ms": 0,

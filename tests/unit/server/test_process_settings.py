@@ -88,8 +88,31 @@ def test_devs_flags_win_and_keep_what_they_do_not_say(monkeypatch: pytest.Monkey
     assert (found["data.dir"], found["node.rack"]) == ("/e", "r")
     moved = resolve_dev(DevOptions(host="127.0.0.9", data_dir="/flag"))
     assert moved["listeners.grpc"] == "127.0.0.9:7000"
-    assert moved["listeners.controller"] == "127.0.0.9:9093"
+    assert moved["listeners.controller"] == "127.0.0.9:0"
     assert moved["data.dir"] == "/flag"
+
+
+@pytest.mark.parametrize(
+    ("options", "address"),
+    [
+        (DevOptions(), "127.0.0.1:9093"),
+        (DevOptions(host="127.0.0.9"), "127.0.0.9:9093"),
+        (DevOptions(controller_port=7), "127.0.0.1:7"),
+        (DevOptions(grpc_port=9000), "127.0.0.1:0"),
+        (DevOptions(grpc_port=9000, host="127.0.0.9"), "127.0.0.9:0"),
+        (DevOptions(grpc_port=9000, controller_port=9093), "127.0.0.1:9093"),
+        (DevOptions(grpc_port=9000, assignments=["listeners.controller=h:1"]), "h:1"),
+    ],
+)
+def test_a_second_dev_node_takes_a_free_controller_port(options: DevOptions, address: str) -> None:
+    assert resolve_dev(options)["listeners.controller"] == address
+
+
+def test_dev_keeps_a_controller_port_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUORUMLOG_LISTENERS_CONTROLLER", "127.0.0.5:7001")
+    assert resolve_dev(DevOptions(grpc_port=1))["listeners.controller"] == "127.0.0.5:7001"
+    moved = resolve_dev(DevOptions(grpc_port=1, host="127.0.0.9"))
+    assert moved["listeners.controller"] == "127.0.0.9:7001"
 
 
 @pytest.mark.parametrize(
