@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ..errors import CorruptionError
+from ..ids import ProducerIdentity
 from .batch import BatchHeader
 from .codec import decode_batch, encode_batch
 from .compression import Buffer
@@ -36,6 +37,20 @@ class Marker(NamedTuple):
 
     kind: MarkerType
     coordinator_epoch: int  # of the writer; an older epoch than the last one is fenced
+
+
+class TransactionMarker(NamedTuple):
+    """The decision of a transaction coordinator that a partition is to store as a marker."""
+
+    producer: ProducerIdentity  # of the marker's batch
+    coordinator_epoch: int  # the leader epoch of the coordinator's partition
+    is_commit: bool
+    transaction_version: int  # 2: the marker's epoch is above the epoch of the data (KIP-890)
+
+    @property
+    def kind(self) -> MarkerType:
+        """The type of the marker."""
+        return MarkerType.COMMIT if self.is_commit else MarkerType.ABORT
 
 
 def encode_marker(

@@ -12,13 +12,13 @@ from ..api.quorum import QuorumAdmin
 from ..api.quotas import QuotaAdmin
 from ..api.topics import TopicAdmin
 from ..api.transactions import ProducerAdmin
+from ..broker.coordinator.shell.coordinator import CoordinatorContext
 from ..broker.groups.shell.committed_offsets import CommittedOffsets
 from ..broker.groups.shell.coordinator import GroupCoordinator
 from ..broker.shell.producer_ids import ProducerIds
 from ..broker.shell.replica_manager import ReplicaManager
 from ..errors import AddressInUse
 from ..frontends.kafka import BrokerContext, KafkaServer
-from ..ids import NodeId
 from ..metadata import ImageDelta
 from ..metadata.shell.publisher import MetadataPublisher
 from ..runtime import Runtime, Scope
@@ -60,28 +60,32 @@ def broker_api(
     )
 
 
-def open_groups(
+def coordinator_context(
     runtime: Runtime,
     scope: Scope,
-    config: NodeConfig,
     *,
     directory: DataDirectory,
     replicas: ReplicaManager,
     formed_for: Callable[[], int],
-) -> GroupCoordinator:
-    """Return a coordinator without groups yet, and register it for retention, which reads committed
-    offsets of groups that hold records back. `formed_for` returns the number of voters."""
-    groups = GroupCoordinator(
-        runtime,
-        scope,
-        directory,
-        config.groups,
-        node_id=NodeId(config.node_id),
+) -> CoordinatorContext:
+    """Return the parts of a broker that its coordinators use. `formed_for` returns the number of
+    voters."""
+    return CoordinatorContext(
+        runtime=runtime,
+        scope=scope,
+        directory=directory,
+        node_id=directory.meta.node_id,
         replica_of=replicas.hosted.replica_of,
         may_be_replaced=replicas.may_be_replaced,
         formed_for=formed_for,
     )
-    directory.maintenance.committed = CommittedOffsets(runtime, groups)
+
+
+def open_groups(context: CoordinatorContext, config: NodeConfig) -> GroupCoordinator:
+    """Return a coordinator without groups yet, and register it for retention, which reads committed
+    offsets of groups that hold records back."""
+    groups = GroupCoordinator(context, config.groups)
+    context.directory.maintenance.committed = CommittedOffsets(context.runtime, groups)
     return groups
 
 

@@ -46,7 +46,13 @@ from ..metadata.shell import (
 from ..runtime import CallListener, Runtime, Scope
 from ..settings import DEFAULT, ValueOrigin, value_of
 from ..storage.shell.data_directory import DataDirectory
-from .broker_services import advertised_kafka, broker_api, open_groups, open_kafka
+from .broker_services import (
+    advertised_kafka,
+    broker_api,
+    coordinator_context,
+    open_groups,
+    open_kafka,
+)
 from .config import NodeConfig, settings
 from .directory_format import format_directory, is_formatted
 from .lifecycle import Lifecycle, NodeParts
@@ -230,14 +236,14 @@ class Node:
         replicas: ReplicaManager,
     ) -> None:
         """Create the group coordinator. It applies each image after the replicas."""
-        groups = self.parts.groups = open_groups(
+        context = coordinator_context(
             self._runtime,
             scope,
-            self._config,
             directory=directory,
             replicas=replicas,
             formed_for=lambda: 1 if (raft := self.parts.raft) is None else len(raft.voters),
         )
+        groups = self.parts.groups = open_groups(context, self._config)
         self._life.opened(groups.close)
         publisher.subscribe(groups.apply)
 

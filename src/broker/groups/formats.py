@@ -16,8 +16,8 @@ from typing import Final, TypeAlias
 
 from ...errors import CorruptionError
 from ...ids import TopicId
+from ..coordinator.fields import INT32, INT64, FieldReader, FieldWriter, MalformedField
 from .config import OFFSETS_TOPIC
-from .fields import INT32, INT64, FieldReader, FieldWriter, MalformedField
 from .records import (
     NO_TIME_MS,
     ClassicGroup,

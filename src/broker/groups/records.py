@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from ...ids import TopicId
+from ..coordinator.decision import Decision, DecisionBuilder
 
 NO_EPOCH = -1
 NO_TIME_MS = -1
@@ -265,6 +266,15 @@ GroupRecord: TypeAlias = (
     | ResolvedPattern
     | ResolvedPatternForgotten
 )
+
+GroupDecision: TypeAlias = Decision[GroupRecord]
+"""The result of one step of a group."""
+
+
+class GroupDecisionBuilder(DecisionBuilder[GroupRecord]):
+    """Collects the records and replies of one step of a group."""
+
+    __slots__ = ()
 
 
 @dataclass(init=False, unsafe_hash=True, slots=True)  # as `OffsetCommitted`

@@ -7,9 +7,10 @@ the answer.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 from ...errors import QuorumlogError
+from ..coordinator.shard import CoordinatorRequest
 from .records import OffsetToCommit as OffsetToCommit
 from .records import Partitions
 
@@ -25,10 +26,15 @@ LEAVE_STATIC_EPOCH: Final = -2
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
-class GroupRequest(Generic[R]):
+class GroupRequest(CoordinatorRequest[R]):
     """A request to one group; `R` is the type of its answer."""
 
     group: str
+
+    @property
+    def key(self) -> str:
+        """The group id."""
+        return self.group
 
 
 # --- classic groups -------------------------------------------------------------------------------

@@ -13,11 +13,13 @@ from ...errors import (
     QuorumlogError,
     UnknownMember,
 )
+from ...ids import ProducerIdentity
 from ...metadata.image import MetadataImage, TopicImage
+from ...records.control import TransactionMarker
+from ..coordinator.decision import NOTHING, Answered, Decision, Failed, Ticket
 from .classic import ClassicGroupMachine
 from .config import GroupConfig
 from .consumer import ConsumerGroupMachine, upgrade
-from .decision import NOTHING, Answered, Failed, GroupDecision, Ticket
 from .offsets import OffsetEntry, Offsets
 from .records import (
     ClassicGroup,
@@ -25,6 +27,7 @@ from .records import (
     ConsumerGroupForgotten,
     ConsumerMemberForgotten,
     CurrentAssignmentForgotten,
+    GroupDecision,
     GroupRecord,
     OffsetCommitted,
     OffsetForgotten,
@@ -104,7 +107,7 @@ class GroupShard:
         try:
             decision = self._handlers[type(request)](ticket, request, image, now_ms)
         except QuorumlogError as error:
-            decision = GroupDecision(replies=(Failed(ticket, error),))
+            decision = Decision(replies=(Failed(ticket, error),))
         self._update_group(request.group)
         return decision
 
@@ -116,7 +119,7 @@ class GroupShard:
         if isinstance(machine, ConsumerGroupMachine):
             if not machine.is_empty:
                 return machine.join(ticket, request, image, now_ms)
-            before = GroupDecision(records=machine.forget_records())
+            before = Decision(records=machine.forget_records())
             machine = None
         if machine is None:
             machine = ClassicGroupMachine(request.group, self._config, self._draw)
@@ -203,7 +206,7 @@ class GroupShard:
         else:
             machine.check_commit(request, now_ms)
         records, errors = self._offsets.commit(request, image, now_ms)
-        return GroupDecision(tuple(records), (Answered(ticket, CommitOutcome(errors=errors)),))
+        return Decision(tuple(records), (Answered(ticket, CommitOutcome(errors=errors)),))
 
     def _new_simple_group(self, group: str) -> ClassicGroupMachine:
         """Create a simple group, for clients that commit without members: a classic group that
@@ -219,7 +222,7 @@ class GroupShard:
         if isinstance(machine, ConsumerGroupMachine):
             machine.check_fetch(request)
         found = self._offsets.fetch(request, image)
-        return GroupDecision(replies=(Answered(ticket, found),))
+        return Decision(replies=(Answered(ticket, found),))
 
     def _delete_offsets(
         self, ticket: Ticket, request: DeleteOffsets, image: MetadataImage, now_ms: int
@@ -246,9 +249,7 @@ class GroupShard:
                 continue
             records += self._offsets.forget(request.group, topic, partition)
             errors.append(None)
-        return GroupDecision(
-            tuple(records), (Answered(ticket, CommitOutcome(errors=tuple(errors))),)
-        )
+        return Decision(tuple(records), (Answered(ticket, CommitOutcome(errors=tuple(errors))),))
 
     # --- descriptions and deletion ----------------------------------------------------------------
 
@@ -266,7 +267,7 @@ class GroupShard:
             found = machine.describe(image, now_ms)
         else:
             found = machine.describe(now_ms)
-        return GroupDecision(replies=(Answered(ticket, found),))
+        return Decision(replies=(Answered(ticket, found),))
 
     def _delete(
         self, ticket: Ticket, request: DeleteGroup, image: MetadataImage, now_ms: int
@@ -275,15 +276,16 @@ class GroupShard:
         if not machine.is_empty:
             raise NonEmptyGroup(f"group {request.group}: not empty; stop its members first")
         decision = self._forget(request.group, machine)
-        return decision + GroupDecision(replies=(Answered(ticket, None),))
+        return decision + Decision(replies=(Answered(ticket, None),))
 
     def _forget(self, group: str, machine: Machine) -> GroupDecision:
         """Delete an empty group and its committed offsets."""
         del self._groups[group]
-        offsets = GroupDecision(records=tuple(self._offsets.forget_group(group)))
+        offsets: GroupDecision = Decision(records=tuple(self._offsets.forget_group(group)))
         if isinstance(machine, ConsumerGroupMachine):
-            return offsets + GroupDecision(records=machine.forget_records())
-        return offsets + GroupDecision((ClassicGroupForgotten(group=group),)) + machine.drop()
+            return offsets + Decision(records=machine.forget_records())
+        forgotten: GroupDecision = Decision((ClassicGroupForgotten(group=group),))
+        return offsets + forgotten + machine.drop()
 
     def listings(self) -> list[ListedGroup]:
         """Return all groups, by ascending name."""
@@ -380,7 +382,7 @@ class GroupShard:
             left -= 1 + self._offsets.count_of(group)
             since, subscribed = _retention(machine)
             gone = self._offsets.expired(group, image, now_ms, since=since, subscribed=subscribed)
-            decision += GroupDecision(records=tuple(gone))
+            decision += Decision(records=tuple(gone))
             if machine.is_empty and not self._offsets.has_any(group):
                 decision += self._forget(group, machine)
             self._update_group(group)
@@ -394,11 +396,11 @@ class GroupShard:
         records: list[GroupRecord] = []
         for topic in deleted:
             records += self._offsets.forget_topic(topic.name, topic.id)
-        return GroupDecision(records=tuple(records))
+        return Decision(records=tuple(records))
 
     # --- storage ----------------------------------------------------------------------------------
 
-    def replay(self, record: GroupRecord) -> None:
+    def replay(self, record: GroupRecord, producer: ProducerIdentity | None = None) -> None:
         """Apply a stored record; call it in log order."""
         group = record.group
         if isinstance(record, OffsetCommitted | OffsetForgotten):
@@ -416,7 +418,10 @@ class GroupShard:
                 self._groups[group] = ConsumerGroupMachine(group, self._config, self._draw)
             cast(ConsumerGroupMachine, self._groups[group]).replay(record)
 
-    def loaded(self, now_ms: int) -> GroupDecision:
+    def replay_marker(self, marker: TransactionMarker) -> None:
+        """Apply a stored control batch. Offsets have no transactions yet."""
+
+    def loaded(self, image: MetadataImage, now_ms: int) -> GroupDecision:
         """Finish loading: start the session of every member."""
         decision = NOTHING
         for machine in self._groups.values():

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from ...broker.coordinator.shell.coordinator_shard import timed_out
 from ...broker.groups.requests import GroupRequest
-from ...broker.groups.shell.coordinator_shard import timed_out
 from ...errors import QuorumlogError
 from .api import ANSWER_MS_MAX, Answer, BrokerContext, Call, Done
 
@@ -82,7 +82,7 @@ class _PendingCall:
         assert self._forget is not None, "the request is not pending"
         self._forget()
         self._call.abandon = None
-        self._outcome = timed_out(self._request)
+        self._outcome = timed_out(f"group {self._request.group}")
         self._answer()
 
     def _abandon(self) -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from quorumlog.broker.coordinator.decision import Answered, Ticket
 from quorumlog.broker.groups.classic import ClassicGroupMachine
 from quorumlog.broker.groups.config import GroupConfig
-from quorumlog.broker.groups.decision import Answered, GroupDecision, Ticket
-from quorumlog.broker.groups.records import ClassicGroup
+from quorumlog.broker.groups.records import ClassicGroup, GroupDecision
 from quorumlog.broker.groups.requests import (
     ClassicHeartbeat,
     CommitOffsets,

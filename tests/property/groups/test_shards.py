@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from tests.unit.broker.groups.consumer.play import cluster, subscription
 
+from quorumlog.broker.coordinator.decision import Answered, Ticket
 from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.broker.groups.consumer import ConsumerGroupMachine
 from quorumlog.broker.groups.consumer_protocol import ConsumerAssignment, encode_assignment
-from quorumlog.broker.groups.decision import Answered, GroupDecision, Ticket
 from quorumlog.broker.groups.formats import decode, encode
-from quorumlog.broker.groups.records import GroupRecord, Partitions
+from quorumlog.broker.groups.records import GroupDecision, GroupRecord, Partitions
 from quorumlog.broker.groups.requests import (
     ClassicHeartbeat,
     CommitOffsets,
@@ -71,7 +71,7 @@ class World:
             shard.replay(record)
         self.waiting.clear()
         self.shard = shard
-        self.take(shard.loaded(self.now_ms))
+        self.take(shard.loaded(self.image, self.now_ms))
         return shard
 
     def draw(self) -> str:
@@ -101,7 +101,7 @@ class World:
         other = GroupShard(self.config, self.draw)
         for record in self.log:
             other.replay(record)
-        other.loaded(self.now_ms)
+        other.loaded(self.image, self.now_ms)
         assert other._offsets._groups == self.shard._offsets._groups
         assert other.offset_count == self.shard.offset_count
         assert other._groups.keys() <= self.shard._groups.keys()

@@ -9,7 +9,7 @@ from tests.simulation.cluster.nodes import ClusterNode
 from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, MemberKind
 from tests.simulation.levels.groups.scripted import SESSION_MS, ScriptedGroup
 
-from quorumlog.broker.groups.shell.coordinator_shard import CoordinatorShard
+from quorumlog.broker.groups.shell.group_coordinator_shard import GroupCoordinatorShard
 from quorumlog.simulation.barriers import apart
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def is_cut_off(scene: ScriptedGroup, node: ClusterNode) -> None:
 FATES = (dies, loses_its_power, moves, is_cut_off)
 
 
-def term(scene: ScriptedGroup) -> CoordinatorShard:
+def term(scene: ScriptedGroup) -> GroupCoordinatorShard:
     """The leadership of the partition that the group lives in."""
     node = scene.coordinator().node
     assert node is not None
@@ -52,7 +52,7 @@ def waiting(scene: ScriptedGroup) -> int:
 
 def state(scene: ScriptedGroup) -> str:
     """The group's."""
-    (line,) = term(scene).listings()
+    (line,) = term(scene).loaded_state().listings()
     return line.state
 
 

@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 from tests.unit.broker.groups.consumer.play import START_MS, cluster
 
+from quorumlog.broker.coordinator.decision import Answered, Ticket
 from quorumlog.broker.groups.config import GroupConfig
-from quorumlog.broker.groups.decision import Answered, Ticket
 from quorumlog.broker.groups.records import Partitions
 from quorumlog.broker.groups.requests import ConsumerBeat, ConsumerHeartbeat
 from quorumlog.broker.groups.shard import GroupShard
@@ -28,7 +28,7 @@ class Crowd:
         self.image = cluster({"t": PARTITIONS})
         self.now_ms = START_MS
         self.shard = GroupShard(self.config, lambda: "drawn")
-        self.shard.loaded(self.now_ms)
+        self.shard.loaded(self.image, self.now_ms)
         self.epochs: dict[str, int] = {}
         self.owned: dict[str, Partitions] = {}
         self.owners: dict[tuple[bytes, int], str] = {}

@@ -24,10 +24,10 @@ from ....errors import (
     RebalanceInProgress,
     UnknownMember,
 )
+from ...coordinator.decision import Ticket
 from ..config import GroupConfig
 from ..consumer_protocol import PROTOCOL_TYPE, topics_of
-from ..decision import DecisionBuilder, GroupDecision, Ticket
-from ..records import ClassicGroup
+from ..records import ClassicGroup, GroupDecision, GroupDecisionBuilder
 from ..requests import (
     ClassicHeartbeat,
     CommitOffsets,
@@ -73,14 +73,14 @@ class ClassicGroupMachine:
         FencedInstance, CoordinatorNotAvailable (dead group); RebalanceInProgress if the member
         repeats the join while it waits, UnknownMember if the member was removed.
         """
-        builder = DecisionBuilder(now_ms)
+        builder = GroupDecisionBuilder(now_ms)
         try:
             self._join(ticket, request, builder)
         except QuorumlogError as error:
             builder.fail(ticket, error)
         return builder.build()
 
-    def _join(self, ticket: Ticket, request: JoinGroup, builder: DecisionBuilder) -> None:
+    def _join(self, ticket: Ticket, request: JoinGroup, builder: GroupDecisionBuilder) -> None:
         self._check_alive()
         low, high = self._config.session_timeout_min_ms, self._config.session_timeout_max_ms
         if not low <= request.session_timeout_ms <= high:
@@ -101,7 +101,7 @@ class ClassicGroupMachine:
             member = roster.find(self.group, request.member_id, request.instance_id)
             self._rejoin(member, ticket, request, builder)
 
-    def _check_group_size(self, request: JoinGroup, builder: DecisionBuilder) -> None:
+    def _check_group_size(self, request: JoinGroup, builder: GroupDecisionBuilder) -> None:
         """Raise GroupFull if the group is full; a member that joins too late is then removed.
 
         In a join phase, only members that have joined count: if the group exceeds a lowered limit,
@@ -146,7 +146,7 @@ class ClassicGroupMachine:
             )
 
     def _join_without_id(
-        self, ticket: Ticket, request: JoinGroup, builder: DecisionBuilder
+        self, ticket: Ticket, request: JoinGroup, builder: GroupDecisionBuilder
     ) -> None:
         """Join without a member id: a new member, or a restarted static one."""
         old = self._rebalance.roster.by_instance(request.instance_id)
@@ -168,12 +168,20 @@ class ClassicGroupMachine:
         return f"{request.instance_id or request.client_id}-{self._draw()}"
 
     def _add(
-        self, member_id: str, ticket: Ticket, request: JoinGroup, builder: DecisionBuilder
+        self,
+        member_id: str,
+        ticket: Ticket,
+        request: JoinGroup,
+        builder: GroupDecisionBuilder,
     ) -> None:
         self._rebalance.add(new_member(member_id, request), request.protocol_type, ticket, builder)
 
     def _rejoin(
-        self, member: ClassicMember, ticket: Ticket, request: JoinGroup, builder: DecisionBuilder
+        self,
+        member: ClassicMember,
+        ticket: Ticket,
+        request: JoinGroup,
+        builder: GroupDecisionBuilder,
     ) -> None:
         """Join with a member id: for the next generation, or again because the answer was lost.
 
@@ -200,7 +208,7 @@ class ClassicGroupMachine:
         member_id: str,
         ticket: Ticket,
         request: JoinGroup,
-        builder: DecisionBuilder,
+        builder: GroupDecisionBuilder,
     ) -> None:
         """Let a restarted static member join; a stable group stays stable if the subscription is
         unchanged."""
@@ -242,14 +250,14 @@ class ClassicGroupMachine:
         Refused with: UnknownMember, FencedInstance, IllegalGeneration, InconsistentGroupProtocol
         (KIP-559), MessageTooLarge, RebalanceInProgress, CoordinatorNotAvailable (dead group).
         """
-        builder = DecisionBuilder(now_ms)
+        builder = GroupDecisionBuilder(now_ms)
         try:
             self._sync(ticket, request, builder)
         except QuorumlogError as error:
             builder.fail(ticket, error)
         return builder.build()
 
-    def _sync(self, ticket: Ticket, request: SyncGroup, builder: DecisionBuilder) -> None:
+    def _sync(self, ticket: Ticket, request: SyncGroup, builder: GroupDecisionBuilder) -> None:
         rebalance = self._rebalance
         member = self._find(request.member_id, request.instance_id)
         self._check_generation(request.generation)
@@ -297,7 +305,7 @@ class ClassicGroupMachine:
         Refused with: UnknownMember, FencedInstance, IllegalGeneration, RebalanceInProgress (the
         session is restarted all the same), CoordinatorNotAvailable (dead group).
         """
-        builder = DecisionBuilder(now_ms)
+        builder = GroupDecisionBuilder(now_ms)
         try:
             member = self._find(request.member_id, request.instance_id)
             self._check_generation(request.generation)
@@ -312,7 +320,7 @@ class ClassicGroupMachine:
 
     def leave(self, ticket: Ticket, request: LeaveGroup, now_ms: int) -> GroupDecision:
         """Remove members; each has an error of its own (UnknownMember, FencedInstance) or None."""
-        builder = DecisionBuilder(now_ms)
+        builder = GroupDecisionBuilder(now_ms)
         try:
             self._check_alive()
         except QuorumlogError as error:
@@ -332,7 +340,7 @@ class ClassicGroupMachine:
         builder.answer(ticket, Left(errors=tuple(errors)))
         return builder.build()
 
-    def _leave(self, leaver: Leaver, builder: DecisionBuilder) -> None:
+    def _leave(self, leaver: Leaver, builder: GroupDecisionBuilder) -> None:
         """Remove a member by id, or by instance id alone, as an administrator does."""
         roster = self._rebalance.roster
         if leaver.member_id in roster.pending:
@@ -365,7 +373,7 @@ class ClassicGroupMachine:
         if rebalance.state is ClassicGroupState.COMPLETING:
             raise self._rebalance_in_progress()
         if now_ms is not None:
-            rebalance.restart_session(member, DecisionBuilder(now_ms))
+            rebalance.restart_session(member, GroupDecisionBuilder(now_ms))
 
     def _find(self, member_id: str, instance_id: str | None) -> ClassicMember:
         self._check_alive()
@@ -395,7 +403,7 @@ class ClassicGroupMachine:
 
     def expire(self, now_ms: int) -> GroupDecision:
         """Remove members with expired sessions, and end joins and syncs that timed out."""
-        builder = DecisionBuilder(now_ms)
+        builder = GroupDecisionBuilder(now_ms)
         self._rebalance.expire(builder)
         return builder.build()
 
@@ -497,7 +505,7 @@ class ClassicGroupMachine:
 
         Call it once, when the coordinator starts to serve requests.
         """
-        builder = DecisionBuilder(now_ms)
+        builder = GroupDecisionBuilder(now_ms)
         for member in self._rebalance.roster:
             self._rebalance.restart_session(member, builder)
         if len(self._rebalance.roster) > self._config.size_max:
@@ -506,7 +514,7 @@ class ClassicGroupMachine:
 
     def restart_sessions(self, now_ms: int) -> None:
         """Restart all sessions and timeouts after requests were refused for a while."""
-        self._rebalance.restart_deadlines(DecisionBuilder(now_ms))
+        self._rebalance.restart_deadlines(GroupDecisionBuilder(now_ms))
 
     def snapshot(self) -> ClassicGroup:
         """Return the record from which `load` restores this group."""
@@ -518,7 +526,7 @@ class ClassicGroupMachine:
 
     def rebalance(self, now_ms: int) -> GroupDecision:
         """Start a rebalance after a downgrade; no-op if one is in progress."""
-        builder = DecisionBuilder(now_ms)
+        builder = GroupDecisionBuilder(now_ms)
         if self._rebalance.state in (ClassicGroupState.COMPLETING, ClassicGroupState.STABLE):
             self._rebalance.start_rebalance(builder)
         return builder.build()
@@ -528,7 +536,7 @@ class ClassicGroupMachine:
 
         Stores nothing: the caller writes the tombstone.
         """
-        builder = DecisionBuilder(max(self._rebalance.state_ms, 0))
+        builder = GroupDecisionBuilder(max(self._rebalance.state_ms, 0))
         self._rebalance.end(error, builder)
         return builder.build()
 

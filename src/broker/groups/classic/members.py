@@ -9,8 +9,8 @@ from enum import Enum
 from typing import Final
 
 from ....errors import FencedInstance, InconsistentGroupProtocol, UnknownMember
+from ...coordinator.decision import Ticket
 from ..consumer_protocol import PROTOCOL_TYPE, topics_of
-from ..decision import Ticket
 from ..records import StoredMember
 from ..requests import JoinGroup, MemberDescription
 

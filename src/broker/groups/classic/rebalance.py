@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ....errors import FencedInstance, QuorumlogError, RebalanceInProgress, UnknownMember
+from ...coordinator.deadlines import DeadlineQueue
+from ...coordinator.decision import Ticket
 from ..config import GroupConfig
-from ..deadlines import DeadlineQueue
-from ..decision import DecisionBuilder, Ticket
-from ..records import NO_TIME_MS, ClassicGroup
+from ..records import NO_TIME_MS, ClassicGroup, GroupDecisionBuilder
 from ..requests import Joined, JoinedMember, Synced
 from .members import PREVIOUS_STATES, ClassicGroupState, ClassicMember, Roster
 
@@ -65,7 +65,7 @@ class ClassicRebalance:
     # --- joins ------------------------------------------------------------------------------------
 
     def add_pending(
-        self, member_id: str, session_timeout_ms: int, builder: DecisionBuilder
+        self, member_id: str, session_timeout_ms: int, builder: GroupDecisionBuilder
     ) -> None:
         """Record an issued member id; the next generation waits for it until its session
         expires."""
@@ -73,7 +73,11 @@ class ClassicRebalance:
         self.sessions.set(member_id, builder.now_ms + session_timeout_ms)
 
     def add(
-        self, member: ClassicMember, protocol_type: str, ticket: Ticket, builder: DecisionBuilder
+        self,
+        member: ClassicMember,
+        protocol_type: str,
+        ticket: Ticket,
+        builder: GroupDecisionBuilder,
     ) -> None:
         """Add a new member; its join waits for the next generation."""
         self.roster.add(member, protocol_type)
@@ -82,12 +86,14 @@ class ClassicRebalance:
         self._wait(member, ticket, builder)
         self._rebalance_or_complete(builder)
 
-    def rejoin(self, member: ClassicMember, ticket: Ticket, builder: DecisionBuilder) -> None:
+    def rejoin(self, member: ClassicMember, ticket: Ticket, builder: GroupDecisionBuilder) -> None:
         """Have a member's join wait for the next generation."""
         self._wait(member, ticket, builder)
         self._rebalance_or_complete(builder)
 
-    def replace(self, old: ClassicMember, new: ClassicMember, builder: DecisionBuilder) -> None:
+    def replace(
+        self, old: ClassicMember, new: ClassicMember, builder: GroupDecisionBuilder
+    ) -> None:
         """Replace a static member that joined again with a new id; the new one keeps the
         assignment.
 
@@ -115,7 +121,7 @@ class ClassicRebalance:
             del self._unsynced[old.member_id]
             self._unsynced[new.member_id] = None
 
-    def _wait(self, member: ClassicMember, ticket: Ticket, builder: DecisionBuilder) -> None:
+    def _wait(self, member: ClassicMember, ticket: Ticket, builder: GroupDecisionBuilder) -> None:
         """Record a waiting join; the session of a member that is not new is suspended until the
         reply."""
         if member.joining is not None:
@@ -127,7 +133,7 @@ class ClassicRebalance:
             self.sessions.drop(member.member_id)
 
     def _fail_repeated(
-        self, ticket: Ticket, member: ClassicMember, builder: DecisionBuilder
+        self, ticket: Ticket, member: ClassicMember, builder: GroupDecisionBuilder
     ) -> None:
         """Fail an earlier request that the member has repeated."""
         text = f"group {self.group!r}: member {member.member_id!r} repeated its request"
@@ -135,7 +141,7 @@ class ClassicRebalance:
 
     # --- sessions and removals --------------------------------------------------------------------
 
-    def restart_session(self, member: ClassicMember, builder: DecisionBuilder) -> None:
+    def restart_session(self, member: ClassicMember, builder: GroupDecisionBuilder) -> None:
         """Restart the member's session; it is suspended while its join or sync waits."""
         if member.joining is None and member.syncing is None:
             self.sessions.set(member.member_id, builder.now_ms + member.session_timeout_ms)
@@ -149,7 +155,7 @@ class ClassicRebalance:
             return 0  # its join or sync is waiting
         return max(0, now_ms - end_ms + member.session_timeout_ms)
 
-    def restart_deadlines(self, builder: DecisionBuilder) -> None:
+    def restart_deadlines(self, builder: GroupDecisionBuilder) -> None:
         """Restart all sessions and timeouts after requests were refused for a while."""
         for member in self.roster:
             self.restart_session(member, builder)
@@ -164,7 +170,7 @@ class ClassicRebalance:
         del self.roster.pending[member_id]
         self.sessions.drop(member_id)
 
-    def remove(self, member: ClassicMember, builder: DecisionBuilder) -> None:
+    def remove(self, member: ClassicMember, builder: GroupDecisionBuilder) -> None:
         """Remove a member; call `finish_removals` after the last removal."""
         self._fail_waiting(
             member,
@@ -180,7 +186,7 @@ class ClassicRebalance:
         if self.leader == member.member_id:
             self.leader = None
 
-    def finish_removals(self, builder: DecisionBuilder, *, has_lost: bool) -> None:
+    def finish_removals(self, builder: GroupDecisionBuilder, *, has_lost: bool) -> None:
         """Continue after removals: of members (`has_lost`), or only of issued member ids."""
         if has_lost:
             self._rebalance_or_complete(builder)
@@ -188,7 +194,7 @@ class ClassicRebalance:
             self._maybe_complete_join(builder)
 
     def _fail_waiting(
-        self, member: ClassicMember, error: QuorumlogError, builder: DecisionBuilder
+        self, member: ClassicMember, error: QuorumlogError, builder: GroupDecisionBuilder
     ) -> None:
         """Fail the waiting join and sync of a member."""
         if member.joining is not None:
@@ -196,13 +202,13 @@ class ClassicRebalance:
         self._fail_sync(member, error, builder)
 
     def _fail_sync(
-        self, member: ClassicMember, error: QuorumlogError, builder: DecisionBuilder
+        self, member: ClassicMember, error: QuorumlogError, builder: GroupDecisionBuilder
     ) -> None:
         if member.syncing is not None:
             builder.fail(member.syncing, error)
             member.syncing = None
 
-    def end(self, error: QuorumlogError | None, builder: DecisionBuilder) -> None:
+    def end(self, error: QuorumlogError | None, builder: GroupDecisionBuilder) -> None:
         """End the group; waiting requests fail with `error`, else with UnknownMember."""
         for member in self.roster:
             gone = UnknownMember(
@@ -219,14 +225,14 @@ class ClassicRebalance:
 
     # --- join phase -------------------------------------------------------------------------------
 
-    def _rebalance_or_complete(self, builder: DecisionBuilder) -> None:
+    def _rebalance_or_complete(self, builder: GroupDecisionBuilder) -> None:
         """Start a rebalance, or complete the join phase if all members have joined."""
         if self._join_phase is None:
             self.start_rebalance(builder)
         else:
             self._maybe_complete_join(builder)
 
-    def start_rebalance(self, builder: DecisionBuilder) -> None:
+    def start_rebalance(self, builder: GroupDecisionBuilder) -> None:
         """Start a rebalance: all members must join again."""
         if self.state is ClassicGroupState.COMPLETING:
             self._fail_syncs(builder)
@@ -241,7 +247,7 @@ class ClassicRebalance:
             self._become(ClassicGroupState.PREPARING, now_ms)
             self._maybe_complete_join(builder)
 
-    def _fail_syncs(self, builder: DecisionBuilder) -> None:
+    def _fail_syncs(self, builder: GroupDecisionBuilder) -> None:
         """Fail the waiting syncs: the generation ends before the leader's assignments; previous
         assignments stay."""
         error = RebalanceInProgress(
@@ -257,7 +263,7 @@ class ClassicRebalance:
         self._unsynced.clear()
         self._sync_end_ms = None
 
-    def _maybe_complete_join(self, builder: DecisionBuilder) -> None:
+    def _maybe_complete_join(self, builder: GroupDecisionBuilder) -> None:
         """Complete the join phase if no member has to be waited for."""
         phase = self._join_phase
         if phase is None or phase.first_since_ms is not None:
@@ -265,7 +271,7 @@ class ClassicRebalance:
         if not self.roster.members or self.roster.all_joined:
             self._complete_join(builder)
 
-    def _join_timed_out(self, phase: JoinPhase, builder: DecisionBuilder) -> None:
+    def _join_timed_out(self, phase: JoinPhase, builder: GroupDecisionBuilder) -> None:
         """Handle the timeout of the join phase.
 
         The first join phase of an empty group is extended while members arrive, up to the rebalance
@@ -280,7 +286,7 @@ class ClassicRebalance:
                 return
         self._complete_join(builder)
 
-    def _complete_join(self, builder: DecisionBuilder) -> None:
+    def _complete_join(self, builder: GroupDecisionBuilder) -> None:
         """Complete the join phase: start the next generation with the members that joined, and with
         absent static members.
 
@@ -312,7 +318,7 @@ class ClassicRebalance:
         if leader is None or leader.joining is None:
             self.leader = next(m.member_id for m in self.roster if m.joining is not None)
 
-    def _answer_joins(self, builder: DecisionBuilder) -> None:
+    def _answer_joins(self, builder: GroupDecisionBuilder) -> None:
         """Answer the joins, and wait for the syncs."""
         for member in self.roster:
             if member.joining is None:
@@ -347,7 +353,7 @@ class ClassicRebalance:
     # --- sync -------------------------------------------------------------------------------------
 
     def await_assignment(
-        self, member: ClassicMember, ticket: Ticket, builder: DecisionBuilder
+        self, member: ClassicMember, ticket: Ticket, builder: GroupDecisionBuilder
     ) -> None:
         """Have a member's sync wait for the leader's; its session is suspended."""
         assert self.state is ClassicGroupState.COMPLETING, f"sync waits in {self.state}"
@@ -357,7 +363,7 @@ class ClassicRebalance:
         member.syncing = ticket
         self.sessions.drop(member.member_id)
 
-    def assign(self, assignments: Mapping[str, bytes], builder: DecisionBuilder) -> None:
+    def assign(self, assignments: Mapping[str, bytes], builder: GroupDecisionBuilder) -> None:
         """Store the leader's assignments and answer the waiting syncs, the leader's among them."""
         for member in self.roster:
             member.assignment = assignments.get(member.member_id, b"")
@@ -370,7 +376,9 @@ class ClassicRebalance:
                 self.restart_session(member, builder)
         self._maybe_all_synced()
 
-    def answer_sync(self, member: ClassicMember, ticket: Ticket, builder: DecisionBuilder) -> None:
+    def answer_sync(
+        self, member: ClassicMember, ticket: Ticket, builder: GroupDecisionBuilder
+    ) -> None:
         """Answer a sync that arrives after the leader's."""
         self._unsynced.pop(member.member_id, None)
         self._maybe_all_synced()
@@ -401,7 +409,7 @@ class ClassicRebalance:
                 due_ms = at_ms
         return due_ms
 
-    def expire(self, builder: DecisionBuilder) -> None:
+    def expire(self, builder: GroupDecisionBuilder) -> None:
         """Remove members after a timeout of their session or sync, then handle the join timeout."""
         due = self.sessions.due(builder.now_ms)
         has_lost = False
@@ -440,7 +448,7 @@ class ClassicRebalance:
             ):
                 continue  # no coordinator writes such a record; the first member counts
             self.roster.add(member, record.protocol_type)
-            self.restart_session(member, DecisionBuilder(now_ms))
+            self.restart_session(member, GroupDecisionBuilder(now_ms))
         self.roster.protocol_type = record.protocol_type
         if self.roster.members:
             if self.protocol is None:

@@ -7,6 +7,7 @@ from typing import Final
 from ....errors import CoordinatorNotAvailable, GroupNotFound, QuorumlogError, RebalanceInProgress
 from ....ids import TopicId
 from ....metadata.image import MetadataImage
+from ...coordinator.decision import Decision, Failed, Ticket
 from ..classic import ClassicGroupMachine
 from ..config import GroupConfig
 from ..consumer_protocol import (
@@ -15,7 +16,6 @@ from ..consumer_protocol import (
     decode_assignment,
     decode_subscription,
 )
-from ..decision import Failed, GroupDecision, Ticket
 from ..records import (
     ClassicGroup,
     ClassicGroupForgotten,
@@ -23,6 +23,7 @@ from ..records import (
     ConsumerGroup,
     ConsumerMember,
     CurrentAssignment,
+    GroupDecision,
     GroupRecord,
     MemberState,
     Partitions,
@@ -67,7 +68,7 @@ def upgrade(
             _check_may_upgrade(classic, config)
         records = _as_consumer(classic, image, now_ms)
     except QuorumlogError as error:
-        return None, GroupDecision(replies=(Failed(ticket, error),))
+        return None, Decision(replies=(Failed(ticket, error),))
     machine = ConsumerGroupMachine(classic.group, config, draw)
     for record in records:
         machine.replay(record)
@@ -80,8 +81,8 @@ def upgrade(
             f"group {classic.group!r}: the group changes to the consumer protocol; join again"
         )
     )
-    forgotten = GroupDecision((ClassicGroupForgotten(group=classic.group),))
-    return machine, forgotten + ended + GroupDecision(tuple(records)) + answer
+    forgotten: GroupDecision = Decision((ClassicGroupForgotten(group=classic.group),))
+    return machine, forgotten + ended + Decision(tuple(records)) + answer
 
 
 def _check_may_upgrade(classic: ClassicGroupMachine, config: GroupConfig) -> None:

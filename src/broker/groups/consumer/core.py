@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 from ....errors import InvalidPattern
 from ....ids import TopicId
 from ....metadata.image import MetadataImage
+from ...coordinator.deadlines import DeadlineQueue
 from ..config import GroupConfig
-from ..deadlines import DeadlineQueue
 from ..records import (
     ConsumerGroup,
     ConsumerMember,

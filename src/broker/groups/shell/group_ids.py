@@ -1,7 +1,5 @@
-"""Group ids: their limits, and the partition of `__consumer_offsets` of each, by Kafka's rule, so
-that Kafka's data can be moved over unchanged."""
+"""The limits of group ids and of other strings of requests."""
 
-from functools import lru_cache
 from typing import Final
 
 from ....errors import InvalidGroupId, InvalidRequest
@@ -9,8 +7,6 @@ from ....errors import InvalidGroupId, InvalidRequest
 NAME_LENGTH_MAX: Final = 8_150
 """Maximum length of a group id and of a member's strings, in characters: at most 32,600 bytes. A
 member id is such a string and 33 more characters; at most 32,767 bytes can be stored."""
-CACHED_LENGTH_MAX: Final = 256
-"""The hash of shorter group ids is cached."""
 TEXTS: Final = (
     "member_id",
     "instance_id",
@@ -60,21 +56,3 @@ def _too_long(name: str, text: str) -> InvalidRequest:
     return InvalidRequest(
         f"{name} has {len(text)} characters, the limit is {NAME_LENGTH_MAX}; use a shorter one"
     )
-
-
-def java_hash(text: str) -> int:
-    """Return Java's String.hashCode as an unsigned 32-bit number, over UTF-16 units."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for at in range(0, len(units), 2):
-        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
-    return value
-
-
-def partition_of(group: str, partitions: int) -> int:
-    """Return the partition of a group, given the number of partitions."""
-    hashed = _cached_hash(group) if len(group) <= CACHED_LENGTH_MAX else java_hash(group)
-    return (hashed & 0x7FFFFFFF) % partitions
-
-
-_cached_hash = lru_cache(maxsize=4_096)(java_hash)  # each request needs it

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from ...coordinator.shell.metrics import CoordinatorMetrics
+
 
 @dataclass(slots=True)
 class GroupCensus:
@@ -14,26 +16,12 @@ class GroupCensus:
     partitions_read: int = 0  # being loaded
 
 
-class GroupMetrics:
-    """Counters since the start; times in ms."""
+class GroupMetrics(CoordinatorMetrics):
+    """Counters since the start."""
 
-    __slots__ = ("commits", "decisions", "generations", "load_ms_total", "loads", "reloads")
+    __slots__ = ("commits", "generations")
 
     def __init__(self) -> None:
-        self.decisions = 0  # with records
+        super().__init__()
         self.commits = 0  # committed offsets
         self.generations = 0  # generations of classic groups, and group epochs of KIP-848 groups
-        self.loads = 0
-        self.load_ms_total = 0
-        self.reloads = 0  # reloads after a failed append
-
-    def decided(self, *, commits: int, generations: int) -> None:
-        """Count a decision with records, and its commits and generations."""
-        self.decisions += 1
-        self.commits += commits
-        self.generations += generations
-
-    def loaded(self, took_ms: int) -> None:
-        """Count a loaded partition."""
-        self.loads += 1
-        self.load_ms_total += took_ms

@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 from tests.kit.replica_cluster import Cluster
 
+from quorumlog.broker.coordinator.decision import Answered, Ticket
+from quorumlog.broker.coordinator.shell.coordinator_shard import (
+    BATCH_BYTES,
+    CANCELLED_MAX,
+    _PendingBatch,
+)
+from quorumlog.broker.coordinator.shell.loader import RECORDS_A_STEP, ShardLoader
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
-from quorumlog.broker.groups.decision import Answered, Ticket
-from quorumlog.broker.groups.formats import encode
+from quorumlog.broker.groups.formats import decode, encode
 from quorumlog.broker.groups.records import OffsetCommitted
 from quorumlog.broker.groups.requests import (
     CommitOffsets,
@@ -19,13 +25,7 @@ from quorumlog.broker.groups.requests import (
     FetchOffsets,
     OffsetToCommit,
 )
-from quorumlog.broker.groups.shell.coordinator_shard import (
-    BATCH_BYTES,
-    CANCELLED_MAX,
-    CoordinatorShard,
-    _PendingBatch,
-)
-from quorumlog.broker.groups.shell.loader import RECORDS_A_STEP, GroupLogReader
+from quorumlog.broker.groups.shell.group_coordinator_shard import GroupCoordinatorShard
 from quorumlog.errors import (
     CoordinatorNotAvailable,
     NotCoordinator,
@@ -83,8 +83,12 @@ def test_others_have_the_loop_while_a_partition_is_read() -> None:
             parts = nodes.nodes[1].parts
             assert parts.directory is not None
             log = nodes.replica(1, OFFSETS_TOPIC).log
-            stored_records = GroupLogReader(
-                parts.directory, log, end_offset=log.log_end_offset, partition=0
+            stored_records = ShardLoader(
+                parts.directory,
+                log,
+                end_offset=log.log_end_offset,
+                log_name=f"{OFFSETS_TOPIC}-0",
+                decode=lambda record: decode(record.key, record.value),
             )
             found = []
             while (records := await stored_records.take()) is not None:
@@ -354,7 +358,7 @@ def test_answers_that_nobody_waits_for_are_not_kept_until_the_replicas_are_back(
         ]
         nodes.until(lambda: all(look.done() for look in looks))
         assert not left.done()
-        kept = [reply for _, replies in term(nodes, number)._uncommitted for reply in replies]
+        kept = [reply for each in term(nodes, number)._uncommitted for reply in each.replies]
         assert len(kept) <= CANCELLED_MAX + 1
         for other in nodes.numbers:
             if other != number:
@@ -363,7 +367,7 @@ def test_answers_that_nobody_waits_for_are_not_kept_until_the_replicas_are_back(
         assert left.result() == TAKEN
 
 
-def term(nodes: Cluster, number: int) -> CoordinatorShard:
+def term(nodes: Cluster, number: int) -> GroupCoordinatorShard:
     return coordinator(nodes, number)._shards[0]
 
 
@@ -401,7 +405,7 @@ def test_a_bug_in_what_time_brings_stops_no_node() -> None:
 
         async def broken(_: Runtime) -> None:
             part = term(nodes, 1)
-            shard: Any = part.groups
+            shard: Any = part.state
             shard._groups["broken"] = object()
             shard._due["broken"] = 1
             shard._deadlines.insert(0, (1, "broken"))

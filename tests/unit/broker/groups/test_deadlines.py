@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorumlog.broker.groups.deadlines import STALE_MAX, DeadlineQueue
+from quorumlog.broker.coordinator.deadlines import STALE_MAX, DeadlineQueue
 
 NAMES = st.sampled_from("abcd")
 STEPS = st.lists(

@@ -12,7 +12,6 @@ from tests.kit.replica_cluster import Cluster
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.broker.groups.requests import ClassicHeartbeat, ConsumerBeat, ConsumerHeartbeat
-from quorumlog.broker.groups.shell.coordinator_shard import CoordinatorShard
 from quorumlog.errors import CoordinatorNotAvailable, NotCoordinator
 from quorumlog.ids import Epoch
 from quorumlog.metadata import ImageDelta
@@ -154,7 +153,7 @@ def test_who_cannot_open_its_log_believes_no_member() -> None:
         groups, outcomes = coordinator(nodes, 1), list[object]()
         around = groups._deps
         assert around is not None
-        term = CoordinatorShard(around, 0, Epoch(0))
+        term = groups._new_shard(around, 0, Epoch(0))
         with pytest.raises(CoordinatorNotAvailable):
             term.submit(ClassicHeartbeat(group=GROUP, member_id="m", generation=1), outcomes.append)
         assert not outcomes

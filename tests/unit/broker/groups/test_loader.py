@@ -2,9 +2,9 @@
 
 import asyncio
 
-from quorumlog.broker.groups.formats import encode
+from quorumlog.broker.coordinator.shell.loader import ShardLoader
+from quorumlog.broker.groups.formats import decode, encode
 from quorumlog.broker.groups.records import OffsetCommitted
-from quorumlog.broker.groups.shell.loader import GroupLogReader
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import encode_batch
 from quorumlog.records.record import Record
@@ -45,12 +45,20 @@ def test_a_load_goes_on_behind_what_compaction_took_out_with_nothing_in_the_page
             committed = await write(directory, "o-0")
             log = await directory.open_log("o-0", CLEANED, topic_id=TOPIC)
             end_offset = log.log_end_offset
-            stored = GroupLogReader(directory, log, end_offset=end_offset, partition=0)
+            stored = ShardLoader(
+                directory,
+                log,
+                end_offset=end_offset,
+                log_name="o-0",
+                decode=lambda record: decode(record.key, record.value),
+            )
             count, found = 0, {}
             while (records := await stored.take()) is not None:
                 count += len(records)
-                for record in records:
+                for entry in records:
+                    record, producer = entry[:2]
                     assert isinstance(record, OffsetCommitted)
+                    assert producer is None
                     found[record.partition] = record.offset
             await directory.close()
             scope.cancel()

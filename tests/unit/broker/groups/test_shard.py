@@ -5,14 +5,15 @@ from typing import TypeVar
 
 import pytest
 
+from quorumlog.broker.coordinator.decision import Answered, Failed, Ticket
 from quorumlog.broker.groups.config import GroupConfig
-from quorumlog.broker.groups.decision import Answered, Failed, GroupDecision, Ticket
 from quorumlog.broker.groups.formats import decode, encode
 from quorumlog.broker.groups.records import (
     ClassicGroup,
     ClassicGroupForgotten,
     ConsumerGroupForgotten,
     ConsumerMemberForgotten,
+    GroupDecision,
     GroupRecord,
     OffsetForgotten,
 )
@@ -69,7 +70,7 @@ class Played:
             assert found == record
             self.shard.replay(record)
         self.outcomes: dict[Ticket, object] = {}
-        self._note(self.shard.loaded(self.now_ms))
+        self._note(self.shard.loaded(self.image, self.now_ms))
 
     def _draw(self) -> str:
         self._drawn += 1

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from struct import pack
 from typing import TypeVar
 
+from quorumlog.broker.coordinator.decision import Answered, Ticket
 from quorumlog.broker.groups.classic import ClassicGroupMachine
 from quorumlog.broker.groups.config import GroupConfig
-from quorumlog.broker.groups.decision import Answered, GroupDecision, Ticket
-from quorumlog.broker.groups.records import ClassicGroup, GroupRecord
+from quorumlog.broker.groups.records import ClassicGroup, GroupDecision, GroupRecord
 from quorumlog.broker.groups.requests import (
     ClassicHeartbeat,
     CommitOffsets,

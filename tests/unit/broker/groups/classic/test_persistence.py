@@ -1,7 +1,7 @@
 """Records of a classic group: storing, loading, describing and deleting."""
 
+from quorumlog.broker.coordinator.decision import Ticket
 from quorumlog.broker.groups.config import GroupConfig
-from quorumlog.broker.groups.decision import Ticket
 from quorumlog.broker.groups.records import ClassicGroup, StoredMember
 from quorumlog.broker.groups.requests import ClassicHeartbeat, LeaveGroup
 from quorumlog.errors import (

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from immutables import Map
 
+from quorumlog.broker.coordinator.decision import Answered, Failed, Ticket
 from quorumlog.broker.groups.classic import ClassicGroupMachine
 from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.broker.groups.consumer import ConsumerGroupMachine, upgrade
@@ -18,10 +19,10 @@ from quorumlog.broker.groups.consumer_protocol import (
     decode_assignment,
     encode_subscription,
 )
-from quorumlog.broker.groups.decision import Answered, Failed, GroupDecision, Ticket
 from quorumlog.broker.groups.records import (
     ClassicGroup,
     ClassicGroupForgotten,
+    GroupDecision,
     GroupRecord,
     Partitions,
 )

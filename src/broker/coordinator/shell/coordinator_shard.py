@@ -1,10 +1,10 @@
-"""The coordinator of the groups of one partition of `__consumer_offsets`, during one leadership.
+"""The coordinator of one partition of an internal topic, during one leadership.
 
-It loads the stored groups, then decides requests. The requests of one iteration of the event loop
+It loads the stored state, then decides requests. The requests of one iteration of the event loop
 are decided in order, and their records are appended as one batch at its end. The next batch waits
-until that is written, so no batch follows a failed one in the log. A reply is sent once everything
-it depends on is committed. Writes use callbacks: waking a task for each batch would cost as much as
-the batch.
+until that is written, so no batch follows a failed one in the log. A reply is sent, and an effect
+started, once everything it depends on is committed. Writes use callbacks: waking a task for each
+batch would cost as much as the batch.
 
 After a failed append it is unknown which part of the state is stored. The state is discarded,
 pending requests fail with a retriable error, and the partition is loaded again.
@@ -12,11 +12,12 @@ pending requests fail with a retriable error, and the partition is loaded again.
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from ....errors import (
     CoordinatorLoading,
@@ -27,24 +28,21 @@ from ....errors import (
     QuorumlogError,
     TimedOut,
 )
-from ....ids import Epoch
+from ....ids import Epoch, ProducerIdentity
 from ....metadata.image import MetadataImage, TopicImage
-from ....records import Record, encode_plain_batch
-from ....runtime import Clock, Entropy
+from ....records import Record, encode_batch, encode_plain_batch
+from ....records.control import TransactionMarker, encode_marker
+from ....runtime import Clock
 from ....storage import AppendOrigin
 from ....storage.shell.append_queue import AppendOutcome
 from ....storage.shell.data_directory import DataDirectory
 from ...purgatory import Acks
 from ...shell.replica import Replica
-from ..config import OFFSETS_TOPIC, GroupConfig
-from ..decision import Answered, Failed, GroupDecision, Reply, Ticket
-from ..formats import encode
-from ..records import ClassicGroup, ConsumerGroup, OffsetCommitted, OffsetForgotten
-from ..requests import DescribeGroup, FetchOffsets, GroupRequest, ListedGroup
-from ..shard import GroupShard
-from .group_ids import check_texts
-from .loader import GroupLogReader
-from .metrics import GroupMetrics
+from ..decision import Answered, Decision, Failed, Reply, Ticket
+from ..shard import CoordinatorRequest, Shard
+from .internal_topic import CoordinatorNames
+from .loader import ShardLoader
+from .metrics import CoordinatorMetrics
 
 BATCH_BYTES: Final = 512 << 10
 """A batch of this size gets no further decision, and no further offsets of its decision."""
@@ -66,45 +64,29 @@ class BatchLimits:
         self.batch_bytes = min(BATCH_BYTES, segment_bytes // 4)
         self.decision_bytes_max = min(DECISION_BYTES_MAX, segment_bytes - HEAD_BYTES)
 
-    def limit(self, config: GroupConfig) -> GroupConfig:
-        """Return the configuration with a limit on subscriptions. It leaves space to store them
-        together with assignments of the same size and the small fields."""
-        fitting = self.decision_bytes_max * 15 // 32
-        return replace(config, group_bytes_max=min(config.group_bytes_max, fitting))
-
-    def check(self, size: int) -> None:
-        """Raise MessageTooLarge for a decision that cannot be appended. The state is then reloaded,
-        and the client must not retry."""
-        if size > self.decision_bytes_max:
-            raise MessageTooLarge(
-                f"the group's update has {size} bytes, the limit is {self.decision_bytes_max}; use"
-                " fewer members or topics"
-            )
-
 
 R = TypeVar("R")
+S = TypeVar("S", bound=Shard[Any])
 ReplyCallback: TypeAlias = Callable[[Any], None]
 """Receives the answer of a request, or the QuorumlogError that it failed with; must not block."""
 
-_LOG = logging.getLogger("quorumlog.groups")
+_LOG = logging.getLogger("quorumlog.coordinator")
 
 RETRY_S: Final = 0.2
 """The pause before a failed open or load is retried."""
 CANCELLED_MAX: Final = 100
 """The number of cancelled requests with replies that may be kept, unless more requests are pending.
 Without the limit, they would stay until their records are replicated."""
-READ_ONLY: Final = (FetchOffsets, DescribeGroup)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorDeps:
-    """Dependencies shared by the shards of one broker; no callable blocks."""
+    """Dependencies shared by the shards of one coordinator; no callable blocks."""
 
     clock: Clock
-    entropy: Entropy
     directory: DataDirectory
-    config: GroupConfig
-    figures: GroupMetrics
+    figures: CoordinatorMetrics
+    waits_max: int  # pending requests of one partition
     replica_of: Callable[[str, int], Replica]  # raises NotLeaderOrFollower, ...
     image: Callable[[], MetadataImage]
     may_be_replaced: Callable[[Replica], bool]  # True: another broker may lead by now
@@ -112,14 +94,47 @@ class CoordinatorDeps:
 
 
 class _PendingBatch:
-    """Records and replies of one batch that is not in the log yet."""
+    """Records, replies and effects of one batch that is not in the log yet."""
 
-    __slots__ = ("records", "replies", "size")
+    __slots__ = ("effects", "marker", "producer", "records", "replies", "size")
 
-    def __init__(self) -> None:
+    def __init__(
+        self, producer: ProducerIdentity | None = None, marker: TransactionMarker | None = None
+    ) -> None:
+        self.producer = producer
+        self.marker = marker
         self.records: list[Record] = []
         self.replies: list[Reply] = []
+        self.effects: list[Any] = []
         self.size = 0
+
+    @property
+    def is_separate(self) -> bool:
+        """True for the batch of a producer and for a control batch, which are one decision."""
+        return self.producer is not None or self.marker is not None
+
+    def encode(self, now_ms: int) -> bytes:
+        """Return the batch for the log, or no bytes if there is nothing to store."""
+        if self.marker is not None:
+            producer_id, producer_epoch = self.marker.producer
+            return encode_marker(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                kind=self.marker.kind,
+                coordinator_epoch=self.marker.coordinator_epoch,
+                timestamp_ms=now_ms,
+            )
+        if not self.records:
+            return b""
+        if self.producer is not None:
+            producer_id, producer_epoch = self.producer
+            return encode_batch(
+                self.records,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                is_transactional=True,
+            )
+        return encode_plain_batch(self.records)
 
     def split(self, first: int, size: int) -> "_PendingBatch":
         """Move the records from `first` on to a new batch and return it; no reply depends on them
@@ -131,15 +146,30 @@ class _PendingBatch:
         return other
 
 
-class CoordinatorShard:
+class _Uncommitted:
+    """Replies and effects that wait for the commit of everything below an end offset."""
+
+    __slots__ = ("effects", "end_offset", "replies")
+
+    def __init__(self, end_offset: int, replies: list[Reply], effects: list[Any]) -> None:
+        self.end_offset = end_offset
+        self.replies = replies
+        self.effects = effects
+
+
+class CoordinatorShard(Generic[S], ABC):
     """Serves one partition during one leadership; see the module. A `Watcher` of the replica."""
 
-    def __init__(self, deps: CoordinatorDeps, partition: int, leader_epoch: Epoch) -> None:
+    def __init__(
+        self, deps: CoordinatorDeps, names: CoordinatorNames, partition: int, leader_epoch: Epoch
+    ) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self._deps = deps
+        self._names = names
+        self._log_name = f"{names.topic}-{partition}"
         self._replica: Replica | None = None
-        self._groups: GroupShard | None = None  # None: not loaded
+        self._state: S | None = None  # None: not loaded
         self._ended: QuorumlogError | None = None
         self._wake = asyncio.Event()
         self._sleep_until_ms: int | None = None  # by `_now_ms`; None: until an event
@@ -149,7 +179,7 @@ class CoordinatorShard:
         self._wake_after_write = False  # `_serve` waits for an append
         self._failed: QuorumlogError | None = None  # the failure of an append; for `_serve`
         self._refused_requests = False  # requests were refused for lack of a writable log
-        self._uncommitted: deque[tuple[int, list[Reply]]] = deque()  # end offset, replies
+        self._uncommitted: deque[_Uncommitted] = deque()
         self._waiting: dict[Ticket, ReplyCallback] = {}
         self._cancelled = 0  # replies without a pending request that may be kept
         self._next_ticket = 0
@@ -157,10 +187,58 @@ class CoordinatorShard:
         # Sessions must not depend on jumps of the wall clock, so its offset is read once a load.
         self._wall_ahead_ms = 0
 
+    # --- differences between coordinators ---------------------------------------------------------
+
+    @abstractmethod
+    def _new_state(self, limits: BatchLimits) -> S:
+        """Return a state without content."""
+
+    @abstractmethod
+    def _encode(self, record: Any) -> tuple[bytes, bytes | None]:
+        """Return the key and the value of a record; no value: a tombstone."""
+
+    @abstractmethod
+    def _decode(self, record: Record) -> Any:
+        """Return the decoded record, None to skip it. Raises CorruptionError."""
+
+    @abstractmethod
+    def _check_request(self, request: Any) -> None:
+        """Raise the error of a request that cannot be stored, whatever the state."""
+
+    @abstractmethod
+    def _is_read_only(self, request: Any) -> bool:
+        """Return True if the request stores nothing."""
+
+    @abstractmethod
+    def _size_of(self, state: S) -> int:
+        """Return the number of loaded entries, for the log."""
+
+    def _may_split_at(self, record: Any) -> bool:
+        """Return True if the decision may be split before this record."""
+        return False
+
+    def _count(self, records: Sequence[Any]) -> None:
+        """Count the records of a decision, for the metrics."""
+        self._deps.figures.decisions += 1
+
+    def _too_large(self, size: int, limit: int) -> MessageTooLarge:
+        """Return the error of a decision that cannot be stored."""
+        return MessageTooLarge(
+            f"the update of the {self._names.entities} has {size} bytes, the limit is {limit}"
+        )
+
+    def _start(self, effect: Any) -> None:
+        """Start an effect, whose decision is committed; must not block."""
+        raise NotImplementedError(f"{self._names.entities} have no effects: {effect}")
+
+    def _name_of(self, request: CoordinatorRequest[Any]) -> str:
+        """Return the name of the entity that the request concerns, for error messages."""
+        return f"{self._names.entity} {request.key}"
+
     # --- requests ---------------------------------------------------------------------------------
 
-    async def ask(self, request: GroupRequest[R], deadline_ms: int) -> R:
-        """Decide a request; see `GroupCoordinator.ask`."""
+    async def ask(self, request: CoordinatorRequest[R], deadline_ms: int) -> R:
+        """Decide a request; see `Coordinator.ask`."""
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         ticket = self.submit(request, partial(_settle, future))
         try:
@@ -172,27 +250,27 @@ class CoordinatorShard:
         except TimedOut:
             raise  # the reply itself, not the deadline
         except TimeoutError:
-            raise timed_out(request) from None
+            raise timed_out(self._name_of(request)) from None
         finally:
             if ticket is not None:
                 self.cancel(ticket)
             if future.done() and not future.cancelled():
                 future.exception()  # retrieves the error, so that asyncio logs none
 
-    def submit(self, request: GroupRequest[R], reply_to: ReplyCallback) -> Ticket | None:
+    def submit(self, request: CoordinatorRequest[R], reply_to: ReplyCallback) -> Ticket | None:
         """Decide a request; return its ticket, or None if the reply has been sent already.
 
         `reply_to` is called once with the answer. Raises the errors that precede a decision.
         """
         if self._ended is None and self._replica is not None:
             self._check_not_replaced(request)  # also while loading: clients then wait
-        groups = self._loaded_groups()
+        state = self._loaded_state()
         self._check_storable(request)
         ticket = Ticket(self._next_ticket)
         self._next_ticket += 1
         self._waiting[ticket] = reply_to
         try:
-            self._enqueue(groups.handle(ticket, request, self._deps.image(), self._now_ms()))
+            self._enqueue(state.handle(ticket, request, self._deps.image(), self._now_ms()))
         except Exception as error:  # a bug: the state may have changed without being stored
             self.cancel(ticket)
             self._discard(
@@ -210,56 +288,60 @@ class CoordinatorShard:
                 writing = () if self._writing is None else (self._writing,)
                 for replies in (
                     *(batch.replies for batch in (*writing, *self._pending)),
-                    *(replies for _, replies in self._uncommitted),
+                    *(each.replies for each in self._uncommitted),
                 ):
                     replies[:] = [reply for reply in replies if reply.ticket in self._waiting]
 
-    def _loaded_groups(self, *, lists: bool = False) -> GroupShard:
-        """Return the loaded groups. Raises the reason if there are none: CoordinatorLoading, which
-        makes clients wait, only while this broker certainly leads."""
+    def loaded_state(self) -> S:
+        """Return the state, for listings. Raises CoordinatorLoading while there is none."""
+        return self._loaded_state(lists=True)
+
+    def _loaded_state(self, *, lists: bool = False) -> S:
+        """Return the state. Raises the reason if there is none: CoordinatorLoading, which makes
+        clients wait, only while this broker certainly leads."""
         if self._ended is not None:
             raise self._ended.with_traceback(None)
         if self._replica is None and not lists:
             raise CoordinatorNotAvailable(
-                f"{OFFSETS_TOPIC}-{self.partition}: the coordinator of its groups is starting;"
+                f"{self._log_name}: the coordinator of its {self._names.entities} is starting;"
                 " retry shortly"
             )
-        if self._groups is None:
+        if self._state is None:
             raise CoordinatorLoading(
-                f"{OFFSETS_TOPIC}-{self.partition}: the coordinator is loading its groups; retry"
+                f"{self._log_name}: the coordinator is loading its {self._names.entities}; retry"
                 " shortly"
             )
-        return self._groups
+        return self._state
 
-    def _check_not_replaced(self, request: GroupRequest[Any]) -> None:
+    def _check_not_replaced(self, request: CoordinatorRequest[Any]) -> None:
         """Refuse every request once another broker may coordinate. That broker could assign the
         same partitions to other members, and accept commits that are missing here."""
         if self._may_be_replaced():
             self._refused_requests = True
             raise CoordinatorNotAvailable(
-                f"group {request.group}: another broker may coordinate it, since this one has had"
-                " no contact with the controllers and not with all in-sync replicas for too long;"
-                " look up the coordinator again"
+                f"{self._name_of(request)}: another broker may coordinate it, since this one has"
+                " had no contact with the controllers and not with all in-sync replicas for too"
+                " long; look up the coordinator again"
             )
 
     def _may_be_replaced(self) -> bool:
         return self._replica is None or self._deps.may_be_replaced(self._replica)
 
-    def _check_storable(self, request: GroupRequest[Any]) -> None:
+    def _check_storable(self, request: CoordinatorRequest[Any]) -> None:
         """Refuse a request that cannot be stored, before it is decided."""
-        check_texts(request)
-        if len(self._waiting) >= self._deps.config.waits_max:
+        self._check_request(request)
+        if len(self._waiting) >= self._deps.waits_max:
             raise Overloaded(
-                f"{OFFSETS_TOPIC}-{self.partition}: {len(self._waiting)} requests of its groups"
-                f" are pending, the limit is {self._deps.config.waits_max}; retry later"
+                f"{self._log_name}: {len(self._waiting)} requests of its {self._names.entities}"
+                f" are pending, the limit is {self._deps.waits_max}; retry later"
             )
-        if not isinstance(request, READ_ONLY):
+        if not self._is_read_only(request):
             try:
                 self._admit()
             except QuorumlogError as error:
                 self._refused_requests = True
                 raise CoordinatorNotAvailable(
-                    f"group updates cannot be stored now: {error.message}"
+                    f"{self._names.entity} updates cannot be stored now: {error.message}"
                 ) from None
 
     def _admit(self) -> None:
@@ -268,67 +350,81 @@ class CoordinatorShard:
         self._replica.check()
         self._replica.partition.check_leader(self.leader_epoch).admit(Acks.ALL)
 
-    def listings(self) -> list[ListedGroup]:
-        """Return the groups, by ascending name; raise CoordinatorLoading."""
-        return self._loaded_groups(lists=True).listings()
-
     @property
-    def groups(self) -> GroupShard | None:
-        """The loaded groups, for metrics; None: not loaded."""
-        return self._groups
+    def state(self) -> S | None:
+        """The state, for metrics; None: not loaded."""
+        return self._state
 
     def image_changed(self, image: MetadataImage, deleted: Iterable[TopicImage]) -> None:
         """Apply a metadata change with these deleted topics."""
-        if self._groups is not None and self._ended is None:
+        if self._state is not None and self._ended is None:
             try:
-                self._enqueue(self._groups.image_changed(image, self._now_ms(), deleted=deleted))
-            except Exception as error:  # the expiry check finds the offsets again
+                self._enqueue(self._state.image_changed(image, self._now_ms(), deleted=deleted))
+            except Exception as error:  # the state is loaded again
                 self._write_failed(error)
 
     # --- decisions --------------------------------------------------------------------------------
 
-    def _enqueue(self, decision: GroupDecision) -> None:
-        """Queue a decision for storage; its replies follow."""
-        if not decision.records and not decision.replies:
+    def _enqueue(self, decision: Decision[Any]) -> None:
+        """Queue a decision for storage; its replies and effects follow."""
+        if not decision.records and decision.marker is None:
+            self._enqueue_replies(decision)
             self._wake_earlier()
             return
-        if not decision.records and not self._pending and self._writing is None:
-            if self._uncommitted:
-                self._uncommitted[-1][1].extend(decision.replies)
-            else:
-                self._answer(decision.replies)
-            self._wake_earlier()
-            return
-        batch_bytes = self._limits.batch_bytes
-        if not self._pending or self._pending[-1].size >= batch_bytes:
-            self._pending.append(_PendingBatch())
-        batch, now_ms = self._pending[-1], self._now_ms()
-        commits, generations, first, before = 0, 0, len(batch.records), batch.size
+        batch = self._batch_for(decision)
+        batch_bytes, now_ms = self._limits.batch_bytes, self._now_ms()
+        first, before = len(batch.records), batch.size
         for record in decision.records:
-            kind = type(record)
-            if kind is OffsetCommitted:
-                commits += 1
-            elif kind is ClassicGroup or kind is ConsumerGroup:
-                generations += 1
-            if batch.size >= batch_bytes and (kind is OffsetCommitted or kind is OffsetForgotten):
-                batch, first, before = _PendingBatch(), 0, 0
+            if batch.size >= batch_bytes and self._may_split_at(record):
+                batch, first, before = _PendingBatch(decision.producer), 0, 0
                 self._pending.append(batch)
-            key, value = encode(record)
+            key, value = self._encode(record)
             batch.records.append(Record(0, now_ms, key, value))
             batch.size += RECORD_BYTES + len(key) + (0 if value is None else len(value))
-        self._limits.check(batch.size - before)
-        if before and batch.size > self._limits.decision_bytes_max:
+        limit = self._limits.decision_bytes_max
+        if batch.size - before > limit:
+            raise self._too_large(batch.size - before, limit)
+        if before and batch.size > limit:
             batch = batch.split(first, before)  # each fits into a batch, both together do not
             self._pending.append(batch)
         batch.replies += decision.replies
-        self._deps.figures.decided(commits=commits, generations=generations)
+        batch.effects += decision.effects
+        self._count(decision.records)
         self._write_soon()
         self._wake_earlier()
+
+    def _enqueue_replies(self, decision: Decision[Any]) -> None:
+        """Queue replies and effects behind the last decision that is stored."""
+        if not decision.replies and not decision.effects:
+            return
+        if self._pending or self._writing is not None:
+            if not self._pending:
+                self._pending.append(_PendingBatch())
+            self._pending[-1].replies += decision.replies
+            self._pending[-1].effects += decision.effects
+            self._write_soon()
+        elif self._uncommitted:
+            self._uncommitted[-1].replies += decision.replies
+            self._uncommitted[-1].effects += decision.effects
+        else:
+            self._answer(decision.replies)
+            for effect in decision.effects:
+                self._start(effect)
+
+    def _batch_for(self, decision: Decision[Any]) -> _PendingBatch:
+        """Return the batch that the decision's first record belongs to."""
+        if self._pending and decision.producer is None and decision.marker is None:
+            last = self._pending[-1]
+            if last.size < self._limits.batch_bytes and not last.is_separate:
+                return last
+        batch = _PendingBatch(decision.producer, decision.marker)
+        self._pending.append(batch)
+        return batch
 
     def _wake_earlier(self) -> None:
         """Wake the task that runs expired deadlines, if the next deadline is earlier than planned.
         The most frequent requests, heartbeats, only move it later."""
-        due_ms = None if self._groups is None else self._groups.deadline_ms()
+        due_ms = None if self._state is None else self._state.deadline_ms()
         if due_ms is not None and (self._sleep_until_ms is None or due_ms < self._sleep_until_ms):
             self._wake.set()
 
@@ -355,7 +451,7 @@ class CoordinatorShard:
                     self._discard(error)
                     await self._pause()
                 except Exception as error:  # a bug, which the next leader has too
-                    _LOG.error("groups.term_broke partition=%d", self.partition, exc_info=error)
+                    _LOG.error("coordinator.term_broke log=%s", self._log_name, exc_info=error)
                     self._discard(
                         CoordinatorNotAvailable(
                             f"the coordinator failed unexpectedly: {error!r}; retry"
@@ -363,7 +459,7 @@ class CoordinatorShard:
                     )
                     await self._pause()
         finally:
-            self.end(_not_leader_error(self.partition))
+            self.end(_not_leader_error(self._log_name))
             if self._replica is not None:
                 self._replica.watchers.discard(self)
 
@@ -377,14 +473,14 @@ class CoordinatorShard:
         """End the leadership: fail pending requests and decide nothing more."""
         if self._ended is None:
             self._ended = error
-            self._groups = None
+            self._state = None
             self._fail(error)
 
     def _discard(self, error: QuorumlogError) -> None:
         """Discard the state; it is reloaded."""
-        was_serving, self._groups = self._groups is not None, None
+        was_serving, self._state = self._state is not None, None
         if was_serving and self._ended is None:
-            _LOG.warning("groups.read_anew partition=%d error=%s", self.partition, error)
+            _LOG.warning("coordinator.reloads log=%s error=%s", self._log_name, error)
             self._deps.figures.reloads += 1
         self._fail(
             CoordinatorNotAvailable(
@@ -404,14 +500,14 @@ class CoordinatorShard:
 
     async def _open(self) -> None:
         """Get the replica; raise NotLeaderOrFollower while it does not lead."""
-        replica = self._deps.replica_of(OFFSETS_TOPIC, self.partition)
+        replica = self._deps.replica_of(self._names.topic, self.partition)
         await replica.opened()
         replica.partition.check_leader(self.leader_epoch)
         self._replica = replica
         replica.watchers.add(self)
 
     async def _load(self) -> None:
-        """Load all stored groups once the whole log is committed."""
+        """Load the stored state once the whole log is committed."""
         assert self._replica is not None, "not open"
         log, clock = self._replica.log, self._deps.clock
         began_ms = clock.now_ms()
@@ -424,34 +520,38 @@ class CoordinatorShard:
             await self._wait_for_wake(RETRY_S)
             self._check_leading()
         self._limits = BatchLimits(log.config.segment_bytes)
-        groups = GroupShard(self._limits.limit(self._deps.config), self._draw)
+        state = self._new_state(self._limits)
         async with self._deps.loading:
-            stored = GroupLogReader(
-                self._deps.directory, log, end_offset=end_offset, partition=self.partition
+            stored = ShardLoader(
+                self._deps.directory,
+                log,
+                end_offset=end_offset,
+                log_name=self._log_name,
+                decode=self._decode,
             )
-            while (records := await stored.take()) is not None:
+            while (entries := await stored.take()) is not None:
                 self._check_leading()
-                for record in records:
-                    groups.replay(record)
+                for entry in entries:
+                    if isinstance(entry, TransactionMarker):
+                        state.replay_marker(entry)
+                    else:
+                        state.replay(entry[0], entry[1])
         self._check_leading()
         self._wall_ahead_ms = clock.wall_ms() - clock.now_ms()
-        decision = groups.loaded(self._now_ms())
-        self._groups = groups
+        decision = state.loaded(self._deps.image(), self._now_ms())
+        self._state = state
         took_ms = clock.now_ms() - began_ms
         self._deps.figures.loaded(took_ms)
         if end_offset:
             _LOG.info(
-                "groups.loaded partition=%d leader_epoch=%d records=%d offsets=%d took_ms=%d",
-                self.partition,
+                "coordinator.loaded log=%s leader_epoch=%d records=%d entries=%d took_ms=%d",
+                self._log_name,
                 self.leader_epoch,
                 end_offset - log.log_start_offset,
-                groups.offset_count,
+                self._size_of(state),
                 took_ms,
             )
         self._enqueue(decision)
-
-    def _draw(self) -> str:
-        return self._deps.entropy.token(16).hex()
 
     def _check_leading(self) -> None:
         """Raise the reason if the leadership has ended."""
@@ -468,12 +568,12 @@ class CoordinatorShard:
         The records of one step are written before the next step.
         """
         while self._ended is None:
-            if self._groups is None:
+            if self._state is None:
                 failed, self._failed = self._failed, None
                 if failed is not None:
                     raise failed.with_traceback(None)
                 return
-            due_ms = self._sleep_until_ms = self._groups.deadline_ms()
+            due_ms = self._sleep_until_ms = self._state.deadline_ms()
             now_ms = self._now_ms()
             if due_ms is None:
                 await self._wait_for_wake(None)
@@ -488,7 +588,7 @@ class CoordinatorShard:
     async def _expire(self, now_ms: int) -> None:
         """Handle expired deadlines. Not while the log cannot be written, nor right after: members
         with refused heartbeats would expire."""
-        assert self._groups is not None, "not loaded"
+        assert self._state is not None, "not loaded"
         try:
             self._admit()
         except QuorumlogError:
@@ -499,10 +599,10 @@ class CoordinatorShard:
             return
         if self._refused_requests:
             self._refused_requests = False
-            self._groups.restart_sessions(now_ms)
+            self._state.restart_sessions(now_ms)
             return
-        self._enqueue(self._groups.expire(now_ms, self._deps.image()))
-        due_ms = self._groups.deadline_ms()
+        self._enqueue(self._state.expire(now_ms, self._deps.image()))
+        due_ms = self._state.deadline_ms()
         if due_ms is not None and due_ms <= now_ms and not self._pending:
             await asyncio.sleep(0.001)
 
@@ -538,13 +638,14 @@ class CoordinatorShard:
         """Append one batch; its replies wait for the commit."""
         replica = self._replica
         assert replica is not None, "not open"
-        if not batch.records:
+        content = batch.encode(self._now_ms())
+        if not content:
             self._written(batch, replica.log.log_end_offset)
             return
         self._admit()
         append = self._deps.directory.append_nowait(
             replica.log,
-            encode_plain_batch(batch.records),
+            content,
             leader_epoch=self.leader_epoch,
             origin=AppendOrigin.INTERNAL,
             flush=replica.flushes,
@@ -573,7 +674,7 @@ class CoordinatorShard:
         self._write_pending()
 
     def _written(self, batch: _PendingBatch, end_offset: int) -> None:
-        self._uncommitted.append((end_offset, batch.replies))
+        self._uncommitted.append(_Uncommitted(end_offset, batch.replies, batch.effects))
         self.committed()
         if self._wake_after_write:
             self._wake_after_write = False
@@ -583,7 +684,7 @@ class CoordinatorShard:
         """Handle a failed append; its outcome is unknown. A bug counts as one: no task would see
         it, and serving would continue."""
         if not isinstance(error, QuorumlogError):
-            _LOG.error("groups.write_broke partition=%d", self.partition, exc_info=error)
+            _LOG.error("coordinator.write_broke log=%s", self._log_name, exc_info=error)
             error = CoordinatorNotAvailable(f"the update could not be written: {error!r}; retry")
         self._failed = error
         self._discard(error)
@@ -594,27 +695,31 @@ class CoordinatorShard:
         """Do nothing, as a `Watcher` of appends."""
 
     def committed(self) -> None:
-        """Send the replies that waited for the high watermark."""
+        """Send the replies, and start the effects, that waited for the high watermark."""
         self._wake_loader()
         replica = self._replica
         if replica is None or self._ended is not None or not replica.partition.is_leader:
             return
         high_watermark = replica.partition.high_watermark
-        waiting, ready = self._uncommitted, list[Reply]()
-        while waiting and waiting[0][0] <= high_watermark:
-            ready += waiting.popleft()[1]
+        waiting, ready, effects = self._uncommitted, list[Reply](), list[Any]()
+        while waiting and waiting[0].end_offset <= high_watermark:
+            done = waiting.popleft()
+            ready += done.replies
+            effects += done.effects
         # The followers' last fetches may be older than a stall of this process.
         if ready and self._may_be_replaced():
             self._refused_requests = True
             error = CoordinatorNotAvailable(
-                f"{OFFSETS_TOPIC}-{self.partition}: the request took so long that another broker"
-                " may coordinate its groups by now; look up the coordinator again"
+                f"{self._log_name}: the request took so long that another broker may coordinate"
+                f" its {self._names.entities} by now; look up the coordinator again"
             )
             ready = [Failed(reply.ticket, error) for reply in ready]
         self._answer(ready)
+        for effect in effects:  # committed, so every later coordinator starts the same ones
+            self._start(effect)
 
     def _wake_loader(self) -> None:
-        if self._groups is None:
+        if self._state is None:
             self._wake.set()
 
     def role_changed(self) -> None:
@@ -624,14 +729,12 @@ class CoordinatorShard:
             return
         partition = replica.partition
         if not partition.is_leader or partition.leader_epoch != self.leader_epoch:
-            self.end(_not_leader_error(self.partition))
+            self.end(_not_leader_error(self._log_name))
 
 
-def timed_out(request: GroupRequest[Any]) -> CoordinatorNotAvailable:
-    """Return the error of a request that timed out."""
-    return CoordinatorNotAvailable(
-        f"group {request.group}: timed out; the outcome is unknown; retry"
-    )
+def timed_out(name: str) -> CoordinatorNotAvailable:
+    """Return the error of a request that timed out; `name` is the entity that it concerns."""
+    return CoordinatorNotAvailable(f"{name}: timed out; the outcome is unknown; retry")
 
 
 def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
@@ -643,8 +746,8 @@ def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
         future.set_result(outcome)
 
 
-def _not_leader_error(partition: int) -> NotCoordinator:
+def _not_leader_error(log_name: str) -> NotCoordinator:
     return NotCoordinator(
-        f"{OFFSETS_TOPIC}-{partition}: this broker does not lead the partition any more; look up"
-        " the coordinator again"
+        f"{log_name}: this broker does not lead the partition any more; look up the coordinator"
+        " again"
     )

@@ -1,4 +1,4 @@
-"""Creation of the topic `__consumer_offsets`, when a coordinator is first requested.
+"""Creation of an internal topic, when a coordinator is first requested.
 
 Its replication factor is the number of nodes that the cluster was formed with, at most three. The
 topic is not created before as many brokers are active: an early client would fix it at one replica.
@@ -7,19 +7,19 @@ topic is not created before as many brokers are active: an early client would fi
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ....errors import CoordinatorNotAvailable, QuorumlogError, TopicAlreadyExists
 from ....ids import TopicId
 from ....metadata.commands import CreateTopic
 from ....metadata.image import MetadataImage, TopicImage
 from ....runtime import Clock
-from ..config import OFFSETS_TOPIC, GroupConfig
 
 if TYPE_CHECKING:
     from ...shell.producer_ids import ControllerRelay
 
-_LOG = logging.getLogger("quorumlog.groups")
+
+_LOG = logging.getLogger("quorumlog.coordinator")
 
 REPLICAS_MAX: Final = 3
 SEGMENT_BYTES: Final = 100 << 20
@@ -27,13 +27,30 @@ MAKE_TIMEOUT_MS: Final = 10_000
 """The timeout of the creation; a caller's own deadline may end its wait earlier."""
 
 
-class OffsetsTopic:
-    """The topic `__consumer_offsets`. Belongs to the loop's thread."""
+class CoordinatorNames(NamedTuple):
+    """The names of one kind of coordinator."""
+
+    topic: str  # "__consumer_offsets"
+    entity: str  # "group"
+    entities: str  # "groups"
+
+
+class InternalTopicSettings(NamedTuple):
+    """The settings of an internal topic at its creation."""
+
+    name: str
+    partitions: int
+    replicas: int  # 0: the number of initial voters, at most three
+    replicas_setting: str  # the name of the setting, for error messages
+
+
+class InternalTopic:
+    """The topic that stores the state of a coordinator. Belongs to the loop's thread."""
 
     def __init__(
         self,
         clock: Clock,
-        config: GroupConfig,
+        settings: InternalTopicSettings,
         *,
         image: Callable[[], MetadataImage],
         formed_for: Callable[[], int],
@@ -42,7 +59,7 @@ class OffsetsTopic:
         """`formed_for` returns the number of nodes that the cluster was formed with, as far as
         known."""
         self._clock = clock
-        self._config = config
+        self._settings = settings
         self._image = image
         self._formed_for = formed_for
         self._new_id = new_id
@@ -58,7 +75,7 @@ class OffsetsTopic:
     @property
     def image(self) -> TopicImage | None:
         """The topic, or None if it does not exist yet."""
-        return self._image().topic(OFFSETS_TOPIC)
+        return self._image().topic(self._settings.name)
 
     def applied(self) -> None:
         """Handle a metadata change: wake the callers that wait for the topic."""
@@ -75,14 +92,14 @@ class OffsetsTopic:
         while self.image is None:
             changed, self._failure = self._changed, None
             if self._creation is None:
-                self._creation = spawn(self._create(), name="make the topic of offsets")
+                self._creation = spawn(self._create(), name=f"create {self._settings.name}")
             left_ms = max(0, deadline_ms - self._clock.now_ms())
             try:
                 async with asyncio.timeout(left_ms / 1000):
                     await changed.wait()
             except TimeoutError:
                 raise CoordinatorNotAvailable(
-                    f"{OFFSETS_TOPIC}: the topic was not created in time; retry"
+                    f"{self._settings.name}: the topic was not created in time; retry"
                 ) from None
             self._check_failure()
 
@@ -100,7 +117,7 @@ class OffsetsTopic:
             self._failure = error
         except TimeoutError:
             self._failure = CoordinatorNotAvailable(
-                f"{OFFSETS_TOPIC}: created, but not in this broker's metadata yet; retry"
+                f"{self._settings.name}: created, but not in this broker's metadata yet; retry"
             )
         finally:
             self._creation = None
@@ -115,18 +132,19 @@ class OffsetsTopic:
         active = sum(broker.is_active for broker in brokers)
         if active < replicas:
             raise CoordinatorNotAvailable(
-                f"{OFFSETS_TOPIC}: not created yet; it needs {replicas} brokers and {active} are"
-                " active; start the others, or set offsets.topic.replication.factor"
+                f"{self._settings.name}: not created yet; it needs {replicas} brokers and {active}"
+                f" are active; start the others, or set {self._settings.replicas_setting}"
             )
-        _LOG.info("groups.make_topic replicas=%d", replicas)
+        _LOG.info("coordinator.make_topic topic=%s replicas=%d", self._settings.name, replicas)
         try:
             await relay.submit(self._command(replicas), timeout_ms=MAKE_TIMEOUT_MS)
         except TopicAlreadyExists:
             return  # another broker has created it concurrently
 
     def _replicas(self, brokers: int) -> int:
-        wanted = self._config.offsets_replicas
-        return wanted or max(1, min(REPLICAS_MAX, max(self._formed_for(), brokers)))
+        return self._settings.replicas or max(
+            1, min(REPLICAS_MAX, max(self._formed_for(), brokers))
+        )
 
     def _command(self, replicas: int) -> CreateTopic:
         configs = {
@@ -139,9 +157,9 @@ class OffsetsTopic:
         if replicas == 1:
             configs["flush.policy"] = "fsync"
         return CreateTopic(
-            name=OFFSETS_TOPIC,
+            name=self._settings.name,
             topic_id=TopicId(self._new_id()),
-            partitions=self._config.offsets_partitions,
+            partitions=self._settings.partitions,
             replication_factor=replicas,
             configs=tuple(sorted(configs.items())),
         )

@@ -1,0 +1,93 @@
+"""The coordinator of the groups of one partition of `__consumer_offsets`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ....errors import MessageTooLarge
+from ....ids import Epoch
+from ....records import Record
+from ...coordinator.shell.coordinator_shard import BatchLimits, CoordinatorDeps, CoordinatorShard
+from ...coordinator.shell.internal_topic import CoordinatorNames
+from ..config import GroupConfig
+from ..formats import decode, encode
+from ..records import (
+    ClassicGroup,
+    ConsumerGroup,
+    GroupRecord,
+    OffsetCommitted,
+    OffsetForgotten,
+    TargetEpoch,
+)
+from ..requests import DescribeGroup, FetchOffsets
+from ..shard import GroupShard
+from .group_ids import check_texts
+from .metrics import GroupMetrics
+
+READ_ONLY: Final = (FetchOffsets, DescribeGroup)
+
+
+class GroupCoordinatorShard(CoordinatorShard[GroupShard]):
+    """Stores the decisions of a `GroupShard`."""
+
+    def __init__(
+        self,
+        deps: CoordinatorDeps,
+        names: CoordinatorNames,
+        partition: int,
+        leader_epoch: Epoch,
+        *,
+        config: GroupConfig,
+        figures: GroupMetrics,
+        draw: Callable[[], str],
+    ) -> None:
+        """`draw` returns a random member id."""
+        super().__init__(deps, names, partition, leader_epoch)
+        self._config = config
+        self._figures = figures
+        self._draw = draw
+
+    def _new_state(self, limits: BatchLimits) -> GroupShard:
+        # Subscriptions leave space to be stored together with assignments of the same size and the
+        # small fields.
+        fitting = limits.decision_bytes_max * 15 // 32
+        bytes_max = min(self._config.group_bytes_max, fitting)
+        return GroupShard(replace(self._config, group_bytes_max=bytes_max), self._draw)
+
+    def _encode(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
+        return encode(record)
+
+    def _decode(self, record: Record) -> GroupRecord | None:
+        found = decode(record.key, record.value, offset=record.offset, partition=self.partition)
+        if isinstance(found, TargetEpoch):
+            return replace(found, stored_ms=record.timestamp_ms)
+        return found
+
+    def _check_request(self, request: Any) -> None:
+        check_texts(request)
+
+    def _is_read_only(self, request: Any) -> bool:
+        return isinstance(request, READ_ONLY)
+
+    def _size_of(self, state: GroupShard) -> int:
+        return state.offset_count
+
+    def _may_split_at(self, record: Any) -> bool:
+        kind = type(record)
+        return kind is OffsetCommitted or kind is OffsetForgotten
+
+    def _count(self, records: Sequence[Any]) -> None:
+        figures = self._figures
+        figures.decisions += 1
+        for record in records:
+            kind = type(record)
+            if kind is OffsetCommitted:
+                figures.commits += 1
+            elif kind is ClassicGroup or kind is ConsumerGroup:
+                figures.generations += 1
+
+    def _too_large(self, size: int, limit: int) -> MessageTooLarge:
+        return MessageTooLarge(
+            f"the group's update has {size} bytes, the limit is {limit}; use fewer members or"
+            " topics"
+        )
