@@ -7,19 +7,25 @@ returned for that partition.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ...errors import QuorumlogError
 from ...ids import ProducerIdentity, TopicId
+from ..coordinator.shard import CoordinatorRequest
 
 R = TypeVar("R")
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
-class TransactionRequest(Generic[R]):
+class TransactionRequest(CoordinatorRequest[R]):
     """A request for one transactional id; `R` is the type of its answer."""
 
     transactional_id: str
+
+    @property
+    def key(self) -> str:
+        """The transactional id."""
+        return self.transactional_id
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
