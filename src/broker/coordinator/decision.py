@@ -38,7 +38,7 @@ class Failed:
 Reply: TypeAlias = Answered | Failed
 
 
-class Decision(Generic[Rec]):
+class ShardDecision(Generic[Rec]):
     """Records to append in this order, atomically, and replies to send after that. A decision with
     very many offsets may be split: a prefix of the offset records, each a fact by itself, may be
     stored alone.
@@ -73,12 +73,12 @@ class Decision(Generic[Rec]):
         self.producer = producer
         self.marker = marker
 
-    def __add__(self, other: "Decision[Rec]") -> "Decision[Rec]":
+    def __add__(self, other: "ShardDecision[Rec]") -> "ShardDecision[Rec]":
         """Return both decisions as one, this one first. A batch of a producer and a control batch
         are decisions of their own; nothing is added to them."""
         assert self.producer is other.producer is None, "the batch of a producer"
         assert self.marker is other.marker is None, "a control batch"
-        return Decision(
+        return ShardDecision(
             self.records + other.records,
             self.replies + other.replies,
             self.effects + other.effects,
@@ -86,12 +86,12 @@ class Decision(Generic[Rec]):
 
     def __repr__(self) -> str:
         return (
-            f"Decision({self.records}, {self.replies}, {self.effects}, producer={self.producer},"
-            f" marker={self.marker})"
+            f"ShardDecision({self.records}, {self.replies}, {self.effects},"
+            f" producer={self.producer}, marker={self.marker})"
         )
 
 
-NOTHING: Final[Decision[Any]] = Decision()
+NOTHING: Final[ShardDecision[Any]] = ShardDecision()
 
 
 class DecisionBuilder(Generic[Rec]):
@@ -121,6 +121,6 @@ class DecisionBuilder(Generic[Rec]):
         """Start an effect once the records are committed."""
         self.effects.append(effect)
 
-    def build(self) -> Decision[Rec]:
+    def build(self) -> ShardDecision[Rec]:
         """Return the decision."""
-        return Decision(tuple(self.records), tuple(self.replies), tuple(self.effects))
+        return ShardDecision(tuple(self.records), tuple(self.replies), tuple(self.effects))

@@ -6,7 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from ...ids import ProducerIdentity
 from ...metadata.image import MetadataImage, TopicImage
 from ...records.control import TransactionMarker
-from .decision import Decision, Ticket
+from .decision import ShardDecision, Ticket
 
 R = TypeVar("R")
 Rec = TypeVar("Rec")
@@ -32,7 +32,7 @@ class Shard(Protocol[Rec]):
 
     def handle(
         self, ticket: Ticket, request: Any, image: MetadataImage, now_ms: int
-    ) -> Decision[Rec]:
+    ) -> ShardDecision[Rec]:
         """Decide a request; a refusal is a `Failed` reply of the decision."""
         ...
 
@@ -40,7 +40,7 @@ class Shard(Protocol[Rec]):
         """Return the time of the next `expire`, never too late; None: no deadline."""
         ...
 
-    def expire(self, now_ms: int, image: MetadataImage) -> Decision[Rec]:
+    def expire(self, now_ms: int, image: MetadataImage) -> ShardDecision[Rec]:
         """Handle expired deadlines; call it again at once if `deadline_ms` is still in the past."""
         ...
 
@@ -50,7 +50,7 @@ class Shard(Protocol[Rec]):
 
     def image_changed(
         self, image: MetadataImage, now_ms: int, *, deleted: Iterable[TopicImage] = ()
-    ) -> Decision[Rec]:
+    ) -> ShardDecision[Rec]:
         """Apply a metadata change with these deleted topics."""
         ...
 
@@ -63,6 +63,6 @@ class Shard(Protocol[Rec]):
         """Apply a stored control batch. The transaction version is 0: it is not stored."""
         ...
 
-    def loaded(self, image: MetadataImage, now_ms: int) -> Decision[Rec]:
+    def loaded(self, image: MetadataImage, now_ms: int) -> ShardDecision[Rec]:
         """Finish loading; return the effects that this leader must resume."""
         ...

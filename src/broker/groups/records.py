@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from ...ids import TopicId
-from ..coordinator.decision import Decision, DecisionBuilder
+from ..coordinator.decision import DecisionBuilder, ShardDecision
 
 NO_EPOCH = -1
 NO_TIME_MS = -1
@@ -267,7 +267,7 @@ GroupRecord: TypeAlias = (
     | ResolvedPatternForgotten
 )
 
-GroupDecision: TypeAlias = Decision[GroupRecord]
+GroupDecision: TypeAlias = ShardDecision[GroupRecord]
 """The result of one step of a group."""
 
 

@@ -16,7 +16,7 @@ from ...errors import (
 from ...ids import ProducerIdentity
 from ...metadata.image import MetadataImage, TopicImage
 from ...records.control import TransactionMarker
-from ..coordinator.decision import NOTHING, Answered, Decision, Failed, Ticket
+from ..coordinator.decision import NOTHING, Answered, Failed, ShardDecision, Ticket
 from .classic import ClassicGroupMachine
 from .config import GroupConfig
 from .consumer import ConsumerGroupMachine, upgrade
@@ -107,7 +107,7 @@ class GroupShard:
         try:
             decision = self._handlers[type(request)](ticket, request, image, now_ms)
         except QuorumlogError as error:
-            decision = Decision(replies=(Failed(ticket, error),))
+            decision = ShardDecision(replies=(Failed(ticket, error),))
         self._update_group(request.group)
         return decision
 
@@ -119,7 +119,7 @@ class GroupShard:
         if isinstance(machine, ConsumerGroupMachine):
             if not machine.is_empty:
                 return machine.join(ticket, request, image, now_ms)
-            before = Decision(records=machine.forget_records())
+            before = ShardDecision(records=machine.forget_records())
             machine = None
         if machine is None:
             machine = ClassicGroupMachine(request.group, self._config, self._draw)
@@ -206,7 +206,7 @@ class GroupShard:
         else:
             machine.check_commit(request, now_ms)
         records, errors = self._offsets.commit(request, image, now_ms)
-        return Decision(tuple(records), (Answered(ticket, CommitOutcome(errors=errors)),))
+        return ShardDecision(tuple(records), (Answered(ticket, CommitOutcome(errors=errors)),))
 
     def _new_simple_group(self, group: str) -> ClassicGroupMachine:
         """Create a simple group, for clients that commit without members: a classic group that
@@ -222,7 +222,7 @@ class GroupShard:
         if isinstance(machine, ConsumerGroupMachine):
             machine.check_fetch(request)
         found = self._offsets.fetch(request, image)
-        return Decision(replies=(Answered(ticket, found),))
+        return ShardDecision(replies=(Answered(ticket, found),))
 
     def _delete_offsets(
         self, ticket: Ticket, request: DeleteOffsets, image: MetadataImage, now_ms: int
@@ -249,7 +249,9 @@ class GroupShard:
                 continue
             records += self._offsets.forget(request.group, topic, partition)
             errors.append(None)
-        return Decision(tuple(records), (Answered(ticket, CommitOutcome(errors=tuple(errors))),))
+        return ShardDecision(
+            tuple(records), (Answered(ticket, CommitOutcome(errors=tuple(errors))),)
+        )
 
     # --- descriptions and deletion ----------------------------------------------------------------
 
@@ -267,7 +269,7 @@ class GroupShard:
             found = machine.describe(image, now_ms)
         else:
             found = machine.describe(now_ms)
-        return Decision(replies=(Answered(ticket, found),))
+        return ShardDecision(replies=(Answered(ticket, found),))
 
     def _delete(
         self, ticket: Ticket, request: DeleteGroup, image: MetadataImage, now_ms: int
@@ -276,15 +278,15 @@ class GroupShard:
         if not machine.is_empty:
             raise NonEmptyGroup(f"group {request.group}: not empty; stop its members first")
         decision = self._forget(request.group, machine)
-        return decision + Decision(replies=(Answered(ticket, None),))
+        return decision + ShardDecision(replies=(Answered(ticket, None),))
 
     def _forget(self, group: str, machine: Machine) -> GroupDecision:
         """Delete an empty group and its committed offsets."""
         del self._groups[group]
-        offsets: GroupDecision = Decision(records=tuple(self._offsets.forget_group(group)))
+        offsets: GroupDecision = ShardDecision(records=tuple(self._offsets.forget_group(group)))
         if isinstance(machine, ConsumerGroupMachine):
-            return offsets + Decision(records=machine.forget_records())
-        forgotten: GroupDecision = Decision((ClassicGroupForgotten(group=group),))
+            return offsets + ShardDecision(records=machine.forget_records())
+        forgotten: GroupDecision = ShardDecision((ClassicGroupForgotten(group=group),))
         return offsets + forgotten + machine.drop()
 
     def listings(self) -> list[ListedGroup]:
@@ -382,7 +384,7 @@ class GroupShard:
             left -= 1 + self._offsets.count_of(group)
             since, subscribed = _retention(machine)
             gone = self._offsets.expired(group, image, now_ms, since=since, subscribed=subscribed)
-            decision += Decision(records=tuple(gone))
+            decision += ShardDecision(records=tuple(gone))
             if machine.is_empty and not self._offsets.has_any(group):
                 decision += self._forget(group, machine)
             self._update_group(group)
@@ -396,7 +398,7 @@ class GroupShard:
         records: list[GroupRecord] = []
         for topic in deleted:
             records += self._offsets.forget_topic(topic.name, topic.id)
-        return Decision(records=tuple(records))
+        return ShardDecision(records=tuple(records))
 
     # --- storage ----------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ from ....storage.shell.append_queue import AppendOutcome
 from ....storage.shell.data_directory import DataDirectory
 from ...purgatory import Acks
 from ...shell.replica import Replica
-from ..decision import Answered, Decision, Failed, Reply, Ticket
+from ..decision import Answered, Failed, Reply, ShardDecision, Ticket
 from ..shard import CoordinatorRequest, Shard
 from .internal_topic import CoordinatorNames
 from .loader import ShardLoader
@@ -228,7 +228,7 @@ class CoordinatorShard(Generic[S], ABC):
         )
 
     def _start(self, effect: Any) -> None:
-        """Start an effect, whose decision is committed; must not block."""
+        """Start an effect of a committed decision; must not block."""
         raise NotImplementedError(f"{self._names.entities} have no effects: {effect}")
 
     def _name_of(self, request: CoordinatorRequest[Any]) -> str:
@@ -365,7 +365,7 @@ class CoordinatorShard(Generic[S], ABC):
 
     # --- decisions --------------------------------------------------------------------------------
 
-    def _enqueue(self, decision: Decision[Any]) -> None:
+    def _enqueue(self, decision: ShardDecision[Any]) -> None:
         """Queue a decision for storage; its replies and effects follow."""
         if not decision.records and decision.marker is None:
             self._enqueue_replies(decision)
@@ -393,7 +393,7 @@ class CoordinatorShard(Generic[S], ABC):
         self._write_soon()
         self._wake_earlier()
 
-    def _enqueue_replies(self, decision: Decision[Any]) -> None:
+    def _enqueue_replies(self, decision: ShardDecision[Any]) -> None:
         """Queue replies and effects behind the last decision that is stored."""
         if not decision.replies and not decision.effects:
             return
@@ -411,7 +411,7 @@ class CoordinatorShard(Generic[S], ABC):
             for effect in decision.effects:
                 self._start(effect)
 
-    def _batch_for(self, decision: Decision[Any]) -> _PendingBatch:
+    def _batch_for(self, decision: ShardDecision[Any]) -> _PendingBatch:
         """Return the batch that the decision's first record belongs to."""
         if self._pending and decision.producer is None and decision.marker is None:
             last = self._pending[-1]

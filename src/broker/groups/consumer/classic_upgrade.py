@@ -7,7 +7,7 @@ from typing import Final
 from ....errors import CoordinatorNotAvailable, GroupNotFound, QuorumlogError, RebalanceInProgress
 from ....ids import TopicId
 from ....metadata.image import MetadataImage
-from ...coordinator.decision import Decision, Failed, Ticket
+from ...coordinator.decision import Failed, ShardDecision, Ticket
 from ..classic import ClassicGroupMachine
 from ..config import GroupConfig
 from ..consumer_protocol import (
@@ -68,7 +68,7 @@ def upgrade(
             _check_may_upgrade(classic, config)
         records = _as_consumer(classic, image, now_ms)
     except QuorumlogError as error:
-        return None, Decision(replies=(Failed(ticket, error),))
+        return None, ShardDecision(replies=(Failed(ticket, error),))
     machine = ConsumerGroupMachine(classic.group, config, draw)
     for record in records:
         machine.replay(record)
@@ -81,8 +81,8 @@ def upgrade(
             f"group {classic.group!r}: the group changes to the consumer protocol; join again"
         )
     )
-    forgotten: GroupDecision = Decision((ClassicGroupForgotten(group=classic.group),))
-    return machine, forgotten + ended + Decision(tuple(records)) + answer
+    forgotten: GroupDecision = ShardDecision((ClassicGroupForgotten(group=classic.group),))
+    return machine, forgotten + ended + ShardDecision(tuple(records)) + answer
 
 
 def _check_may_upgrade(classic: ClassicGroupMachine, config: GroupConfig) -> None:

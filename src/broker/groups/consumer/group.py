@@ -24,7 +24,7 @@ from ....errors import (
     UnknownMember,
 )
 from ....metadata.image import MetadataImage
-from ...coordinator.decision import NOTHING, Answered, Decision, Failed, Ticket
+from ...coordinator.decision import NOTHING, Answered, Failed, ShardDecision, Ticket
 from ..classic import ClassicGroupMachine
 from ..config import GroupConfig
 from ..consumer_protocol import PROTOCOL_TYPE, decode_subscription
@@ -172,9 +172,9 @@ class ConsumerGroupMachine:
             elif member_id in core.state.members:
                 late[member_id] = None
         if not late:
-            return Decision(core.take_records())
+            return ShardDecision(core.take_records())
         core.fence(late, image, now_ms)
-        decision = Decision(core.take_records())
+        decision = ShardDecision(core.take_records())
         return decision + self._maybe_downgrade(decision, image, now_ms)
 
     # --- descriptions -----------------------------------------------------------------------------
@@ -275,8 +275,8 @@ class ConsumerGroupMachine:
         try:
             outcome = step()
         except QuorumlogError as error:
-            return Decision(self._core.take_records(), (Failed(ticket, error),))
-        return Decision(self._core.take_records(), (Answered(ticket, outcome),))
+            return ShardDecision(self._core.take_records(), (Failed(ticket, error),))
+        return ShardDecision(self._core.take_records(), (Answered(ticket, outcome),))
 
     def _check_epoch(self, member_id: str, epoch: int) -> None:
         member = self.state.members.get(member_id)
@@ -312,10 +312,10 @@ class ConsumerGroupMachine:
         try:
             classic_members.check_join(core, request)
         except QuorumlogError as error:
-            return Decision(replies=(Failed(ticket, error),))
+            return ShardDecision(replies=(Failed(ticket, error),))
         core.fence((old_id,), image, now_ms)
         if self.is_empty:
-            decision = Decision((*core.take_records(), *self.forget_records()))
+            decision = ShardDecision((*core.take_records(), *self.forget_records()))
             self.downgraded = ClassicGroupMachine(self.group, self._config, self._draw)
         else:
             self.downgraded, decision = downgrade(core, self._draw, image, now_ms)
@@ -364,7 +364,7 @@ def downgrade(
         core.append(tombstone)
     machine = ClassicGroupMachine(core.group, core.config, draw)
     machine.load(record, now_ms, protocols)
-    decision = Decision((*core.take_records(), record)) + machine.take_over(now_ms)
+    decision = ShardDecision((*core.take_records(), record)) + machine.take_over(now_ms)
     return machine, decision + machine.rebalance(now_ms)
 
 

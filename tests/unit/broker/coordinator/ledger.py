@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from tests.kit.replica_cluster import Cluster, world
 
-from quorumlog.broker.coordinator.decision import NOTHING, Answered, Decision, Ticket
+from quorumlog.broker.coordinator.decision import NOTHING, Answered, ShardDecision, Ticket
 from quorumlog.broker.coordinator.shard import CoordinatorRequest
 from quorumlog.broker.coordinator.shell.coordinator import Coordinator, CoordinatorContext
 from quorumlog.broker.coordinator.shell.coordinator_shard import (
@@ -60,11 +60,11 @@ class LedgerShard:
 
     def handle(
         self, ticket: Ticket, request: Put, image: MetadataImage, now_ms: int
-    ) -> Decision[str]:
+    ) -> ShardDecision[str]:
         self.entries += [(text, request.producer) for text in request.texts]
         if request.marker is not None:
             self.entries.append(request.marker)
-        return Decision(
+        return ShardDecision(
             request.texts,
             (Answered(ticket, len(self.entries)),),
             () if request.effect is None else (request.effect,),
@@ -75,7 +75,7 @@ class LedgerShard:
     def deadline_ms(self) -> int | None:
         return None
 
-    def expire(self, now_ms: int, image: MetadataImage) -> Decision[str]:
+    def expire(self, now_ms: int, image: MetadataImage) -> ShardDecision[str]:
         return NOTHING
 
     def restart_sessions(self, now_ms: int) -> None:
@@ -83,7 +83,7 @@ class LedgerShard:
 
     def image_changed(
         self, image: MetadataImage, now_ms: int, *, deleted: Iterable[TopicImage] = ()
-    ) -> Decision[str]:
+    ) -> ShardDecision[str]:
         return NOTHING
 
     def replay(self, record: str, producer: ProducerIdentity | None = None) -> None:
@@ -92,8 +92,8 @@ class LedgerShard:
     def replay_marker(self, marker: TransactionMarker) -> None:
         self.entries.append(marker)
 
-    def loaded(self, image: MetadataImage, now_ms: int) -> Decision[str]:
-        return Decision(effects=(f"loaded {len(self.entries)}",))
+    def loaded(self, image: MetadataImage, now_ms: int) -> ShardDecision[str]:
+        return ShardDecision(effects=(f"loaded {len(self.entries)}",))
 
 
 class LedgerCoordinatorShard(CoordinatorShard[LedgerShard]):
