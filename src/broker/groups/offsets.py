@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...errors import (
-    InvalidRequest,
     OffsetNoteTooLarge,
     QuorumlogError,
     UnknownTopicId,
@@ -82,8 +81,11 @@ class Offsets:
         self, request: CommitOffsets, image: MetadataImage, now_ms: int
     ) -> tuple[list[OffsetCommitted], tuple[QuorumlogError | None, ...]]:
         """Apply the valid part of a commit. Return its records and, for each offset in the order of
-        the request, None or the error: OffsetNoteTooLarge, UnknownTopicOrPartition, UnknownTopicId,
-        InvalidRequest."""
+        the request, None or the error: OffsetNoteTooLarge, UnknownTopicOrPartition, UnknownTopicId.
+
+        Negative offsets are stored too, as Kafka does: a client that lost its position commits -1
+        or -2, and resets its position after it fetched that.
+        """
         expire_ms = now_ms + request.retention_ms if request.retention_ms >= 0 else NO_TIME_MS
         records: list[OffsetCommitted] = []
         errors: list[QuorumlogError | None] = []
@@ -121,13 +123,6 @@ class Offsets:
                 f"the metadata beside the offset is too large; it has {note_bytes} bytes, the"
                 f" limit is offset.metadata.max.bytes={self._config.note_bytes_max}; commit less"
                 " metadata",
-                topic=each.topic,
-                partition=each.partition,
-            )
-        if each.offset < 0:
-            raise InvalidRequest(
-                f"offset {each.offset} cannot be committed; commit the offset of the next record"
-                " to read, 0 or more",
                 topic=each.topic,
                 partition=each.partition,
             )

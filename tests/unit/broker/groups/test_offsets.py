@@ -3,11 +3,11 @@
 import pytest
 
 from quorumlog.broker.groups.config import GroupConfig
+from quorumlog.broker.groups.formats import decode, encode
 from quorumlog.broker.groups.offsets import OffsetEntry, Offsets
 from quorumlog.broker.groups.records import OffsetCommitted, OffsetForgotten
 from quorumlog.broker.groups.requests import CommitOffsets, FetchOffsets, OffsetToCommit
 from quorumlog.errors import (
-    InvalidRequest,
     OffsetNoteTooLarge,
     QuorumlogError,
     UnknownTopicId,
@@ -68,7 +68,6 @@ def test_what_nobody_committed_is_told_as_minus_one_in_the_order_asked_for() -> 
         (OffsetToCommit(topic="t", partition=0, offset=1, note="äöüäö"), OffsetNoteTooLarge),
         (OffsetToCommit(topic="t", partition=2, offset=1), UnknownTopicOrPartition),
         (OffsetToCommit(topic="u", partition=0, offset=1), UnknownTopicOrPartition),
-        (OffsetToCommit(topic="t", partition=0, offset=-1), InvalidRequest),
         (OffsetToCommit(topic="t", partition=0, offset=1, topic_id=OTHER), UnknownTopicId),
     ],
 )
@@ -83,6 +82,16 @@ def test_a_bad_offset_is_refused_by_itself(
     assert errors[1] is None
     assert [each.offset for each in records] == [7]
     assert offsets_of(offsets) == {("t", 1): 7}
+
+
+@pytest.mark.parametrize("offset", [-1, -2, -(2**63)])
+def test_a_negative_offset_is_stored_and_returned(offset: int) -> None:
+    offsets = Offsets(CONFIG)
+    ((record,), errors) = offsets.commit(commit_of(offset, note="n"), IMAGE, 50)
+    assert errors == (None,)
+    assert decode(*encode(record)) == record
+    (found,) = offsets.fetch(FetchOffsets(group="g", partitions=(("t", 0),)), IMAGE)
+    assert (found.offset, found.note, found.error) == (offset, "n", None)
 
 
 def test_a_topic_made_anew_does_not_get_the_offsets_of_the_old_one() -> None:

@@ -222,6 +222,19 @@ def test_what_is_stored_is_fetched_by_partition_or_all_of_it(folder: str, versio
     on_a_node(folder, main)
 
 
+@pytest.mark.parametrize("version", [2, 9, 10])
+def test_a_negative_offset_is_stored_and_fetched(folder: str, version: int) -> None:
+    async def main(kafka: KafkaNode, topic_id: bytes) -> None:
+        await ready(kafka.client)
+        codes = await committed(kafka.client, version, topic_id, (0, -1), (1, -2))
+        assert codes == [(0, OK), (1, OK)]
+        epoch = 3 if version >= 6 else -1
+        stored = [(0, -1, epoch, "note", OK), (1, -2, epoch, "note", OK)]
+        assert await fetched(kafka, 9, topic_id, (0, 1)) == stored
+
+    on_a_node(folder, main)
+
+
 @pytest.mark.parametrize("version", range(1, 11))
 def test_a_group_that_no_group_can_be_is_refused_as_the_version_does_it(
     folder: str, version: int
