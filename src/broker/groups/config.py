@@ -98,7 +98,7 @@ class GroupConfig:
         3_000,
         "Wait of an empty classic group for more members before its first rebalance: longer saves "
         "rebalances when many members start at once, and delays the first record. 0 with "
-        "`quorumlog dev`.",
+        "`quorumlog dev` and `quorumlog.testing`.",
         unit="ms",
         low=0,
         high=300_000,

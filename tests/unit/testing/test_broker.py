@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import threading
+import tomllib
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -88,6 +89,14 @@ def test_a_broker_keeps_the_folder_that_it_is_given(tmp_path: Path) -> None:
     assert (tmp_path / "kept/meta.properties").exists()
     with Broker(data_dir=tmp_path / "kept") as again, again.connect() as log:
         assert [each.name for each in log.admin.list_topics()] == [topic]
+
+
+@pytest.mark.parametrize("delay_ms", [None, 700])
+def test_groups_of_tests_do_not_wait_for_more_members_unless_set(delay_ms: int | None) -> None:
+    settings = {} if delay_ms is None else {"group.initial.rebalance.delay.ms": delay_ms}
+    with Broker(settings=settings) as broker:
+        rows = tomllib.loads((broker.log_file.parent / "node.toml").read_text())
+        assert rows["group.initial.rebalance.delay.ms"] == (delay_ms or 0)
 
 
 def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
