@@ -152,6 +152,10 @@ class SimConnection:
         """Return when the connection has ended and the protocol was notified."""
         await asyncio.shield(self._notified)
 
+    def lose_sent(self) -> None:
+        """Drop the bytes that the peer has not received."""
+        self._end.other.lose_in_flight()
+
     def check_reset(self) -> None:
         """End the connection if the peer ended it before the callbacks were set."""
         if self._end.is_closed:

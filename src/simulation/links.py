@@ -63,6 +63,12 @@ class LinkEnd:
         notified."""
         self.link.shut(self, reason)
 
+    def lose_in_flight(self) -> None:
+        """Drop all frames in flight towards this end."""
+        for flying in self.in_flight.values():
+            flying.timer.cancel()
+        self.in_flight.clear()
+
     @property
     def other(self) -> "LinkEnd":
         """The opposite end."""
@@ -124,9 +130,7 @@ class SimLink:
         if sender.is_closed:
             return
         sender.is_closed = True
-        for flying in sender.in_flight.values():
-            flying.timer.cancel()
-        sender.in_flight.clear()
+        sender.lose_in_flight()
         if not self.broken:
             self.broken = True
             self._notify(sender.other, self._arrival_ns(sender.other), reason)

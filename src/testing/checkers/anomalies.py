@@ -1,8 +1,8 @@
 """The anomalies of a history, with one function each.
 
-Names and meanings are those of Jepsen's workload for Kafka (jepsen.tests.kafka), without
-transactions. Each function takes the index of a history and yields its findings; `check` runs all
-of them. Linear in the records of the history.
+Names and meanings are those of Jepsen's workload for Kafka (jepsen.tests.kafka). The kinds that
+concern transactions are found in `transactions.py`. Each function takes the index of a history and
+yields its findings; `check` runs all of them. Linear in the records of the history.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,9 +20,18 @@ class AnomalyKind(StrEnum):
     """The kinds of anomalies, worst first."""
 
     LOST_WRITE = "lost write"
+    TORN_TRANSACTION = "torn transaction"
+    CHANGED_OUTCOME = "changed outcome"
     INCONSISTENT_OFFSET = "inconsistent offset"
     VANISHED = "vanished"
     ABORTED_READ = "aborted read"
+    PRECOMMITTED_READ = "precommitted read"
+    READ_CYCLE = "read cycle"
+    PROCESSED_TWICE = "processed twice"
+    NOT_PROCESSED = "not processed"
+    LOST_OFFSET = "lost offset"
+    UNCOMMITTED_OFFSET = "uncommitted offset"
+    WRONG_OFFSET = "wrong offset"
     PHANTOM = "phantom"
     DUPLICATE = "duplicate"
     UNSEEN = "unseen"
