@@ -14,6 +14,8 @@ Partitions (KIP-966's model, KIP-101):
 - `MonotonicReplica`: a replica's high watermark and leader epoch never decrease in a process.
 - Every log's own invariants, one check in `COMPLETE_EVERY` complete (`Log.check_invariants`).
 - `HighWatermarkInLog`: a replica's high watermark is not above its log end.
+- `MonotonicStable`: a replica's last stable offset never decreases in a process.
+- `StartIsStable`: a leader's log does not start behind the first offset of an open transaction.
 
 Metadata:
 
@@ -107,6 +109,7 @@ class _View:
     seen_state: LeaderAndIsr | None = None
     seen_proposal: IsrProposal | None = None
     high_watermark: int = 0
+    stable: int = 0  # last stable offset
     epoch: int = -1
     checked_to: int = -1  # compared with the committed log up to this offset
 
@@ -185,6 +188,7 @@ class ClusterInvariants:
             log = open_log_of(replica)
             if log is not None:
                 log.check_invariants(is_complete=self.checks % COMPLETE_EVERY == 0)
+                self._check_stable(node, view, log, is_leader=leading is not None)
             self._replica_changed(node, view.what, replica, view, end)
             partition.check_invariants()
 
@@ -242,6 +246,21 @@ class ClusterInvariants:
         if leading is not None:
             self._check_superset(what, node, leading.state.leader_epoch, leading.isr.maximal_isr())
         self._compare(node, what, view, mark, committed, plan)
+
+    def _check_stable(self, node: ClusterNode, view: _View, log: Log, *, is_leader: bool) -> None:
+        stable, plan = log.last_stable_offset, self._plan_of(view.what)
+        if plan is None or plan.is_unclean:
+            return
+        assert stable >= view.stable, (
+            f"MonotonicStable: {node.name} moves the last stable offset of {view.what} from"
+            f" {view.stable} to {stable}"
+        )
+        view.stable = stable
+        undecided = log.producers.states.undecided.first_offset
+        assert not is_leader or undecided is None or log.log_start_offset <= undecided, (
+            f"StartIsStable: {node.name} starts {view.what} at {log.log_start_offset}; a"
+            f" transaction is open from {undecided} on"
+        )
 
     def _compare(
         self,
