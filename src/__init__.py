@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from .clients.blocking import GroupConsumer as GroupConsumer
     from .clients.blocking import Log as Log
     from .clients.blocking import Producer as Producer
+    from .clients.blocking import TransactionalProducer as TransactionalProducer
     from .clients.blocking import connect as connect
     from .clients.config import ClientConfig as ClientConfig
     from .clients.config import ConsumerConfig as ConsumerConfig
@@ -140,6 +141,7 @@ _HOMES = {
     "Topic": ".clients.admin.descriptions",
     "TopicListing": ".clients.admin.descriptions",
     "TopicPartition": ".ids",
+    "TransactionalProducer": ".clients.blocking",
     "connect": ".clients.blocking",
 }
 _MODULES = ("aio", "errors")

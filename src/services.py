@@ -36,6 +36,36 @@ TRANSACTIONS_INIT_PRODUCER_ID = Method(
     transactions_pb2.InitProducerIdRequest,
     transactions_pb2.InitProducerIdResponse,
 )
+TRANSACTIONS_ADD_PARTITIONS = Method(
+    "/quorumlog.v1.Transactions/AddPartitions",
+    transactions_pb2.AddPartitionsRequest,
+    transactions_pb2.AddPartitionsResponse,
+)
+TRANSACTIONS_ADD_OFFSETS = Method(
+    "/quorumlog.v1.Transactions/AddOffsets",
+    transactions_pb2.AddOffsetsRequest,
+    transactions_pb2.AddOffsetsResponse,
+)
+TRANSACTIONS_END = Method(
+    "/quorumlog.v1.Transactions/EndTransaction",
+    transactions_pb2.EndTransactionRequest,
+    transactions_pb2.EndTransactionResponse,
+)
+TRANSACTIONS_LIST = Method(
+    "/quorumlog.v1.Transactions/ListTransactions",
+    transactions_pb2.ListTransactionsRequest,
+    transactions_pb2.ListTransactionsResponse,
+)
+TRANSACTIONS_DESCRIBE = Method(
+    "/quorumlog.v1.Transactions/DescribeTransactions",
+    transactions_pb2.DescribeTransactionsRequest,
+    transactions_pb2.DescribeTransactionsResponse,
+)
+TRANSACTIONS_ABORT = Method(
+    "/quorumlog.v1.Transactions/AbortTransaction",
+    transactions_pb2.AbortTransactionRequest,
+    transactions_pb2.AbortTransactionResponse,
+)
 
 GROUPS_HEARTBEAT = Method(
     "/quorumlog.v1.Groups/Heartbeat",

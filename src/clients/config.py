@@ -59,6 +59,11 @@ class ProducerConfig:
     # enable.idempotence: retries are stored once and in order, across broker restarts and leader
     # changes; requires acks="all". None: on with acks="all", off otherwise
     enable_idempotence: bool | None = None
+    # transactional.id: records are sent in transactions; a producer with the same id fences the
+    # earlier ones and ends their transaction. None: no transactions
+    transactional_id: str | None = None
+    # transaction.timeout.ms: a transaction that takes longer is aborted by the coordinator
+    transaction_timeout_ms: int = 60_000
     # linger.ms: a partial batch is sent after it, 0: at once; must be below delivery_timeout_ms
     linger_ms: int = 5
     batch_size: int = 960 * KIB  # batch.size before compression; below the usual max.message.bytes
@@ -85,6 +90,14 @@ class ProducerConfig:
             raise InvalidConfig(
                 f"enable_idempotence needs acks='all', acks is {self.acks!r}: remove one of them"
             )
+        _name_or_none("transactional_id", self.transactional_id)
+        if self.transactional_id is not None and not self.is_idempotent:
+            raise InvalidConfig(
+                f"transactional_id is {self.transactional_id!r} and needs acks='all' and"
+                " idempotence: remove acks and enable_idempotence, or transactional_id"
+            )
+        _at_least("transaction_timeout_ms", self.transaction_timeout_ms, 1)
+        _at_most("transaction_timeout_ms", self.transaction_timeout_ms, INT32_MAX)
         if not isinstance(self.compression, str):
             raise InvalidConfig(f"compression is {self.compression!r}: give the name of a codec")
         codec_named(self.compression)
@@ -190,6 +203,7 @@ class ProducerSettings(TypedDict, total=False):
 
     acks: str | int
     enable_idempotence: bool | None
+    transaction_timeout_ms: int
     linger_ms: int
     batch_size: int
     compression: str

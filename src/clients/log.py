@@ -7,7 +7,7 @@ runtime, real or simulated.
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from ..errors import ClientClosed, InvalidRequest
 from ..runtime import Runtime, Scope
@@ -31,6 +31,7 @@ from .groups.membership import Callbacks, GroupStart, OnPartitions
 from .offsets import Bound, Position, resolve
 from .producer.partitioner import Partitioner
 from .producer.producer import AsyncProducer, Threading
+from .producer.transactional_producer import AsyncTransactionalProducer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,19 +78,39 @@ class AsyncLog:
 
     # --- producers and consumers -------------------------------------------------------------
 
+    @overload
     def producer(
         self,
         *,
+        transactional_id: str,
+        partitioner: str | Partitioner = "murmur2",
+        **settings: Unpack[ProducerSettings],
+    ) -> AsyncTransactionalProducer: ...
+    @overload
+    def producer(
+        self,
+        *,
+        transactional_id: None = None,
+        partitioner: str | Partitioner = "murmur2",
+        **settings: Unpack[ProducerSettings],
+    ) -> AsyncProducer: ...
+    def producer(
+        self,
+        *,
+        transactional_id: str | None = None,
         partitioner: str | Partitioner = "murmur2",
         **settings: Unpack[ProducerSettings],
     ) -> AsyncProducer:
         """Return a producer. Use it in `async with`, or close it.
 
-        `settings` are the fields of `ProducerConfig` (acks, linger_ms, batch_size, compression,
-        ...). `partitioner` is "murmur2" (hash of the key; without a key, one partition per batch),
-        "sticky", "round_robin", "crc32" (as librdkafka), or a callable, see `Partitioner`.
+        With a `transactional_id` it sends in transactions; see `AsyncTransactionalProducer`. An id
+        is of one running producer: a new one fences the one before. `settings` are the fields of
+        `ProducerConfig` (acks, linger_ms, batch_size, compression, ...). `partitioner` is "murmur2"
+        (hash of the key; without a key, one partition per batch), "sticky", "round_robin", "crc32"
+        (as librdkafka), or a callable, see `Partitioner`.
         """
-        return self.add_producer(make_config(ProducerConfig, settings), partitioner)
+        config = make_config(ProducerConfig, {**settings, "transactional_id": transactional_id})
+        return self.add_producer(config, partitioner)
 
     def consumer(
         self,
@@ -283,7 +304,8 @@ class AsyncLog:
         threading: Threading | None = None,
     ) -> AsyncProducer:
         """Return a producer; with `threading` other threads may append to it."""
-        producer = AsyncProducer(
+        kind = AsyncProducer if config.transactional_id is None else AsyncTransactionalProducer
+        producer = kind(
             self._connection,
             self._open_scope(),
             config,

@@ -66,7 +66,13 @@ class UnknownProducerId(
     0."""
 
 
-class ProducerFenced(QuorumlogError, code=90, name="PRODUCER_FENCED", status="FAILED_PRECONDITION"):
+class ProducerUnusable(QuorumlogError, name="PRODUCER_UNUSABLE", status="FAILED_PRECONDITION"):
+    """A transactional producer cannot continue. Close it and create another one."""
+
+
+class ProducerFenced(
+    ProducerUnusable, code=90, name="PRODUCER_FENCED", status="FAILED_PRECONDITION"
+):
     """A newer producer with this transactional id exists. Close this one."""
 
 

@@ -26,7 +26,7 @@ from . import errors_pb2 as quorumlog_dot_v1_dot_errors__pb2
 from . import groups_pb2 as quorumlog_dot_v1_dot_groups__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fquorumlog/v1/transactions.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\x1a\x19quorumlog/v1/groups.proto\"?\n\x10ProducerIdentity\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\"v\n\x15InitProducerIdRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\x12/\n\x07\x63urrent\x18\x03 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\"J\n\x16InitProducerIdResponse\x12\x30\n\x08producer\x18\x01 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\"\x94\x01\n\x14\x41\x64\x64PartitionsRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x30\n\x08producer\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x30\n\npartitions\x18\x03 \x03(\x0b\x32\x1c.quorumlog.v1.GroupPartition\"<\n\x15\x41\x64\x64PartitionsResponse\x12#\n\x06\x65rrors\x18\x01 \x03(\x0b\x32\x13.quorumlog.v1.Error\"\x93\x01\n\x11\x41\x64\x64OffsetsRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x30\n\x08producer\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x32\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\".quorumlog.v1.CommitOffsetsRequest\"A\n\x12\x41\x64\x64OffsetsResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.quorumlog.v1.OffsetResult\"s\n\x15\x45ndTransactionRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x30\n\x08producer\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\x08\"J\n\x16\x45ndTransactionResponse\x12\x30\n\x08producer\x18\x01 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\"2\n\x17ListTransactionsRequest\x12\x17\n\x0fopen_for_ms_min\x18\x01 \x01(\x03\"R\n\x18ListTransactionsResponse\x12\x36\n\x0ctransactions\x18\x01 \x03(\x0b\x32 .quorumlog.v1.TransactionListing\"\xb5\x01\n\x12TransactionListing\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x30\n\x08producer\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\r\n\x05state\x18\x03 \x01(\t\x12\x12\n\nstarted_ms\x18\x04 \x01(\x03\x12\x30\n\npartitions\x18\x05 \x03(\x0b\x32\x1c.quorumlog.v1.GroupPartition\"3\n\x17\x41\x62ortTransactionRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\"L\n\x18\x41\x62ortTransactionResponse\x12\x30\n\x08producer\x18\x01 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity2\xb9\x04\n\x0cTransactions\x12[\n\x0eInitProducerId\x12#.quorumlog.v1.InitProducerIdRequest\x1a$.quorumlog.v1.InitProducerIdResponse\x12X\n\rAddPartitions\x12\".quorumlog.v1.AddPartitionsRequest\x1a#.quorumlog.v1.AddPartitionsResponse\x12O\n\nAddOffsets\x12\x1f.quorumlog.v1.AddOffsetsRequest\x1a .quorumlog.v1.AddOffsetsResponse\x12[\n\x0e\x45ndTransaction\x12#.quorumlog.v1.EndTransactionRequest\x1a$.quorumlog.v1.EndTransactionResponse\x12\x61\n\x10ListTransactions\x12%.quorumlog.v1.ListTransactionsRequest\x1a&.quorumlog.v1.ListTransactionsResponse\x12\x61\n\x10\x41\x62ortTransaction\x12%.quorumlog.v1.AbortTransactionRequest\x1a&.quorumlog.v1.AbortTransactionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fquorumlog/v1/transactions.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\x1a\x19quorumlog/v1/groups.proto\"?\n\x10ProducerIdentity\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\"\x89\x01\n\x15InitProducerIdRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\x12/\n\x07\x63urrent\x18\x03 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x11\n\tpassed_on\x18\x04 \x01(\x08\"J\n\x16InitProducerIdResponse\x12\x30\n\x08producer\x18\x01 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\"\xa7\x01\n\x14\x41\x64\x64PartitionsRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x30\n\x08producer\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x30\n\npartitions\x18\x03 \x03(\x0b\x32\x1c.quorumlog.v1.GroupPartition\x12\x11\n\tpassed_on\x18\x04 \x01(\x08\"<\n\x15\x41\x64\x64PartitionsResponse\x12#\n\x06\x65rrors\x18\x01 \x03(\x0b\x32\x13.quorumlog.v1.Error\"\xa6\x01\n\x11\x41\x64\x64OffsetsRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x30\n\x08producer\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x32\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\".quorumlog.v1.CommitOffsetsRequest\x12\x11\n\tpassed_on\x18\x04 \x01(\x08\"A\n\x12\x41\x64\x64OffsetsResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.quorumlog.v1.OffsetResult\"\x86\x01\n\x15\x45ndTransactionRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x30\n\x08producer\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\x08\x12\x11\n\tpassed_on\x18\x04 \x01(\x08\"J\n\x16\x45ndTransactionResponse\x12\x30\n\x08producer\x18\x01 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\"U\n\x17ListTransactionsRequest\x12\x17\n\x0fopen_for_ms_min\x18\x01 \x01(\x03\x12\x0e\n\x06states\x18\x02 \x03(\t\x12\x11\n\tpassed_on\x18\x03 \x01(\x08\"w\n\x18ListTransactionsResponse\x12\x36\n\x0ctransactions\x18\x01 \x03(\x0b\x32 .quorumlog.v1.TransactionListing\x12#\n\x06\x65rrors\x18\x02 \x03(\x0b\x32\x13.quorumlog.v1.Error\"\xde\x01\n\x12TransactionListing\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x30\n\x08producer\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\r\n\x05state\x18\x03 \x01(\t\x12\x12\n\nstarted_ms\x18\x04 \x01(\x03\x12\x30\n\npartitions\x18\x05 \x03(\x0b\x32\x1c.quorumlog.v1.GroupPartition\x12\x12\n\ntimeout_ms\x18\x06 \x01(\x05\x12\x13\n\x0b\x63oordinator\x18\x07 \x01(\x05\"K\n\x1b\x44\x65scribeTransactionsRequest\x12\x19\n\x11transactional_ids\x18\x01 \x03(\t\x12\x11\n\tpassed_on\x18\x02 \x01(\x08\"U\n\x1c\x44\x65scribeTransactionsResponse\x12\x35\n\x07results\x18\x01 \x03(\x0b\x32$.quorumlog.v1.TransactionDescription\"s\n\x16TransactionDescription\x12\x35\n\x0btransaction\x18\x01 \x01(\x0b\x32 .quorumlog.v1.TransactionListing\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"F\n\x17\x41\x62ortTransactionRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x11\n\tpassed_on\x18\x02 \x01(\x08\"L\n\x18\x41\x62ortTransactionResponse\x12\x30\n\x08producer\x18\x01 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity2\xa8\x05\n\x0cTransactions\x12[\n\x0eInitProducerId\x12#.quorumlog.v1.InitProducerIdRequest\x1a$.quorumlog.v1.InitProducerIdResponse\x12X\n\rAddPartitions\x12\".quorumlog.v1.AddPartitionsRequest\x1a#.quorumlog.v1.AddPartitionsResponse\x12O\n\nAddOffsets\x12\x1f.quorumlog.v1.AddOffsetsRequest\x1a .quorumlog.v1.AddOffsetsResponse\x12[\n\x0e\x45ndTransaction\x12#.quorumlog.v1.EndTransactionRequest\x1a$.quorumlog.v1.EndTransactionResponse\x12\x61\n\x10ListTransactions\x12%.quorumlog.v1.ListTransactionsRequest\x1a&.quorumlog.v1.ListTransactionsResponse\x12m\n\x14\x44\x65scribeTransactions\x12).quorumlog.v1.DescribeTransactionsRequest\x1a*.quorumlog.v1.DescribeTransactionsResponse\x12\x61\n\x10\x41\x62ortTransaction\x12%.quorumlog.v1.AbortTransactionRequest\x1a&.quorumlog.v1.AbortTransactionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,32 +35,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PRODUCERIDENTITY']._serialized_start=103
   _globals['_PRODUCERIDENTITY']._serialized_end=166
-  _globals['_INITPRODUCERIDREQUEST']._serialized_start=168
-  _globals['_INITPRODUCERIDREQUEST']._serialized_end=286
-  _globals['_INITPRODUCERIDRESPONSE']._serialized_start=288
-  _globals['_INITPRODUCERIDRESPONSE']._serialized_end=362
-  _globals['_ADDPARTITIONSREQUEST']._serialized_start=365
-  _globals['_ADDPARTITIONSREQUEST']._serialized_end=513
-  _globals['_ADDPARTITIONSRESPONSE']._serialized_start=515
-  _globals['_ADDPARTITIONSRESPONSE']._serialized_end=575
-  _globals['_ADDOFFSETSREQUEST']._serialized_start=578
-  _globals['_ADDOFFSETSREQUEST']._serialized_end=725
-  _globals['_ADDOFFSETSRESPONSE']._serialized_start=727
-  _globals['_ADDOFFSETSRESPONSE']._serialized_end=792
-  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=794
-  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=909
-  _globals['_ENDTRANSACTIONRESPONSE']._serialized_start=911
-  _globals['_ENDTRANSACTIONRESPONSE']._serialized_end=985
-  _globals['_LISTTRANSACTIONSREQUEST']._serialized_start=987
-  _globals['_LISTTRANSACTIONSREQUEST']._serialized_end=1037
-  _globals['_LISTTRANSACTIONSRESPONSE']._serialized_start=1039
-  _globals['_LISTTRANSACTIONSRESPONSE']._serialized_end=1121
-  _globals['_TRANSACTIONLISTING']._serialized_start=1124
-  _globals['_TRANSACTIONLISTING']._serialized_end=1305
-  _globals['_ABORTTRANSACTIONREQUEST']._serialized_start=1307
-  _globals['_ABORTTRANSACTIONREQUEST']._serialized_end=1358
-  _globals['_ABORTTRANSACTIONRESPONSE']._serialized_start=1360
-  _globals['_ABORTTRANSACTIONRESPONSE']._serialized_end=1436
-  _globals['_TRANSACTIONS']._serialized_start=1439
-  _globals['_TRANSACTIONS']._serialized_end=2008
+  _globals['_INITPRODUCERIDREQUEST']._serialized_start=169
+  _globals['_INITPRODUCERIDREQUEST']._serialized_end=306
+  _globals['_INITPRODUCERIDRESPONSE']._serialized_start=308
+  _globals['_INITPRODUCERIDRESPONSE']._serialized_end=382
+  _globals['_ADDPARTITIONSREQUEST']._serialized_start=385
+  _globals['_ADDPARTITIONSREQUEST']._serialized_end=552
+  _globals['_ADDPARTITIONSRESPONSE']._serialized_start=554
+  _globals['_ADDPARTITIONSRESPONSE']._serialized_end=614
+  _globals['_ADDOFFSETSREQUEST']._serialized_start=617
+  _globals['_ADDOFFSETSREQUEST']._serialized_end=783
+  _globals['_ADDOFFSETSRESPONSE']._serialized_start=785
+  _globals['_ADDOFFSETSRESPONSE']._serialized_end=850
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=853
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=987
+  _globals['_ENDTRANSACTIONRESPONSE']._serialized_start=989
+  _globals['_ENDTRANSACTIONRESPONSE']._serialized_end=1063
+  _globals['_LISTTRANSACTIONSREQUEST']._serialized_start=1065
+  _globals['_LISTTRANSACTIONSREQUEST']._serialized_end=1150
+  _globals['_LISTTRANSACTIONSRESPONSE']._serialized_start=1152
+  _globals['_LISTTRANSACTIONSRESPONSE']._serialized_end=1271
+  _globals['_TRANSACTIONLISTING']._serialized_start=1274
+  _globals['_TRANSACTIONLISTING']._serialized_end=1496
+  _globals['_DESCRIBETRANSACTIONSREQUEST']._serialized_start=1498
+  _globals['_DESCRIBETRANSACTIONSREQUEST']._serialized_end=1573
+  _globals['_DESCRIBETRANSACTIONSRESPONSE']._serialized_start=1575
+  _globals['_DESCRIBETRANSACTIONSRESPONSE']._serialized_end=1660
+  _globals['_TRANSACTIONDESCRIPTION']._serialized_start=1662
+  _globals['_TRANSACTIONDESCRIPTION']._serialized_end=1777
+  _globals['_ABORTTRANSACTIONREQUEST']._serialized_start=1779
+  _globals['_ABORTTRANSACTIONREQUEST']._serialized_end=1849
+  _globals['_ABORTTRANSACTIONRESPONSE']._serialized_start=1851
+  _globals['_ABORTTRANSACTIONRESPONSE']._serialized_end=1927
+  _globals['_TRANSACTIONS']._serialized_start=1930
+  _globals['_TRANSACTIONS']._serialized_end=2610
 # @@protoc_insertion_point(module_scope)

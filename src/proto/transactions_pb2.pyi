@@ -17,14 +17,16 @@ class ProducerIdentity(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
 
 class InitProducerIdRequest(_message.Message):
-    __slots__ = ("transactional_id", "timeout_ms", "current")
+    __slots__ = ("transactional_id", "timeout_ms", "current", "passed_on")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     CURRENT_FIELD_NUMBER: _ClassVar[int]
+    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     timeout_ms: int
     current: ProducerIdentity
-    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., current: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ...) -> None: ...
+    passed_on: bool
+    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., current: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
 
 class InitProducerIdResponse(_message.Message):
     __slots__ = ("producer",)
@@ -33,14 +35,16 @@ class InitProducerIdResponse(_message.Message):
     def __init__(self, producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ...) -> None: ...
 
 class AddPartitionsRequest(_message.Message):
-    __slots__ = ("transactional_id", "producer", "partitions")
+    __slots__ = ("transactional_id", "producer", "partitions", "passed_on")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     producer: ProducerIdentity
     partitions: _containers.RepeatedCompositeFieldContainer[_groups_pb2.GroupPartition]
-    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., partitions: _Optional[_Iterable[_Union[_groups_pb2.GroupPartition, _Mapping[str, object]]]] = ...) -> None: ...
+    passed_on: bool
+    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., partitions: _Optional[_Iterable[_Union[_groups_pb2.GroupPartition, _Mapping[str, object]]]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
 
 class AddPartitionsResponse(_message.Message):
     __slots__ = ("errors",)
@@ -49,14 +53,16 @@ class AddPartitionsResponse(_message.Message):
     def __init__(self, errors: _Optional[_Iterable[_Union[_errors_pb2.Error, _Mapping[str, object]]]] = ...) -> None: ...
 
 class AddOffsetsRequest(_message.Message):
-    __slots__ = ("transactional_id", "producer", "commit")
+    __slots__ = ("transactional_id", "producer", "commit", "passed_on")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
+    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     producer: ProducerIdentity
     commit: _groups_pb2.CommitOffsetsRequest
-    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., commit: _Optional[_Union[_groups_pb2.CommitOffsetsRequest, _Mapping[str, object]]] = ...) -> None: ...
+    passed_on: bool
+    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., commit: _Optional[_Union[_groups_pb2.CommitOffsetsRequest, _Mapping[str, object]]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
 
 class AddOffsetsResponse(_message.Message):
     __slots__ = ("results",)
@@ -65,14 +71,16 @@ class AddOffsetsResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[_groups_pb2.OffsetResult, _Mapping[str, object]]]] = ...) -> None: ...
 
 class EndTransactionRequest(_message.Message):
-    __slots__ = ("transactional_id", "producer", "commit")
+    __slots__ = ("transactional_id", "producer", "commit", "passed_on")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
+    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     producer: ProducerIdentity
     commit: bool
-    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., commit: _Optional[bool] = ...) -> None: ...
+    passed_on: bool
+    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., commit: _Optional[bool] = ..., passed_on: _Optional[bool] = ...) -> None: ...
 
 class EndTransactionResponse(_message.Message):
     __slots__ = ("producer",)
@@ -81,36 +89,70 @@ class EndTransactionResponse(_message.Message):
     def __init__(self, producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ...) -> None: ...
 
 class ListTransactionsRequest(_message.Message):
-    __slots__ = ("open_for_ms_min",)
+    __slots__ = ("open_for_ms_min", "states", "passed_on")
     OPEN_FOR_MS_MIN_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     open_for_ms_min: int
-    def __init__(self, open_for_ms_min: _Optional[int] = ...) -> None: ...
+    states: _containers.RepeatedScalarFieldContainer[str]
+    passed_on: bool
+    def __init__(self, open_for_ms_min: _Optional[int] = ..., states: _Optional[_Iterable[str]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
 
 class ListTransactionsResponse(_message.Message):
-    __slots__ = ("transactions",)
+    __slots__ = ("transactions", "errors")
     TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
     transactions: _containers.RepeatedCompositeFieldContainer[TransactionListing]
-    def __init__(self, transactions: _Optional[_Iterable[_Union[TransactionListing, _Mapping[str, object]]]] = ...) -> None: ...
+    errors: _containers.RepeatedCompositeFieldContainer[_errors_pb2.Error]
+    def __init__(self, transactions: _Optional[_Iterable[_Union[TransactionListing, _Mapping[str, object]]]] = ..., errors: _Optional[_Iterable[_Union[_errors_pb2.Error, _Mapping[str, object]]]] = ...) -> None: ...
 
 class TransactionListing(_message.Message):
-    __slots__ = ("transactional_id", "producer", "state", "started_ms", "partitions")
+    __slots__ = ("transactional_id", "producer", "state", "started_ms", "partitions", "timeout_ms", "coordinator")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     STARTED_MS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     producer: ProducerIdentity
     state: str
     started_ms: int
     partitions: _containers.RepeatedCompositeFieldContainer[_groups_pb2.GroupPartition]
-    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., state: _Optional[str] = ..., started_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[_groups_pb2.GroupPartition, _Mapping[str, object]]]] = ...) -> None: ...
+    timeout_ms: int
+    coordinator: int
+    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., state: _Optional[str] = ..., started_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[_groups_pb2.GroupPartition, _Mapping[str, object]]]] = ..., timeout_ms: _Optional[int] = ..., coordinator: _Optional[int] = ...) -> None: ...
+
+class DescribeTransactionsRequest(_message.Message):
+    __slots__ = ("transactional_ids", "passed_on")
+    TRANSACTIONAL_IDS_FIELD_NUMBER: _ClassVar[int]
+    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
+    transactional_ids: _containers.RepeatedScalarFieldContainer[str]
+    passed_on: bool
+    def __init__(self, transactional_ids: _Optional[_Iterable[str]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+
+class DescribeTransactionsResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[TransactionDescription]
+    def __init__(self, results: _Optional[_Iterable[_Union[TransactionDescription, _Mapping[str, object]]]] = ...) -> None: ...
+
+class TransactionDescription(_message.Message):
+    __slots__ = ("transaction", "error")
+    TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    transaction: TransactionListing
+    error: _errors_pb2.Error
+    def __init__(self, transaction: _Optional[_Union[TransactionListing, _Mapping[str, object]]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
 
 class AbortTransactionRequest(_message.Message):
-    __slots__ = ("transactional_id",)
+    __slots__ = ("transactional_id", "passed_on")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
-    def __init__(self, transactional_id: _Optional[str] = ...) -> None: ...
+    passed_on: bool
+    def __init__(self, transactional_id: _Optional[str] = ..., passed_on: _Optional[bool] = ...) -> None: ...
 
 class AbortTransactionResponse(_message.Message):
     __slots__ = ("producer",)

@@ -261,7 +261,7 @@ class Cluster:
 
 async def produce(log: AsyncLog, topic: str, values: Sequence[bytes], **options: object) -> None:
     """Send, and wait for all acknowledgements."""
-    async with log.producer(**options) as producer:  # type: ignore[arg-type]
+    async with log.producer(**options) as producer:  # type: ignore[call-overload]
         for value in values:
             await producer.send(topic, value)
 

@@ -8,6 +8,7 @@ from .consumer import Consumer
 from .group_consumer import GroupConsumer
 from .log import Log, connect
 from .producer import BulkDelivery, Delivery, Producer
+from .transactional_producer import Transaction, TransactionalProducer
 
 __all__ = [
     "Admin",
@@ -17,5 +18,7 @@ __all__ = [
     "GroupConsumer",
     "Log",
     "Producer",
+    "Transaction",
+    "TransactionalProducer",
     "connect",
 ]

@@ -285,6 +285,12 @@ class GroupConsumer(Consumer):
         """
         return self._ask(lambda member: member.committed(partitions, timeout_ms=timeout_ms))
 
+    def add_to_transaction(
+        self, send: Callable[[AsyncGroupConsumer], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Run the asyncio `send_offsets` of a producer with this consumer."""
+        self._ask(send)
+
     # --- closing -------------------------------------------------------------------------------
 
     def close(self, *, commit: bool = True) -> None:

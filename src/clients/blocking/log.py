@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from ...errors import ClientClosed, QuorumlogError
 from ..config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, make_config
@@ -24,6 +24,7 @@ from .consumer import Consumer
 from .group_consumer import GroupConsumer
 from .io_thread import FORK_WAIT_S, STATE, IoThread
 from .producer import Producer
+from .transactional_producer import TransactionalProducer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,14 +72,37 @@ class Log:
         self._is_closed = False
         self._groups: dict[GroupConsumer, None] = {}  # closed first: their callbacks run here
 
+    @overload
     def producer(
-        self, *, partitioner: str | Partitioner = "murmur2", **settings: Unpack[ProducerSettings]
+        self,
+        *,
+        transactional_id: str,
+        partitioner: str | Partitioner = "murmur2",
+        **settings: Unpack[ProducerSettings],
+    ) -> TransactionalProducer: ...
+    @overload
+    def producer(
+        self,
+        *,
+        transactional_id: None = None,
+        partitioner: str | Partitioner = "murmur2",
+        **settings: Unpack[ProducerSettings],
+    ) -> Producer: ...
+    def producer(
+        self,
+        *,
+        transactional_id: str | None = None,
+        partitioner: str | Partitioner = "murmur2",
+        **settings: Unpack[ProducerSettings],
     ) -> Producer:
         """Return a producer. Use it in `with`, or close it.
 
-        `settings` are the fields of `ProducerConfig` (acks, linger_ms, batch_size, compression,
-        ...); `partitioner` as in `AsyncLog.producer`.
+        With a `transactional_id` it sends in transactions; see `TransactionalProducer`. `settings`
+        are the fields of `ProducerConfig` (acks, linger_ms, batch_size, compression, ...);
+        `partitioner` as in `AsyncLog.producer`.
         """
+        if transactional_id is not None:
+            return TransactionalProducer(self, partitioner, settings, transactional_id)
         return Producer(self, partitioner, settings)
 
     def consumer(

@@ -20,7 +20,7 @@ have no order among each other.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from types import TracebackType
@@ -32,7 +32,7 @@ from ...errors import (
     QuorumlogError,
     TimedOut,
 )
-from ..config import ProducerConfig, ProducerSettings, make_config
+from ..config import ProducerConfig, make_config
 from ..producer.batches import Batch, Delivered, DeliveredRange, OnDelivery
 from ..producer.bulk import BulkOutcome, Span
 from ..producer.partitioner import Partitioner
@@ -164,11 +164,11 @@ class Producer:
     """
 
     def __init__(
-        self, log: "Log", partitioner: str | Partitioner, settings: ProducerSettings
+        self, log: "Log", partitioner: str | Partitioner, settings: Mapping[str, Any]
     ) -> None:
         self._log = log
         self._partitioner = partitioner
-        self._settings = settings
+        self._config = make_config(ProducerConfig, settings)
         self._io: IoThread
         self._producer: AsyncProducer
         # The fast path: the lock, `Accumulator.accept`, the wall clock. One field, since other
@@ -346,7 +346,7 @@ class Producer:
 
         async def make() -> AsyncProducer:
             return log.add_producer(
-                make_config(ProducerConfig, self._settings),
+                self._config,
                 self._partitioner,
                 Threading(lock, io.loop.call_soon_threadsafe),
             )

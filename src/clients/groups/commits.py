@@ -32,7 +32,7 @@ from ..consumer.record import ConsumerRecord
 from ..coordination import Changes
 from ..offsets import PartitionLike
 from . import coordinator
-from .coordinator import Caller, CommittedOffset, MemberIdentity
+from .coordinator import Caller, CommittedOffset, MemberIdentity, TransactionalCommit
 from .member import MemberStateMachine
 
 
@@ -98,6 +98,7 @@ class _QueuedCommit:
         PartitionLike, PartitionReader | None
     ]  # the owned readers then; None: not owned
     outcome: "asyncio.Future[None]"
+    transaction: TransactionalCommit | None = None
 
 
 class Commits:
@@ -163,15 +164,20 @@ class Commits:
             _log.warning("group.commit_failed group=%s error=%s", self._joining.group, error)
 
     async def store(
-        self, offsets: Mapping[PartitionLike, CommittedOffset], *, deadline_ms: int
+        self,
+        offsets: Mapping[PartitionLike, CommittedOffset],
+        *,
+        deadline_ms: int,
+        transaction: TransactionalCommit | None = None,
     ) -> None:
         """Queue a commit and wait until it is stored; raise its error.
 
-        Raises TimedOut if the commits before it take too long.
+        With a `transaction` the offsets are pending until it ends. Raises TimedOut if the commits
+        before it take too long.
         """
         if not offsets:
             return
-        outcome = self._put(offsets, deadline_ms)
+        outcome = self._put(offsets, deadline_ms, transaction)
         left_ms = deadline_ms - self._clock.now_ms()
         try:
             async with asyncio.timeout(max(0, left_ms) / 1000 + GRACE_S):
@@ -220,12 +226,17 @@ class Commits:
             _log.warning("group.commit_failed group=%s error=%s", self._joining.group, error)
 
     def _put(
-        self, offsets: Mapping[PartitionLike, CommittedOffset], deadline_ms: int
+        self,
+        offsets: Mapping[PartitionLike, CommittedOffset],
+        deadline_ms: int,
+        transaction: TransactionalCommit | None = None,
     ) -> "asyncio.Future[None]":
         """Queue a commit."""
         readers = {place: self._fetcher.readers.get(place) for place in offsets}
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        due = _QueuedCommit(offsets, deadline_ms, self._member().joins, readers, outcome)
+        due = _QueuedCommit(
+            offsets, deadline_ms, self._member().joins, readers, outcome, transaction
+        )
         self._waiting.append(due)
         if not offsets:
             outcome.set_result(None)
@@ -257,6 +268,7 @@ class Commits:
                     self._joining.group,
                     due.offsets,
                     by=caller,
+                    transaction=due.transaction,
                     deadline_ms=due.deadline_ms,
                 )
             except StaleMemberEpoch:
@@ -266,7 +278,7 @@ class Commits:
                 raise self._no_member() from error
             else:
                 break
-        for place, offset in due.offsets.items():
+        for place, offset in due.offsets.items() if due.transaction is None else ():
             if place in self._fetcher.readers:
                 self._stored[place] = offset.offset
 

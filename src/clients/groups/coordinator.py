@@ -8,13 +8,19 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import InvalidRequest, QuorumlogError, UnknownTopicId, UnknownTopicOrPartition
-from ...proto import groups_pb2
+from ...ids import ProducerIdentity
+from ...proto import groups_pb2, transactions_pb2
 from ...runtime import Clock
 from ...runtime.error_detail import decode_error
-from ...services import GROUPS_COMMIT_OFFSETS, GROUPS_FETCH_OFFSETS, GROUPS_HEARTBEAT
+from ...services import (
+    GROUPS_COMMIT_OFFSETS,
+    GROUPS_FETCH_OFFSETS,
+    GROUPS_HEARTBEAT,
+    TRANSACTIONS_ADD_OFFSETS,
+)
 from ..connection import Connection
 from ..offsets import OFFSET_MAX, PartitionLike
 from ..retry import is_retriable
@@ -57,6 +63,13 @@ class Caller:
 
 
 OUTSIDE = Caller()
+
+
+class TransactionalCommit(NamedTuple):
+    """The transaction that a commit belongs to."""
+
+    transactional_id: str
+    producer: ProducerIdentity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +178,11 @@ async def commit(
     offsets: Mapping[PartitionLike, CommittedOffset],
     *,
     by: Caller = OUTSIDE,
+    transaction: TransactionalCommit | None = None,
     deadline_ms: int,
 ) -> None:
-    """Store offsets; raise the first error, after which other offsets may be stored.
+    """Store offsets, with a `transaction` once it commits; raise the first error, after which other
+    offsets may be stored.
 
     An offset in a deleted topic is given up after `GONE_ATTEMPTS`; not at once, since the
     coordinator's metadata may not have a new topic yet.
@@ -183,15 +198,12 @@ async def commit(
             member_epoch=by.epoch,
             offsets=[_to_commit(place, each) for place, each in left.items()],
         )
-        answer = await connection.call_any(
-            GROUPS_COMMIT_OFFSETS,
-            request,
-            deadline_ms=connection.runtime.clock.now_ms() + remaining_ms,
-        )
+        until_ms = connection.runtime.clock.now_ms() + remaining_ms
+        results = await _commit(connection, request, transaction, until_ms)
         nonlocal attempts
         attempts += 1
         failures = []
-        for place, error in _outcomes(answer.results, list(left)):
+        for place, error in _outcomes(results, list(left)):
             if error is None:
                 del left[place]
             elif isinstance(error, GONE) and attempts >= GONE_ATTEMPTS:
@@ -206,6 +218,31 @@ async def commit(
         await connection.repeat(attempt, deadline_ms=deadline_ms)
     if gone:
         raise gone[0]
+
+
+async def _commit(
+    connection: Connection,
+    request: groups_pb2.CommitOffsetsRequest,
+    transaction: TransactionalCommit | None,
+    deadline_ms: int,
+) -> Iterable[groups_pb2.OffsetResult]:
+    """Send a commit, in a transaction if there is one; return the result of each offset."""
+    if transaction is None:
+        stored = await connection.call_any(GROUPS_COMMIT_OFFSETS, request, deadline_ms=deadline_ms)
+        return stored.results
+    producer_id, producer_epoch = transaction.producer
+    added = await connection.call_any(
+        TRANSACTIONS_ADD_OFFSETS,
+        transactions_pb2.AddOffsetsRequest(
+            transactional_id=transaction.transactional_id,
+            producer=transactions_pb2.ProducerIdentity(
+                producer_id=producer_id, producer_epoch=producer_epoch
+            ),
+            commit=request,
+        ),
+        deadline_ms=deadline_ms,
+    )
+    return added.results
 
 
 async def fetch(

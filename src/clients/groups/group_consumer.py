@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from ...errors import InvalidRequest, QuorumlogError
+from ...errors import InvalidRequest, QuorumlogError, StaleMemberEpoch
 from ...ids import TopicPartition
 from ...runtime import Scope
 from ..config import ConsumerConfig
@@ -19,7 +19,7 @@ from ..consumer.assigned_partitions import Topics, parse_assignment
 from ..consumer.consumer import AsyncConsumer
 from ..consumer.record import ConsumerRecord
 from ..offsets import PartitionLike, Position, by_partition, check_position, list_partitions
-from .coordinator import CommittedOffset, steady_ms, to_commit
+from .coordinator import CommittedOffset, TransactionalCommit, steady_ms, to_commit
 from .member import GroupSubscription, check_group
 from .membership import Callbacks, GroupStart, Membership
 
@@ -101,6 +101,8 @@ class AsyncGroupConsumer(AsyncConsumer):
         self._parts.is_assigned = True  # empty until the group assigns partitions
         self.group = group
         self._turned_ms = steady_ms(self._clock)  # time of the last yield to the loop
+        # number of revocations at the first delivery after a transactional commit; None: none since
+        self._delivered_at: int | None = None
         self.membership = Membership(
             connection,
             scope,
@@ -132,6 +134,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         long a pause, and the error that keeps the consumer out of its group.
         """
         records = await super().poll(max_records=max_records, timeout_ms=timeout_ms)
+        self._record_delivery()
         self.membership.delivered.record(records)
         return records
 
@@ -144,6 +147,7 @@ class AsyncGroupConsumer(AsyncConsumer):
     ) -> "ArrowPoll":
         """Run `poll_arrow`; the result also has the first offset of each partition's rows."""
         turn = await super().run_arrow_poll(max_records, max_bytes, timeout_ms, columns)
+        self._record_delivery()
         self.membership.delivered.record(dict(turn.starts))
         return turn
 
@@ -152,6 +156,7 @@ class AsyncGroupConsumer(AsyncConsumer):
         if self._is_late(steady_ms(self._clock)):
             await self._turn()
         record = await super().next(timeout_ms=timeout_ms)
+        self._record_delivery()
         self.membership.delivered.record(() if record is None else (record,))
         return record
 
@@ -163,12 +168,17 @@ class AsyncGroupConsumer(AsyncConsumer):
         if reader is not None and reader.records and not reader.is_paused:
             self._records += 1
             record = reader.take_one()
+            self._record_delivery()
             self.membership.delivered.record((record,))
             return record
         found = await self.next()
         if found is None:
             raise StopAsyncIteration
         return found
+
+    def _record_delivery(self) -> None:
+        if self._delivered_at is None:
+            self._delivered_at = self.membership.revocations
 
     def _is_late(self, now_ms: int) -> bool:
         """Return True if the loop or the session must be served before the next record."""
@@ -228,7 +238,11 @@ class AsyncGroupConsumer(AsyncConsumer):
         raise _of_the_group()
 
     async def commit(
-        self, offsets: Offsets | None = None, *, timeout_ms: int | None = None
+        self,
+        offsets: Offsets | None = None,
+        *,
+        timeout_ms: int | None = None,
+        transaction: TransactionalCommit | None = None,
     ) -> None:
         """Commit offsets and wait until they are stored.
 
@@ -240,12 +254,31 @@ class AsyncGroupConsumer(AsyncConsumer):
         await consumer.commit({TopicPartition("flights", 0): CommittedOffset(42, note="run 7")})
         ```
         Raises UnknownMember if the consumer was removed from its group, and the last error after
-        `timeout_ms` (default: `call_timeout_ms`).
+        `timeout_ms` (default: `call_timeout_ms`). `transaction` is for a producer's `send_offsets`;
+        it raises StaleMemberEpoch too if a partition was revoked since the first record after the
+        last such commit was delivered.
         """
         self._parts.check_open()
+        if transaction is not None:
+            self._check_kept()
         deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
         deadline_ms = self._connection.deadline_ms(deadline_ms)
-        await self.membership.commits.store(self._to_commit(offsets), deadline_ms=deadline_ms)
+        await self.membership.commits.store(
+            self._to_commit(offsets), deadline_ms=deadline_ms, transaction=transaction
+        )
+        if transaction is not None:
+            self._delivered_at = None
+
+    def _check_kept(self) -> None:
+        """Raise StaleMemberEpoch if a partition with delivered records may have been revoked: its
+        offset would not be committed with the results of its records."""
+        delivered_at, now = self._delivered_at, self.membership.revocations
+        if delivered_at not in (None, now):
+            self._delivered_at = None
+            raise StaleMemberEpoch(
+                f"group {self.group}: partitions were revoked since their records were delivered,"
+                " and another member may process them; abort the transaction"
+            )
 
     def commit_nowait(
         self, offsets: Offsets | None = None, *, on_done: OnCommitted | None = None

@@ -120,8 +120,7 @@ class Membership:
         callbacks: Callbacks,
         on_recall: Callable[[], None],
     ) -> None:
-        runtime = connection.runtime
-        self._connection = connection
+        self._connection, runtime = connection, connection.runtime
         self._clock = runtime.clock
         self._scope = scope
         self._config = config
@@ -132,6 +131,7 @@ class Membership:
         self._callbacks = callbacks
         self._on_recall = on_recall  # makes the next reading call enter this class first
         self.delivered = DeliveredPositions()
+        self.revocations = 0  # partitions that were revoked or lost
         self.joining = MemberIdentity(
             group=group,
             member_id=runtime.entropy.token(MEMBER_ID_SIZE).hex(),
@@ -449,6 +449,7 @@ class Membership:
             if self._fetcher.readers.get(place) is reader:
                 self.commits.forget(place)
                 self._parts.drop(reader)
+                self.revocations += 1
 
     def _readers(self, places: Iterable[PartitionLike]) -> list[PartitionReader]:
         found = (self._fetcher.readers.get(place) for place in places)

@@ -159,6 +159,10 @@ class Accumulator:
         """Accept no more records: `accept` returns None from now on."""
         self._open_topics = {}
 
+    def resume(self) -> None:
+        """Accept records again, after `refuse`."""
+        self._open_topics = self._topics
+
     def add_encoded(self, topic: str, partition: int, encoded: bytes, count: int) -> Batch:
         """Queue an encoded batch after the partition's other batches; the caller checks the
         space."""

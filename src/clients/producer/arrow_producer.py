@@ -344,7 +344,11 @@ class _Sending:
         """Return the job that encodes a slice, each row for its partition."""
         producer, columns = self._producer, self._columns
         config = producer.config
-        envelope = Envelope(codec=config.codec, level=config.compression_level)
+        envelope = Envelope(
+            codec=config.codec,
+            level=config.compression_level,
+            is_transactional=config.transactional_id is not None,
+        )
         wall_ms = self._runtime.clock.wall_ms()
         count = producer.accumulator.partitions(self._topic)
         batch_bytes = producer.accumulator.batch_size(self._topic)

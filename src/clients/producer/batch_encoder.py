@@ -102,7 +102,9 @@ def renumbered(encoded: bytes, number: ProducerSequence | None) -> bytes:
     return renumber(encoded, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 
 
-def encode_records(batch: Batch, codec: Codec, level: int | None = None) -> bytes:
+def encode_records(
+    batch: Batch, codec: Codec, level: int | None = None, *, is_transactional: bool = False
+) -> bytes:
     """Encode the batch's records as one record batch, compressed, with its sequence number.
 
     Raises InvalidRecord if a record cannot be encoded (a timestamp out of range), MessageTooLarge
@@ -118,6 +120,7 @@ def encode_records(batch: Batch, codec: Codec, level: int | None = None) -> byte
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 base_sequence=sequence,
+                is_transactional=is_transactional,
             )
         columns = RecordColumns(
             values=_binary(batch.values),
@@ -132,6 +135,7 @@ def encode_records(batch: Batch, codec: Codec, level: int | None = None) -> byte
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=sequence,
+            is_transactional=is_transactional,
         )
         (encoded,) = encode_columns(columns, envelope=envelope)
     except (TypeError, ValueError, OverflowError) as error:

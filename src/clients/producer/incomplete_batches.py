@@ -118,6 +118,12 @@ class IncompleteBatches:
                 batch.queue.closed.remove(batch)  # the first one, except after retries
         self.drop(batches)
 
+    def withdraw_waiting(self) -> list[Batch]:
+        """Withdraw the batches that are not in flight, and return them for the caller to fail."""
+        batches = [batch for batch in self._unfinished if batch.part is None]
+        self.withdraw(batches)
+        return batches
+
     def take_all(self) -> list[Batch]:
         """Remove and return all batches, for the closing caller to fail."""
         batches = list(self._unfinished)

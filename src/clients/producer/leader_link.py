@@ -250,12 +250,19 @@ class LeaderLink:
         return b"".join([batch.encoded or b"" for batch in part.batches])
 
     async def _encode_batch(self, batch: Batch) -> bytes:
-        codec, level = self._config.codec, self._config.compression_level
-        if codec is Codec.NONE or batch.size <= INLINE_BYTES_MAX:
-            return encode_records(batch, codec, level)
-        return await self._runtime.tasks.offload(
-            "cpu", lambda: encode_records(batch, codec, level), cost_bytes=batch.size
-        )
+        config = self._config
+
+        def encode() -> bytes:
+            return encode_records(
+                batch,
+                config.codec,
+                config.compression_level,
+                is_transactional=config.transactional_id is not None,
+            )
+
+        if config.codec is Codec.NONE or batch.size <= INLINE_BYTES_MAX:
+            return encode()
+        return await self._runtime.tasks.offload("cpu", encode, cost_bytes=batch.size)
 
     async def _send(self, encoded: list[tuple[Part, bytes]]) -> None:
         until_ms = self._last_deadline_ms([part for part, _ in encoded])
@@ -305,7 +312,10 @@ class LeaderLink:
     ) -> log_pb2.ProduceRequest:
         self._correlation_id += 1
         request = log_pb2.ProduceRequest(
-            correlation_id=self._correlation_id, acks=self._acks, timeout_ms=timeout_ms
+            correlation_id=self._correlation_id,
+            acks=self._acks,
+            timeout_ms=timeout_ms,
+            transactional_id=self._config.transactional_id or "",
         )
         for part, records in encoded:
             queue = part.queue

@@ -5,7 +5,7 @@ the content of the first `RECORDS_KEPT` records up to `CONTENT_BYTES_KEPT`; beyo
 count is kept.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
@@ -138,6 +138,7 @@ class BatchOutcomes:
         self._clock = clock
         self._lock = lock  # guards the queues
         self._changes = Changes()
+        self.on_failure: Callable[[QuorumlogError], None] = lambda _: None  # of a batch
         self.requests = 0  # acknowledged parts of requests
         self.delivered = 0  # records
         self.failed = 0  # records
@@ -162,6 +163,8 @@ class BatchOutcomes:
         for batch in batches:
             self.failed += batch.count
             batch.fail(error)
+        if batches:
+            self.on_failure(error)
         self._changes.announce()
 
     async def wait_change(self) -> None:

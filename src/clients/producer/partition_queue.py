@@ -193,17 +193,20 @@ def bring_back(part: Part) -> None:
         closed.insert(at, batch)
 
 
-def renumber(part: Part, *, is_fenced: bool) -> bool:
+def renumber(part: Part, *, is_fenced: bool, is_transactional: bool) -> bool:
     """Prepare a batch for a retry after the leader refused its sequence number or epoch.
 
     `is_fenced`: another producer has its id. The retry waits for the batches before it or gets
     another number (rules 4 and 5 of `sequences`). Returns False if the batch may be stored and no
-    number can prevent a duplicate.
+    number can prevent a duplicate, and for the first batch if `is_transactional`: its failure makes
+    the transaction abortable.
     """
     (batch,), numbering = part.batches, part.queue.numbering
     assert numbering is not None, "only idempotent producers give numbers"
     if not _is_first(batch):
         return True
+    if is_transactional:
+        return False
     is_present = numbering.is_current(batch.number)
     if is_present and is_fenced:
         numbering.is_spent = True

@@ -109,7 +109,7 @@ class AsyncProducer:
         on_work = self._wake if threading is None else lambda: threading.on_loop(self._wake)
         self._failures = Failures()
         self._incomplete = IncompleteBatches(config, self._failures, on_work)
-        ready = ReadyQueues(self._incomplete, on_work)
+        self._ready = ready = ReadyQueues(self._incomplete, on_work)
         self.accumulator = Accumulator(
             config,
             self._incomplete,

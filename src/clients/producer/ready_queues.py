@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from ...errors import QuorumlogError
+from ...ids import ProducerIdentity
 from . import partition_queue
 from .batch_encoder import split
 from .batches import Batch
@@ -23,12 +24,23 @@ from .sequences import NO_ID
 class ReadyQueues:
     """The queues of one producer that have something to send; see the module."""
 
-    __slots__ = ("_incomplete", "_on_work", "producer_id", "ready")
+    __slots__ = (
+        "_incomplete",
+        "_on_work",
+        "has_taken",
+        "identity",
+        "is_halted",
+        "producer_id",
+        "ready",
+    )
 
     def __init__(self, incomplete: IncompleteBatches, on_work: Callable[[], object]) -> None:
         """`on_work` notifies the sender of a listed queue."""
         self.ready: deque[PartitionQueue] = deque()
         self.producer_id = NO_ID  # for partitions that need one, see `lacks_id`
+        self.identity: ProducerIdentity | None = None  # of the transaction; None: not transactional
+        self.has_taken = False  # a batch of the transaction was taken for sending
+        self.is_halted = False  # nothing is taken: the transaction can only be aborted
         self._incomplete = incomplete
         self._on_work = on_work
 
@@ -79,7 +91,7 @@ class ReadyQueues:
     def lacks_id(self, queue: PartitionQueue) -> bool:
         """Return True if the queue needs another `producer_id` before it is taken."""
         numbering = queue.numbering
-        if numbering is None or not numbering.needs_id:
+        if numbering is None or self.identity is not None or not numbering.needs_id:
             return False
         return self.producer_id in (NO_ID, numbering.producer_id)
 
@@ -101,14 +113,20 @@ class ReadyQueues:
         Returns None if it has none, or must wait for the batches in flight.
         """
         assert queue.is_listed, f"{queue.topic}-{queue.partition} is taken without being listed"
+        if self.is_halted:
+            queue.is_listed = False
+            return None
         if not queue.has_turn or self.lacks_id(queue):  # since it was listed
             queue.is_listed = False
             self.update(queue)
             return None
+        if self.identity is not None and queue.numbering is not None:
+            queue.numbering.adopt(self.identity)
         if queue.is_due and queue.open is not None and not queue.closed:
             self.close_open(queue)
         queue.is_listed = False
         part = partition_queue.take(queue, size_max, fresh_id=self.producer_id, now_ms=now_ms)
+        self.has_taken = self.has_taken or part is not None
         self.update(queue)
         return part
 
@@ -153,7 +171,8 @@ class ReadyQueues:
         Returns the result of `put_back`, and the batches to fail because nothing can determine
         whether they are stored.
         """
-        if partition_queue.renumber(part, is_fenced=is_fenced):
+        is_transactional = self.identity is not None
+        if partition_queue.renumber(part, is_fenced=is_fenced, is_transactional=is_transactional):
             return self.put_back(part, error), ()
         return False, self.refused(part)
 

@@ -130,7 +130,9 @@ class BatchRetries:
         is_fenced = isinstance(error, InvalidProducerEpoch)
         with self._lock:
             is_parked, batches = self._ready.sequence_refused(part, error, is_fenced=is_fenced)
-        if batches:
+        if batches and self._ready.identity is not None:
+            self._outcomes.fail(batches, _of_partition(error, part.queue))
+        elif batches:
             self._outcomes.fail(batches, _unresolved(part.queue, error))
         else:
             self._repeat(part, is_parked=is_parked)
@@ -142,9 +144,7 @@ class BatchRetries:
         split.
         """
         queue = part.queue
-        if not error.topic:
-            error = copy(error)  # other parts may share it
-            error.topic, error.partition = queue.topic, queue.partition
+        error = _of_partition(error, queue)
         if isinstance(error, MessageTooLarge) and len(part.batches) == 1:
             (batch,) = part.batches
             self._connection.topology.mark_stale(queue.topic)  # its max.message.bytes has changed
@@ -159,6 +159,14 @@ class BatchRetries:
         with self._lock:
             batches = self._ready.refused(part)
         self._outcomes.fail(batches, error)
+
+
+def _of_partition(error: QuorumlogError, queue: PartitionQueue) -> QuorumlogError:
+    """Return the error with the partition that it concerns; other parts may share it."""
+    if not error.topic:
+        error = copy(error)
+        error.topic, error.partition = queue.topic, queue.partition
+    return error
 
 
 def as_retriable(error: QuorumlogError) -> QuorumlogError:

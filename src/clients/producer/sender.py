@@ -8,7 +8,7 @@ in flight are at one link. This preserves the order over retries and leader chan
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
@@ -69,6 +69,7 @@ class Sender:
         self._look_ups: dict[asyncio.Task[None], None] = {}  # tasks, that of a producer id too
         self._awaiting_id: list[PartitionQueue] = []  # waiting for a producer id
         self._work = asyncio.Event()
+        self.on_step: Callable[[], None] | None = None  # called before each step
 
     # --- called by the producer --------------------------------------------------------------
 
@@ -126,6 +127,8 @@ class Sender:
 
     def _step(self, now_ms: int) -> int:
         """Run everything that is due; return the time of the next step."""
+        if self.on_step is not None:
+            self.on_step()
         retry_ms = self._retries.unpark_due(now_ms)
         with self._lock:
             linger_end_ms = self._accumulator.close_due(now_ms)

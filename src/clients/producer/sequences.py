@@ -17,10 +17,16 @@ its old number is unusable because an earlier batch was renumbered.
 
 Each partition increments its own epoch of the producer id, since each log keeps its own producer
 state: a loss in one partition does not affect the others.
+
+A transactional producer has one identity for all partitions, which the transaction coordinator
+assigns for each transaction (`adopt`). Its batches are never renumbered: a batch that is given up
+makes the transaction abortable, and the next transaction has a new epoch.
 """
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from ...ids import ProducerIdentity
 
 IN_FLIGHT_MAX: Final = 5
 """Maximum of a partition's batches in flight: as many as a log remembers of a producer."""
@@ -80,6 +86,13 @@ class SequenceNumbers:
             self.epoch += 1
         self.next_sequence = 0
         self.has_gap = self.is_spent = self.is_trusted = False
+
+    def adopt(self, identity: ProducerIdentity) -> None:
+        """Start the identity of a transaction, unless it is the present one."""
+        if (self.producer_id, self.epoch) != identity:
+            self.producer_id, self.epoch = identity
+            self.next_sequence = 0
+            self.has_gap = self.is_spent = self.is_trusted = False
 
     def give(self, count: int) -> ProducerSequence:
         """Return the number of the next batch, of `count` records."""

@@ -34,6 +34,7 @@ class Broker:
         self.hold: asyncio.Event | None = None  # requests wait for it
         self.logs: dict[int, list[bytes]] = defaultdict(list)
         self.parts: list[log_pb2.PartitionRecords] = []
+        self.transactional_ids: list[str] = []  # of the requests with one
         self.lookups = 0
         self.memory = LeaderMemory()
         self.address = ""
@@ -75,6 +76,8 @@ class Broker:
             if self.hold is not None:
                 await self.hold.wait()
             response = log_pb2.ProduceResponse(correlation_id=request.correlation_id)
+            if request.transactional_id:
+                self.transactional_ids.append(request.transactional_id)
             for part in request.partitions:
                 self.parts.append(part)
                 result = response.results.add(topic=part.topic, partition=part.partition)

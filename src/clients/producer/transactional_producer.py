@@ -1,0 +1,393 @@
+"""The asyncio producer with transactions (KIP-98, KIP-447, KIP-890).
+
+A transaction commits or aborts all its records, in all partitions, and the offsets of a consumer
+together. Any broker forwards the calls to the transaction coordinator. The leader of a partition
+adds it to the transaction with the first batch. `transaction_state` has the rules.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from ...errors import (
+    ClientClosed,
+    InvalidRequest,
+    OutcomeUnknown,
+    ProducerUnusable,
+    QuorumlogError,
+    TimedOut,
+    TransactionAbortable,
+)
+from ...ids import ProducerIdentity
+from ...proto import transactions_pb2 as pb
+from ...runtime import Scope
+from ...services import TRANSACTIONS_END, TRANSACTIONS_INIT_PRODUCER_ID
+from ..config import ProducerConfig
+from ..connection import Connection
+from ..groups.coordinator import TransactionalCommit
+from ..retry import is_retriable
+from ..topology import invalid_response
+from .batches import Batch, OnDelivery, settled
+from .bulk import Span
+from .partitioner import Partitioner
+from .producer import AsyncProducer, Threading
+from .record_input import Bulk, Content, HeadersIn
+from .sequences import EPOCH_MAX
+from .transaction_state import TransactionPhase, TransactionStateMachine
+
+if TYPE_CHECKING:
+    from ..groups.group_consumer import AsyncGroupConsumer, Offsets
+
+CLOSE_ABORT_MS: Final = 5_000
+"""Time limit of the abort of an open transaction when its producer is closed."""
+
+
+class AsyncTransactionalProducer(AsyncProducer):
+    """Sends records in transactions; created by `AsyncLog.producer(transactional_id=...)`.
+
+    ```python
+    async with log.producer(transactional_id="enrich-1") as producer:
+        async with producer.transaction():
+            await producer.send("out", b"...")
+            await producer.send_offsets(consumer)
+    ```
+    Entering it ends the open transaction of an earlier producer with this id, which is fenced from
+    then on. A delivery's outcome says that its record is stored, not that it is committed.
+
+    An abortable error raises TransactionAbortable: the transaction is aborted, and may be repeated.
+    A fatal error raises ProducerUnusable, or its subclass ProducerFenced, once; the producer is
+    closed then. Not thread-safe: one event loop.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        scope: Scope,
+        config: ProducerConfig,
+        *,
+        partitioner: str | Partitioner = "murmur2",
+        threading: Threading | None = None,
+        on_close: Callable[[AsyncProducer], None] | None = None,
+    ) -> None:
+        assert config.transactional_id is not None, "a transactional producer has an id"
+        super().__init__(
+            connection,
+            scope,
+            config,
+            partitioner=partitioner,
+            threading=threading,
+            on_close=on_close,
+        )
+        self._transactional_id = config.transactional_id
+        self._state = TransactionStateMachine(config.transactional_id)
+        self._turn = asyncio.Lock()  # held by one call at a time
+        self._outcomes.on_failure = self._on_failure
+        self._sender.on_step = self._drop_unsent
+        self.accumulator.refuse()  # until a transaction begins
+
+    # --- transactions ------------------------------------------------------------------------
+
+    def transaction(self) -> "AsyncTransaction":
+        """Return a transaction for `async with`: it commits at the end of the block, and aborts if
+        the block raises."""
+        return AsyncTransaction(self)
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction.
+
+        Raises InvalidTxnState if one is open. The first call of a producer that was not entered
+        fences earlier producers of its id.
+        """
+        async with self._turn:
+            self._check_not_closed()
+            await self._initialize()
+            if self._state.phase is TransactionPhase.ABORTING:  # without an answer
+                await self._abort(self.connection.deadline_ms())
+            self._state.begin()
+            with self.lock:
+                self._failures.take()
+                self._ready.identity = self._state.identity
+                self._ready.is_halted = self._ready.has_taken = False
+                self.accumulator.resume()
+
+    async def commit_transaction(self, *, timeout_ms: int | None = None) -> None:
+        """Flush, then commit; return once the commit is decided.
+
+        Raises TransactionAbortable if a record or the offsets failed: abort then. Raises
+        OutcomeUnknown without an answer within `timeout_ms` (default: `call_timeout_ms`): commit
+        again, or close the producer and create another one with its id.
+        """
+        async with self._turn:
+            self._check_not_closed()
+            self._state.begin_commit()
+            with self.lock:
+                self.accumulator.refuse()
+                batches = self.accumulator.close_all()
+            deadline_ms = self._deadline_ms(timeout_ms)
+            await self._settled(batches, None if timeout_ms is None else deadline_ms)
+            self._state.check_flushed()
+            await self._end_transaction(max(deadline_ms, self._clock.now_ms() + 1), commit=True)
+
+    async def abort_transaction(self, *, timeout_ms: int | None = None) -> None:
+        """Drop the records that are not sent, then abort; return once the abort is decided.
+
+        Raises InvalidTxnState without an open transaction, OutcomeUnknown if a commit has no
+        answer, and the last error after `timeout_ms` (default: `call_timeout_ms`); then call it
+        again, or begin the next transaction.
+        """
+        async with self._turn:
+            self._check_not_closed()
+            await self._abort(self._deadline_ms(timeout_ms))
+
+    async def send_offsets(
+        self, consumer: "AsyncGroupConsumer", offsets: "Offsets | None" = None
+    ) -> None:
+        """Commit a consumer's offsets with this transaction, by default its positions.
+
+        The coordinator of the group checks that the consumer is still its member (KIP-447), so that
+        a consumer that lost its partitions cannot commit. Create it with auto_commit=False. Raises
+        TransactionAbortable if the offsets are refused.
+        """
+        if consumer.config.auto_commit:
+            raise InvalidRequest(
+                f"send_offsets: the consumer of group {consumer.group} commits by itself; create"
+                " it with auto_commit=False"
+            )
+        async with self._turn:
+            self._check_not_closed()
+            self._state.check_open()
+            self._state.add()
+            identity = self._state.identity
+            assert identity is not None, "an open transaction has an identity"
+            transaction = TransactionalCommit(self._transactional_id, identity)
+            try:
+                await consumer.commit(offsets, transaction=transaction)
+            except InvalidRequest:
+                raise  # of the arguments; nothing was sent
+            except QuorumlogError as error:
+                self._on_failure(error)
+                self._state.check_flushed()
+                raise
+
+    async def close(self, *, flush: bool = True, timeout_ms: int | None = None) -> None:
+        """Abort an open transaction, then stop. Idempotent.
+
+        `flush` has no effect: without a commit no record counts. The abort takes at most
+        `timeout_ms` (default: 5 s); the coordinator aborts the transaction after
+        `transaction_timeout_ms` otherwise.
+        """
+        limit_ms = CLOSE_ABORT_MS if timeout_ms is None else min(timeout_ms, CLOSE_ABORT_MS)
+        if not self.is_closed:
+            try:
+                async with asyncio.timeout(limit_ms / 1000), self._turn:
+                    await self._abort(self._clock.now_ms() + limit_ms)
+            except (QuorumlogError, TimeoutError):
+                pass  # there is none, or the coordinator aborts it
+        await super().close(flush=False)
+
+    async def leave_transaction(self, error: BaseException | None) -> None:
+        """End the transaction at the end of its block: commit it, or abort it after an error.
+
+        Does nothing if the block has ended it. A failed abort is a note of the error.
+        """
+        state = self._state
+        if state.phase in (TransactionPhase.NEW, TransactionPhase.READY):
+            return
+        if error is not None:
+            if state.phase is not TransactionPhase.UNUSABLE and not state.is_end_sent:
+                await self._abort_after(error)
+            return
+        try:
+            await self.commit_transaction()
+        except TransactionAbortable as failure:
+            await self._abort_after(failure)
+            raise
+
+    async def _abort_after(self, error: BaseException) -> None:
+        """Abort because of an error that is being raised. Raise the fatal error of the producer in
+        place of an abortable one."""
+        timeout_ms = None if isinstance(error, Exception) else CLOSE_ABORT_MS
+        try:
+            await self.abort_transaction(timeout_ms=timeout_ms)
+        except QuorumlogError as failure:
+            if isinstance(error, TransactionAbortable) and isinstance(failure, ProducerUnusable):
+                raise failure from error
+            error.add_note(f"the abort of the transaction failed: {failure}")
+            self._state.withhold()
+
+    async def __aenter__(self) -> "AsyncTransactionalProducer":
+        is_entered = False
+        try:
+            async with self._turn:
+                self._check_not_closed()
+                await self._initialize()
+            is_entered = True
+        finally:
+            if not is_entered:
+                await self.close()
+        return self
+
+    # --- the next steps of `send`, `send_many` and `send_arrow` ------------------------------
+
+    def accept(
+        self,
+        topic: str,
+        value: Content,
+        key: Content,
+        headers: HeadersIn,
+        timestamp_ms: int | datetime | None,
+        partition: int | None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Batch | None:
+        """See `AsyncProducer.accept`. Raises as `TransactionStateMachine.check_open`."""
+        self._check_not_closed()
+        self._state.check_open()
+        return super().accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
+
+    def accept_many(
+        self, topic: str, bulk: Bulk, first: int, timestamp_ms: int, partition: int | None
+    ) -> list[Span]:
+        """See `AsyncProducer.accept_many`. Raises as `TransactionStateMachine.check_open`."""
+        self._check_not_closed()
+        self._state.check_open()
+        return super().accept_many(topic, bulk, first, timestamp_ms, partition)
+
+    async def send_encoded(self, topic: str, partition: int, encoded: bytes, count: int) -> Batch:
+        """See `AsyncProducer.send_encoded`. Raises as `TransactionStateMachine.check_open`."""
+        self._check_not_closed()
+        self._state.check_open()
+        return await super().send_encoded(topic, partition, encoded, count)
+
+    # --- internals ---------------------------------------------------------------------------
+
+    async def _initialize(self) -> None:
+        """Get the first identity, unless there is one."""
+        self._state.check_usable()
+        if not self._state.needs_identity:
+            return
+        request = pb.InitProducerIdRequest(
+            transactional_id=self._transactional_id,
+            timeout_ms=self.config.transaction_timeout_ms,
+        )
+        answer = await self.connection.call_any(TRANSACTIONS_INIT_PRODUCER_ID, request)
+        self._state.initialized(_identity(answer.producer))
+
+    async def _abort(self, deadline_ms: int) -> None:
+        self._state.begin_abort()
+        self._drop_unsent()
+        with self.lock:
+            batches = self.accumulator.close_all()
+        await self._settled(batches, deadline_ms)
+        await self._end_transaction(deadline_ms, commit=False)
+        with self.lock:
+            self._failures.take()  # the application gave the records up
+
+    async def _settled(self, batches: list[Batch], deadline_ms: int | None) -> None:
+        """Wait until all batches have an outcome; raise TimedOut at the deadline."""
+        left_ms = None if deadline_ms is None else max(0, deadline_ms - self._clock.now_ms())
+        try:
+            async with asyncio.timeout(None if left_ms is None else left_ms / 1000):
+                for batch in batches:
+                    await settled(batch)
+        except TimeoutError:
+            raise TimedOut(
+                f"producer {self._transactional_id}: records of the transaction have no outcome"
+                f" after {left_ms} ms; try again"
+            ) from None
+
+    async def _end_transaction(self, deadline_ms: int, *, commit: bool) -> None:
+        """Commit or abort at the coordinator, if it has the transaction."""
+        if self._ready.has_taken:
+            self._state.add()
+        if not self._state.send_end():
+            return
+        identity = self._state.identity
+        assert identity is not None, "an open transaction has an identity"
+        request = pb.EndTransactionRequest(
+            transactional_id=self._transactional_id,
+            producer=pb.ProducerIdentity(
+                producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
+            ),
+            commit=commit,
+        )
+        try:
+            answer = await self.connection.call_any(
+                TRANSACTIONS_END, request, deadline_ms=deadline_ms
+            )
+            following = _identity(answer.producer)
+        except QuorumlogError as error:
+            if is_retriable(error) or isinstance(error, OutcomeUnknown | ClientClosed):
+                if not commit:
+                    raise
+                raise OutcomeUnknown(
+                    f"producer {self._transactional_id}: the commit has no answer"
+                    f" ({error.message}); commit again, or close the producer and create another"
+                    " one"
+                ) from error
+            self._state.end_refused(error)
+            self._drop_unsent()
+            self._state.check_flushed()
+            raise
+        self._state.ended(following)
+
+    def _on_failure(self, error: QuorumlogError) -> None:
+        """Record that a batch or the offsets failed, and drop what is not sent."""
+        self._state.failed(error)
+        self._drop_unsent()
+
+    def _drop_unsent(self) -> None:
+        """Fail the batches that are not in flight, if the transaction can only be aborted."""
+        if not self._state.is_dropping:
+            return
+        with self.lock:
+            self.accumulator.refuse()
+            self._ready.is_halted = True
+            batches = self._incomplete.withdraw_waiting()
+        if batches:
+            reason = self._state.error
+            self._outcomes.fail(
+                batches,
+                TransactionAbortable(
+                    f"producer {self._transactional_id}: the transaction was aborted before the"
+                    f" record was sent{'' if reason is None else f': {reason.message}'}"
+                ),
+            )
+
+    def _check_not_closed(self) -> None:
+        if self.is_closed:
+            raise ClientClosed("the producer is closed")
+
+    def _deadline_ms(self, timeout_ms: int | None) -> int:
+        if timeout_ms is None:
+            return self.connection.deadline_ms()
+        return self._clock.now_ms() + timeout_ms
+
+
+class AsyncTransaction:
+    """A transaction of an `AsyncTransactionalProducer`, for `async with`."""
+
+    def __init__(self, producer: AsyncTransactionalProducer) -> None:
+        self._producer = producer
+
+    async def __aenter__(self) -> "AsyncTransaction":
+        await self._producer.begin_transaction()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._producer.leave_transaction(error)
+
+
+def _identity(message: pb.ProducerIdentity) -> ProducerIdentity:
+    """Return the identity of a response; raise UnknownServerError for an invalid one."""
+    if message.producer_id < 0 or not 0 <= message.producer_epoch <= EPOCH_MAX:
+        raise invalid_response(
+            f"returned producer id {message.producer_id} with epoch {message.producer_epoch}"
+        )
+    return ProducerIdentity(message.producer_id, message.producer_epoch)
