@@ -14,7 +14,10 @@ Rules (KIP-98, Kafka's ProducerAppendInfo; R22):
 3. Otherwise the sequence continues the last one; 0 follows 2^31 - 1. A newer epoch starts at 0, an
    unknown producer at any sequence.
 4. An older epoch is fenced, for data and for markers; a marker also by the coordinator's epoch.
-   This rule and the next one also hold for the node's own writes.
+   This rule and the next one also hold for the node's own writes. From transaction version 2 on,
+   the epoch of a marker is above that of its data. An equal one without an open transaction
+   repeats a marker (KAFKA-19999): it is answered like a stored batch and not appended. With an
+   open transaction it belongs to an earlier one, and is refused. See `check_marker`.
 5. While a transaction is open, its producer may write only transactional batches.
 6. An idle producer is dropped after `expiration_ms`, and the longest idle one if there would be
    more than `producers_max`; never one with an open transaction or an outstanding write.
@@ -32,7 +35,7 @@ This module does not depend on files, segments or leadership.
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from ..errors import (
     InvalidProducerEpoch,
@@ -43,7 +46,7 @@ from ..errors import (
     TransactionCoordinatorFenced,
 )
 from ..records.batch import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchHeader
-from ..records.control import MarkerType, parse_marker
+from ..records.control import MarkerType, TransactionMarker, parse_marker
 from .append import AppendOrigin, Headers
 
 if TYPE_CHECKING:
@@ -54,6 +57,9 @@ BATCHES_KEPT: Final = 5
 
 SEQUENCE_MASK: Final = 2**31 - 1
 """Sequences count modulo 2^31."""
+
+EPOCH_PER_TRANSACTION: Final = 2
+"""The first transaction version in which each transaction has an epoch of its own (KIP-890)."""
 
 _UNUSUAL: Final = TRANSACTIONAL_BIT | CONTROL_BIT
 
@@ -138,6 +144,14 @@ class AlreadyStored(Exception):
         self.base_offset = base_offset
         self.next_offset = next_offset
         self.timestamp = timestamp
+
+
+class AppendPrecondition(Protocol):
+    """A condition of an append, checked at its turn in the log."""
+
+    def is_met(self, states: "ProducerStates") -> bool:
+        """Return True if the append may be planned now, False to call again once the outstanding
+        writes have ended. Raises AlreadyStored, and the errors with which the append is refused."""
 
 
 class UndecidedTransactions:
@@ -250,6 +264,10 @@ class ProducerStates:
         """Return the state of a producer, without outstanding writes."""
         return self._entries.get(producer_id)
 
+    def newest(self, producer_id: int) -> ProducerEntry | None:
+        """Return the state of a producer with outstanding writes applied."""
+        return self._pending.get(producer_id) or self._entries.get(producer_id)
+
     def entries(self) -> list[tuple[int, ProducerEntry]]:
         """Return (producer id, entry), longest idle first."""
         return list(self._entries.items())
@@ -330,6 +348,31 @@ class ProducerStates:
                 changes.append(change)
             next_offset += header.last_offset_delta + 1
         return tuple(changes)
+
+    def check_marker(self, marker: TransactionMarker) -> bool:
+        """Return True if a marker may be appended, False while a write of its producer is
+        outstanding: the write may still fail.
+
+        From transaction version 2 on, raises AlreadyStored for a repeat, with the end of the last
+        change as offsets: the marker that it repeats is below. Raises InvalidProducerEpoch for the
+        marker of an earlier transaction. An unknown producer accepts any marker: its delayed batch
+        may still arrive, and is fenced then. Older versions are checked by `plan` alone.
+        """
+        if marker.transaction_version < EPOCH_PER_TRANSACTION:
+            return True
+        producer_id, epoch = marker.producer
+        if producer_id in self._pending:
+            return False
+        entry = self._entries.get(producer_id)
+        if entry is None or epoch > entry.epoch:
+            return True
+        if epoch == entry.epoch and entry.transaction_start < 0:
+            end_offset = self._last_changed + 1
+            raise AlreadyStored(end_offset, end_offset, NONE)
+        raise InvalidProducerEpoch(
+            f"producer {producer_id} has epoch {entry.epoch} in this log, the marker has {epoch};"
+            " it belongs to an earlier transaction"
+        )
 
     def reserve(self, changes: Changes) -> None:
         """Reserve the changes of the write that was planned last."""

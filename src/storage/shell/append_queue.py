@@ -30,6 +30,7 @@ from ..config import DirectoryConfig, FlushPolicy, LogConfig
 from ..conversion import TooMuchWork, admit, growth_max, is_plain, is_worth_a_lane
 from ..flush import Flush
 from ..log import Log
+from ..producer_state import AppendPrecondition
 
 NO_APPEND_TIME: Final = -1
 
@@ -109,6 +110,7 @@ class PendingAppend:
         "is_ready",
         "leader_epoch",
         "origin",
+        "precondition",
         "rejection",
         "waits_for_flush",
     )
@@ -130,6 +132,7 @@ class PendingAppend:
         self.is_postponed = False  # goes to the lane after the exclusive work before it
         self.admitted_by: LogConfig | None = None  # config of the admission; None: not admitted yet
         self.rejection: QuorumlogError | None = None  # by the admission, until its turn in the log
+        self.precondition: AppendPrecondition | None = None  # checked at its turn in the log
         self.append_time_ms = NO_APPEND_TIME
         self.appended: Appended | None = None
         self.error: QuorumlogError | None = None

@@ -255,6 +255,9 @@ class LogWriter:
     def _prepare(log: Log, item: PendingAppend, wall_ms: int) -> LogWrite | None:
         if item.rejection is not None:
             raise item.rejection
+        condition = item.precondition
+        if condition is not None and not condition.is_met(log.producers.states):
+            return None
         config = item.admitted_by or log.config
         batches = item.batches
         if config.log_append_time and item.origin is AppendOrigin.CLIENT:

@@ -20,7 +20,9 @@ from quorumlog.errors import (
     QuorumlogError,
     TransactionCoordinatorFenced,
 )
+from quorumlog.ids import ProducerIdentity
 from quorumlog.records import MarkerType, Record, encode_batch, encode_marker, parse_header
+from quorumlog.records.control import TransactionMarker
 from quorumlog.storage import AppendOrigin
 from quorumlog.storage.producer_snapshot import ProducerSnapshot, decode_snapshot, encode_snapshot
 from quorumlog.storage.producer_state import AlreadyStored, Changes, ProducerLimits, ProducerStates
@@ -44,6 +46,7 @@ class Entry:
     is_transactional: bool = False
     kind: MarkerType | None = None
     coordinator: int = -1
+    version: int = 0  # of the transaction, of a marker
 
 
 @dataclass
@@ -96,11 +99,10 @@ class Model:
         if not entries:
             return None
         epoch = entries[-1].epoch
+        if new.kind is not None:
+            return self.verdict_of_marker(new, entries, epoch)
         if new.epoch < epoch:
             return InvalidProducerEpoch
-        if new.kind is not None:
-            newest = max(e.coordinator for e in entries)
-            return TransactionCoordinatorFenced if new.coordinator < newest else None
         for entry in self.current(entries) if new.epoch == epoch else []:
             if (entry.first, entry.last) == (new.first, new.last):
                 return "wait" if entry in self.outstanding else entry.start
@@ -110,6 +112,19 @@ class Model:
         if self.open_since(entries) >= 0 and not new.is_transactional:
             return InvalidTxnState
         return None
+
+    def verdict_of_marker(self, new: Entry, entries: list[Entry], epoch: int) -> object:
+        if new.version >= 2:
+            if any(e.producer == new.producer for e in self.outstanding):
+                return "wait"
+            if new.epoch == epoch:
+                is_open = self.open_since(entries) >= 0
+                return InvalidProducerEpoch if is_open else self.history[-1].end + 1
+        if new.epoch < epoch:
+            return InvalidProducerEpoch
+        # As in Kafka, the epoch of the last marker counts: after an expiry it may be a lower one.
+        last = [-1, *(e.coordinator for e in entries if e.kind is not None)][-1]
+        return TransactionCoordinatorFenced if new.coordinator < last else None
 
     def expire(self) -> None:
         for producer, touched in list(self.touched.items()):
@@ -209,10 +224,17 @@ class StatesAgainstHistory(RuleBasedStateMachine):
         epoch_step=st.sampled_from([0, 0, 0, 1, -1]),
         kind=st.sampled_from(MarkerType),
         coordinator=st.integers(0, 1),
+        version=st.sampled_from([0, 2]),
         stays=st.booleans(),
     )
     def mark(
-        self, producer: int, epoch_step: int, kind: MarkerType, coordinator: int, stays: bool
+        self,
+        producer: int,
+        epoch_step: int,
+        kind: MarkerType,
+        coordinator: int,
+        version: int,
+        stays: bool,
     ) -> None:
         entries = self.model.known(producer)
         epoch = max(0, (entries[-1].epoch if entries else 0) + epoch_step)
@@ -225,7 +247,7 @@ class StatesAgainstHistory(RuleBasedStateMachine):
             timestamp_ms=1_000,
             base_offset=at,
         )
-        new = Entry(content, producer, epoch, -1, -1, at, at, True, kind, coordinator)
+        new = Entry(content, producer, epoch, -1, -1, at, at, True, kind, coordinator, version)
         self._append(new, AppendOrigin.INTERNAL, stays=stays)
 
     def _append(self, new: Entry, origin: AppendOrigin, *, stays: bool) -> None:
@@ -243,6 +265,12 @@ class StatesAgainstHistory(RuleBasedStateMachine):
     def _plan(self, new: Entry, origin: AppendOrigin) -> tuple[object, Changes | None]:
         """Return the outcome in the words of `Model.verdict`, and the changes when it is taken."""
         try:
+            if new.kind is not None:
+                identity = ProducerIdentity(new.producer, new.epoch)
+                is_commit = new.kind is MarkerType.COMMIT
+                marker = TransactionMarker(identity, new.coordinator, is_commit, new.version)
+                if not self.states.check_marker(marker):
+                    return "wait", None
             changes = self.states.plan(
                 new.content,
                 [(0, parse_header(new.content))],

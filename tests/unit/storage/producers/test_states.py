@@ -11,8 +11,10 @@ from quorumlog.errors import (
     Overloaded,
     TransactionCoordinatorFenced,
 )
+from quorumlog.ids import ProducerIdentity
 from quorumlog.records import MarkerType, iterate_batches, parse_header
 from quorumlog.records.codec import encode_batch
+from quorumlog.records.control import TransactionMarker
 from quorumlog.records.record import Record
 from quorumlog.storage import AppendOrigin
 from quorumlog.storage.producer_state import (
@@ -251,11 +253,73 @@ def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
     producers.mark(MarkerType.COMMIT, coordinator=5)
 
 
+def test_coordinator_epoch_of_the_last_marker_counts_after_a_restart() -> None:
+    """As in Kafka: after the producer expired, a marker of a lower epoch was accepted."""
+    producers = Producers()
+    for coordinator in (1, 0):
+        batch = marker(MarkerType.COMMIT, coordinator=coordinator)
+        producers.write(batch, AppendOrigin.REPLICATED)
+    producers.mark(MarkerType.COMMIT, coordinator=0)
+
+
 def test_a_marker_of_an_older_producer_epoch_is_fenced() -> None:
     producers = Producers()
     producers.write(data(0, epoch=2, txn=True))
     with pytest.raises(InvalidProducerEpoch, match="the marker has 1"):
         producers.mark(MarkerType.ABORT, epoch=1)
+
+
+def marker_of(epoch: int, version: int = 2) -> TransactionMarker:
+    return TransactionMarker(ProducerIdentity(1, epoch), 0, True, version)
+
+
+def test_marker_of_version_2_is_appended_for_an_unknown_producer() -> None:
+    assert Producers().states.check_marker(marker_of(0))
+
+
+def test_marker_of_version_2_with_a_newer_epoch_is_appended_without_a_transaction() -> None:
+    producers = Producers()
+    producers.mark(MarkerType.COMMIT, epoch=3)
+    assert producers.states.check_marker(marker_of(4))
+
+
+def test_repeated_marker_of_version_2_is_answered_and_not_appended() -> None:
+    """KAFKA-19999. The offset to wait for is above the marker that it repeats."""
+    producers = Producers()
+    producers.write(data(0, txn=True))
+    producers.mark(MarkerType.COMMIT, epoch=1)
+    with pytest.raises(AlreadyStored) as stored:
+        producers.states.check_marker(marker_of(1))
+    assert stored.value.next_offset == producers.end == 2
+
+
+def test_marker_of_version_2_waits_for_an_outstanding_write_of_its_producer() -> None:
+    producers = Producers()
+    producers.write(data(0, txn=True))
+    first = producers.plan(marker(MarkerType.COMMIT, epoch=1), AppendOrigin.INTERNAL)
+    assert first is not None
+    assert not producers.states.check_marker(marker_of(1))
+    producers.fail(first)
+    assert producers.states.check_marker(marker_of(1))
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_marker_of_version_2_does_not_end_a_later_transaction(epoch: int) -> None:
+    """Planted bug: m >= e, the rule of older versions."""
+    producers = Producers()
+    producers.mark(MarkerType.COMMIT, epoch=1)
+    producers.write(data(0, epoch=1, txn=True))
+    with pytest.raises(InvalidProducerEpoch, match="belongs to an earlier transaction"):
+        producers.states.check_marker(marker_of(epoch))
+    assert undecided(producers) == 1
+
+
+def test_marker_below_version_2_ends_a_transaction_of_its_epoch() -> None:
+    producers = Producers()
+    producers.write(data(0, epoch=1, txn=True))
+    assert producers.states.check_marker(marker_of(1, version=1))
+    assert len(producers.mark(MarkerType.COMMIT, epoch=1)) == 1
+    assert producers.states.check_marker(marker_of(1, version=1))
 
 
 def test_a_marker_of_a_newer_epoch_fences_the_producer() -> None:
