@@ -59,6 +59,7 @@ MODULES = [
     "broker/isr",
     "broker/partition",
     "broker/partition_leader",
+    "broker/verification",
     "broker/purgatory",
     "broker/shell/hosted_replicas",
     "broker/shell/produce",

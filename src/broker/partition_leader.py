@@ -16,6 +16,7 @@ from ..errors import (
 from ..ids import NodeId, Offset
 from .isr import FollowerFetch, InSyncReplicas, IsrProposal, LeaderAndIsr
 from .purgatory import Acks, ProducePurgatory, PurgatoryEntry
+from .verification import VerifiedProducers
 
 
 @dataclass(init=False, unsafe_hash=True, slots=True)
@@ -37,7 +38,7 @@ NO_PROGRESS: Final = PartitionProgress((), False)
 class PartitionLeader:
     """The leadership of one partition. `Partition` creates one for each leader epoch."""
 
-    __slots__ = ("_index", "_name", "_purgatory", "_topic", "high_watermark", "isr")
+    __slots__ = ("_index", "_name", "_purgatory", "_topic", "high_watermark", "isr", "verified")
 
     def __init__(
         self,
@@ -54,6 +55,8 @@ class PartitionLeader:
         self._index = index
         self._name = isr.name
         self._purgatory = purgatory  # outlives the epoch if this node leads the next one too
+        # Made for the first transactional batch. A later leader verifies anew.
+        self.verified: VerifiedProducers | None = None
 
     @property
     def state(self) -> LeaderAndIsr:
@@ -102,6 +105,11 @@ class PartitionLeader:
                 partition=self._index,
             )
         return state
+
+    def marked(self, producer_id: int) -> None:
+        """Delete the verification of a producer for which a marker arrived."""
+        if self.verified is not None:
+            self.verified.marked(producer_id)
 
     def is_acknowledged(self, acks: Acks, next_offset: Offset) -> bool:
         """Return True if all records below `next_offset` are acknowledged as `acks` requires."""

@@ -6,7 +6,7 @@ Both front ends (gRPC and the Kafka protocol) translate to these.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import InvalidTxnState, QuorumlogError
+from ..errors import QuorumlogError
 from ..ids import Epoch, Offset
 from ..records.batch import HEADER_SIZE, TRANSACTIONAL_BIT
 from ..records.compression import Buffer
@@ -19,17 +19,10 @@ MAX_TIMESTAMP = -3  # as a timestamp: the record with the largest timestamp
 _ATTRIBUTES_AT = 22  # the low byte of a batch's attributes
 
 
-def refuse_transactional(records: Buffer) -> None:
-    """Raise InvalidTxnState for a transactional batch: no coordinator here could end the
-    transaction, and an open one blocks readers of committed records.
-
-    The attributes of the first batch suffice, because the log accepts batches with a producer id
-    only one at a time.
-    """
-    if len(records) >= HEADER_SIZE and records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
-        raise InvalidTxnState(
-            "transactions are not supported; send batches that are not transactional"
-        )
+def is_transactional(records: Buffer) -> bool:
+    """Return True for transactional batches. The attributes of the first batch suffice, because
+    the log accepts batches with a producer id only one at a time."""
+    return len(records) >= HEADER_SIZE and records[_ATTRIBUTES_AT] & TRANSACTIONAL_BIT != 0
 
 
 @dataclass(slots=True)  # not frozen, for speed: every partition of a fetch creates one

@@ -92,6 +92,13 @@ PRODUCE_SECONDS: Final = Metric(
 PRODUCES_WAITING: Final = Metric(
     "quorumlog_produces_waiting", _G, "Produce requests without an answer yet."
 )
+TRANSACTION_MARKERS: Final = Metric(
+    "quorumlog_transaction_markers",
+    _C,
+    "Markers received for partitions led here, by outcome: commit or abort (appended), repeated,"
+    " outdated (a later transaction of the producer has begun or ended), failed (to be retried).",
+    ("outcome",),
+)
 FETCHED_BYTES: Final = Metric("quorumlog_fetched_bytes", _C, "Bytes of batches sent to consumers.")
 FETCH_SECONDS: Final = Metric(
     "quorumlog_fetch_seconds",

@@ -6,12 +6,20 @@ Each partition has one writer: the data directory's owner task, in the order of 
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, Final, TypeAlias
 
-from ...errors import NotEnoughReplicasAfterAppend, NotLeaderOrFollower, QuorumlogError, TimedOut
-from ...ids import Epoch
+from ...errors import (
+    InvalidTxnState,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    Overloaded,
+    QuorumlogError,
+    TimedOut,
+)
+from ...ids import Epoch, ProducerIdentity
 from ...metadata import check_not_internal
-from ...records import check_size
+from ...records import check_size, parse_header
 from ...runtime import Buffer, Clock
 from ...storage import AppendOrigin
 from ...storage.shell.append_queue import Appended as Appended  # front ends import it from here
@@ -21,7 +29,17 @@ from ...storage.shell.data_directory import DataDirectory
 from ..isr import LeaderAndIsr
 from ..partition_leader import PartitionLeader
 from ..purgatory import Acks, PurgatoryEntry
-from ..requests import refuse_transactional
+from ..requests import is_transactional
+from ..verification import (
+    TransactionalWrite,
+    Verification,
+    VerifiedAppend,
+    VerifiedProducer,
+    VerifiedProducers,
+    Verifier,
+    must_verify,
+    verification_error,
+)
 from .hosted_replicas import HostedReplicas
 from .metrics import ProduceMetrics
 from .replica import Replica
@@ -110,6 +128,11 @@ class DelayedProduce(PendingAppend):
         except TimeoutError:
             raise self._timed_out() from None
 
+    def readmit(self, *, lapsed: bool) -> None:
+        """Raise an error unless the append may still start, after a wait for its verification; see
+        `PartitionLeader.admit`."""
+        self._check_leadership().admit(self._acks, lapsed=lapsed and self._acks is not Acks.ALL)
+
     def _check_leadership(self) -> PartitionLeader:
         """Return the leadership in which the offsets were assigned.
 
@@ -146,6 +169,113 @@ class DelayedProduce(PendingAppend):
         )
 
 
+WAITING_MAX: Final = 64
+"""Batches of one producer and partition that may wait for a verification; clients send five."""
+
+Question: TypeAlias = tuple[VerifiedProducer, str, bool]
+"""A producer's state, the transactional id, and whether the partition is added."""
+
+
+class TransactionalAppends:
+    """The transactional batches of one node between their arrival and the queue of their log."""
+
+    def __init__(self, directory: DataDirectory, has_lapsed: Callable[[], bool]) -> None:
+        self.verifier: Verifier | None = None  # None: transactional batches are refused
+        self._directory = directory
+        self._has_lapsed = has_lapsed
+        # in the order of arrival
+        self._waiting: dict[Question, list[tuple[DelayedProduce, TransactionalWrite]]] = {}
+
+    def submit(
+        self, replica: Replica, append: DelayedProduce, transaction: TransactionalWrite | None
+    ) -> None:
+        """Queue a transactional batch in its log, or have it wait for its verification.
+
+        Raises an error if it can do neither.
+        """
+        if self.verifier is None:
+            raise InvalidTxnState(
+                "transactions are not supported; send batches that are not transactional"
+            )
+        if transaction is None:
+            raise InvalidTxnState(
+                "a transactional batch came without a transactional id; send the id with it"
+            )
+        log = replica.log
+        header = parse_header(append.batches)
+        producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+        sequence = header.base_sequence
+        if min(producer.producer_id, producer.producer_epoch, sequence) < 0:
+            self._directory.submit(log, append)  # the log has the reason to refuse it
+            return
+        leader = replica.check()
+        state: VerifiedProducer | None = None
+        if must_verify(log.producers.states.newest(producer.producer_id), producer.producer_epoch):
+            if leader.verified is None:
+                leader.verified = VerifiedProducers()
+            state = leader.verified.begin(producer, sequence)
+        append.precondition = VerifiedAppend(
+            producer,
+            sequence,
+            leader.verified,
+            state,
+            knows_abortable=transaction.knows_abortable,
+        )
+        if state is None or state.is_verified:
+            self._directory.submit(log, append)
+        else:
+            self._wait(replica, append, transaction, state)
+
+    def _wait(
+        self,
+        replica: Replica,
+        append: DelayedProduce,
+        transaction: TransactionalWrite,
+        state: VerifiedProducer,
+    ) -> None:
+        """Have a batch wait for the answer to its question; ask unless that was done."""
+        partition = replica.partition
+        question: Question = (state, transaction.transactional_id, transaction.adds)
+        waiting = self._waiting.get(question)
+        if waiting is not None:
+            if len(waiting) >= WAITING_MAX:
+                raise Overloaded(
+                    f"{len(waiting)} batches of producer {state.producer.producer_id} wait for the"
+                    " verification of their transaction; retry later",
+                    topic=partition.topic,
+                    partition=partition.index,
+                )
+            waiting.append((append, transaction))
+            return
+        assert self.verifier is not None, "a batch waits without a verifier"
+        self._waiting[question] = [(append, transaction)]
+        self.verifier.verify(
+            Verification(
+                transaction.transactional_id,
+                state.producer,
+                partition.topic,
+                partition.index,
+                replica.topic_id,
+                transaction.adds,
+            ),
+            partial(self._answered, replica, question),
+        )
+
+    def _answered(self, replica: Replica, question: Question, error: QuorumlogError | None) -> None:
+        """Queue the waiting batches in their order, or fail them."""
+        waiting = self._waiting.pop(question)
+        if error is None:
+            question[0].is_verified = True
+        for append, transaction in waiting:
+            try:
+                if error is not None:
+                    raise verification_error(error, transaction)
+                append.readmit(lapsed=self._has_lapsed())
+                self._directory.submit(replica.log, append)
+            except QuorumlogError as refusal:
+                append.fail(refusal)
+
+
 class ReplicaWriter:
     """Appends of clients to the replicas of one node."""
 
@@ -158,6 +288,7 @@ class ReplicaWriter:
     ) -> None:
         """`has_lapsed` returns True if only appends that need all in-sync replicas are accepted."""
         self.figures = ProduceMetrics()
+        self.transactional = TransactionalAppends(directory, has_lapsed)
         self._directory = directory
         self._hosted = hosted
         self._has_lapsed = has_lapsed
@@ -182,8 +313,12 @@ class ReplicaWriter:
         acks: Acks,
         leader_epoch: int | None,
         topic_id: bytes = b"",
+        transaction: TransactionalWrite | None = None,
     ) -> DelayedProduce:
         """Assign offsets to whole batches in a partition's log, in the order of calls.
+
+        A transactional batch is first verified at the coordinator of `transaction`, if it would
+        begin a transaction in the log. Batches of other producers do not wait for it.
 
         Waits only while the log opens. After an error, nothing is stored; later errors come from
         `DelayedProduce.wait_until`.
@@ -191,10 +326,16 @@ class ReplicaWriter:
         check_not_internal(topic)
         replica = self._hosted.replica_of(topic, partition, topic_id)
         await replica.opened()
-        return self._append(replica, records, acks, leader_epoch)
+        return self._append(replica, records, acks, leader_epoch, transaction)
 
     def submit_nowait(
-        self, topic: str, partition: int, records: Buffer, acks: Acks, topic_id: bytes = b""
+        self,
+        topic: str,
+        partition: int,
+        records: Buffer,
+        acks: Acks,
+        topic_id: bytes = b"",
+        transaction: TransactionalWrite | None = None,
     ) -> DelayedProduce:
         """Append as `submit` does to an open log; see `opening`. Raises the errors of `submit`, and
         the error with which the log failed to open."""
@@ -203,7 +344,7 @@ class ReplicaWriter:
             check_not_internal(topic)
         if not replica.is_open:
             replica.check_open()
-        return self._append(replica, records, acks, None)
+        return self._append(replica, records, acks, None, transaction)
 
     def opening(self, topic: str, partition: int) -> Coroutine[Any, Any, None] | None:
         """Return an awaitable for the open of the log before `submit_nowait`, or None. It raises
@@ -215,15 +356,22 @@ class ReplicaWriter:
         return _wait_open(replica)
 
     def _append(
-        self, replica: Replica, records: Buffer, acks: Acks, leader_epoch: int | None
+        self,
+        replica: Replica,
+        records: Buffer,
+        acks: Acks,
+        leader_epoch: int | None,
+        transaction: TransactionalWrite | None,
     ) -> DelayedProduce:
         """Queue batches for an open log."""
-        refuse_transactional(records)
         state = self._admit(replica, acks, leader_epoch)
         append = DelayedProduce(
             self._directory.completed, replica, records, acks, state.leader_epoch
         )
-        self._directory.submit(replica.log, append)
+        if is_transactional(records):
+            self.transactional.submit(replica, append, transaction)
+        else:
+            self._directory.submit(replica.log, append)
         return append
 
     def _admit(self, replica: Replica, acks: Acks, leader_epoch: int | None) -> LeaderAndIsr:

@@ -44,6 +44,7 @@ from ..partition_follower import FollowerState
 from ..replication.shell.replication import ControllerLink, ReplicationManager
 from .hosted_replicas import HostedReplicas, unknown_partition
 from .log_admin import LogAdmin
+from .markers import PartitionMarkers
 from .produce import ReplicaWriter
 from .reads import ReplicaReader
 from .replica import Replica
@@ -83,8 +84,9 @@ class TopicSettings:
 class ReplicaManager:
     """The replicas of one broker, as its metadata requires them.
 
-    Front ends use its parts: `hosted` looks replicas up, `writer` appends, `reader` reads, and
-    `log_admin` administers logs. `replication` fetches from leaders and serves followers.
+    Front ends use its parts: `hosted` looks replicas up, `writer` appends, `reader` reads,
+    `log_admin` administers logs, and `markers` ends transactions. `replication` fetches from
+    leaders and serves followers.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class ReplicaManager:
             runtime.clock, directory, self.hosted.replica_of, waits_max=requests.fetch_waits_max
         )
         self.log_admin = LogAdmin(runtime.clock, directory, self.hosted)
+        self.markers = PartitionMarkers(runtime.clock, directory, self.hosted)
         self.replication = ReplicationManager(
             runtime, scope, directory, node_id, find=self.hosted.find_by_id, config=replication
         )

@@ -28,6 +28,8 @@ def collect_log(scrape: Scrape, log: LogService, replicas: ReplicaManager) -> No
     for acks, took_ms in made.took_ms.items():
         scrape.put_histogram(rows.PRODUCE_SECONDS, took_ms, acks.value)
     scrape.put(rows.PRODUCES_WAITING, log.produces_waiting + made.waiting)
+    for outcome, count in replicas.markers.counts.items():
+        scrape.put(rows.TRANSACTION_MARKERS, count, outcome)
     scrape.put(rows.FETCHED_BYTES, read.fetched_bytes)
     scrape.put_histogram(rows.FETCH_SECONDS, read.at_once_ms, "no")
     scrape.put_histogram(rows.FETCH_SECONDS, read.waited_ms, "yes")

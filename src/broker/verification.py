@@ -1,0 +1,229 @@
+"""Verification of transactional batches before their append (KIP-890 part 1).
+
+A log accepts any transactional batch whose epoch and sequence continue its producer's. If the batch
+was delayed past the end of its transaction, it would begin one that no coordinator ends. So a
+partition leader asks the coordinator before a batch that would begin a transaction in the log.
+
+The answer may be outdated when it arrives. Rules, for one partition in one leader epoch:
+
+1. A producer's state is created before the coordinator is asked. Every marker of the producer id
+   deletes it, appended or not, when the marker arrives and again at its turn in the log.
+2. At the turn of a batch in the log, with nothing between the check and the append: the log has an
+   open transaction of the batch's epoch, or the state that the batch asked with still exists, is
+   verified and has the batch's epoch.
+3. A batch above the lowest sequence that asked is refused. A log accepts any first sequence of an
+   unknown producer, so a batch whose predecessor's verification failed would be accepted, and the
+   predecessor's retry refused for ever.
+4. A newer epoch replaces the state of an older one.
+5. At most `PRODUCERS_MAX` states exist; a new one then drops the oldest. Its batches are refused,
+   and their retry asks again.
+
+A state stays after its batch is stored, until the next marker: if the write fails, it is retried
+without another question.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from ..errors import (
+    ConcurrentTransactions,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    NotEnoughReplicas,
+    OutOfOrderSequence,
+    ProducerFenced,
+    QuorumlogError,
+    TransactionAbortable,
+)
+from ..ids import ProducerIdentity, TopicId
+from ..records.control import TransactionMarker
+from ..storage.producer_state import SEQUENCE_MASK, ProducerEntry, ProducerStates
+
+PRODUCERS_MAX: Final = 10_000
+"""Producers of one partition that are or were verified since their last marker."""
+
+_HALF: Final = (SEQUENCE_MASK + 1) // 2
+
+
+class TransactionalWrite(NamedTuple):
+    """The fields of a produce request that concern its transaction."""
+
+    transactional_id: str
+    adds: bool  # the leader adds the partition to the transaction (Produce v12); False: it verifies
+    knows_abortable: bool  # the client handles TransactionAbortable (Produce v11)
+
+
+class Verification(NamedTuple):
+    """A question to a transaction coordinator: is this partition in the producer's transaction?"""
+
+    transactional_id: str
+    producer: ProducerIdentity
+    topic: str
+    partition: int
+    topic_id: TopicId
+    adds: bool  # add the partition to the transaction
+
+
+class Verifier(Protocol):
+    """Asks transaction coordinators for partition leaders."""
+
+    def verify(
+        self, question: Verification, answered: Callable[[QuorumlogError | None], None]
+    ) -> None:
+        """Ask the coordinator; call `answered` exactly once, on the loop, within a bounded time,
+        possibly before this call returns.
+
+        None: the partition is in the producer's open transaction. The error is that of the
+        coordinator, or the reason why it could not be asked, which is retriable.
+        """
+
+
+class VerifiedProducer:
+    """The verification of one producer and epoch."""
+
+    __slots__ = ("is_verified", "lowest_sequence", "producer")
+
+    def __init__(self, producer: ProducerIdentity, sequence: int) -> None:
+        self.producer = producer
+        self.lowest_sequence = sequence  # of the batches that asked
+        self.is_verified = False
+
+
+class VerifiedProducers:
+    """The verified and waiting producers of one partition in one leader epoch."""
+
+    __slots__ = ("_producers", "_producers_max")
+
+    def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
+        self._producers_max = producers_max
+        self._producers: dict[int, VerifiedProducer] = {}  # by producer id, oldest first
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def begin(self, producer: ProducerIdentity, sequence: int) -> VerifiedProducer:
+        """Return the state of a producer for a batch that must be verified. Raises
+        InvalidProducerEpoch if a newer epoch asked before."""
+        producer_id, epoch = producer
+        known = self._producers.get(producer_id)
+        if known is not None:
+            if known.producer.producer_epoch == epoch:
+                if _is_below(sequence, known.lowest_sequence):
+                    known.lowest_sequence = sequence
+                return known
+            if known.producer.producer_epoch > epoch:
+                raise InvalidProducerEpoch(
+                    f"producer {producer_id} writes with epoch {known.producer.producer_epoch} now,"
+                    f" the batch has {epoch}; another producer took over; close this one"
+                )
+            del self._producers[producer_id]
+        elif len(self._producers) >= self._producers_max:
+            del self._producers[next(iter(self._producers))]
+        begun = self._producers[producer_id] = VerifiedProducer(producer, sequence)
+        return begun
+
+    def marked(self, producer_id: int) -> None:
+        """Delete the state of a producer for which a marker arrived."""
+        self._producers.pop(producer_id, None)
+
+    def is_valid(self, state: VerifiedProducer) -> bool:
+        """Return True if a state is verified and no marker or newer epoch has deleted it."""
+        return state.is_verified and self._producers.get(state.producer.producer_id) is state
+
+
+def must_verify(entry: ProducerEntry | None, producer_epoch: int) -> bool:
+    """Return True if a transactional batch of this epoch would begin a transaction in a log with
+    this entry of the producer. A batch of an older epoch would not: the log refuses it."""
+    if entry is None or producer_epoch > entry.epoch:
+        return True
+    return producer_epoch == entry.epoch and entry.transaction_start < 0
+
+
+class VerifiedAppend:
+    """The precondition of a transactional batch at its turn in the log (rules 2 and 3)."""
+
+    __slots__ = ("_knows_abortable", "_producer", "_producers", "_sequence", "_state")
+
+    def __init__(
+        self,
+        producer: ProducerIdentity,
+        sequence: int,
+        producers: VerifiedProducers | None,
+        state: VerifiedProducer | None,
+        *,
+        knows_abortable: bool,
+    ) -> None:
+        """`state`: None if the log had an open transaction when the batch arrived."""
+        self._producer = producer
+        self._sequence = sequence
+        self._producers = producers
+        self._state = state
+        self._knows_abortable = knows_abortable
+
+    def is_met(self, states: ProducerStates) -> bool:
+        """Return True; raise InvalidTxnState or TransactionAbortable if the transaction has ended,
+        OutOfOrderSequence if an earlier batch must be retried first."""
+        producer_id, epoch = self._producer
+        if not must_verify(states.newest(producer_id), epoch):
+            return True
+        producers, state = self._producers, self._state
+        if producers is None or state is None or not producers.is_valid(state):
+            raise not_in_transaction(
+                f"the transaction of producer {producer_id} ended before the batch was appended;"
+                " abort it",
+                knows_abortable=self._knows_abortable,
+            )
+        if _is_below(state.lowest_sequence, self._sequence):
+            raise OutOfOrderSequence(
+                f"producer {producer_id}, epoch {epoch}: the batch starts with sequence"
+                f" {self._sequence}, but the one of sequence {state.lowest_sequence} was refused;"
+                " send that one first"
+            )
+        return True
+
+
+class MarkerAppend:
+    """The precondition of a marker at its turn in the log."""
+
+    __slots__ = ("_marked", "_marker")
+
+    def __init__(self, marker: TransactionMarker, marked: Callable[[int], None]) -> None:
+        """`marked` deletes the verification of a producer id."""
+        self._marker = marker
+        self._marked = marked
+
+    def is_met(self, states: ProducerStates) -> bool:
+        """Delete the verification of the producer, and check the marker; see
+        `ProducerStates.check_marker`."""
+        self._marked(self._marker.producer.producer_id)
+        return states.check_marker(self._marker)
+
+
+def not_in_transaction(message: str, *, knows_abortable: bool) -> QuorumlogError:
+    """Return the error for a batch outside of an open transaction."""
+    return TransactionAbortable(message) if knows_abortable else InvalidTxnState(message)
+
+
+def verification_error(error: QuorumlogError, transaction: TransactionalWrite) -> QuorumlogError:
+    """Return the error of a batch whose verification failed, as its client expects it.
+
+    Clients look up leaders, not coordinators, after an error of Produce. So an error that a retry
+    may overcome becomes NotEnoughReplicas, which every client retries without a look-up.
+    """
+    if isinstance(error, InvalidTxnState | TransactionAbortable):
+        return not_in_transaction(
+            f"the partition is not in the transaction: {error.message}",
+            knows_abortable=transaction.knows_abortable,
+        )
+    if isinstance(error, ProducerFenced):
+        return InvalidProducerEpoch(error.message)
+    if isinstance(error, ConcurrentTransactions) and transaction.adds:
+        return error  # frequent here, and clients that let the leader add retry it
+    if error.retriable:
+        return NotEnoughReplicas(f"the transaction could not be verified: {error.message}; retry")
+    return error
+
+
+def _is_below(sequence: int, other: int) -> bool:
+    """Return True if a sequence precedes another one; they count modulo 2^31."""
+    return 0 < (other - sequence) & SEQUENCE_MASK < _HALF

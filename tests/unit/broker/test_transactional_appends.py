@@ -1,0 +1,387 @@
+"""Transactional batches and markers at a partition's leader. The tests answer its questions in the
+coordinator's place."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from quorumlog.broker import Acks
+from quorumlog.broker.shell.produce import DelayedProduce
+from quorumlog.broker.verification import TransactionalWrite, Verification
+from quorumlog.errors import (
+    CoordinatorLoading,
+    InvalidProducerEpoch,
+    InvalidRequest,
+    InvalidTxnState,
+    MirrorTopic,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OutOfOrderSequence,
+    Overloaded,
+    QuorumlogError,
+    TimedOut,
+    TransactionAbortable,
+    TransactionCoordinatorFenced,
+    UnknownTopicId,
+)
+from quorumlog.ids import ProducerIdentity
+from quorumlog.proto import metadata_records_pb2 as pb
+from quorumlog.records import Record, encode_batch
+from quorumlog.records.control import TransactionMarker
+from quorumlog.runtime import Runtime
+from quorumlog.simulation import SimNode
+
+from .lone_broker import ME, OTHER, LoneBroker, T, broker, simulate, topic
+
+WRITE = TransactionalWrite("bank", adds=True, knows_abortable=True)
+LATER_MS = 10_000
+
+
+class Coordinator:
+    """Keeps the questions of a leader until they are answered by hand."""
+
+    def __init__(self, b: LoneBroker) -> None:
+        self.asked: list[tuple[Verification, Callable[[QuorumlogError | None], None]]] = []
+        b.replicas.writer.transactional.verifier = self
+
+    def verify(
+        self, question: Verification, answered: Callable[[QuorumlogError | None], None]
+    ) -> None:
+        self.asked.append((question, answered))
+
+    def answer(self, error: QuorumlogError | None = None, at: int = 0) -> Verification:
+        question, answered = self.asked.pop(at)
+        answered(error)
+        return question
+
+
+def batch(sequence: int, *, epoch: int = 0, producer: int = 7, transactional: bool = True) -> bytes:
+    return encode_batch(
+        [Record(0, 1, None, b"%d" % sequence)],
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=transactional,
+    )
+
+
+def send(
+    b: LoneBroker, records: bytes, write: TransactionalWrite | None = WRITE, acks: Acks = Acks.ALL
+) -> DelayedProduce:
+    return b.replicas.writer.submit_nowait("t", 0, records, acks, T, write)
+
+
+async def stored(b: LoneBroker, append: DelayedProduce) -> int:
+    clock = b.runtime.clock
+    return (await append.wait_until(clock, clock.now_ms() + LATER_MS)).base_offset
+
+
+async def mark(
+    b: LoneBroker,
+    epoch: int,
+    *,
+    version: int = 2,
+    coordinator: int = 0,
+    name: str = "t",
+    topic_id: bytes = T,
+    wait_ms: int = LATER_MS,
+) -> QuorumlogError | None:
+    marker = TransactionMarker(ProducerIdentity(7, epoch), coordinator, True, version)
+    deadline_ms = b.runtime.clock.now_ms() + wait_ms
+    return await b.replicas.markers.write(name, 0, topic_id, marker, deadline_ms=deadline_ms)
+
+
+async def opened(b: LoneBroker, **created: object) -> Coordinator:
+    b.apply(*topic("t", T, **created))  # type: ignore[arg-type]
+    await b.replicas.hosted.local_replica("t", 0).opened()
+    return Coordinator(b)
+
+
+def end(b: LoneBroker) -> int:
+    return b.replicas.hosted.local_replica("t", 0).log.log_end_offset
+
+
+# --- batches -----------------------------------------------------------------------------------
+
+
+def test_transactional_batches_are_refused_without_a_verifier() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            await opened(b)
+            b.replicas.writer.transactional.verifier = None
+            with pytest.raises(InvalidTxnState, match="transactions are not supported"):
+                send(b, batch(0))
+
+    simulate(main)
+
+
+def test_the_first_batch_of_a_transaction_waits_for_its_verification() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            coordinator = await opened(b)
+            first = send(b, batch(0))
+            await asyncio.sleep(1)
+            assert (first.outcome(), end(b)) == (None, 0)
+            question = coordinator.answer()
+            assert question == Verification("bank", ProducerIdentity(7, 0), "t", 0, T, True)
+            assert await stored(b, first) == 0
+            assert await stored(b, send(b, batch(1))) == 1  # the log has an open transaction now
+            assert not coordinator.asked
+
+    simulate(main)
+
+
+def test_waiting_batches_keep_their_order_behind_one_question() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            coordinator = await opened(b)
+            sent = [send(b, batch(sequence)) for sequence in range(5)]
+            assert len(coordinator.asked) == 1
+            other = send(b, batch(0, producer=8, transactional=False), None)
+            assert await stored(b, other) == 0  # others do not wait
+            coordinator.answer()
+            assert [await stored(b, append) for append in sent] == [1, 2, 3, 4, 5]
+
+    simulate(main)
+
+
+def test_a_refused_verification_fails_every_waiting_batch_in_its_version() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            coordinator = await opened(b)
+            old = TransactionalWrite("bank", adds=False, knows_abortable=False)
+            sent = [send(b, batch(0), old), send(b, batch(1), old)]
+            coordinator.answer(TransactionAbortable("the partition was not added"))
+            for append in sent:
+                with pytest.raises(InvalidTxnState, match="was not added"):
+                    await stored(b, append)
+            retried = send(b, batch(0))
+            coordinator.answer(CoordinatorLoading("wait"))
+            with pytest.raises(NotEnoughReplicas, match="could not be verified: wait"):
+                await stored(b, retried)
+            assert end(b) == 0
+
+    simulate(main)
+
+
+def test_a_later_batch_does_not_overtake_one_whose_verification_failed() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            coordinator = await opened(b)
+            first = send(b, batch(0))
+            coordinator.answer(CoordinatorLoading("wait"))
+            assert isinstance(first.outcome(), NotEnoughReplicas)
+            second = send(b, batch(1))
+            coordinator.answer()
+            with pytest.raises(OutOfOrderSequence):
+                await stored(b, second)
+            assert await stored(b, send(b, batch(0))) == 0
+            assert await stored(b, send(b, batch(1))) == 1
+
+    simulate(main)
+
+
+def test_a_batch_delayed_past_the_end_of_its_transaction_begins_none() -> None:
+    """The coordinator's answer, then the marker, then the batch (R24)."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            coordinator = await opened(b)
+            delayed = send(b, batch(0))
+            assert await mark(b, 0, version=1) is None  # appended although nothing was written
+            coordinator.answer()
+            with pytest.raises(TransactionAbortable, match="ended before the batch"):
+                await stored(b, delayed)
+            log = b.replicas.hosted.local_replica("t", 0).log
+            assert log.last_stable_offset == end(b) == 1
+
+    simulate(main)
+
+
+def test_a_batch_queued_behind_the_marker_begins_no_transaction() -> None:
+    """The batch arrives while the transaction is open in the log, with the marker ahead of it in
+    the queue."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            coordinator = await opened(b)
+            first = send(b, batch(0))
+            coordinator.answer()
+            await stored(b, first)
+            log = b.replicas.hosted.local_replica("t", 0).log
+
+            async def send_late() -> DelayedProduce:
+                assert (log.producers.states.undecided.first_offset, end(b)) == (0, 1)
+                return send(b, batch(1))
+
+            # One after the other in one turn of the loop, behind work that holds the queue.
+            work = b.directory.truncation.truncate(log, 100)
+            _, error, late = await asyncio.gather(work, mark(b, 0, version=1), send_late())
+            assert (error, coordinator.asked) == (None, [])
+            with pytest.raises(TransactionAbortable):
+                await stored(b, late)
+            assert log.last_stable_offset == end(b) == 2
+
+    simulate(main)
+
+
+def test_an_answer_of_an_earlier_leadership_appends_nothing() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            coordinator = await opened(b, replicas=(ME, OTHER), isr=(ME,))
+            waiting = send(b, batch(0))
+            for leader in (OTHER, ME):
+                change = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=leader)
+                change.isr.ids.extend([ME, OTHER] if leader == OTHER else [ME])
+                b.apply(pb.MetadataRecord(partition_change=change))
+                await asyncio.sleep(0.1)
+            coordinator.answer()
+            with pytest.raises(NotLeaderOrFollower):
+                await stored(b, waiting)
+            assert end(b) == 0
+
+    simulate(main)
+
+
+def test_waiting_batches_are_bounded_and_time_out() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            await opened(b)
+            first = send(b, batch(0))
+            for sequence in range(1, 64):
+                send(b, batch(sequence))
+            with pytest.raises(Overloaded, match="64 batches of producer 7"):
+                send(b, batch(64))
+            with pytest.raises(TimedOut):
+                await stored(b, first)
+
+    simulate(main)
+
+
+def test_a_transactional_batch_needs_a_transactional_id() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            coordinator = await opened(b)
+            with pytest.raises(InvalidTxnState, match="without a transactional id"):
+                send(b, batch(0), None)
+            plain = send(b, batch(0, transactional=False))
+            assert await stored(b, plain) == 0
+            assert not coordinator.asked
+
+    simulate(main)
+
+
+# --- markers -----------------------------------------------------------------------------------
+
+
+async def written(b: LoneBroker, epoch: int = 0) -> Coordinator:
+    """A partition with an open transaction of one batch."""
+    coordinator = await opened(b)
+    first = send(b, batch(0, epoch=epoch))
+    coordinator.answer()
+    await stored(b, first)
+    return coordinator
+
+
+def counts(b: LoneBroker) -> dict[str, int]:
+    return {outcome: count for outcome, count in b.replicas.markers.counts.items() if count}
+
+
+def test_a_marker_ends_the_transaction_and_its_repeats_are_acknowledged() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            await written(b)
+            assert [await mark(b, 1) for _ in range(3)] == [None, None, None]
+            assert end(b) == 2
+            assert counts(b) == {"commit": 1, "repeated": 2}
+            assert b.replicas.hosted.local_replica("t", 0).log.last_stable_offset == 2
+
+    simulate(main)
+
+
+def test_a_marker_of_an_earlier_transaction_is_refused_for_good() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            await written(b, epoch=1)
+            for epoch in (0, 1):
+                assert isinstance(await mark(b, epoch), InvalidProducerEpoch)
+            assert end(b) == 1
+            assert counts(b) == {"outdated": 2}
+
+    simulate(main)
+
+
+def test_answers_that_store_nothing_wait_until_what_they_rest_on_is_committed() -> None:
+    """A deposed leader's log may end in a marker, or a later transaction, that nobody else has."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            coordinator = await opened(b, replicas=(ME, OTHER))
+            send(b, batch(0))
+            coordinator.answer()
+            assert isinstance(await mark(b, 1, wait_ms=500), TimedOut)
+            assert end(b) == 2  # stored, not committed
+            assert isinstance(await mark(b, 1, wait_ms=500), TimedOut)
+            assert isinstance(await mark(b, 0, wait_ms=500), TimedOut)
+            assert end(b) == 2
+            change = pb.PartitionChangeRecord(topic_id=T, partition=0)
+            change.isr.ids.append(ME)
+            b.apply(pb.MetadataRecord(partition_change=change))
+            assert await mark(b, 1) is None
+            assert isinstance(await mark(b, 0), InvalidProducerEpoch)
+
+    simulate(main)
+
+
+def test_markers_below_version_2_are_appended_again() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            await written(b)
+            assert [await mark(b, 0, version=1) for _ in range(2)] == [None, None]
+            assert end(b) == 3
+
+    simulate(main)
+
+
+def test_a_marker_of_an_older_coordinator_is_refused() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            await written(b)
+            assert await mark(b, 1, coordinator=5) is None
+            assert isinstance(await mark(b, 2, coordinator=4), TransactionCoordinatorFenced)
+            assert counts(b) == {"commit": 1, "failed": 1}
+
+    simulate(main)
+
+
+def test_markers_are_refused_where_no_transaction_can_be() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            await opened(b)
+            assert isinstance(await mark(b, 1, topic_id=b"u" * 16), UnknownTopicId)
+            b.apply(*topic("m", b"m" * 16, mirror_source="cluster-a/m"))
+            error = await mark(b, 1, name="m", topic_id=b"m" * 16)
+            assert isinstance(error, MirrorTopic)
+            error = await mark(b, 1, name="__consumer_offsets", topic_id=b"")
+            assert isinstance(error, InvalidRequest)
+
+    simulate(main)
+
+
+def test_a_marker_of_group_offsets_goes_to_the_group_coordinator() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            seen: list[tuple[int, int]] = []
+
+            async def write(
+                partition: int, marker: TransactionMarker, deadline_ms: int
+            ) -> QuorumlogError | None:
+                seen.append((partition, marker.producer.producer_epoch))
+                return None
+
+            b.replicas.markers.coordinators["__consumer_offsets"] = write
+            assert await mark(b, 3, name="__consumer_offsets", topic_id=b"") is None
+            assert seen == [(0, 3)]
+
+    simulate(main)
