@@ -37,7 +37,6 @@ from .validation import (
     ANSWER_MS,
     NAMES_MAX,
     check_assignments,
-    check_before_offset,
     check_names,
     check_partition,
     check_places,
@@ -222,7 +221,6 @@ class PartitionAdmin:
         for spec in specs:
             check_partition(spec.topic, spec.partition)
             check_topic_id(spec.topic_id)
-            check_before_offset(spec.topic, spec.partition, spec.before_offset)
         await self._metadata.reach(context)
         return await self._log_admin.delete_records(specs)
 

@@ -114,16 +114,6 @@ def check_offset(field: str, value: int, *, lowest: int = 0) -> None:
         raise InvalidRequest(f"{field}: {value}; give {lowest} or more")
 
 
-def check_before_offset(topic: str, partition: int, before_offset: int) -> None:
-    """Raise InvalidRequest unless `before_offset` is an offset or -1."""
-    if before_offset < -1:
-        raise InvalidRequest(
-            f"before_offset: {before_offset}; give 0 or more, or -1 for the high watermark",
-            topic=topic,
-            partition=partition,
-        )
-
-
 def check_timestamp(value: int) -> None:
     """Raise InvalidRequest unless it is a timestamp or one of the three special positions."""
     if value < 0 and value not in {LATEST, EARLIEST, MAX_TIMESTAMP}:

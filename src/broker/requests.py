@@ -146,7 +146,7 @@ class DeletionSpec:
 
     topic: str
     partition: int
-    before_offset: int  # exclusive; -1: the high watermark
+    before_offset: int  # exclusive; -1: the last stable offset
     topic_id: bytes = b""  # empty: not checked
 
 

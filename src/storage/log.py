@@ -720,17 +720,24 @@ class LogCleanup:
 
     # --- delete --------------------------------------------------------------------------------
 
-    def check_deletion(self, offset: int) -> int:
-        """Return the offset below which records may be deleted: `offset`, or the high watermark for
-        -1. Raises OffsetOutOfRange, DiskFailed."""
+    def check_deletion(self, offset: int, *, is_replicated: bool = False) -> int:
+        """Return the offset below which records may be deleted: `offset`, or the last stable offset
+        for -1.
+
+        `is_replicated`: the leader has deleted the records, so only the high watermark limits the
+        offset: the marker that decided a transaction there may not be here yet. Raises
+        OffsetOutOfRange, DiskFailed.
+        """
         log = self._log
         log.check_usable()
+        stable, high_watermark = log.last_stable_offset, log.high_watermark
         if offset == -1:
-            return log.high_watermark
-        if not 0 <= offset <= log.high_watermark:
+            return stable
+        if not 0 <= offset <= (high_watermark if is_replicated else stable):
             raise OffsetOutOfRange(
                 f"records cannot be deleted up to offset {offset}; the high watermark is"
-                f" {log.high_watermark}; use an offset in [0, {log.high_watermark}]"
+                f" {high_watermark}, the last stable offset {stable}; use an offset in"
+                f" [0, {stable}]"
             )
         return offset
 

@@ -74,8 +74,8 @@ class LogAdmin:
         """Delete the first records of partitions concurrently; a failure affects only its
         partition.
 
-        Records above the high watermark are not deleted. The new log start offset is durable before
-        the answer. Opens closed logs.
+        Records above the last stable offset are not deleted. The new log start offset is durable
+        before the answer. Opens closed logs.
         """
         return await asyncio.gather(*map(self._delete, specs))
 

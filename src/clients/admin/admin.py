@@ -239,11 +239,11 @@ class AsyncAdmin:
     async def delete_records(self, topic: str, before: Before) -> dict[int, int]:
         """Delete the records before a position; return the new log start offset of each partition.
 
-        `before` is "latest" (the high watermark), an offset or a time, for all partitions, or a
+        `before` is "latest" (the last stable offset), an offset or a time, for all partitions, or a
         mapping from partitions to positions. The new log start offsets are durable. Consumers
         below them get OffsetOutOfRange; retention frees the disk space later. Safe to retry, also
         after an error: deleted records stay deleted, and a newer topic of the same name is never
-        touched. Raises OffsetOutOfRange for an offset above the high watermark,
+        touched. Raises OffsetOutOfRange for an offset above the last stable offset,
         UnknownTopicOrPartition, InvalidRequest.
         """
         deadline_ms = self._connection.deadline_ms()

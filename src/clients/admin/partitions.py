@@ -371,8 +371,8 @@ async def delete_before(
 ) -> dict[int, int]:
     """Delete the records before each partition's position; return the new log start offsets.
 
-    "latest" is the high watermark at the moment of the deletion. Only the topic with `topic_id` is
-    touched: a retry never deletes records of a newer topic of the same name.
+    "latest" is the last stable offset at the moment of the deletion. Only the topic with `topic_id`
+    is touched: a retry never deletes records of a newer topic of the same name.
     """
     timed = {place: at for place, at in wanted.items() if at != "latest"}
     offsets = await look_up(connection, timed, deadline_ms=deadline_ms)

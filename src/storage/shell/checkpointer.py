@@ -211,7 +211,7 @@ def _is_due(start: _Start) -> bool:
     """Return True if a log start must be stored; otherwise complete its waiter."""
     log, offset, waiter = start
     try:
-        log.cleanup.check_deletion(offset)
+        log.cleanup.check_deletion(offset, is_replicated=True)  # the caller checked the rest
     except QuorumlogError as error:
         _answer(waiter, error)
         return False

@@ -183,15 +183,16 @@ class LogTruncation:
         self._maintenance.cancel_cleaning(log)
         await self._writer.exclusive(queue, begin, end, repeats=True)
 
-    async def delete_records(self, log: Log, offset: int) -> int:
-        """Make the records below `offset` (-1: below the high watermark) unreadable for good;
+    async def delete_records(self, log: Log, offset: int, *, is_replicated: bool = False) -> int:
+        """Make the records below `offset` (-1: below the last stable offset) unreadable for good;
         return the log start offset, which is durable then. Retention frees the space.
 
-        Raises OffsetOutOfRange above the high watermark; DiskFull, DiskFailed: the outcome is
+        Raises OffsetOutOfRange above the last stable offset, or above the high watermark for a
+        deletion that the leader has made (`is_replicated`); DiskFull, DiskFailed: the outcome is
         unknown then, and the call may be repeated.
         """
         queue = self._queue_of(log)
-        before = log.cleanup.check_deletion(offset)
+        before = log.cleanup.check_deletion(offset, is_replicated=is_replicated)
         if before > log.flushed_end_offset:
             await self._writer.flush(queue)
         await self._checkpoints.store_log_start(queue, before)

@@ -224,7 +224,9 @@ class FollowedPartition:
     async def _move_start(self, offset: int) -> None:
         """Delete the records that the leader has deleted."""
         try:
-            await self._directory.truncation.delete_records(self.replica.log, offset)
+            await self._directory.truncation.delete_records(
+                self.replica.log, offset, is_replicated=True
+            )
         except QuorumlogError as error:
             self._log_error(error)  # the next answer has the offset again
         finally:

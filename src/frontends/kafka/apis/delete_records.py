@@ -1,13 +1,13 @@
 """DeleteRecords: advance the log start offsets of partitions that this broker leads, each with its
 own result.
 
-Offset -1 means the high watermark.
+Offset -1 means the last stable offset, which is at most the high watermark.
 """
 
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ....api.validation import check_before_offset, check_partition
+from ....api.validation import check_partition
 from ....broker import DeletionSpec
 from ....errors import InvalidRequest, QuorumlogError
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
@@ -63,7 +63,6 @@ def _each(body: Any, error: QuorumlogError) -> Iterator[Fields]:
 
 def _check(part: DeletionSpec) -> None:
     check_partition(part.topic, part.partition)
-    check_before_offset(part.topic, part.partition, part.before_offset)
 
 
 def _fields(at: Place, error: QuorumlogError | None, start: int = NO_OFFSET) -> Fields:

@@ -66,7 +66,7 @@ def test_what_is_wrong_with_one_partition_does_not_stop_the_others(folder: str) 
             assert results == {
                 ("t", 0): (0, 2),
                 ("t", 1): (1, -1),  # it has no records
-                ("t", 2): (42, -1),
+                ("t", 2): (1, -1),  # no offset
                 ("t", 3): (42, -1),
                 ("t", 9): (3, -1),
                 ("t", -1): (42, -1),
