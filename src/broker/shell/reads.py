@@ -29,6 +29,7 @@ from ...metrics import LATENCY_MS, Histogram
 from ...runtime import Clock
 from ...storage import AbortedTransaction, SegmentRange, committed_batches
 from ...storage.shell.data_directory import DataDirectory
+from ..partition_leader import PartitionLeader
 from ..replication.shell.follower import FetcherLink
 from ..requests import (
     EARLIEST,
@@ -328,16 +329,34 @@ class ReplicaReader:
                 return OffsetOutcome(spec, latest, -1, partition.leader_epoch)
             if spec.timestamp_ms == EARLIEST:
                 return OffsetOutcome(spec, log.log_start_offset, -1, -1)
+            end_offset: int = leader.high_watermark
+            if spec.committed_only:
+                end_offset = min(end_offset, log.last_stable_offset)
+            # As of the lookup: the high watermark may move while that waits for the device.
+            missing = _uncommitted(leader)
+            if spec.timestamp_ms == MAX_TIMESTAMP and missing is not None:
+                raise missing
             found = await self._reader.offset_for_time(
                 log,
                 None if spec.timestamp_ms == MAX_TIMESTAMP else spec.timestamp_ms,
-                end_offset=partition.high_watermark,
+                end_offset=end_offset,
             )
             if found is None:
+                if missing is not None:
+                    raise missing  # the first such record may be above the high watermark (KIP-207)
                 return OffsetOutcome(spec, -1, -1, -1)
             return OffsetOutcome(spec, found.offset, found.timestamp, found.leader_epoch)
         except QuorumlogError as error:
             return OffsetOutcome(spec, -1, -1, -1, error)
+
+
+def _uncommitted(leader: PartitionLeader) -> OffsetNotAvailable | None:
+    """Return the error of `PartitionLeader.check_committed`."""
+    try:
+        leader.check_committed()
+    except OffsetNotAvailable as error:
+        return error
+    return None
 
 
 def _located(part: _Part) -> FoundRecords:
