@@ -25,7 +25,7 @@ from quorumlog.errors import (
     TransactionCoordinatorFenced,
     UnknownTopicId,
 )
-from quorumlog.ids import ProducerIdentity
+from quorumlog.ids import ProducerIdentity, TopicId
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.records import Record, encode_batch
 from quorumlog.records.control import TransactionMarker
@@ -124,7 +124,9 @@ def test_the_first_batch_of_a_transaction_waits_for_its_verification() -> None:
             await asyncio.sleep(1)
             assert (first.outcome(), end(b)) == (None, 0)
             question = coordinator.answer()
-            assert question == Verification("bank", ProducerIdentity(7, 0), "t", 0, T, True)
+            assert question == Verification(
+                "bank", ProducerIdentity(7, 0), "t", 0, TopicId(T), True
+            )
             assert await stored(b, first) == 0
             assert await stored(b, send(b, batch(1))) == 1  # the log has an open transaction now
             assert not coordinator.asked
