@@ -55,7 +55,7 @@ class PartitionLeader:
         self._index = index
         self._name = isr.name
         self._purgatory = purgatory  # outlives the epoch if this node leads the next one too
-        # Made for the first transactional batch. A later leader verifies anew.
+        # Made for the first transactional batch. The next leader verifies again.
         self.verified: VerifiedProducers | None = None
 
     @property

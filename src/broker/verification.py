@@ -1,7 +1,7 @@
 """Verification of transactional batches before their append (KIP-890 part 1).
 
-A log accepts any transactional batch whose epoch and sequence continue its producer's. If the batch
-was delayed past the end of its transaction, it would begin one that no coordinator ends. So a
+A log accepts a transactional batch if its epoch and sequence continue those of its producer. If the
+batch was delayed past the end of its transaction, it would begin one that no coordinator ends. So a
 partition leader asks the coordinator before a batch that would begin a transaction in the log.
 
 The answer may be outdated when it arrives. Rules, for one partition in one leader epoch:
@@ -12,8 +12,8 @@ The answer may be outdated when it arrives. Rules, for one partition in one lead
    open transaction of the batch's epoch, or the state that the batch asked with still exists, is
    verified and has the batch's epoch.
 3. A batch above the lowest sequence that asked is refused. A log accepts any first sequence of an
-   unknown producer, so a batch whose predecessor's verification failed would be accepted, and the
-   predecessor's retry refused for ever.
+   unknown producer. If the verification of a batch failed, its successor would be accepted, and its
+   retry refused for ever.
 4. A newer epoch replaces the state of an older one.
 5. At most `PRODUCERS_MAX` states exist; a new one then drops the oldest. Its batches are refused,
    and their retry asks again.
@@ -164,7 +164,7 @@ class VerifiedAppend:
         """Return True; raise InvalidTxnState or TransactionAbortable if the transaction has ended,
         OutOfOrderSequence if an earlier batch must be retried first."""
         producer_id, epoch = self._producer
-        if not must_verify(states.newest(producer_id), epoch):
+        if not must_verify(states.entry(producer_id, with_outstanding=True), epoch):
             return True
         producers, state = self._producers, self._state
         if producers is None or state is None or not producers.is_valid(state):
@@ -205,7 +205,7 @@ def not_in_transaction(message: str, *, knows_abortable: bool) -> QuorumlogError
 
 
 def verification_error(error: QuorumlogError, transaction: TransactionalWrite) -> QuorumlogError:
-    """Return the error of a batch whose verification failed, as its client expects it.
+    """Return the error for a batch after its verification failed, as its client expects it.
 
     Clients look up leaders, not coordinators, after an error of Produce. So an error that a retry
     may overcome becomes NotEnoughReplicas, which every client retries without a look-up.

@@ -260,13 +260,11 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def entry(self, producer_id: int) -> ProducerEntry | None:
-        """Return the state of a producer, without outstanding writes."""
+    def entry(self, producer_id: int, *, with_outstanding: bool = False) -> ProducerEntry | None:
+        """Return the state of a producer, without outstanding writes unless they are asked for."""
+        if with_outstanding and producer_id in self._pending:
+            return self._pending[producer_id]
         return self._entries.get(producer_id)
-
-    def newest(self, producer_id: int) -> ProducerEntry | None:
-        """Return the state of a producer with outstanding writes applied."""
-        return self._pending.get(producer_id) or self._entries.get(producer_id)
 
     def entries(self) -> list[tuple[int, ProducerEntry]]:
         """Return (producer id, entry), longest idle first."""

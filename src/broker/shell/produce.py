@@ -210,7 +210,8 @@ class TransactionalAppends:
             return
         leader = replica.check()
         state: VerifiedProducer | None = None
-        if must_verify(log.producers.states.newest(producer.producer_id), producer.producer_epoch):
+        entry = log.producers.states.entry(producer.producer_id, with_outstanding=True)
+        if must_verify(entry, producer.producer_epoch):
             if leader.verified is None:
                 leader.verified = VerifiedProducers()
             state = leader.verified.begin(producer, sequence)

@@ -87,7 +87,7 @@ class VerifiedLog(RuleBasedStateMachine):
         sequence = max(0, self.sequence - back)
         self.sequence += back == 0
         state = None
-        if must_verify(self.states.newest(PRODUCER.producer_id), PRODUCER.producer_epoch):
+        if must_verify(self.states.entry(PRODUCER.producer_id), PRODUCER.producer_epoch):
             state = self.producers.begin(PRODUCER, sequence)
         batch = Batch(state, sequence)
         if state is None or state.is_verified:

@@ -92,14 +92,14 @@ def verified(producers: VerifiedProducers, sequence: int = 0) -> VerifiedProduce
 
 def test_only_a_batch_that_would_begin_a_transaction_is_verified() -> None:
     unknown = states()
-    assert must_verify(unknown.newest(7), 0)
+    assert must_verify(unknown.entry(7), 0)
     opened = states(data(0))
-    assert not must_verify(opened.newest(7), 0)
-    assert must_verify(opened.newest(7), 1)
+    assert not must_verify(opened.entry(7), 0)
+    assert must_verify(opened.entry(7), 1)
     ended = states(data(0), marker(1))
-    assert must_verify(ended.newest(7), 0)
+    assert must_verify(ended.entry(7), 0)
     fenced = states(data(0), marker(1, epoch=1))
-    assert not must_verify(fenced.newest(7), 0)  # the log refuses the older epoch
+    assert not must_verify(fenced.entry(7), 0)  # the log refuses the older epoch
 
 
 def test_a_verified_batch_is_appended_and_a_waiting_one_is_not() -> None:
