@@ -55,10 +55,11 @@ class DeadlineQueue(Generic[N]):
         self._drop_outdated()
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now_ms: int) -> list[N]:
-        """Remove and return the names with a deadline of at most `now_ms`, the earliest first."""
-        names = []
-        while (at_ms := self.next_ms()) is not None and at_ms <= now_ms:
+    def due(self, now_ms: int, *, limit: int | None = None) -> list[N]:
+        """Remove and return at most `limit` names with a deadline of at most `now_ms`, the earliest
+        first."""
+        names: list[N] = []
+        while (at_ms := self.next_ms()) is not None and at_ms <= now_ms and len(names) != limit:
             name = heappop(self._heap)[2]
             del self._at_ms[name]
             names.append(name)

@@ -35,6 +35,9 @@ class FieldWriter:
     def int8(self, value: int) -> None:
         self.out += INT8.pack(value)
 
+    def int16(self, value: int) -> None:
+        self.out += INT16.pack(value)
+
     def int32(self, value: int) -> None:
         self.out += INT32.pack(value)
 
@@ -147,8 +150,15 @@ class FieldReader:
     def content(self) -> bytes:
         return self.raw(self._length())
 
-    def items(self, take: Callable[[], T]) -> list[T]:
+    def maybe_items(self, take: Callable[[], T]) -> list[T] | None:
+        """Decode an array that may be null."""
         count = self._length()
+        return None if count == -1 else self._items(count, take)
+
+    def items(self, take: Callable[[], T]) -> list[T]:
+        return self._items(self._length(), take)
+
+    def _items(self, count: int, take: Callable[[], T]) -> list[T]:
         if not 0 <= count <= len(self._buffer) - self._at:  # every item has at least one byte
             raise MalformedField(
                 f"{count} items before position {self._at} exceed the {len(self._buffer)} bytes"

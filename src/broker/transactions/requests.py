@@ -7,6 +7,7 @@ returned for that partition.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from ...errors import QuorumlogError
@@ -88,6 +89,15 @@ class EndTransaction(TransactionRequest[ProducerIdentity]):
     bumps_epoch: bool  # EndTxn version 5: transaction.version 2 (KIP-890)
 
 
+class AbortReason(StrEnum):
+    """The cause of an abort, for metrics and logs."""
+
+    CLIENT = "client"
+    FENCED = "fenced"  # by InitProducerId of another producer
+    TIMEOUT = "timeout"
+    OPERATOR = "operator"
+
+
 class MarkerPartition(NamedTuple):
     """A partition that gets a marker. A topic that was created again has another id."""
 
@@ -110,6 +120,7 @@ class WriteMarkers:
     is_commit: bool
     transaction_version: int
     partitions: tuple[MarkerPartition, ...]
+    abort_reason: AbortReason | None = None  # None: a commit, or resumed after a load
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)

@@ -95,3 +95,12 @@ def test_dropped_far_deadlines_leave_the_near_ones_in_place() -> None:
         deadlines.drop(f"m{number}")
     assert len(deadlines._heap) <= 2 + STALE_MAX + 1
     assert deadlines.due(5) == ["stays"]
+
+
+def test_a_limit_leaves_the_later_deadlines() -> None:
+    queue: DeadlineQueue[str] = DeadlineQueue()
+    for at_ms, name in ((3, "c"), (1, "a"), (2, "b")):
+        queue.set(name, at_ms)
+    assert queue.due(9, limit=2) == ["a", "b"]
+    assert queue.next_ms() == 3
+    assert queue.due(9) == ["c"]
