@@ -135,7 +135,7 @@ class ActiveProducer:
     producer_id: int
     producer_epoch: int
     last_sequence: int  # -1: unknown
-    last_timestamp_ms: int  # of its last batch, -1: unknown
+    last_timestamp_ms: int  # of its last batch
     coordinator_epoch: int  # of the last marker, -1: none
     transaction_start: int  # first offset of its open transaction; -1: none
 

@@ -102,13 +102,16 @@ class Cluster:
         *values: bytes,
         acks: Acks = Acks.LEADER,
         timeout_ms: int = 10_000,
+        timestamp_ms: int = 1,
     ) -> "asyncio.Task[Appended]":
         """Append one batch on a node, past all clients."""
 
         async def main(runtime: Runtime) -> Appended:
             manager = self.nodes[number].parts.replicas
             assert manager is not None
-            records = [Record(place, 1, None, value) for place, value in enumerate(values)]
+            records = [
+                Record(place, timestamp_ms, None, value) for place, value in enumerate(values)
+            ]
             deadline_ms = runtime.clock.now_ms() + timeout_ms
             append = await manager.writer.submit(
                 topic, 0, encode_batch(records), acks=acks, leader_epoch=None

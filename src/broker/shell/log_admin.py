@@ -56,18 +56,28 @@ class LogAdmin:
 
     async def producers(self, topic: str, partition: int) -> list[ActiveProducer]:
         """Return the producers in the log of a partition by ascending id; raise the errors of
-        `HostedReplicas.replica_of`, and of the log."""
+        `HostedReplicas.replica_of`, and of the log.
+
+        Batches without a sequence, as a group coordinator writes, and markers are not remembered by
+        their timestamp. Then it is the time of the append: the age of an open transaction depends
+        on it.
+        """
         log = await self._hosted.replica_of(topic, partition).opened()
+        states = log.producers.states
         return [
             ActiveProducer(
                 producer_id=producer_id,
                 producer_epoch=entry.epoch,
                 last_sequence=entry.batches[-1].last_sequence if entry.batches else -1,
-                last_timestamp_ms=entry.batches[-1].timestamp if entry.batches else -1,
+                last_timestamp_ms=(
+                    entry.batches[-1].timestamp
+                    if entry.batches
+                    else states.wall_ms - (states.age_ms - entry.touched_ms)
+                ),
                 coordinator_epoch=entry.coordinator_epoch,
                 transaction_start=entry.transaction_start,
             )
-            for producer_id, entry in sorted(log.producers.states.entries())
+            for producer_id, entry in sorted(states.entries())
         ]
 
     async def delete_records(self, specs: Sequence[DeletionSpec]) -> list[DeletionOutcome]:

@@ -1,9 +1,13 @@
 """Who is in sync on whole simulated nodes: leaving, joining, too few, and what that means."""
 
+from functools import partial
+
 import pytest
 from tests.kit.replica_cluster import LAG_MS, Cluster, world
 
 from quorumlog.broker import Acks
+from quorumlog.clients.log import AsyncLog
+from quorumlog.clients.offsets import TimestampMs
 from quorumlog.errors import (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -61,6 +65,31 @@ def test_what_the_leader_stored_alone_is_told_as_that() -> None:
         with pytest.raises(NotEnoughReplicasAfterAppend):
             early.result()
         assert cluster.marks("t")[leader] == 1
+
+
+def test_seek_by_time_waits_until_a_new_leader_has_committed_its_epochs_start() -> None:
+    """KIP-207: the record of that time was acknowledged by all, and the end would skip it."""
+    late_ms = 2**41
+    with world() as sim:
+        cluster, old, others = led_beside_the_controller(
+            sim, message_timestamp_after_max_ms=str(2**62)
+        )
+        new, third = others
+        barrier = cluster.separate(new, third)
+        cluster.append(old, "t", b"second", acks=Acks.ALL, timestamp_ms=late_ms)
+        cluster.until(lambda: min(cluster.ends("t").values()) == 2)
+        assert cluster.marks("t")[new] == 1
+        cluster.crash(old)
+        cluster.until(lambda: cluster.leader("t") == new)
+
+        async def seek(log: AsyncLog, timeout_ms: int) -> dict[int, int]:
+            return await log.list_offsets("t", at=TimestampMs(late_ms), timeout_ms=timeout_ms)
+
+        with pytest.raises(OffsetNotAvailable, match="up to offset 1 of 2"):
+            cluster.run(partial(seek, timeout_ms=500))
+        assert cluster.marks("t")[new] == 1
+        cluster.join_again(barrier)
+        assert cluster.run(partial(seek, timeout_ms=20_000)) == {0: 1}
 
 
 def test_a_new_leader_does_not_say_how_far_all_is_committed_before_it_knows() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quorumlog.broker import Acks
+from quorumlog.broker import Acks, ActiveProducer
 from quorumlog.broker.shell.produce import DelayedProduce
 from quorumlog.broker.verification import TransactionalWrite, Verification
 from quorumlog.errors import (
@@ -367,6 +367,31 @@ def test_markers_are_refused_where_no_transaction_can_be() -> None:
             assert isinstance(error, MirrorTopic)
             error = await mark(b, 1, name="__consumer_offsets", topic_id=b"")
             assert isinstance(error, InvalidRequest)
+
+    simulate(main)
+
+
+def test_producers_are_described_with_their_open_transaction() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            await written(b)
+            assert await b.replicas.log_admin.producers("t", 0) == [
+                ActiveProducer(
+                    producer_id=7,
+                    producer_epoch=0,
+                    last_sequence=0,
+                    last_timestamp_ms=1,
+                    coordinator_epoch=-1,
+                    transaction_start=0,
+                )
+            ]
+            before_ms = runtime.clock.wall_ms()
+            await mark(b, 1, coordinator=4)
+            (ended,) = await b.replicas.log_admin.producers("t", 0)
+            assert (ended.producer_epoch, ended.coordinator_epoch) == (1, 4)
+            assert (ended.last_sequence, ended.transaction_start) == (-1, -1)
+            # A marker has no batch of data: the time of its append.
+            assert before_ms <= ended.last_timestamp_ms <= runtime.clock.wall_ms()
 
     simulate(main)
 

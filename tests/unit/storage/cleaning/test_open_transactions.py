@@ -191,3 +191,29 @@ def test_a_producer_with_an_open_transaction_never_expires() -> None:
             assert log.last_stable_offset == 2
 
     run(main)
+
+
+def test_a_reset_log_remembers_as_many_producers_as_before() -> None:
+    """A follower's log that starts again at its leader's log start."""
+
+    async def main(runtime: Runtime) -> None:
+        limits = DirectoryConfig(producers_max=2)
+        async with opened(runtime, limits) as directory:
+            log = await directory.open_log("t-0", SMALL, topic_id=TOPIC)
+            await fill(runtime, directory, log, 2)
+            await directory.truncation.reset(log, 100)
+            for producer_id in range(5):
+                batch = encode_batch(
+                    [Record(0, runtime.clock.wall_ms(), b"k", b"v")],
+                    base_offset=100 + producer_id,
+                    leader_epoch=0,
+                    producer_id=producer_id,
+                    producer_epoch=0,
+                    base_sequence=0,
+                )
+                await directory.append(
+                    log, batch, leader_epoch=0, origin=AppendOrigin.REPLICATED, flush=True
+                )
+            assert [producer_id for producer_id, _ in log.producers.states.entries()] == [3, 4]
+
+    run(main)
