@@ -39,28 +39,21 @@ class SnapshotDamaged(CorruptionError, code=2, name="SNAPSHOT_DAMAGED", status="
     it is fetched again from the leader."""
 
 
-class _RefusedBatch(QuorumlogError):
-    """A batch that was refused, with the records that are the reason."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        topic: str = "",
-        partition: int | None = None,
-        record_errors: tuple[RecordError, ...] = (),
-    ) -> None:
-        super().__init__(message, topic=topic, partition=partition)
-        self.record_errors = record_errors  # by ascending position; empty: the whole batch
-
-
-class InvalidRecord(_RefusedBatch, code=87, name="INVALID_RECORD", status="INVALID_ARGUMENT"):
+class InvalidRecord(QuorumlogError, code=87, name="INVALID_RECORD", status="INVALID_ARGUMENT"):
     """A record batch is well formed but violates a rule (counts, offsets, keys); nothing was
     stored."""
 
+    record_errors: tuple[RecordError, ...] = ()
+    """The invalid records, by ascending position; empty: the whole batch."""
 
-class InvalidTimestamp(_RefusedBatch, code=32, name="INVALID_TIMESTAMP", status="INVALID_ARGUMENT"):
+
+class InvalidTimestamp(
+    QuorumlogError, code=32, name="INVALID_TIMESTAMP", status="INVALID_ARGUMENT"
+):
     """A record's timestamp is outside the topic's limits. Use milliseconds since 1970."""
+
+    record_errors: tuple[RecordError, ...] = ()
+    """The records outside the limits, by ascending position."""
 
 
 class MessageTooLarge(QuorumlogError, code=10, name="MESSAGE_TOO_LARGE", status="INVALID_ARGUMENT"):

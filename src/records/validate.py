@@ -126,8 +126,10 @@ def validate_batch(
     except Malformed as fault:
         if fault.fault is Fault.TIMESTAMP_MIN:
             raise _too_old(timestamps, f"record {fault.index}", refused()) from None
-        errors = refused() if fault.fault is Fault.KEY_MISSING else ()
-        raise InvalidRecord(f"the batch is malformed: {fault}", record_errors=errors) from None
+        invalid = InvalidRecord(f"the batch is malformed: {fault}")
+        if fault.fault is Fault.KEY_MISSING:
+            invalid.record_errors = refused()
+        raise invalid from None
     return body
 
 
@@ -156,13 +158,14 @@ def _is_too_new(timestamp_ms: int, timestamps: TimestampLimits) -> bool:
 def _too_new(
     header: BatchHeader, timestamps: TimestampLimits, errors: tuple[RecordError, ...]
 ) -> InvalidTimestamp:
-    return InvalidTimestamp(
+    error = InvalidTimestamp(
         f"the newest timestamp, {header.max_timestamp}, is"
         f" {header.max_timestamp - timestamps.wall_ms} ms ahead of the broker's clock; the topic's"
         f" message.timestamp.after.max.ms is {timestamps.after_max_ms}; send milliseconds since"
-        " 1970, set the producer's clock, or raise the limit",
-        record_errors=errors,
+        " 1970, set the producer's clock, or raise the limit"
     )
+    error.record_errors = errors
+    return error
 
 
 def _too_old(
@@ -170,12 +173,13 @@ def _too_old(
     which: str = "the first record",
     errors: tuple[RecordError, ...] = (),
 ) -> InvalidTimestamp:
-    return InvalidTimestamp(
+    error = InvalidTimestamp(
         f"{which} is more than {timestamps.before_max_ms} ms older than the broker's clock,"
         f" {timestamps.wall_ms}; send milliseconds since 1970, or raise the topic's"
-        " message.timestamp.before.max.ms",
-        record_errors=errors,
+        " message.timestamp.before.max.ms"
     )
+    error.record_errors = errors
+    return error
 
 
 def _check_header(header: BatchHeader) -> None:
