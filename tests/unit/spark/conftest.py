@@ -62,6 +62,8 @@ class Script:
     anew with other records."""
     refusals: list[QuorumlogError] = field(default_factory=list)
     """One for each look-up of topics, their offsets or records to come: it is refused with that."""
+    times_refused: list[QuorumlogError] = field(default_factory=list)
+    """One for each partition's look-up of a time to come: its result is that error."""
     topic_id: bytes = b"1" * 16
     cluster_id: str = "cluster-1"
     meanwhile: list[Callable[[], None]] = field(default_factory=list)
@@ -203,6 +205,10 @@ class StandIn:
                 response.results.add(topic=place.topic, partition=place.partition, error=error)
                 continue
             start, end = self._script.log_starts.get(place, 0), self._script.end(place)
+            if asked.timestamp_ms >= 0 and self._script.times_refused:
+                error = encode_error(self._script.times_refused.pop(0))
+                response.results.add(topic=place.topic, partition=place.partition, error=error)
+                continue
             match asked.timestamp_ms:
                 case -2:
                     offset = start

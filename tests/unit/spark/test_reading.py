@@ -18,6 +18,7 @@ from quorumlog.errors import (
     ConnectionFailed,
     InvalidConfig,
     NotLeaderOrFollower,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     StreamBroken,
     TimedOut,
@@ -118,6 +119,17 @@ def test_times_become_offsets(script: Any) -> None:
         read(script, startingTimestamp="5000")
     latest = {"startingTimestamp": "5000", "startingOffsetsByTimestampStrategy": "latest"}
     assert values(read(script, **latest)) == []
+
+
+def test_starting_timestamp_waits_for_a_leader_that_has_not_committed_its_epochs_start(
+    script: Any,
+) -> None:
+    """KIP-207: such a leader cannot tell that there is no record of that time."""
+    script.add(A, 10)
+    script.times_refused += [OffsetNotAvailable("not committed up to the epoch's start")] * 2
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert values(read(script, startingTimestamp="1009", **latest)) == expected(A, 9, 10)
+    assert not script.times_refused
 
 
 @pytest.mark.parametrize("calls", range(4))
