@@ -61,7 +61,7 @@ SEQUENCE_MASK: Final = 2**31 - 1
 EPOCH_PER_TRANSACTION: Final = 2
 """The first transaction version in which each transaction has an epoch of its own (KIP-890)."""
 
-_UNUSUAL: Final = TRANSACTIONAL_BIT | CONTROL_BIT
+_KINDS: Final = TRANSACTIONAL_BIT | CONTROL_BIT
 
 NONE: Final = -1
 """No transaction, no coordinator, no known sequence."""
@@ -477,16 +477,18 @@ class ProducerStates:
 
     def _continued(self, header: BatchHeader, base_offset: int, age_ms: int) -> Change | None:
         """Return the change of a client's batch in the usual case: the next sequence of a known
-        producer without a transaction. None: the caller must apply all rules."""
+        producer, inside its open transaction or without one. None: the caller must apply all
+        rules."""
         producer_id, first = header.producer_id, header.base_sequence
         before = self._pending.get(producer_id) or self._entries.get(producer_id)
+        if before is None:
+            return None
+        start = before.transaction_start
         if (
-            before is None
-            or before.next_sequence != first
+            before.next_sequence != first
             or before.epoch != header.producer_epoch
-            or before.transaction_start >= 0
             or first < 0
-            or header.attributes & _UNUSUAL
+            or header.attributes & _KINDS != (TRANSACTIONAL_BIT if start >= 0 else 0)
         ):
             return None
         delta = header.last_offset_delta
@@ -496,7 +498,7 @@ class ProducerStates:
             (last + 1) & SEQUENCE_MASK,
             (*before.batches[1 - BATCHES_KEPT :], batch),
         )
-        after = ProducerEntry(before[0], before[1], following, NONE, age_ms, batches)
+        after = ProducerEntry(before[0], before[1], following, start, age_ms, batches)
         return Change(producer_id, before, after, last_offset, None)
 
     def _is_new(self, header: BatchHeader, before: ProducerEntry | None, count: int) -> bool:
