@@ -99,6 +99,17 @@ TRANSACTION_MARKERS: Final = Metric(
     " outdated (a later transaction of the producer has begun or ended), failed (to be retried).",
     ("outcome",),
 )
+PARTITION_TRANSACTIONS: Final = Metric(
+    "quorumlog_partition_transactions",
+    _G,
+    "Open transactions in the logs of partitions led here; one counts in each of its partitions.",
+)
+STABLE_OFFSET_LAG: Final = Metric(
+    "quorumlog_stable_offset_lag",
+    _G,
+    "The largest number of offsets from the last stable offset to the high watermark of a partition"
+    " led here: readers of committed records wait for them.",
+)
 FETCHED_BYTES: Final = Metric("quorumlog_fetched_bytes", _C, "Bytes of batches sent to consumers.")
 FETCH_SECONDS: Final = Metric(
     "quorumlog_fetch_seconds",

@@ -170,6 +170,11 @@ class UndecidedTransactions:
         """First offset of the oldest open transaction."""
         return next(iter(self._open), None)
 
+    @property
+    def open_count(self) -> int:
+        """Number of open transactions."""
+        return len(self._open)
+
     def unreplicated(self) -> list[tuple[int, int]]:
         """Return (first offset, marker's offset) of transactions with a marker that may be at or
         above the high watermark."""

@@ -1,6 +1,7 @@
 """Counters of produce requests and of replication, since the start."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...ids import NodeId
 from ...metrics import LATENCY_MS, Histogram
@@ -25,15 +26,38 @@ class ProduceMetrics:
         self.records += outcome.next_offset - outcome.base_offset
 
 
+if TYPE_CHECKING:
+    from .replica import Replica
+
+
 class ReplicationMetrics:
     """Counters of one broker."""
 
-    __slots__ = ("isr_grown", "isr_shrunk", "replicated_bytes")
+    __slots__ = ("isr_grown", "isr_shrunk", "replicated_bytes", "transactional")
 
     def __init__(self) -> None:
+        # replicas that may lead a log with an open transaction
+        self.transactional: dict[Replica, None] = {}
         self.replicated_bytes = 0  # of batches fetched from leaders and appended here
         self.isr_grown = 0  # ISR expansions of partitions led here
         self.isr_shrunk = 0  # ISR shrinks of partitions led here
+
+    def open_transactions(self) -> tuple[int, int]:
+        """Return the number of open transactions in partitions led here, and the largest distance
+        of a last stable offset from its high watermark. Visits the partitions with
+        transactions."""
+        count = lag_max = 0
+        for replica in list(self.transactional):
+            leader = replica.partition.leader
+            opened = lag = 0
+            if leader is not None:
+                opened = replica.log.producers.states.undecided.open_count
+                lag = leader.high_watermark - replica.log.last_stable_offset
+            if not opened and lag <= 0:
+                del self.transactional[replica]
+            count += opened
+            lag_max = max(lag_max, lag)
+        return count, lag_max
 
     def led(self, before: Sequence[NodeId], after: Sequence[NodeId]) -> None:
         """Count the ISR change of a partition led here, if any."""

@@ -222,6 +222,7 @@ class TransactionalAppends:
             state,
             knows_abortable=transaction.knows_abortable,
         )
+        replica.figures.transactional[replica] = None
         if state is None or state.is_verified:
             self._directory.submit(log, append)
         else:

@@ -504,6 +504,8 @@ class Replica:
         role = self._role
         assert isinstance(role, LeaderAndIsr), f"{self.partition.name} takes {role}"
         begins = not self.partition.is_leader or role.leader_epoch > self.partition.leader_epoch
+        if begins and log.producers.states.undecided.open_count:
+            self.figures.transactional[self] = None
         progress = self.partition.become_leader(
             role,
             log_end_offset=Offset(log.log_end_offset),

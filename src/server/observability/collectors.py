@@ -19,7 +19,7 @@ from .partition_tally import COUNTED_A_STEP, PartitionTally
 
 
 def collect_log(scrape: Scrape, log: LogService, replicas: ReplicaManager) -> None:
-    """Write produce and fetch metrics; constant cost."""
+    """Write produce and fetch metrics; visits the partitions with transactions."""
     made, reads = replicas.writer.figures, replicas.reader
     read = reads.figures
     scrape.put(rows.PRODUCED_BYTES, made.bytes)
@@ -30,6 +30,9 @@ def collect_log(scrape: Scrape, log: LogService, replicas: ReplicaManager) -> No
     scrape.put(rows.PRODUCES_WAITING, log.produces_waiting + made.waiting)
     for outcome, count in replicas.markers.counts.items():
         scrape.put(rows.TRANSACTION_MARKERS, count, outcome)
+    transactions, lag = replicas.replication.figures.open_transactions()
+    scrape.put(rows.PARTITION_TRANSACTIONS, transactions)
+    scrape.put(rows.STABLE_OFFSET_LAG, lag)
     scrape.put(rows.FETCHED_BYTES, read.fetched_bytes)
     scrape.put_histogram(rows.FETCH_SECONDS, read.at_once_ms, "no")
     scrape.put_histogram(rows.FETCH_SECONDS, read.waited_ms, "yes")

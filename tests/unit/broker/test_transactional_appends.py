@@ -277,9 +277,9 @@ def test_a_transactional_batch_needs_a_transactional_id() -> None:
 # --- markers -----------------------------------------------------------------------------------
 
 
-async def written(b: LoneBroker, epoch: int = 0) -> Coordinator:
+async def written(b: LoneBroker, epoch: int = 0, **created: object) -> Coordinator:
     """A partition with an open transaction of one batch."""
-    coordinator = await opened(b)
+    coordinator = await opened(b, **created)
     first = send(b, batch(0, epoch=epoch))
     coordinator.answer()
     await stored(b, first)
@@ -392,6 +392,28 @@ def test_producers_are_described_with_their_open_transaction() -> None:
             assert (ended.last_sequence, ended.transaction_start) == (-1, -1)
             # A marker has no batch of data: the time of its append.
             assert before_ms <= ended.last_timestamp_ms <= runtime.clock.wall_ms()
+
+    simulate(main)
+
+
+def test_open_transactions_and_the_lag_of_the_last_stable_offset_are_measured() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            figures = b.replicas.replication.figures
+            await written(b, replicas=(ME, OTHER), isr=(ME,))
+            for sequence in range(3):
+                plain = batch(sequence, producer=8, transactional=False)
+                await stored(b, send(b, plain, None))
+            assert figures.open_transactions() == (1, 4)
+            for leader in (OTHER, ME):
+                change = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=leader)
+                change.isr.ids.extend([ME, OTHER] if leader == OTHER else [ME])
+                b.apply(pb.MetadataRecord(partition_change=change))
+                await asyncio.sleep(0.1)
+                assert figures.open_transactions() == ((0, 0) if leader == OTHER else (1, 4))
+            assert await mark(b, 1) is None
+            assert figures.open_transactions() == (0, 0)
+            assert not figures.transactional
 
     simulate(main)
 
