@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from quorumlog.clients.config import ISOLATION_LEVELS
 from quorumlog.clients.consumer.consumer import AsyncConsumer
 from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.clients.producer.batches import Delivery
@@ -253,14 +254,17 @@ class Application:
     # --- reading ---
 
     async def _read(self, log: AsyncLog, name: str) -> None:
-        """Follow all topics; sometimes start again with a new consumer."""
+        """Follow all topics; sometimes start again with a consumer of the other isolation level."""
         entropy, clock = self.runtime.entropy.stream(name), self.runtime.clock
         low, high = self.workload.reader_lives_ms
         while not self.notes.is_over:
             self.notes.readers += 1
             life = f"{name}/{self.notes.readers}"
             end_ms = clock.now_ms() + low + entropy.below(high - low)
-            consumer = log.consumer([topic.name for topic in self.options.topics])
+            consumer = log.consumer(
+                [topic.name for topic in self.options.topics],
+                isolation_level=ISOLATION_LEVELS[self.notes.readers % 2],  # each bounds its reads
+            )
             while clock.now_ms() < end_ms and not self.notes.is_over:
                 await self._poll(consumer, life)
             await consumer.close()
