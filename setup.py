@@ -49,6 +49,7 @@ MODULES = [
     "broker/groups/formats",
     "broker/groups/records",
     "broker/groups/offsets",
+    "broker/groups/pending_offsets",
     "broker/groups/shard",
     "broker/groups/shell/coordinator",
     "broker/groups/shell/metrics",

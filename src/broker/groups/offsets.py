@@ -3,10 +3,13 @@
 A committed offset belongs to a topic id. If a topic was deleted and created again under the same
 name, offsets of the old topic are no longer returned. They are deleted when the topic's deletion is
 applied; if that was missed, `expired` deletes them.
+
+Offsets of open transactions are pending (`pending_offsets`). A tombstone deletes the committed and
+the pending offsets of its key, as compaction does.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...errors import (
@@ -14,12 +17,20 @@ from ...errors import (
     QuorumlogError,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    UnstableOffsetCommit,
 )
 from ...ids import TopicId
 from ...metadata.image import MetadataImage, TopicImage
 from .config import GroupConfig
+from .pending_offsets import PendingOffsets
 from .records import NO_TIME_MS, OffsetCommitted, OffsetForgotten
-from .requests import CommitOffsets, FetchOffsets, OffsetToCommit, StoredOffset
+from .requests import (
+    CommitOffsets,
+    CommitTransactionalOffsets,
+    FetchOffsets,
+    OffsetToCommit,
+    StoredOffset,
+)
 
 
 @dataclass(init=False, slots=True)  # as `OffsetCommitted`
@@ -56,37 +67,47 @@ RetentionStart: TypeAlias = Callable[[OffsetEntry], int]
 
 
 class Offsets:
-    """The committed offsets of the groups of one partition."""
+    """The committed and pending offsets of the groups of one partition."""
 
     def __init__(self, config: GroupConfig) -> None:
         self._config = config
         self._groups: dict[str, dict[str, dict[int, OffsetEntry]]] = {}
+        self._pending = PendingOffsets()
         self._ids: dict[TopicId, TopicId] = {}  # interns topic ids
         self._count = 0
 
     def __len__(self) -> int:
+        """Return the number of committed offsets."""
         return self._count
 
-    def groups(self) -> list[str]:
-        """Return the groups that have committed offsets."""
-        return list(self._groups)
+    def groups(self) -> dict[str, None]:
+        """Return the groups that have committed or pending offsets, in a fixed order."""
+        return dict.fromkeys((*self._groups, *self._pending.groups()))
 
     def has_any(self, group: str) -> bool:
-        """Return True if the group has committed offsets."""
-        return group in self._groups
+        """Return True if the group has committed or pending offsets."""
+        return group in self._groups or self._pending.has_any(group)
 
     # --- commits and fetches ----------------------------------------------------------------------
 
     def commit(
-        self, request: CommitOffsets, image: MetadataImage, now_ms: int
+        self,
+        request: CommitOffsets,
+        image: MetadataImage,
+        now_ms: int,
     ) -> tuple[list[OffsetCommitted], tuple[QuorumlogError | None, ...]]:
-        """Apply the valid part of a commit. Return its records and, for each offset in the order of
-        the request, None or the error: OffsetNoteTooLarge, UnknownTopicOrPartition, UnknownTopicId.
+        """Apply the valid part of a commit, or stage it in its transaction. Return its records and,
+        for each offset in the order of the request, None or the error: OffsetNoteTooLarge,
+        UnknownTopicOrPartition, UnknownTopicId.
 
         Negative offsets are stored too, as Kafka does: a client that lost its position commits -1
         or -2, and resets its position after it fetched that.
         """
-        expire_ms = now_ms + request.retention_ms if request.retention_ms >= 0 else NO_TIME_MS
+        producer_id, expire_ms = None, NO_TIME_MS
+        if isinstance(request, CommitTransactionalOffsets):
+            producer_id = request.producer.producer_id
+        elif request.retention_ms >= 0:
+            expire_ms = now_ms + request.retention_ms
         records: list[OffsetCommitted] = []
         errors: list[QuorumlogError | None] = []
         name, topic = "", None
@@ -109,10 +130,17 @@ class Offsets:
                 expire_ms=expire_ms,
                 topic_id=topic_id,
             )
-            self.replay(record)
+            self.replay(record, producer_id)
             records.append(record)
             errors.append(None)
         return records, tuple(errors)
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> list[str]:
+        """Apply or drop the pending offsets of a producer; return the groups that had some."""
+        applied, groups = self._pending.end(producer_id, is_commit=is_commit)
+        for record in applied:
+            self._put(record)
+        return groups
 
     def _check(self, each: OffsetToCommit, topic: TopicImage | None) -> TopicId:
         """Raise an error if the offset must not be committed; return the current id of its
@@ -144,30 +172,66 @@ class Offsets:
 
     def fetch(self, request: FetchOffsets, image: MetadataImage) -> tuple[StoredOffset, ...]:
         """Return the committed offsets of the requested partitions in request order, or all of the
-        group by ascending topic and partition."""
+        group by ascending topic and partition.
+
+        If the request requires stable offsets, a partition with a pending one has the error
+        UnstableOffsetCommit in place of its offset.
+        """
+        if request.require_stable and self._pending.has_any(request.group):
+            return self._fetch_stable(request, image)
         topics = self._groups.get(request.group, {})
         if request.partitions is None:
-            found = [
-                _stored(topic, partition, kept)
-                for topic, partitions in sorted(topics.items())
-                for partition, kept in sorted(partitions.items())
-                if _is_of_current_topic(kept, topic, image)
-            ]
-            return tuple(found)
+            return tuple(self._listed(request.group, image))
         answers = []
         for topic, partition in request.partitions:
             kept = topics.get(topic, {}).get(partition)
-            if kept is None or not _is_of_current_topic(kept, topic, image):
+            if kept is None or not _is_of_current_topic(kept.topic_id, topic, image):
                 answers.append(StoredOffset(topic=topic, partition=partition, offset=-1))
             else:
                 answers.append(_stored(topic, partition, kept))
         return tuple(answers)
 
+    def _listed(self, group: str, image: MetadataImage) -> list[StoredOffset]:
+        """Return the committed offsets of a group, by ascending topic and partition."""
+        return [
+            _stored(topic, partition, kept)
+            for topic, partitions in sorted(self._groups.get(group, {}).items())
+            for partition, kept in sorted(partitions.items())
+            if _is_of_current_topic(kept.topic_id, topic, image)
+        ]
+
+    def _fetch_stable(
+        self, request: FetchOffsets, image: MetadataImage
+    ) -> tuple[StoredOffset, ...]:
+        """Return the offsets of a group with pending ones. A query of all includes the partitions
+        that have only a pending offset: without them, it would seem that none is on its way."""
+        unstable = {
+            place
+            for place in self._pending.places(request.group)
+            if any(
+                _is_of_current_topic(record.topic_id, record.topic, image)
+                for record in self._pending.at(request.group, *place)
+            )
+        }
+        asked = request.partitions
+        if asked is None:
+            listed = {(each.topic, each.partition) for each in self._listed(request.group, image)}
+            asked = tuple(sorted(listed | unstable))
+        stable = replace(
+            request,
+            partitions=tuple(place for place in asked if place not in unstable),
+            require_stable=False,
+        )
+        found = iter(self.fetch(stable, image))
+        return tuple(_unstable(*place) if place in unstable else next(found) for place in asked)
+
     # --- deletion ---------------------------------------------------------------------------------
 
     def forget(self, group: str, topic: str, partition: int) -> list[OffsetForgotten]:
-        """Delete one offset; return its tombstone, or an empty list if none is committed."""
-        if partition not in self._groups.get(group, {}).get(topic, {}):
+        """Delete the offsets of one partition; return the tombstone, or an empty list without
+        any."""
+        is_committed = partition in self._groups.get(group, {}).get(topic, {})
+        if not is_committed and not self._pending.at(group, topic, partition):
             return []
         record = OffsetForgotten(group=group, topic=topic, partition=partition)
         self.replay(record)
@@ -175,26 +239,45 @@ class Offsets:
 
     def forget_group(self, group: str) -> list[OffsetForgotten]:
         """Delete all offsets of a group; return the tombstones."""
+        places = dict.fromkeys(
+            (topic, partition) for topic, partition, _ in self._offsets_of(group)
+        )
+        places |= dict.fromkeys(self._pending.places(group))
         found = [
             OffsetForgotten(group=group, topic=topic, partition=partition)
-            for topic, partitions in self._groups.pop(group, {}).items()
-            for partition in partitions
+            for topic, partition in places
         ]
-        self._count -= len(found)
+        for record in found:
+            self.replay(record)
         return found
 
     def forget_topic(self, topic: str, topic_id: TopicId) -> list[OffsetForgotten]:
-        """Delete the offsets of a deleted topic; return the tombstones."""
+        """Delete the offsets of a deleted topic; return the tombstones.
+
+        A partition that also has an offset of the topic's successor keeps both, since a tombstone
+        deletes both; the older one is not returned any more.
+        """
+        places = [
+            (group, partition)
+            for group, topics in self._groups.items()
+            for partition in topics.get(topic, ())
+        ]
+        places += self._pending.of_topic(topic)
         found = [
             OffsetForgotten(group=group, topic=topic, partition=partition)
-            for group, topics in self._groups.items()
-            for partition, kept in topics.get(topic, {}).items()
-            if kept.topic_id is None or kept.topic_id == topic_id
+            for group, partition in dict.fromkeys(places)
+            if self._topic_ids(group, topic, partition) <= {None, topic_id}
         ]
         for record in found:
             self.replay(record)
         self._ids.pop(topic_id, None)
         return found
+
+    def _topic_ids(self, group: str, topic: str, partition: int) -> set[TopicId | None]:
+        """Return the topic ids of the committed and the pending offsets of one partition."""
+        found = {record.topic_id for record in self._pending.at(group, topic, partition)}
+        kept = self._groups.get(group, {}).get(topic, {}).get(partition)
+        return found if kept is None else found | {kept.topic_id}
 
     def expired(
         self,
@@ -208,10 +291,13 @@ class Offsets:
         """Delete offsets that have expired or belong to deleted topics; return the tombstones.
 
         `since` None: the topics that the active group reads are unknown, so no offset expires by
-        age. Offsets of `subscribed` topics do not expire by age either.
+        age. Offsets of `subscribed` topics do not expire by age either. A partition with a pending
+        offset keeps both.
         """
         found = []
         for topic, partition, kept in self._offsets_of(group):
+            if self._pending and self._pending.at(group, topic, partition):
+                continue
             if self._is_gone(kept, topic, image, now_ms) or (
                 since is not None
                 and topic not in subscribed
@@ -245,13 +331,42 @@ class Offsets:
         """Return the number of committed offsets of a group."""
         return sum(map(len, self._groups.get(group, {}).values()))
 
+    def check_invariants(self, is_open: Callable[[int], bool] = lambda _: True) -> None:
+        """Raise AssertionError unless these hold, by number; O(offsets). `is_open` returns True for
+        a producer with an open transaction.
+
+        1. The count is that of the committed offsets.
+        2. No group and no topic is empty.
+        3. Only producers with an open transaction have pending offsets.
+        4. The invariants of the pending offsets; see `PendingOffsets.check_invariants`.
+        """
+        counted = sum(map(self.count_of, self._groups))
+        assert self._count == counted, (
+            f"offsets invariant 1: {counted} are committed, {self._count} are counted"
+        )
+        is_sound = all(topics and all(topics.values()) for topics in self._groups.values())
+        assert is_sound, f"offsets invariant 2: an empty part in {self._groups}"
+        ended = [each for each in self._pending.producers() if not is_open(each)]
+        assert not ended, f"offsets invariant 3: producers {ended} have pending offsets"
+        self._pending.check_invariants()
+
     # --- storage ----------------------------------------------------------------------------------
 
-    def replay(self, record: OffsetCommitted | OffsetForgotten) -> None:
-        """Apply a stored record."""
+    def replay(
+        self, record: OffsetCommitted | OffsetForgotten, producer_id: int | None = None
+    ) -> None:
+        """Apply a stored record, or stage it in the transaction of its producer."""
         if isinstance(record, OffsetForgotten):
             self._drop(record)
-            return
+        elif producer_id is not None:
+            self._pending.stage(producer_id, record)
+        else:
+            self._put(record)
+            if self._pending:
+                self._pending.supersede(record.group, record.topic, record.partition)
+
+    def _put(self, record: OffsetCommitted) -> None:
+        """Replace the committed offset of a partition."""
         topics = self._groups.setdefault(record.group, {})
         partitions = topics.setdefault(record.topic, {})
         before = len(partitions)
@@ -267,6 +382,8 @@ class Offsets:
         self._count += len(partitions) - before
 
     def _drop(self, record: OffsetForgotten) -> None:
+        if self._pending:
+            self._pending.drop(record.group, record.topic, record.partition)
         topics = self._groups.get(record.group, {})
         partitions = topics.get(record.topic, {})
         if partitions.pop(record.partition, None) is None:
@@ -278,11 +395,21 @@ class Offsets:
                 del self._groups[record.group]
 
 
-def _is_of_current_topic(kept: OffsetEntry, topic: str, image: MetadataImage) -> bool:
-    """Return True if the offset belongs to the topic that has this name now, or if that is
+def _is_of_current_topic(topic_id: TopicId | None, topic: str, image: MetadataImage) -> bool:
+    """Return True if an offset belongs to the topic that has this name now, or if that is
     unknown."""
     present = image.topic(topic)
-    return kept.topic_id is None or present is None or present.id == kept.topic_id
+    return topic_id is None or present is None or present.id == topic_id
+
+
+def _unstable(topic: str, partition: int) -> StoredOffset:
+    error = UnstableOffsetCommit(
+        "the offset is not stable: an open transaction has committed a newer one; retry once it has"
+        " ended",
+        topic=topic,
+        partition=partition,
+    )
+    return StoredOffset(topic=topic, partition=partition, offset=-1, error=error)
 
 
 def _stored(topic: str, partition: int, kept: OffsetEntry) -> StoredOffset:

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from ...errors import QuorumlogError
+from ...ids import ProducerIdentity
+from ...records.control import TransactionMarker
 from ..coordinator.shard import CoordinatorRequest
 from .records import OffsetToCommit as OffsetToCommit
 from .records import Partitions
+from .transactional_producers import VerificationGuard
 
 R = TypeVar("R")
 
@@ -183,6 +186,33 @@ class CommitOffsets(GroupRequest[CommitOutcome]):
     generation: int = NO_GENERATION  # or the member's epoch (KIP-848)
     retention_ms: int = -1  # set by versions before 5; -1: the broker's setting applies
     offsets: tuple[OffsetToCommit, ...]
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class CommitTransactionalOffsets(CommitOffsets):
+    """A commit of offsets in a transaction: they take effect if the transaction commits.
+
+    Member and generation fence a producer after its consumer was replaced (KIP-447). Older clients
+    send neither, then only the producer's epoch fences.
+    """
+
+    transactional_id: str
+    producer: ProducerIdentity
+    adds: bool = False  # the coordinator adds the group to the transaction; False: it verifies
+    guard: VerificationGuard | None = None  # of the verification; None: not verified
+
+
+@dataclass(frozen=True, slots=True)
+class WriteGroupMarker(CoordinatorRequest[None]):
+    """The end of a transaction, for the pending offsets of all groups of the partition. Answered
+    with None once the marker is stored, also for a repeated one."""
+
+    marker: TransactionMarker
+
+    @property
+    def key(self) -> str:
+        """The producer, for error messages."""
+        return f"producer {self.marker.producer.producer_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

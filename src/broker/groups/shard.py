@@ -40,6 +40,7 @@ from .requests import (
     ClassicHeartbeat,
     CommitOffsets,
     CommitOutcome,
+    CommitTransactionalOffsets,
     ConsumerHeartbeat,
     DeleteGroup,
     DeleteOffsets,
@@ -50,7 +51,9 @@ from .requests import (
     LeaveGroup,
     ListedGroup,
     SyncGroup,
+    WriteGroupMarker,
 )
+from .transactional_producers import TransactionalProducers, VerificationGuard
 
 Machine: TypeAlias = ClassicGroupMachine | ConsumerGroupMachine
 
@@ -72,7 +75,8 @@ _CONSUMER_TOMBSTONES = (
 class GroupShard:
     """The groups of one partition; times are in milliseconds of the wall clock.
 
-    To load it, call `replay` for each stored record and then `loaded`.
+    To load it, call `replay` for each stored record and `replay_marker` for each control batch, in
+    log order, and then `loaded`.
     """
 
     def __init__(self, config: GroupConfig, draw: Callable[[], str]) -> None:
@@ -81,6 +85,7 @@ class GroupShard:
         self._groups: dict[str, Machine] = {}
         self._stored: dict[str, ClassicGroup] = {}  # classic groups, until `loaded`
         self._offsets = Offsets(config)
+        self._producers = TransactionalProducers()
         self._deadlines: list[tuple[int, str]] = []  # a heap; valid: equal to `_due`
         self._due: dict[str, int] = {}
         self._check_ms: int | None = None  # time of the next expiry check of offsets
@@ -92,6 +97,7 @@ class GroupShard:
             LeaveGroup: self._leave,
             ConsumerHeartbeat: self._consumer_heartbeat,
             CommitOffsets: self._commit,
+            CommitTransactionalOffsets: self._commit_in_transaction,
             FetchOffsets: self._fetch,
             DeleteOffsets: self._delete_offsets,
             DescribeGroup: self._describe,
@@ -101,9 +107,15 @@ class GroupShard:
     # --- requests ---------------------------------------------------------------------------------
 
     def handle(
-        self, ticket: Ticket, request: GroupRequest[Any], image: MetadataImage, now_ms: int
+        self,
+        ticket: Ticket,
+        request: GroupRequest[Any] | WriteGroupMarker,
+        image: MetadataImage,
+        now_ms: int,
     ) -> GroupDecision:
         """Decide a request; a refusal is a `Failed` reply of the decision."""
+        if isinstance(request, WriteGroupMarker):
+            return self._write_marker(ticket, request.marker, now_ms)
         try:
             decision = self._handlers[type(request)](ticket, request, image, now_ms)
         except QuorumlogError as error:
@@ -207,6 +219,51 @@ class GroupShard:
             machine.check_commit(request, now_ms)
         records, errors = self._offsets.commit(request, image, now_ms)
         return ShardDecision(tuple(records), (Answered(ticket, CommitOutcome(errors=errors)),))
+
+    def _commit_in_transaction(
+        self, ticket: Ticket, request: CommitTransactionalOffsets, image: MetadataImage, now_ms: int
+    ) -> GroupDecision:
+        self._producers.check_commit(request.producer, request.guard)
+        machine = self._groups.get(request.group)
+        if machine is None:
+            if request.generation >= 0:
+                raise IllegalGeneration(
+                    f"group {request.group}: no such group, so no generation {request.generation};"
+                    " join it as a new member"
+                )
+            self._new_simple_group(request.group)
+        else:
+            machine.check_commit(request)
+        records, errors = self._offsets.commit(request, image, now_ms)
+        replies = (Answered(ticket, CommitOutcome(errors=errors)),)
+        if not records:
+            return ShardDecision(replies=replies)
+        self._producers.begin(request.producer, now_ms)
+        return ShardDecision(tuple(records), replies, producer=request.producer)
+
+    def verification_guard(self, producer: ProducerIdentity) -> VerificationGuard | None:
+        """Return the guard to hold while the transaction of a commit is verified at its
+        coordinator; None: it is open here and needs no verification. Raises
+        InvalidProducerEpoch."""
+        return self._producers.guard(producer)
+
+    def _write_marker(
+        self, ticket: Ticket, marker: TransactionMarker, now_ms: int
+    ) -> GroupDecision:
+        """Apply or drop the pending offsets of a producer."""
+        try:
+            is_new = self._producers.end(marker, now_ms)
+        except QuorumlogError as error:
+            return ShardDecision(replies=(Failed(ticket, error),))
+        if is_new:
+            self._end_transaction(marker)
+        replies = (Answered(ticket, None),)
+        return ShardDecision(replies=replies, marker=marker if is_new else None)
+
+    def _end_transaction(self, marker: TransactionMarker) -> None:
+        producer_id = marker.producer.producer_id
+        for group in self._offsets.end_transaction(producer_id, is_commit=marker.is_commit):
+            self._update_group(group)
 
     def _new_simple_group(self, group: str) -> ClassicGroupMachine:
         """Create a simple group, for clients that commit without members: a classic group that
@@ -329,6 +386,7 @@ class GroupShard:
         if not self._to_check and self._check_ms is not None and now_ms >= self._check_ms:
             self._to_check = sorted(self._groups, reverse=True)
             self._check_ms = now_ms + self._config.offsets_check_ms
+            self._producers.expire(now_ms)
         return decision + self._check_offsets(now_ms, image)
 
     def restart_sessions(self, now_ms: int) -> None:
@@ -403,10 +461,13 @@ class GroupShard:
     # --- storage ----------------------------------------------------------------------------------
 
     def replay(self, record: GroupRecord, producer: ProducerIdentity | None = None) -> None:
-        """Apply a stored record; call it in log order."""
+        """Apply a stored record. `producer` has the id and epoch of its batch if that is
+        transactional."""
         group = record.group
+        if producer is not None:
+            self._producers.begin(producer, 0)
         if isinstance(record, OffsetCommitted | OffsetForgotten):
-            self._offsets.replay(record)
+            self._offsets.replay(record, None if producer is None else producer.producer_id)
         elif isinstance(record, ClassicGroup):
             self._stored[group] = record
             self._groups.pop(group, None)
@@ -421,11 +482,14 @@ class GroupShard:
             cast(ConsumerGroupMachine, self._groups[group]).replay(record)
 
     def replay_marker(self, marker: TransactionMarker) -> None:
-        """Apply a stored control batch. Offsets have no transactions yet."""
+        """Apply a stored control batch."""
+        self._producers.replay_marker(marker)
+        self._offsets.end_transaction(marker.producer.producer_id, is_commit=marker.is_commit)
 
     def loaded(self, image: MetadataImage, now_ms: int) -> GroupDecision:
         """Finish loading: start the session of every member."""
         decision = NOTHING
+        self._producers.loaded(now_ms)
         for machine in self._groups.values():
             if isinstance(machine, ConsumerGroupMachine):
                 machine.loaded(now_ms)
@@ -441,6 +505,18 @@ class GroupShard:
             self._update_group(group)
         self._check_ms = now_ms + self._config.offsets_check_ms
         return decision
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless these hold between two steps, by number; O(state).
+
+        1. Every group with committed or pending offsets exists.
+        2. The invariants of offsets and of groups; see their `check_invariants`.
+        """
+        absent = self._offsets.groups().keys() - self._groups.keys()
+        assert not absent, f"group shard invariant 1: offsets of absent groups {sorted(absent)}"
+        self._offsets.check_invariants(self._producers.is_open)
+        for machine in self._groups.values():
+            machine.check_invariants()
 
 
 def _retention(machine: Machine) -> tuple[Callable[[OffsetEntry], int] | None, frozenset[str]]:

@@ -31,6 +31,7 @@ from ..records import ClassicGroup, GroupDecision, GroupDecisionBuilder
 from ..requests import (
     ClassicHeartbeat,
     CommitOffsets,
+    CommitTransactionalOffsets,
     GroupDescription,
     Joined,
     JoinGroup,
@@ -355,22 +356,28 @@ class ClassicGroupMachine:
         session.
 
         A client outside of the group commits without member id and generation, which only an empty
-        group allows. Raises: UnknownMember, IllegalGeneration, RebalanceInProgress, FencedInstance,
+        group allows. A transactional commit is allowed without them in any group, since older
+        producers do not send them, and by members during a rebalance (KIP-447).
+
+        Raises: UnknownMember, IllegalGeneration, RebalanceInProgress, FencedInstance,
         CoordinatorNotAvailable (dead group).
         """
         self._check_alive()
         rebalance = self._rebalance
         if request.generation < 0 and rebalance.state is ClassicGroupState.EMPTY:
             return
+        is_transactional = isinstance(request, CommitTransactionalOffsets)
         is_outside = not request.member_id and request.instance_id is None
         if request.generation < 0 and is_outside:
+            if is_transactional:
+                return
             raise UnknownMember(
                 f"group {self.group!r}: not empty, so only its members may commit; stop them"
                 " first, or use another group"
             )
         member = self._find(request.member_id, request.instance_id)
         self._check_generation(request.generation)
-        if rebalance.state is ClassicGroupState.COMPLETING:
+        if rebalance.state is ClassicGroupState.COMPLETING and not is_transactional:
             raise self._rebalance_in_progress()
         if now_ms is not None:
             rebalance.restart_session(member, GroupDecisionBuilder(now_ms))

@@ -40,6 +40,7 @@ from ..requests import (
     JOIN_EPOCH,
     ClassicHeartbeat,
     CommitOffsets,
+    CommitTransactionalOffsets,
     ConsumerHeartbeat,
     FetchOffsets,
     GroupDescription,
@@ -142,12 +143,21 @@ class ConsumerGroupMachine:
 
     def check_commit(self, request: CommitOffsets) -> None:
         """Raise an error if the commit is not allowed: UnknownMember, FencedInstance,
-        StaleMemberEpoch (for a classic member: IllegalGeneration)."""
+        StaleMemberEpoch (for a classic member or in a transaction: IllegalGeneration)."""
         if request.generation < 0 and self.is_empty:
             return  # an administrator, or a consumer without a group
+        is_transactional = isinstance(request, CommitTransactionalOffsets)
+        is_outside = not request.member_id and request.instance_id is None
+        if is_transactional and is_outside and request.generation < 0:
+            return  # a producer of an older version, which does not send them
         if request.member_id not in self.state.members and request.instance_id is not None:
             heartbeat.find_member(self.state, request.member_id, request.instance_id)
-        self._check_epoch(request.member_id, request.generation)
+        try:
+            self._check_epoch(request.member_id, request.generation)
+        except StaleMemberEpoch as error:
+            if not is_transactional:
+                raise
+            raise IllegalGeneration(error.message) from None
 
     def check_fetch(self, request: FetchOffsets) -> None:
         """Raise UnknownMember, StaleMemberEpoch or (classic) IllegalGeneration for a member's

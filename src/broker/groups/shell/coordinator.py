@@ -4,6 +4,7 @@ that it leads."""
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ....errors import QuorumlogError
 from ....ids import Epoch
 from ...coordinator.shell.coordinator import Coordinator, CoordinatorContext
 from ...coordinator.shell.internal_topic import CoordinatorNames, InternalTopicSettings
@@ -12,6 +13,7 @@ from .group_ids import check_group
 from .metrics import GroupCensus, GroupMetrics
 
 if TYPE_CHECKING:
+    from ....records.control import TransactionMarker
     from ...coordinator.shell.coordinator_shard import CoordinatorDeps
     from ..requests import ListedGroup
     from .group_coordinator_shard import GroupCoordinatorShard
@@ -45,6 +47,20 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
     def check_key(self, key: str) -> None:
         """Raise InvalidGroupId."""
         check_group(key)
+
+    async def write_marker(
+        self, partition: int, marker: "TransactionMarker", deadline_ms: int
+    ) -> QuorumlogError | None:
+        """End a transaction for the pending offsets of a partition of `__consumer_offsets`. Return
+        None once the marker is committed, or the error: InvalidProducerEpoch,
+        TransactionCoordinatorFenced, and those of `ask`."""
+        from ..requests import WriteGroupMarker
+
+        try:
+            await self.ask_partition(partition, WriteGroupMarker(marker), deadline_ms=deadline_ms)
+        except QuorumlogError as error:
+            return error
+        return None
 
     def list_groups(self) -> "list[ListedGroup]":
         """Return the groups that this broker coordinates, by ascending name; raise

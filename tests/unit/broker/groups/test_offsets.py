@@ -174,7 +174,7 @@ def test_a_forgotten_group_leaves_nothing() -> None:
         offsets.commit(commit_of(4, partition), IMAGE, 50)
     assert offsets.count_of("g") == 2
     assert len(offsets.forget_group("g")) == 2
-    assert (offsets.count_of("g"), len(offsets), offsets.groups()) == (0, 0, [])
+    assert (offsets.count_of("g"), len(offsets), offsets.groups()) == (0, 0, {})
     assert offsets.forget("g", "t", 0) == []
 
 

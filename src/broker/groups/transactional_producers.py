@@ -1,0 +1,191 @@
+"""The producers that commit offsets in transactions, of one partition of `__consumer_offsets`.
+Pure.
+
+The shard checks the epoch of a commit and of a marker here, before it decides: an append that the
+log refused would discard the state of all groups. So these rules are at least as strict as those of
+the log (`ProducerStates`), which sees the same batches.
+
+Rules; m is the epoch of a marker, e the newest epoch of its producer here:
+
+1. A commit with an epoch below e is refused: its transaction has ended.
+2. A commit that begins a transaction here must have been verified at the transaction coordinator
+   (KIP-890), and no marker of its producer may have arrived since the verification began. Otherwise
+   a delayed commit would begin a transaction that no coordinator ends.
+3. Marker of an unknown producer, or m > e: appended, even if the producer has written nothing here:
+   its commit may still be on its way.
+4. m = e and no transaction is open: a repeat, acknowledged and not appended (KAFKA-19999).
+5. m = e and a transaction is open, or m < e: refused; it belongs to an earlier transaction.
+6. Below transaction version 2 the epoch does not distinguish transactions: m >= e is appended.
+7. A marker of an older coordinator epoch than the last one is refused.
+8. A producer without an open transaction is forgotten after `KEPT_MS`.
+"""
+
+from typing import Final, NamedTuple
+
+from ...errors import (
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    TransactionCoordinatorFenced,
+)
+from ...ids import ProducerIdentity
+from ...records.control import TransactionMarker
+
+KEPT_MS: Final = 25 * 3_600_000
+"""Longer than the log remembers an idle producer (`producer.id.expiration.ms`), by default."""
+
+EPOCHS_PER_TRANSACTION: Final = 2
+"""The first transaction version in which every transaction has an epoch of its own."""
+
+
+class VerificationGuard(NamedTuple):
+    """Proof that a verification began after the last marker of a producer. Valid for the producers
+    that issued it, so it ends with a reload."""
+
+    producers: "TransactionalProducers"
+    marker_count: int
+
+
+class GroupProducer:
+    """The state of one producer."""
+
+    __slots__ = ("coordinator_epoch", "epoch", "is_open", "last_marker", "touched_ms")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.coordinator_epoch = -1  # of the last marker; -1: none
+        self.is_open = False  # a transaction is open here
+        self.last_marker = 0  # the number of markers of all producers up to its last one
+        self.touched_ms = 0
+
+
+class TransactionalProducers:
+    """The producers of one partition; times are in milliseconds of the wall clock."""
+
+    __slots__ = ("_marker_count", "_producers")
+
+    def __init__(self) -> None:
+        self._producers: dict[int, GroupProducer] = {}
+        self._marker_count = 0  # of all producers, appended or not
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def is_open(self, producer_id: int) -> bool:
+        """Return True if the producer has a transaction open here."""
+        known = self._producers.get(producer_id)
+        return known is not None and known.is_open
+
+    # --- commits ----------------------------------------------------------------------------------
+
+    def guard(self, producer: ProducerIdentity) -> VerificationGuard | None:
+        """Return the guard to hold while a transaction is verified; None if it is open here, so
+        that it needs no verification. Raises InvalidProducerEpoch."""
+        self._check_epoch(producer)
+        known = self._producers.get(producer.producer_id)
+        if known is not None and known.is_open and known.epoch == producer.producer_epoch:
+            return None
+        return VerificationGuard(self, self._marker_count)
+
+    def check_commit(self, producer: ProducerIdentity, guard: VerificationGuard | None) -> None:
+        """Raise the error of a commit that must not be appended (rules 1 and 2):
+        InvalidProducerEpoch; InvalidTxnState without a verification; CoordinatorNotAvailable if it
+        must be verified again."""
+        self._check_epoch(producer)
+        producer_id, epoch = producer
+        known = self._producers.get(producer_id)
+        if known is not None and known.is_open and known.epoch == epoch:
+            return
+        if guard is None:
+            raise InvalidTxnState(
+                f"producer {producer_id}, epoch {epoch}: the transaction was not verified; begin it"
+                " at the transaction coordinator"
+            )
+        last_marker = 0 if known is None else known.last_marker
+        if guard.producers is not self or last_marker > guard.marker_count:
+            raise CoordinatorNotAvailable(
+                f"producer {producer_id}, epoch {epoch}: a transaction ended while this one was"
+                " verified; retry"
+            )
+
+    def begin(self, producer: ProducerIdentity, now_ms: int) -> None:
+        """Record a transactional batch of a producer."""
+        known = self._of(producer)
+        known.is_open = True
+        known.touched_ms = now_ms
+
+    def _check_epoch(self, producer: ProducerIdentity) -> None:
+        producer_id, epoch = producer
+        known = self._producers.get(producer_id)
+        if known is not None and epoch < known.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {producer_id}: epoch {epoch} is not the current one, {known.epoch}; its"
+                " transaction has ended, or another producer with this transactional id has"
+                " started"
+            )
+
+    # --- markers ----------------------------------------------------------------------------------
+
+    def end(self, marker: TransactionMarker, now_ms: int) -> bool:
+        """Record a marker; return False for a repeat, which must not be appended. Raises
+        InvalidProducerEpoch and TransactionCoordinatorFenced (rules 3 to 7); verifications that
+        began before are void in any case."""
+        self._marker_count += 1
+        producer_id, epoch = marker.producer
+        known = self._producers.get(producer_id)
+        if known is not None:
+            known.last_marker = self._marker_count
+            is_late = epoch == known.epoch and marker.transaction_version >= EPOCHS_PER_TRANSACTION
+            if epoch < known.epoch or (is_late and known.is_open):
+                raise InvalidProducerEpoch(
+                    f"producer {producer_id}: a marker of epoch {epoch} belongs to an earlier"
+                    f" transaction; the current epoch is {known.epoch}"
+                )
+            if marker.coordinator_epoch < known.coordinator_epoch:
+                raise TransactionCoordinatorFenced(
+                    f"producer {producer_id}: a marker of coordinator epoch"
+                    f" {marker.coordinator_epoch} follows one of {known.coordinator_epoch}; another"
+                    " transaction coordinator has taken over"
+                )
+            if is_late:
+                return False
+        self._apply(marker, now_ms)
+        return True
+
+    def _apply(self, marker: TransactionMarker, now_ms: int) -> None:
+        known = self._of(marker.producer)
+        known.is_open = False
+        known.coordinator_epoch = marker.coordinator_epoch
+        known.last_marker = self._marker_count
+        known.touched_ms = now_ms
+
+    def _of(self, producer: ProducerIdentity) -> GroupProducer:
+        """Return the state of a producer, with the epoch of its newest batch."""
+        producer_id, epoch = producer
+        known = self._producers.get(producer_id)
+        if known is None:
+            known = self._producers[producer_id] = GroupProducer(epoch)
+        known.epoch = epoch
+        return known
+
+    # --- loading and expiry -----------------------------------------------------------------------
+
+    def replay_marker(self, marker: TransactionMarker) -> None:
+        """Apply a stored marker."""
+        self._marker_count += 1
+        self._apply(marker, 0)
+
+    def loaded(self, now_ms: int) -> None:
+        """Finish loading: every producer counts as active now."""
+        for known in self._producers.values():
+            known.touched_ms = now_ms
+
+    def expire(self, now_ms: int) -> None:
+        """Forget idle producers without an open transaction; O(producers)."""
+        idle = [
+            producer_id
+            for producer_id, known in self._producers.items()
+            if not known.is_open and now_ms - known.touched_ms >= KEPT_MS
+        ]
+        for producer_id in idle:
+            del self._producers[producer_id]

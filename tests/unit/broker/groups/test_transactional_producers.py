@@ -1,0 +1,186 @@
+"""The producers that commit offsets in transactions: fencing by epoch, markers, verification."""
+
+import pytest
+
+from quorumlog.broker.groups.transactional_producers import KEPT_MS, TransactionalProducers
+from quorumlog.errors import (
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    TransactionCoordinatorFenced,
+)
+from quorumlog.ids import ProducerIdentity
+from quorumlog.records.control import TransactionMarker
+
+NOW_MS = 1_000
+
+
+def producer(epoch: int, producer_id: int = 7) -> ProducerIdentity:
+    return ProducerIdentity(producer_id, epoch)
+
+
+def marker(
+    epoch: int, *, version: int = 2, coordinator_epoch: int = 1, producer_id: int = 7
+) -> TransactionMarker:
+    return TransactionMarker(producer(epoch, producer_id), coordinator_epoch, True, version)
+
+
+def begun(epoch: int) -> TransactionalProducers:
+    """Producers of which one has a transaction open."""
+    producers = TransactionalProducers()
+    producers.begin(producer(epoch), NOW_MS)
+    return producers
+
+
+def ended(epoch: int, *, version: int = 2) -> TransactionalProducers:
+    """Producers of which one has ended its transaction."""
+    producers = TransactionalProducers()
+    assert producers.end(marker(epoch, version=version), NOW_MS)
+    return producers
+
+
+# --- commits --------------------------------------------------------------------------------------
+
+
+def test_first_commit_of_a_transaction_needs_a_verification() -> None:
+    producers = TransactionalProducers()
+    with pytest.raises(InvalidTxnState):
+        producers.check_commit(producer(3), None)
+    guard = producers.guard(producer(3))
+    assert guard is not None
+    producers.check_commit(producer(3), guard)
+
+
+def test_further_commits_of_an_open_transaction_need_no_verification() -> None:
+    producers = begun(3)
+    assert producers.guard(producer(3)) is None
+    producers.check_commit(producer(3), None)
+    assert producers.guard(producer(4)) is not None  # the next transaction does
+
+
+def test_commit_with_an_older_epoch_is_refused() -> None:
+    for producers in (begun(3), ended(3)):
+        with pytest.raises(InvalidProducerEpoch):
+            producers.guard(producer(2))
+        with pytest.raises(InvalidProducerEpoch):
+            producers.check_commit(producer(2), None)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_marker_ends_the_verifications_that_began_before_it(version: int) -> None:
+    producers = TransactionalProducers()
+    guard = producers.guard(producer(3))
+    producers.end(marker(3, version=version), NOW_MS)
+    with pytest.raises(CoordinatorNotAvailable):
+        producers.check_commit(producer(3), guard)
+    producers.check_commit(producer(3), producers.guard(producer(3)))
+
+
+def test_repeated_marker_ends_verifications_too() -> None:
+    producers = ended(3)
+    guard = producers.guard(producer(3))
+    assert not producers.end(marker(3), NOW_MS)
+    with pytest.raises(CoordinatorNotAvailable):
+        producers.check_commit(producer(3), guard)
+
+
+def test_refused_marker_ends_verifications_too() -> None:
+    producers = begun(3)
+    guard = producers.guard(producer(4))
+    with pytest.raises(InvalidProducerEpoch):
+        producers.end(marker(2), NOW_MS)
+    with pytest.raises(CoordinatorNotAvailable):
+        producers.check_commit(producer(4), guard)
+
+
+def test_marker_of_another_producer_leaves_verifications_valid() -> None:
+    producers = TransactionalProducers()
+    guard = producers.guard(producer(3))
+    producers.end(marker(3, producer_id=8), NOW_MS)
+    producers.check_commit(producer(3), guard)
+
+
+def test_reload_ends_verifications() -> None:
+    guard = TransactionalProducers().guard(producer(3))
+    with pytest.raises(CoordinatorNotAvailable):
+        TransactionalProducers().check_commit(producer(3), guard)
+
+
+# --- markers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_marker_of_an_unknown_producer_is_appended_and_fences(version: int) -> None:
+    producers = ended(3, version=version)
+    with pytest.raises(InvalidProducerEpoch):
+        producers.check_commit(producer(2), None)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_marker_of_a_newer_epoch_is_appended(version: int) -> None:
+    for producers in (begun(3), ended(3)):
+        assert producers.end(marker(4, version=version), NOW_MS)
+        assert not producers.is_open(7)
+
+
+def test_repeated_marker_is_acknowledged_and_not_appended() -> None:
+    producers = ended(3)
+    assert not producers.end(marker(3), NOW_MS)
+    assert not producers.end(marker(3, coordinator_epoch=2), NOW_MS)
+
+
+def test_marker_with_the_epoch_of_the_open_transaction_is_refused() -> None:
+    producers = begun(3)
+    with pytest.raises(InvalidProducerEpoch):
+        producers.end(marker(3), NOW_MS)
+    assert producers.is_open(7)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_older_protocol_ends_a_transaction_with_its_own_epoch(version: int) -> None:
+    producers = begun(3)
+    assert producers.end(marker(3, version=version), NOW_MS)
+    assert not producers.is_open(7)
+    assert producers.end(marker(3, version=version), NOW_MS)  # a repeat is stored again
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_marker_of_an_older_epoch_is_refused(version: int) -> None:
+    for producers in (begun(3), ended(3)):
+        with pytest.raises(InvalidProducerEpoch):
+            producers.end(marker(2, version=version), NOW_MS)
+
+
+def test_marker_of_an_older_coordinator_is_refused() -> None:
+    producers = TransactionalProducers()
+    producers.end(marker(3, coordinator_epoch=5), NOW_MS)
+    producers.begin(producer(3), NOW_MS)
+    with pytest.raises(TransactionCoordinatorFenced):
+        producers.end(marker(4, coordinator_epoch=4), NOW_MS)
+    assert producers.end(marker(4, coordinator_epoch=5), NOW_MS)
+
+
+# --- loading and expiry ---------------------------------------------------------------------------
+
+
+def test_loaded_producers_fence_as_before() -> None:
+    producers = TransactionalProducers()
+    producers.begin(producer(3), 0)
+    producers.replay_marker(marker(4, version=0))
+    producers.begin(producer(4), 0)
+    producers.loaded(NOW_MS)
+    assert producers.guard(producer(4)) is None
+    with pytest.raises(InvalidProducerEpoch):
+        producers.end(marker(4), NOW_MS)
+
+
+def test_idle_producers_are_forgotten_unless_a_transaction_is_open() -> None:
+    producers = TransactionalProducers()
+    producers.begin(producer(0, producer_id=1), 0)
+    producers.replay_marker(marker(0, producer_id=2))
+    producers.loaded(NOW_MS)
+    producers.expire(NOW_MS + KEPT_MS - 1)
+    assert len(producers) == 2
+    producers.expire(NOW_MS + KEPT_MS)
+    assert len(producers) == 1
+    assert producers.is_open(1)
