@@ -1,4 +1,5 @@
-"""Configs of topics and of the cluster, and settings of this node: describe and alter."""
+"""Configs of topics, of the cluster and of consumer groups, and settings of this node: describe and
+alter."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +14,18 @@ from ..metadata import (
     TOPIC_CONFIGS,
     AlterClusterConfigs,
     AlterConfigs,
+    AlterGroupConfigs,
     ClusterConfigsAltered,
     ConfigsAltered,
     ConfigType,
+    GroupConfigsAltered,
     Submitted,
     TopicConfig,
     check_topic_name,
     effective_configs,
 )
 from ..metadata.cluster_configs import CLUSTER_CONFIGS
+from ..metadata.group_configs import BROKER_SETTINGS, GROUP_CONFIGS, check_config_group
 from ..metadata.topic_configs import INT64_MAX
 from ..settings import Setting, ValueOrigin, value_text
 from .metadata_access import MetadataAccess, existing_topic
@@ -40,6 +44,7 @@ class ResourceType(Enum):
     TOPIC = "topic"
     BROKER = "broker"
     CLUSTER = "cluster"
+    GROUP = "group"
 
 
 class ConfigResource(Struct, frozen=True, kw_only=True):
@@ -48,6 +53,7 @@ class ConfigResource(Struct, frozen=True, kw_only=True):
     type: ResourceType
     topic: str = ""  # its name; other types: empty
     broker: int = -1  # its node id; other types: -1
+    group: str = ""  # its id; other types: empty
 
 
 class ConfigSource(StrEnum):
@@ -60,6 +66,7 @@ class ConfigSource(StrEnum):
     ENVIRONMENT = "environment"
     FLAG = "flag"
     CLUSTER = "cluster"
+    GROUP = "group"
 
 
 class ConfigDescription(Struct, frozen=True, kw_only=True):
@@ -138,6 +145,14 @@ class ConfigAdmin:
         _check_changes(command)
         return await self._metadata.submit(command, context)
 
+    async def alter_group(
+        self, command: AlterGroupConfigs, context: RequestContext
+    ) -> Submitted[GroupConfigsAltered]:
+        """Set and delete configs of one consumer group, all or none."""
+        check_config_group(command.group)
+        _check_changes(command)
+        return await self._metadata.submit(command, context)
+
     def _configs_of(self, resource: ConfigResource) -> list[ConfigDescription]:
         image = self._metadata.image
         match resource.type:
@@ -150,6 +165,9 @@ class ConfigAdmin:
                         f" broker {self._node_id}; ask broker {resource.broker}"
                     )
                 return describe_node_settings(self._settings)
+            case ResourceType.GROUP:
+                of_group: Mapping[str, str] = image.group_configs.get(resource.group, {})
+                return describe_group_configs(of_group, self._settings)
             case ResourceType.TOPIC:
                 topic = existing_topic(image, resource.topic)
                 return describe_topic_configs(
@@ -172,11 +190,15 @@ def check_resources(resources: Sequence[ConfigResource]) -> None:
                 check_topic_name(resource.topic)
             case ResourceType.BROKER:
                 check_node_id("broker", resource.broker)
+            case ResourceType.GROUP:
+                check_config_group(resource.group)
             case ResourceType.CLUSTER:
                 pass
 
 
-def _check_changes(command: AlterConfigs | AlterClusterConfigs, *, topic: str = "") -> None:
+def _check_changes(
+    command: AlterConfigs | AlterClusterConfigs | AlterGroupConfigs, *, topic: str = ""
+) -> None:
     """Raise InvalidRequest for too many changes, or for none unless `replace` is set."""
     count = len(command.changes) + len(command.lists)
     if not (0 if command.replace else 1) <= count <= CHANGES_MAX:
@@ -224,6 +246,26 @@ def describe_cluster_configs(configs: Mapping[str, str]) -> list[ConfigDescripti
         )
         for name, row in CLUSTER_CONFIGS.items()
     ]
+
+
+def describe_group_configs(
+    configs: Mapping[str, str], settings: Sequence[NodeSetting]
+) -> list[ConfigDescription]:
+    """Return every config of a consumer group, set (in `configs`) or not, by ascending name. The
+    default of each is a setting of the brokers, here of this one."""
+    by_name = {setting.row.name: setting for setting in settings}
+    described = []
+    for name, row in GROUP_CONFIGS.items():
+        setting = by_name.get(BROKER_SETTINGS[name])
+        default, source = row.default, ConfigSource.DEFAULT
+        if setting is not None:
+            default = value_text(setting.value).partition(",")[0].strip()
+            source = ConfigSource(setting.origin.kind)
+        if name in configs:
+            source = ConfigSource.GROUP
+        value = configs.get(name, default)
+        described.append(_described(row, value=value, default=default, source=source))
+    return described
 
 
 def describe_node_settings(settings: Sequence[NodeSetting]) -> list[ConfigDescription]:

@@ -9,7 +9,13 @@ from typing import Any
 import typer
 
 from ..clients import settings_page as clients
-from ..server.settings_page import cluster_table, node_table, settings_table, topic_table
+from ..server.settings_page import (
+    cluster_table,
+    group_table,
+    node_table,
+    settings_table,
+    topic_table,
+)
 from ..settings.quantities import FACTORS
 from .main import app
 from .settings import CLIENT_SETTINGS
@@ -24,6 +30,7 @@ Generated from the tables of settings in the source (`make docs`).
 | a node | flags, environment, a file | [A node](#a-node) |
 | a topic | `topics create --config`, `configs alter`, Python, gRPC | [A topic](#a-topic) |
 | the whole cluster | `configs alter --cluster`, Python, gRPC | [The cluster](#the-cluster) |
+| a consumer group | Kafka's admin clients | [A consumer group](#a-consumer-group) |
 | commands | flags, environment, a file | [The command line](#the-command-line) |
 | a Python client | keyword arguments | [A Python client](#a-python-client) |
 
@@ -105,6 +112,13 @@ quorumlog configs describe --cluster --docs
 ```
 """
 
+_GROUP = """\
+## A consumer group
+
+Group configs are stored in the metadata, for groups that exist or not. They apply to members of the
+consumer protocol (KIP-848). Kafka's admin clients alter and describe them (resource type `GROUP`).
+"""
+
 _CLIENT = """\
 ## The command line
 
@@ -137,6 +151,8 @@ def configuration_page() -> str:
         topic_table(),
         _CLUSTER,
         cluster_table(),
+        _GROUP,
+        group_table(),
         _CLIENT,
         settings_table(CLIENT_SETTINGS),
         _PYTHON,

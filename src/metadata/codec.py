@@ -27,6 +27,7 @@ from .commands import (
     AlterClientQuotas,
     AlterClusterConfigs,
     AlterConfigs,
+    AlterGroupConfigs,
     AlterPartitions,
     AlterReassignments,
     ClientQuotasAltered,
@@ -39,6 +40,7 @@ from .commands import (
     ElectLeaders,
     FeaturesUpdated,
     FeatureUpdate,
+    GroupConfigsAltered,
     IsrChange,
     ListChange,
     PartitionOutcome,
@@ -832,6 +834,22 @@ def _cluster_commands() -> Iterator[tuple[str, _Struct, _Struct]]:
         _Struct(
             ClusterConfigsAltered,
             admin_pb2.AlterClusterConfigsResponse,
+            _Many("configs", _CONFIG),
+        ),
+    )
+    yield (
+        "alter_group_configs",
+        _Struct(
+            AlterGroupConfigs,
+            controller_pb2.AlterGroupConfigsRequest,
+            "group",
+            _ConfigChanges(),
+            "replace",
+            "validate_only",
+        ),
+        _Struct(
+            GroupConfigsAltered,
+            controller_pb2.AlterGroupConfigsResponse,
             _Many("configs", _CONFIG),
         ),
     )

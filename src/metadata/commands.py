@@ -51,6 +51,12 @@ class ClusterConfigsAltered(Struct, frozen=True, kw_only=True):
     configs: tuple[tuple[str, str], ...]
 
 
+class GroupConfigsAltered(Struct, frozen=True, kw_only=True):
+    """The configs that are set for the group after the command, by ascending name."""
+
+    configs: tuple[tuple[str, str], ...]
+
+
 class PartitionsAltered(Struct, frozen=True, kw_only=True):
     """The result of each change, in the order of the command: the state after it, or the error."""
 
@@ -105,6 +111,7 @@ Reply: TypeAlias = (
     | PartitionsCreated
     | ConfigsAltered
     | ClusterConfigsAltered
+    | GroupConfigsAltered
     | PartitionsAltered
     | PartitionOutcomes
     | FeaturesUpdated
@@ -300,6 +307,16 @@ class AlterClusterConfigs(RelayedCommand[ClusterConfigsAltered], frozen=True, kw
     validate_only: bool = False
 
 
+class AlterGroupConfigs(RelayedCommand[GroupConfigsAltered], frozen=True, kw_only=True):
+    """Set and delete configs of a consumer group atomically; the group need not exist."""
+
+    group: str
+    changes: tuple[tuple[str, str | None], ...]
+    lists: tuple[ListChange, ...] = ()
+    replace: bool = False  # reset configs that are not named
+    validate_only: bool = False
+
+
 class FeatureUpdate(Struct, frozen=True, kw_only=True):
     """The new level of one feature."""
 
@@ -338,6 +355,7 @@ Relayed: TypeAlias = (
     | AlterReassignments
     | ElectLeaders
     | AlterClusterConfigs
+    | AlterGroupConfigs
     | UpdateFeatures
     | AlterClientQuotas
     | UnregisterBroker

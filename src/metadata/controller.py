@@ -9,6 +9,7 @@ from .commands import (
     AlterClientQuotas,
     AlterClusterConfigs,
     AlterConfigs,
+    AlterGroupConfigs,
     AlterPartitions,
     AlterReassignments,
     BalanceLeaders,
@@ -75,6 +76,8 @@ def decide(  # noqa: C901, PLR0912 (a dispatch)
             return reassignment.alter_reassignments(image, command)
         case AlterClusterConfigs():
             return configs.alter_cluster_configs(image, command)
+        case AlterGroupConfigs():
+            return configs.alter_group_configs(image, command)
         case UpdateFeatures():
             return features.update_features(image, command)
         case AlterClientQuotas():

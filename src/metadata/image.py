@@ -129,6 +129,8 @@ class MetadataImage:
     topics_by_key: Map[str, TopicId]
     next_producer_id: int = 0  # all ids below it are allocated
     cluster_configs: Map[str, str] = field(default_factory=Map)  # without defaults
+    # Of consumer groups, without defaults; no group has an empty map.
+    group_configs: Map[str, Map[str, str]] = field(default_factory=Map)
     features: Map[str, int] = field(default_factory=Map)  # finalized levels
     client_quotas: ClientQuotas = field(default_factory=Map)
     # Indexes over the partitions, so that a decision about few partitions costs little.

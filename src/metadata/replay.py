@@ -207,6 +207,16 @@ class ImageDraft:
         configs = _with_config(self._image.cluster_configs, record.name, value)
         self._image = replace(self._image, cluster_configs=configs)
 
+    def _group_config(self, record: pb.GroupConfigRecord) -> None:
+        value = record.value if record.HasField("value") else None
+        groups = self._image.group_configs
+        configs = _with_config(groups.get(record.group, Map()), record.name, value)
+        if configs:
+            groups = groups.set(record.group, configs)
+        elif record.group in groups:
+            groups = groups.delete(record.group)
+        self._image = replace(self._image, group_configs=groups)
+
     def _feature_level(self, record: pb.FeatureLevelRecord) -> None:
         features = self._image.features
         if record.level:
@@ -394,6 +404,7 @@ _STEPS: Final[Mapping[str, Callable[[ImageDraft, Any], None]]] = {
         "partition_change",
         "topic_config",
         "cluster_config",
+        "group_config",
         "feature_level",
         "producer_ids",
         "client_quota",

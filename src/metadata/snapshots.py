@@ -81,8 +81,7 @@ def _records(image: MetadataImage) -> Iterator[pb.MetadataRecord | None]:
             yield None
         else:
             yield from _topic(image.topics_by_id[topic_id])
-    for name, value in sorted(image.cluster_configs.items(), key=itemgetter(0)):
-        yield pb.MetadataRecord(cluster_config=pb.ClusterConfigRecord(name=name, value=value))
+    yield from _configs(image)
     for name, level in sorted(image.features.items(), key=itemgetter(0)):
         yield pb.MetadataRecord(feature_level=pb.FeatureLevelRecord(name=name, level=level))
     for entity in sorted_entities(image.client_quotas):
@@ -93,6 +92,15 @@ def _records(image: MetadataImage) -> Iterator[pb.MetadataRecord | None]:
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
         )
         yield pb.MetadataRecord(producer_ids=ids)
+
+
+def _configs(image: MetadataImage) -> Iterator[pb.MetadataRecord]:
+    for name, value in sorted(image.cluster_configs.items(), key=itemgetter(0)):
+        yield pb.MetadataRecord(cluster_config=pb.ClusterConfigRecord(name=name, value=value))
+    for group, configs in sorted(image.group_configs.items(), key=itemgetter(0)):
+        for name, value in sorted(configs.items(), key=itemgetter(0)):
+            config = pb.GroupConfigRecord(group=group, name=name, value=value)
+            yield pb.MetadataRecord(group_config=config)
 
 
 def _topic(topic: TopicImage) -> Iterator[pb.MetadataRecord]:

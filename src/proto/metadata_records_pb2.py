@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#quorumlog/v1/metadata_records.proto\x12\x0cquorumlog.v1\"\xb3\x07\n\x0eMetadataRecord\x12,\n\x06\x62roker\x18\x01 \x01(\x0b\x32\x1a.quorumlog.v1.BrokerRecordH\x00\x12\x39\n\rbroker_change\x18\x02 \x01(\x0b\x32 .quorumlog.v1.BrokerChangeRecordH\x00\x12*\n\x05topic\x18\x03 \x01(\x0b\x32\x19.quorumlog.v1.TopicRecordH\x00\x12\x37\n\x0cremove_topic\x18\x04 \x01(\x0b\x32\x1f.quorumlog.v1.RemoveTopicRecordH\x00\x12\x32\n\tpartition\x18\x05 \x01(\x0b\x32\x1d.quorumlog.v1.PartitionRecordH\x00\x12?\n\x10partition_change\x18\x06 \x01(\x0b\x32#.quorumlog.v1.PartitionChangeRecordH\x00\x12\x37\n\x0ctopic_config\x18\x07 \x01(\x0b\x32\x1f.quorumlog.v1.TopicConfigRecordH\x00\x12)\n\x05no_op\x18\x08 \x01(\x0b\x32\x18.quorumlog.v1.NoOpRecordH\x00\x12\x37\n\x0cproducer_ids\x18\t \x01(\x0b\x32\x1f.quorumlog.v1.ProducerIdsRecordH\x00\x12\x41\n\x11unregister_broker\x18\n \x01(\x0b\x32$.quorumlog.v1.UnregisterBrokerRecordH\x00\x12;\n\x0e\x63luster_config\x18\x0b \x01(\x0b\x32!.quorumlog.v1.ClusterConfigRecordH\x00\x12\x39\n\rfeature_level\x18\x0c \x01(\x0b\x32 .quorumlog.v1.FeatureLevelRecordH\x00\x12\x41\n\x11\x62\x65gin_transaction\x18\r \x01(\x0b\x32$.quorumlog.v1.BeginTransactionRecordH\x00\x12=\n\x0f\x65nd_transaction\x18\x0e \x01(\x0b\x32\".quorumlog.v1.EndTransactionRecordH\x00\x12\x41\n\x11\x61\x62ort_transaction\x18\x0f \x01(\x0b\x32$.quorumlog.v1.AbortTransactionRecordH\x00\x12\x37\n\x0c\x63lient_quota\x18\x10 \x01(\x0b\x32\x1f.quorumlog.v1.ClientQuotaRecordH\x00\x42\x08\n\x06record\"\xcc\x02\n\x0c\x42rokerRecord\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\x0c\x12\x14\n\x0c\x64irectory_id\x18\x03 \x01(\x0c\x12\x14\n\x0cgrpc_address\x18\x04 \x01(\t\x12\x0c\n\x04rack\x18\x05 \x01(\t\x12\x0e\n\x06\x66\x65nced\x18\x06 \x01(\x08\x12\x0f\n\x07\x62oot_id\x18\x07 \x01(\t\x12\x19\n\x0c\x62roker_epoch\x18\x08 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08stopping\x18\t \x01(\x08\x12\x17\n\x0freplica_address\x18\n \x01(\t\x12\x30\n\x08\x66\x65\x61tures\x18\x0b \x03(\x0b\x32\x1e.quorumlog.v1.SupportedFeature\x12\x34\n\x0fkafka_listeners\x18\x0c \x03(\x0b\x32\x1b.quorumlog.v1.KafkaListenerB\x0f\n\r_broker_epoch\".\n\rKafkaListener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"F\n\x10SupportedFeature\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tlevel_min\x18\x02 \x01(\x05\x12\x11\n\tlevel_max\x18\x03 \x01(\x05\":\n\x16UnregisterBrokerRecord\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"A\n\x13\x43lusterConfigRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"1\n\x12\x46\x65\x61tureLevelRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05level\x18\x02 \x01(\x05\"&\n\x16\x42\x65ginTransactionRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x16\n\x14\x45ndTransactionRecord\"(\n\x16\x41\x62ortTransactionRecord\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x14\n\x05Nodes\x12\x0b\n\x03ids\x18\x01 \x03(\x05\"z\n\x12\x42rokerChangeRecord\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x13\n\x06\x66\x65nced\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x15\n\x08stopping\x18\x04 \x01(\x08H\x01\x88\x01\x01\x42\t\n\x07_fencedB\x0b\n\t_stopping\"-\n\x0bTopicRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\"%\n\x11RemoveTopicRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"\xef\x01\n\x0fPartitionRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05\x12\x0b\n\x03isr\x18\x04 \x03(\x05\x12\x0e\n\x06leader\x18\x05 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x07 \x01(\x05\x12\x0e\n\x06\x61\x64\x64ing\x18\x08 \x03(\x05\x12\x10\n\x08removing\x18\t \x03(\x05\x12\x0b\n\x03\x65lr\x18\n \x03(\x05\x12\x16\n\x0elast_known_elr\x18\x0b \x03(\x05\x12\x12\n\nrecovering\x18\x0c \x01(\x08\"\xe8\x02\n\x15PartitionChangeRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x06leader\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12 \n\x03isr\x18\x04 \x01(\x0b\x32\x13.quorumlog.v1.Nodes\x12%\n\x08replicas\x18\x05 \x01(\x0b\x32\x13.quorumlog.v1.Nodes\x12#\n\x06\x61\x64\x64ing\x18\x06 \x01(\x0b\x32\x13.quorumlog.v1.Nodes\x12%\n\x08removing\x18\x07 \x01(\x0b\x32\x13.quorumlog.v1.Nodes\x12 \n\x03\x65lr\x18\x08 \x01(\x0b\x32\x13.quorumlog.v1.Nodes\x12+\n\x0elast_known_elr\x18\t \x01(\x0b\x32\x13.quorumlog.v1.Nodes\x12\x17\n\nrecovering\x18\n \x01(\x08H\x01\x88\x01\x01\x42\t\n\x07_leaderB\r\n\x0b_recovering\"Q\n\x11TopicConfigRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\x05value\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"\x0c\n\nNoOpRecord\"V\n\x11ProducerIdsRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x18\n\x10next_producer_id\x18\x03 \x01(\x03\"i\n\x11\x43lientQuotaRecord\x12)\n\x06\x65ntity\x18\x01 \x03(\x0b\x32\x19.quorumlog.v1.QuotaEntity\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x12\n\x05value\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_value\"7\n\x0bQuotaEntity\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x11\n\x04name\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_nameb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#quorumlog/v1/metadata_records.proto\x12\x0cquorumlog.v1\"\xec\x07\n\x0eMetadataRecord\x12,\n\x06\x62roker\x18\x01 \x01(\x0b\x32\x1a.quorumlog.v1.BrokerRecordH\x00\x12\x39\n\rbroker_change\x18\x02 \x01(\x0b\x32 .quorumlog.v1.BrokerChangeRecordH\x00\x12*\n\x05topic\x18\x03 \x01(\x0b\x32\x19.quorumlog.v1.TopicRecordH\x00\x12\x37\n\x0cremove_topic\x18\x04 \x01(\x0b\x32\x1f.quorumlog.v1.RemoveTopicRecordH\x00\x12\x32\n\tpartition\x18\x05 \x01(\x0b\x32\x1d.quorumlog.v1.PartitionRecordH\x00\x12?\n\x10partition_change\x18\x06 \x01(\x0b\x32#.quorumlog.v1.PartitionChangeRecordH\x00\x12\x37\n\x0ctopic_config\x18\x07 \x01(\x0b\x32\x1f.quorumlog.v1.TopicConfigRecordH\x00\x12)\n\x05no_op\x18\x08 \x01(\x0b\x32\x18.quorumlog.v1.NoOpRecordH\x00\x12\x37\n\x0cproducer_ids\x18\t \x01(\x0b\x32\x1f.quorumlog.v1.ProducerIdsRecordH\x00\x12\x41\n\x11unregister_broker\x18\n \x01(\x0b\x32$.quorumlog.v1.UnregisterBrokerRecordH\x00\x12;\n\x0e\x63luster_config\x18\x0b \x01(\x0b\x32!.quorumlog.v1.ClusterConfigRecordH\x00\x12\x39\n\rfeature_level\x18\x0c \x01(\x0b\x32 .quorumlog.v1.FeatureLevelRecordH\x00\x12\x41\n\x11\x62\x65gin_transaction\x18\r \x01(\x0b\x32$.quorumlog.v1.BeginTransactionRecordH\x00\x12=\n\x0f\x65nd_transaction\x18\x0e \x01(\x0b\x32\".quorumlog.v1.EndTransactionRecordH\x00\x12\x41\n\x11\x61\x62ort_transaction\x18\x0f \x01(\x0b\x32$.quorumlog.v1.AbortTransactionRecordH\x00\x12\x37\n\x0c\x63lient_quota\x18\x10 \x01(\x0b\x32\x1f.quorumlog.v1.ClientQuotaRecordH\x00\x12\x37\n\x0cgroup_config\x18\x11 \x01(\x0b\x32\x1f.quorumlog.v1.GroupConfigRecordH\x00\x42\x08\n\x06record\"\xcc\x02\n\x0c\x42rokerRecord\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x16\n\x0eincarnation_id\x18\x02 \x01(\x0c\x12\x14\n\x0c\x64irectory_id\x18\x03 \x01(\x0c\x12\x14\n\x0cgrpc_address\x18\x04 \x01(\t\x12\x0c\n\x04rack\x18\x05 \x01(\t\x12\x0e\n\x06\x66\x65nced\x18\x06 \x01(\x08\x12\x0f\n\x07\x62oot_id\x18\x07 \x01(\t\x12\x19\n\x0c\x62roker_epoch\x18\x08 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08stopping\x18\t \x01(\x08\x12\x17\n\x0freplica_address\x18\n \x01(\t\x12\x30\n\x08\x66\x65\x61tures\x18\x0b \x03(\x0b\x32\x1e.quorumlog.v1.SupportedFeature\x12\x34\n\x0fkafka_listeners\x18\x0c \x03(\x0b\x32\x1b.quorumlog.v1.KafkaListenerB\x0f\n\r_broker_epoch\".\n\rKafkaListener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"F\n\x10SupportedFeature\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tlevel_min\x18\x02 \x01(\x05\x12\x11\n\tlevel_max\x18\x03 \x01(\x05\":\n\x16UnregisterBrokerRecord\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"A\n\x13\x43lusterConfigRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"N\n\x11GroupConfigRecord\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\x05value\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"1\n\x12\x46\x65\x61tureLevelRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05level\x18\x02 \x01(\x05\"&\n\x16\x42\x65ginTransactionRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x16\n\x14\x45ndTransactionRecord\"(\n\x16\x41\x62ortTransactionRecord\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x14\n\x05Nodes\x12\x0b\n\x03ids\x18\x01 \x03(\x05\"z\n\x12\x42rokerChangeRecord\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x13\n\x06\x66\x65nced\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x15\n\x08stopping\x18\x04 \x01(\x08H\x01\x88\x01\x01\x42\t\n\x07_fencedB\x0b\n\t_stopping\"-\n\x0bTopicRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\"%\n\x11RemoveTopicRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"\xef\x01\n\x0fPartitionRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05\x12\x0b\n\x03isr\x18\x04 \x03(\x05\x12\x0e\n\x06leader\x18\x05 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x07 \x01(\x05\x12\x0e\n\x06\x61\x64\x64ing\x18\x08 \x03(\x05\x12\x10\n\x08removing\x18\t \x03(\x05\x12\x0b\n\x03\x65lr\x18\n \x03(\x05\x12\x16\n\x0elast_known_elr\x18\x0b \x03(\x05\x12\x12\n\nrecovering\x18\x0c \x01(\x08\"\xe8\x02\n\x15PartitionChangeRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x06leader\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12 \n\x03isr\x18\x04 \x01(\x0b\x32\x13.quorumlog.v1.Nodes\x12%\n\x08replicas\x18\x05 \x01(\x0b\x32\x13.quorumlog.v1.Nodes\x12#\n\x06\x61\x64\x64ing\x18\x06 \x01(\x0b\x32\x13.quorumlog.v1.Nodes\x12%\n\x08removing\x18\x07 \x01(\x0b\x32\x13.quorumlog.v1.Nodes\x12 \n\x03\x65lr\x18\x08 \x01(\x0b\x32\x13.quorumlog.v1.Nodes\x12+\n\x0elast_known_elr\x18\t \x01(\x0b\x32\x13.quorumlog.v1.Nodes\x12\x17\n\nrecovering\x18\n \x01(\x08H\x01\x88\x01\x01\x42\t\n\x07_leaderB\r\n\x0b_recovering\"Q\n\x11TopicConfigRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\x05value\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"\x0c\n\nNoOpRecord\"V\n\x11ProducerIdsRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x18\n\x10next_producer_id\x18\x03 \x01(\x03\"i\n\x11\x43lientQuotaRecord\x12)\n\x06\x65ntity\x18\x01 \x03(\x0b\x32\x19.quorumlog.v1.QuotaEntity\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x12\n\x05value\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_value\"7\n\x0bQuotaEntity\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x11\n\x04name\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_nameb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,45 +32,47 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quorumlog.v1.metadata_recor
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_METADATARECORD']._serialized_start=54
-  _globals['_METADATARECORD']._serialized_end=1001
-  _globals['_BROKERRECORD']._serialized_start=1004
-  _globals['_BROKERRECORD']._serialized_end=1336
-  _globals['_KAFKALISTENER']._serialized_start=1338
-  _globals['_KAFKALISTENER']._serialized_end=1384
-  _globals['_SUPPORTEDFEATURE']._serialized_start=1386
-  _globals['_SUPPORTEDFEATURE']._serialized_end=1456
-  _globals['_UNREGISTERBROKERRECORD']._serialized_start=1458
-  _globals['_UNREGISTERBROKERRECORD']._serialized_end=1516
-  _globals['_CLUSTERCONFIGRECORD']._serialized_start=1518
-  _globals['_CLUSTERCONFIGRECORD']._serialized_end=1583
-  _globals['_FEATURELEVELRECORD']._serialized_start=1585
-  _globals['_FEATURELEVELRECORD']._serialized_end=1634
-  _globals['_BEGINTRANSACTIONRECORD']._serialized_start=1636
-  _globals['_BEGINTRANSACTIONRECORD']._serialized_end=1674
-  _globals['_ENDTRANSACTIONRECORD']._serialized_start=1676
-  _globals['_ENDTRANSACTIONRECORD']._serialized_end=1698
-  _globals['_ABORTTRANSACTIONRECORD']._serialized_start=1700
-  _globals['_ABORTTRANSACTIONRECORD']._serialized_end=1740
-  _globals['_NODES']._serialized_start=1742
-  _globals['_NODES']._serialized_end=1762
-  _globals['_BROKERCHANGERECORD']._serialized_start=1764
-  _globals['_BROKERCHANGERECORD']._serialized_end=1886
-  _globals['_TOPICRECORD']._serialized_start=1888
-  _globals['_TOPICRECORD']._serialized_end=1933
-  _globals['_REMOVETOPICRECORD']._serialized_start=1935
-  _globals['_REMOVETOPICRECORD']._serialized_end=1972
-  _globals['_PARTITIONRECORD']._serialized_start=1975
-  _globals['_PARTITIONRECORD']._serialized_end=2214
-  _globals['_PARTITIONCHANGERECORD']._serialized_start=2217
-  _globals['_PARTITIONCHANGERECORD']._serialized_end=2577
-  _globals['_TOPICCONFIGRECORD']._serialized_start=2579
-  _globals['_TOPICCONFIGRECORD']._serialized_end=2660
-  _globals['_NOOPRECORD']._serialized_start=2662
-  _globals['_NOOPRECORD']._serialized_end=2674
-  _globals['_PRODUCERIDSRECORD']._serialized_start=2676
-  _globals['_PRODUCERIDSRECORD']._serialized_end=2762
-  _globals['_CLIENTQUOTARECORD']._serialized_start=2764
-  _globals['_CLIENTQUOTARECORD']._serialized_end=2869
-  _globals['_QUOTAENTITY']._serialized_start=2871
-  _globals['_QUOTAENTITY']._serialized_end=2926
+  _globals['_METADATARECORD']._serialized_end=1058
+  _globals['_BROKERRECORD']._serialized_start=1061
+  _globals['_BROKERRECORD']._serialized_end=1393
+  _globals['_KAFKALISTENER']._serialized_start=1395
+  _globals['_KAFKALISTENER']._serialized_end=1441
+  _globals['_SUPPORTEDFEATURE']._serialized_start=1443
+  _globals['_SUPPORTEDFEATURE']._serialized_end=1513
+  _globals['_UNREGISTERBROKERRECORD']._serialized_start=1515
+  _globals['_UNREGISTERBROKERRECORD']._serialized_end=1573
+  _globals['_CLUSTERCONFIGRECORD']._serialized_start=1575
+  _globals['_CLUSTERCONFIGRECORD']._serialized_end=1640
+  _globals['_GROUPCONFIGRECORD']._serialized_start=1642
+  _globals['_GROUPCONFIGRECORD']._serialized_end=1720
+  _globals['_FEATURELEVELRECORD']._serialized_start=1722
+  _globals['_FEATURELEVELRECORD']._serialized_end=1771
+  _globals['_BEGINTRANSACTIONRECORD']._serialized_start=1773
+  _globals['_BEGINTRANSACTIONRECORD']._serialized_end=1811
+  _globals['_ENDTRANSACTIONRECORD']._serialized_start=1813
+  _globals['_ENDTRANSACTIONRECORD']._serialized_end=1835
+  _globals['_ABORTTRANSACTIONRECORD']._serialized_start=1837
+  _globals['_ABORTTRANSACTIONRECORD']._serialized_end=1877
+  _globals['_NODES']._serialized_start=1879
+  _globals['_NODES']._serialized_end=1899
+  _globals['_BROKERCHANGERECORD']._serialized_start=1901
+  _globals['_BROKERCHANGERECORD']._serialized_end=2023
+  _globals['_TOPICRECORD']._serialized_start=2025
+  _globals['_TOPICRECORD']._serialized_end=2070
+  _globals['_REMOVETOPICRECORD']._serialized_start=2072
+  _globals['_REMOVETOPICRECORD']._serialized_end=2109
+  _globals['_PARTITIONRECORD']._serialized_start=2112
+  _globals['_PARTITIONRECORD']._serialized_end=2351
+  _globals['_PARTITIONCHANGERECORD']._serialized_start=2354
+  _globals['_PARTITIONCHANGERECORD']._serialized_end=2714
+  _globals['_TOPICCONFIGRECORD']._serialized_start=2716
+  _globals['_TOPICCONFIGRECORD']._serialized_end=2797
+  _globals['_NOOPRECORD']._serialized_start=2799
+  _globals['_NOOPRECORD']._serialized_end=2811
+  _globals['_PRODUCERIDSRECORD']._serialized_start=2813
+  _globals['_PRODUCERIDSRECORD']._serialized_end=2899
+  _globals['_CLIENTQUOTARECORD']._serialized_start=2901
+  _globals['_CLIENTQUOTARECORD']._serialized_end=3006
+  _globals['_QUOTAENTITY']._serialized_start=3008
+  _globals['_QUOTAENTITY']._serialized_end=3063
 # @@protoc_insertion_point(module_scope)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class MetadataRecord(_message.Message):
-    __slots__ = ("broker", "broker_change", "topic", "remove_topic", "partition", "partition_change", "topic_config", "no_op", "producer_ids", "unregister_broker", "cluster_config", "feature_level", "begin_transaction", "end_transaction", "abort_transaction", "client_quota")
+    __slots__ = ("broker", "broker_change", "topic", "remove_topic", "partition", "partition_change", "topic_config", "no_op", "producer_ids", "unregister_broker", "cluster_config", "feature_level", "begin_transaction", "end_transaction", "abort_transaction", "client_quota", "group_config")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_CHANGE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class MetadataRecord(_message.Message):
     END_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     ABORT_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     CLIENT_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    GROUP_CONFIG_FIELD_NUMBER: _ClassVar[int]
     broker: BrokerRecord
     broker_change: BrokerChangeRecord
     topic: TopicRecord
@@ -40,7 +41,8 @@ class MetadataRecord(_message.Message):
     end_transaction: EndTransactionRecord
     abort_transaction: AbortTransactionRecord
     client_quota: ClientQuotaRecord
-    def __init__(self, broker: _Optional[_Union[BrokerRecord, _Mapping[str, object]]] = ..., broker_change: _Optional[_Union[BrokerChangeRecord, _Mapping[str, object]]] = ..., topic: _Optional[_Union[TopicRecord, _Mapping[str, object]]] = ..., remove_topic: _Optional[_Union[RemoveTopicRecord, _Mapping[str, object]]] = ..., partition: _Optional[_Union[PartitionRecord, _Mapping[str, object]]] = ..., partition_change: _Optional[_Union[PartitionChangeRecord, _Mapping[str, object]]] = ..., topic_config: _Optional[_Union[TopicConfigRecord, _Mapping[str, object]]] = ..., no_op: _Optional[_Union[NoOpRecord, _Mapping[str, object]]] = ..., producer_ids: _Optional[_Union[ProducerIdsRecord, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[UnregisterBrokerRecord, _Mapping[str, object]]] = ..., cluster_config: _Optional[_Union[ClusterConfigRecord, _Mapping[str, object]]] = ..., feature_level: _Optional[_Union[FeatureLevelRecord, _Mapping[str, object]]] = ..., begin_transaction: _Optional[_Union[BeginTransactionRecord, _Mapping[str, object]]] = ..., end_transaction: _Optional[_Union[EndTransactionRecord, _Mapping[str, object]]] = ..., abort_transaction: _Optional[_Union[AbortTransactionRecord, _Mapping[str, object]]] = ..., client_quota: _Optional[_Union[ClientQuotaRecord, _Mapping[str, object]]] = ...) -> None: ...
+    group_config: GroupConfigRecord
+    def __init__(self, broker: _Optional[_Union[BrokerRecord, _Mapping[str, object]]] = ..., broker_change: _Optional[_Union[BrokerChangeRecord, _Mapping[str, object]]] = ..., topic: _Optional[_Union[TopicRecord, _Mapping[str, object]]] = ..., remove_topic: _Optional[_Union[RemoveTopicRecord, _Mapping[str, object]]] = ..., partition: _Optional[_Union[PartitionRecord, _Mapping[str, object]]] = ..., partition_change: _Optional[_Union[PartitionChangeRecord, _Mapping[str, object]]] = ..., topic_config: _Optional[_Union[TopicConfigRecord, _Mapping[str, object]]] = ..., no_op: _Optional[_Union[NoOpRecord, _Mapping[str, object]]] = ..., producer_ids: _Optional[_Union[ProducerIdsRecord, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[UnregisterBrokerRecord, _Mapping[str, object]]] = ..., cluster_config: _Optional[_Union[ClusterConfigRecord, _Mapping[str, object]]] = ..., feature_level: _Optional[_Union[FeatureLevelRecord, _Mapping[str, object]]] = ..., begin_transaction: _Optional[_Union[BeginTransactionRecord, _Mapping[str, object]]] = ..., end_transaction: _Optional[_Union[EndTransactionRecord, _Mapping[str, object]]] = ..., abort_transaction: _Optional[_Union[AbortTransactionRecord, _Mapping[str, object]]] = ..., client_quota: _Optional[_Union[ClientQuotaRecord, _Mapping[str, object]]] = ..., group_config: _Optional[_Union[GroupConfigRecord, _Mapping[str, object]]] = ...) -> None: ...
 
 class BrokerRecord(_message.Message):
     __slots__ = ("id", "incarnation_id", "directory_id", "grpc_address", "rack", "fenced", "boot_id", "broker_epoch", "stopping", "replica_address", "features", "kafka_listeners")
@@ -103,6 +105,16 @@ class ClusterConfigRecord(_message.Message):
     name: str
     value: str
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class GroupConfigRecord(_message.Message):
+    __slots__ = ("group", "name", "value")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    name: str
+    value: str
+    def __init__(self, group: _Optional[str] = ..., name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class FeatureLevelRecord(_message.Message):
     __slots__ = ("name", "level")

@@ -6,6 +6,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..metadata.cluster_configs import CLUSTER_CONFIGS
+from ..metadata.group_configs import GROUP_CONFIGS
 from ..metadata.topic_configs import INT64_MAX, TOPIC_CONFIGS, ConfigType, TopicConfig
 from ..settings import Setting, value_text
 from ..settings.quantities import quantity_text
@@ -35,6 +36,14 @@ def cluster_table() -> str:
     return _table(
         ("config", "default", "takes", "meaning"),
         [_cluster_row(row) for row in CLUSTER_CONFIGS.values()],
+    )
+
+
+def group_table() -> str:
+    """Return the table of a consumer group's configs."""
+    return _table(
+        ("config", "default", "takes", "a change takes effect", "meaning"),
+        [_topic_row(row) for row in GROUP_CONFIGS.values()],
     )
 
 

@@ -1,9 +1,11 @@
 """Settings and limits of consumer groups."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ...errors import InvalidConfig
+from ...metadata.group_configs import ASSIGNOR, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
 from ...settings import setting
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -149,6 +151,19 @@ class GroupConfig:
     def offsets_retention_ms(self) -> int:
         """The retention of committed offsets."""
         return self.offsets_retention_minutes * MINUTE_MS
+
+    def of_group(self, configs: Mapping[str, str]) -> "GroupConfig":
+        """Return the settings of a group with these configs of its own (`metadata.group_configs`).
+        Its assignor comes first, which makes it the default."""
+        if not configs:
+            return self
+        session, interval = configs.get(SESSION_TIMEOUT), configs.get(HEARTBEAT_INTERVAL)
+        return replace(
+            self,
+            consumer_session_ms=self.consumer_session_ms if session is None else int(session),
+            consumer_heartbeat_ms=self.consumer_heartbeat_ms if interval is None else int(interval),
+            assignors=tuple(sorted(self.assignors, key=lambda name: name != configs.get(ASSIGNOR))),
+        )
 
     def check(self) -> None:
         """Raise InvalidConfig for an empty list of assignors, or an unknown one."""

@@ -1,7 +1,7 @@
 """The groups of one partition of `__consumer_offsets`: dispatch of requests, protocol changes of
 groups, and deadlines. Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any, TypeAlias, cast
 
@@ -81,6 +81,7 @@ class GroupShard:
 
     def __init__(self, config: GroupConfig, draw: Callable[[], str]) -> None:
         self._config = config
+        self._group_configs: Mapping[str, Mapping[str, str]] = {}  # of the last image
         self._draw = draw
         self._groups: dict[str, Machine] = {}
         self._stored: dict[str, ClassicGroup] = {}  # classic groups, until `loaded`
@@ -114,6 +115,8 @@ class GroupShard:
         now_ms: int,
     ) -> GroupDecision:
         """Decide a request; a refusal is a `Failed` reply of the decision."""
+        if image.group_configs is not self._group_configs:
+            self._configure(image)
         if isinstance(request, WriteGroupMarker):
             return self._write_marker(ticket, request.marker, now_ms)
         try:
@@ -122,6 +125,19 @@ class GroupShard:
             decision = ShardDecision(replies=(Failed(ticket, error),))
         self._update_group(request.group)
         return decision
+
+    def _configure(self, image: MetadataImage) -> None:
+        """Apply the configs of groups in newer metadata; O(groups with configs)."""
+        before, self._group_configs = self._group_configs, image.group_configs
+        for group in dict.fromkeys((*before, *image.group_configs)):
+            machine = self._groups.get(group)
+            if isinstance(machine, ConsumerGroupMachine) and (
+                before.get(group) is not image.group_configs.get(group)
+            ):
+                machine.configure(self._config_of(group))
+
+    def _config_of(self, group: str) -> GroupConfig:
+        return self._config.of_group(self._group_configs.get(group, {}))
 
     def _join(
         self, ticket: Ticket, request: JoinGroup, image: MetadataImage, now_ms: int
@@ -167,7 +183,7 @@ class GroupShard:
     ) -> GroupDecision:
         group, machine = request.group, self._groups.get(request.group)
         if machine is None and request.member_epoch == JOIN_EPOCH:
-            made = ConsumerGroupMachine(group, self._config, self._draw)
+            made = ConsumerGroupMachine(group, self._config_of(group), self._draw)
             decision = made.heartbeat(ticket, request, image, now_ms)
             if not made.is_empty:
                 self._groups[group] = made
@@ -186,7 +202,7 @@ class GroupShard:
             ticket,
             request,
             image,
-            config=self._config,
+            config=self._config_of(group),
             draw=self._draw,
             now_ms=now_ms,
         )
@@ -478,7 +494,9 @@ class GroupShard:
         elif group in self._groups or not isinstance(record, _CONSUMER_TOMBSTONES):
             self._stored.pop(group, None)
             if group not in self._groups:
-                self._groups[group] = ConsumerGroupMachine(group, self._config, self._draw)
+                self._groups[group] = ConsumerGroupMachine(
+                    group, self._config_of(group), self._draw
+                )
             cast(ConsumerGroupMachine, self._groups[group]).replay(record)
 
     def replay_marker(self, marker: TransactionMarker) -> None:
@@ -490,6 +508,7 @@ class GroupShard:
         """Finish loading: start the session of every member."""
         decision = NOTHING
         self._producers.loaded(now_ms)
+        self._configure(image)
         for machine in self._groups.values():
             if isinstance(machine, ConsumerGroupMachine):
                 machine.loaded(now_ms)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from ...api.configs import ConfigDescription, ConfigResource, ConfigSource, ResourceType
 from ...errors import InvalidRequest, QuorumlogError
 from ...ids import Offset
-from ...metadata import AlterClusterConfigs, AlterConfigs, ListChange
+from ...metadata import AlterClusterConfigs, AlterConfigs, AlterGroupConfigs, ListChange
 from ...metadata.topic_configs import INT32_MAX, ConfigType
 from .api import Answer, BrokerContext, Call, Fields
 from .encoding_offload import encode_if_large
@@ -22,6 +22,7 @@ from .item_results import check_count, outcomes, repeated, wait_applied
 
 TOPIC: Final = 2
 BROKER: Final = 4
+GROUP: Final = 32
 
 _THROTTLES: Final = frozenset(
     {
@@ -35,7 +36,7 @@ _THROTTLES: Final = frozenset(
 """The configs that partition-moving tools set to throttle a move; here replication.throttled.rate
 of the cluster does that."""
 
-OTHERS: Final = {8: "loggers", 16: "client metrics", 32: "groups"}
+OTHERS: Final = {8: "loggers", 16: "client metrics"}
 """Resource types that have configs in the protocol but none here."""
 
 
@@ -44,9 +45,13 @@ def resource_of(resource: Any) -> ConfigResource:
     kind, name = resource.resource_type, resource.resource_name
     if kind == TOPIC:
         return ConfigResource(type=ResourceType.TOPIC, topic=name)
+    if kind == GROUP:
+        return ConfigResource(type=ResourceType.GROUP, group=name)
     if kind != BROKER:
         what = f"{OTHERS[kind]} have no configs here" if kind in OTHERS else "there is no such type"
-        raise InvalidRequest(f"resource type {kind}: {what}; give 2 (topic) or 4 (broker)")
+        raise InvalidRequest(
+            f"resource type {kind}: {what}; give 2 (topic), 4 (broker) or 32 (group)"
+        )
     if not name:
         return ConfigResource(type=ResourceType.CLUSTER)
     if not (name.isascii() and name.isdigit()) or int(name) > 2**31 - 1:
@@ -88,6 +93,7 @@ _SOURCES: Final = {
     ConfigSource.FLAG: 4,
     ConfigSource.UNSPECIFIED: 4,  # a static source that was not reported
     ConfigSource.DEFAULT: DEFAULT_SOURCE,
+    ConfigSource.GROUP: 8,  # GROUP_CONFIG
 }
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
@@ -213,7 +219,7 @@ async def _submit(
     *,
     replace: bool,
 ) -> Offset:
-    """Change configs of a topic or of the cluster; return the offset of the change."""
+    """Change configs of a topic, of a group or of the cluster; return the offset of the change."""
     configs, validate_only = broker.api.configs, call.body.validate_only
     values = tuple(each for each in changes if not isinstance(each, ListChange))
     lists = tuple(each for each in changes if isinstance(each, ListChange))
@@ -226,6 +232,15 @@ async def _submit(
             replace=replace,
         )
         return (await configs.alter_topic(of_topic, call.context)).offset
+    if resource.type is ResourceType.GROUP:
+        of_group = AlterGroupConfigs(
+            group=resource.group,
+            changes=values,
+            lists=lists,
+            validate_only=validate_only,
+            replace=replace,
+        )
+        return (await configs.alter_group(of_group, call.context)).offset
     of_cluster = AlterClusterConfigs(
         changes=values, lists=lists, validate_only=validate_only, replace=replace
     )

@@ -1,4 +1,4 @@
-"""Changes of topic and cluster configs. Pure.
+"""Changes of the configs of topics, of the cluster and of consumer groups. Pure.
 
 The decision includes the changes of leaders and ISRs that a config causes.
 """
@@ -13,11 +13,14 @@ from ..cluster_configs import check_cluster_changes, known_cluster_config
 from ..commands import (
     AlterClusterConfigs,
     AlterConfigs,
+    AlterGroupConfigs,
     ClusterConfigsAltered,
     ConfigsAltered,
+    GroupConfigsAltered,
     Reply,
 )
 from ..decision import AnyDecision, Decision
+from ..group_configs import check_config_group, check_group_changes, known_group_config
 from ..image import MetadataImage, TopicImage
 from ..replay import replay_batch
 from ..topic_configs import MIRROR_SOURCE, TopicConfig, changed_list, check_changes, known_config
@@ -86,8 +89,36 @@ def alter_cluster_configs(image: MetadataImage, command: AlterClusterConfigs) ->
     return decision_of("alter configs of the cluster", walk(), answer)
 
 
+def alter_group_configs(image: MetadataImage, command: AlterGroupConfigs) -> AnyDecision:
+    """Decide the changes of a consumer group's configs. The command completes when every active
+    broker has applied them: any may coordinate the group."""
+    check_config_group(command.group)
+    present: Mapping[str, str] = image.group_configs.get(command.group, {})
+    changes = check_group_changes(_wanted(command, present, known_group_config), present)
+    records = tuple(
+        pb.MetadataRecord(
+            group_config=pb.GroupConfigRecord(group=command.group, name=name, value=value)
+        )
+        for name, value in changes.items()
+        if present.get(name) != value
+    )
+    after = _after(image, records)
+    configs: Mapping[str, str] = after.group_configs.get(command.group, {})
+    reply = GroupConfigsAltered(configs=tuple(sorted(configs.items())))
+    if command.validate_only:
+        return Decision(records=(), reply=reply)
+
+    def walk() -> Walk:
+        yield from records
+
+    def answer() -> tuple[Reply, tuple[NodeId, ...]]:
+        return reply, tuple(_active_brokers(image))
+
+    return decision_of(f"alter configs of group {command.group}", walk(), answer)
+
+
 def _wanted(
-    command: AlterConfigs | AlterClusterConfigs,
+    command: AlterConfigs | AlterClusterConfigs | AlterGroupConfigs,
     present: Mapping[str, str],
     known: Callable[[str], TopicConfig],
 ) -> list[tuple[str, str | None]]:

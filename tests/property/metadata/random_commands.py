@@ -9,6 +9,7 @@ from quorumlog.metadata import (
     AlterClientQuotas,
     AlterClusterConfigs,
     AlterConfigs,
+    AlterGroupConfigs,
     AlterReassignments,
     BrokerStopping,
     Command,
@@ -95,6 +96,13 @@ steps = st.lists(
             AlterClusterConfigs,
             changes=st.sampled_from(["true", "false"]).map(
                 lambda value: (("unclean.leader.election.enable", value),)
+            ),
+        ),
+        st.builds(
+            AlterGroupConfigs,
+            group=st.sampled_from(["g", "h"]),
+            changes=st.sampled_from(["uniform", "range", None]).map(
+                lambda value: (("consumer.assignor", value),)
             ),
         ),
         st.builds(

@@ -456,6 +456,7 @@ def _same(one: MetadataImage, other: MetadataImage) -> bool:
         and one.topics_by_name == other.topics_by_name
         and one.next_producer_id == other.next_producer_id
         and one.cluster_configs == other.cluster_configs
+        and one.group_configs == other.group_configs
         and one.features == other.features
         and one.client_quotas == other.client_quotas
     )

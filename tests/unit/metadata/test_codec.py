@@ -13,6 +13,7 @@ from quorumlog.metadata import (
     AlterClientQuotas,
     AlterClusterConfigs,
     AlterConfigs,
+    AlterGroupConfigs,
     AlterReassignments,
     ClientQuotasAltered,
     ClusterConfigsAltered,
@@ -24,6 +25,7 @@ from quorumlog.metadata import (
     ElectLeaders,
     FeaturesUpdated,
     FeatureUpdate,
+    GroupConfigsAltered,
     ListChange,
     PartitionOutcome,
     PartitionOutcomes,
@@ -139,6 +141,16 @@ COMMANDS: list[tuple[controller_pb2.RelayRequest, Relayed]] = [
         ),
         AlterClusterConfigs(
             changes=(), lists=(ListChange(name="l", parts=("1", "2")),), replace=True
+        ),
+    ),
+    (
+        controller_pb2.RelayRequest(
+            alter_group_configs=controller_pb2.AlterGroupConfigsRequest(
+                group="g", changes=[SET, CLEAR], replace=True, validate_only=True
+            )
+        ),
+        AlterGroupConfigs(
+            group="g", changes=(("x", "1"), ("y", None)), replace=True, validate_only=True
         ),
     ),
     (
@@ -266,6 +278,7 @@ def test_every_reply_becomes_the_response_to_its_command(cluster: Cluster) -> No
         "create_partitions": PartitionsCreated(topic=topic),
         "alter_configs": ConfigsAltered(configs=(("retention.ms", "5"),)),
         "alter_cluster_configs": ClusterConfigsAltered(configs=(("x", "1"),)),
+        "alter_group_configs": GroupConfigsAltered(configs=(("x", "1"),)),
         "alter_reassignments": outcomes,
         "elect_leaders": outcomes,
         "update_features": FeaturesUpdated(levels=(("metadata.version", 1, 1, 1),)),
@@ -279,7 +292,7 @@ def test_every_reply_becomes_the_response_to_its_command(cluster: Cluster) -> No
         assert response.WhichOneof("reply") == name
         if name != "allocate_producer_ids":
             assert getattr(response, name).metadata_offset == 8
-    moved = encoded(COMMANDS[7][1], outcomes)
+    moved = encoded(COMMANDS[8][1], outcomes)
     assert moved.alter_reassignments.results[0].error.name == "NO_REASSIGNMENT_IN_PROGRESS"
     created = encoded(COMMANDS[0][1], TopicCreated(topic=topic)).create_topic
     assert created.usable

@@ -76,6 +76,10 @@ class ConsumerGroupMachine:
         """The stored state; only `replay` may change it."""
         return self._core.state
 
+    def configure(self, config: GroupConfig) -> None:
+        """Replace the settings; members get them with their next heartbeats."""
+        self._config = self._core.config = config
+
     # --- requests ---------------------------------------------------------------------------------
 
     def heartbeat(

@@ -1,4 +1,5 @@
-"""ListConfigResources: list the topics and brokers, all of which have configs (KIP-1142).
+"""ListConfigResources: list the topics and brokers, all of which have configs, and the groups that
+have some set (KIP-1142).
 
 Client metrics, which are all that version 0 asks for, have no configs here, so it lists nothing.
 """
@@ -7,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..config_resources import BROKER, OTHERS, TOPIC
+from ..config_resources import BROKER, GROUP, OTHERS, TOPIC
 from ..encoding_offload import encode_if_large
 from ..endpoints import endpoints
 from ..error_codes import UNSUPPORTED_VERSION
@@ -18,9 +19,9 @@ _CLIENT_METRICS: Final = 16
 async def list_config_resources(broker: BrokerContext, call: Call) -> Answer:
     """List the resources of the requested types, or of all types."""
     kinds = set(getattr(call.body, "resource_types", (_CLIENT_METRICS,)))
-    if not kinds <= {TOPIC, BROKER, *OTHERS}:
+    if not kinds <= {TOPIC, BROKER, GROUP, *OTHERS}:
         return {"error_code": UNSUPPORTED_VERSION, "config_resources": ()}
-    resources = list(_named(broker, call, kinds or {TOPIC, BROKER}))
+    resources = list(_named(broker, call, kinds or {TOPIC, BROKER, GROUP}))
     answer = {"error_code": 0, "config_resources": resources}
     return await encode_if_large(broker, call, answer, elements=len(resources))
 
@@ -32,6 +33,9 @@ def _named(broker: BrokerContext, call: Call, kinds: set[int]) -> Iterator[Field
     if BROKER in kinds:
         for node_id in endpoints(broker.image, call.client, asked=broker.hosted.node_id):
             yield {"resource_name": str(node_id), "resource_type": BROKER}
+    if GROUP in kinds:
+        for group in sorted(broker.image.group_configs):
+            yield {"resource_name": group, "resource_type": GROUP}
 
 
 API: Final = KafkaApi(

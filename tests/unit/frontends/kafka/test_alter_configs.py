@@ -175,7 +175,8 @@ REFUSED: list[tuple[int, dict[str, Any], int, str]] = [
     (INCREMENTAL, resource("t", to("a", "1"), to("a", None, DELETE)), 42, "given twice"),
     (INCREMENTAL, resource("nope", to("retention.ms", "1")), 3, "does not exist"),
     (INCREMENTAL, resource("nope"), 3, "does not exist"),
-    (INCREMENTAL, resource("g", to("a", "1"), kind=32), 42, "groups have no configs"),
+    (INCREMENTAL, resource("g", to("a", "1"), kind=32), 40, "unknown group config 'a'"),
+    (INCREMENTAL, resource("", to("a", "1"), kind=32), 24, "0 characters"),
 ]
 
 

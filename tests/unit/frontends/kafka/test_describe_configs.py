@@ -16,8 +16,8 @@ from quorumlog.services import ADMIN_ALTER_CLUSTER_CONFIGS
 from .admin_calls import NODE, create_topic
 
 DESCRIBE_CONFIGS = 32
-TOPIC, BROKER = 2, 4
-OF_TOPIC, OF_CLUSTER, OF_FILE, DEFAULT = 1, 3, 4, 5
+TOPIC, BROKER, GROUP = 2, 4, 32
+OF_TOPIC, OF_CLUSTER, OF_FILE, DEFAULT, OF_GROUP = 1, 3, 4, 5, 8
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7
 UNCLEAN = "unclean.leader.election.enable"
 
@@ -157,6 +157,41 @@ def test_a_broker_tells_its_settings_and_those_of_the_cluster(folder: str) -> No
     simulation.run(main)
 
 
+def test_configs_of_a_group_are_altered_and_described(folder: str) -> None:
+    session, interval = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+    async def main(runtime: Runtime) -> None:
+        interval_ms = {"group_consumer_heartbeat_interval_ms": 1_000}
+        async with serving_kafka(runtime, folder, **interval_ms) as kafka:
+            changes = [
+                {"name": session, "value": "9000", "config_operation": 0},
+                {"name": "consumer.assignor", "value": "range", "config_operation": 0},
+            ]
+            group = {"resource_type": GROUP, "resource_name": "g", "configs": changes}
+            answer = await kafka.client.ask(44, 1, resources=[group], validate_only=False)
+            assert not answer.responses[0].error_code
+            configs = await configs_of(kafka, resource("g", kind=GROUP), include_synonyms=True)
+            assert {name: each.value for name, each in configs.items()} == {
+                "consumer.assignor": "range",
+                interval: "1000",
+                session: "9000",
+            }
+            assert configs[session].config_source == OF_GROUP
+            assert configs[session].config_type == INT
+            assert [(each.value, each.source) for each in configs[session].synonyms] == [
+                ("9000", OF_GROUP),
+                ("45000", DEFAULT),
+            ]
+            assert configs[interval].config_source == OF_FILE
+            assert not any(each.read_only for each in configs.values())
+            other = await configs_of(kafka, resource("other", session, kind=GROUP))
+            assert [(each.value, each.config_source) for each in other.values()] == [
+                ("45000", DEFAULT)
+            ]
+
+    simulation.run(main)
+
+
 @pytest.mark.parametrize(
     ("wanted", "code", "message"),
     [
@@ -167,7 +202,7 @@ def test_a_broker_tells_its_settings_and_those_of_the_cluster(folder: str) -> No
         (resource("99999999999", kind=BROKER), 42, "give a node id"),
         (resource("one", kind=BROKER), 42, "give a node id"),
         (resource("1", kind=8), 42, "loggers have no configs"),
-        (resource("g", kind=32), 42, "groups have no configs"),
+        (resource("", kind=32), 24, "0 characters"),
         (resource("t", kind=99), 42, "no such type"),
     ],
 )

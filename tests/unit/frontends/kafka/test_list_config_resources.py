@@ -39,11 +39,25 @@ def test_topics_and_brokers_are_named_by_kind(folder: str) -> None:
     run_with_topics(main, folder, "ba")
 
 
-@pytest.mark.parametrize("kind", [LOGGER, CLIENT_METRICS, GROUP])
+@pytest.mark.parametrize("kind", [LOGGER, CLIENT_METRICS])
 def test_what_has_no_configs_here_is_none(folder: str, kind: int) -> None:
     async def main(kafka: KafkaNode) -> None:
         assert await named(kafka, kind) == []
         assert await named(kafka, kind, TOPIC) == [(TOPIC, "a")]
+
+    run_with_topics(main, folder, "a")
+
+
+def test_groups_with_configs_are_named(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        assert await named(kafka, GROUP) == []
+        for group in ("h", "g"):
+            change = {"name": "consumer.assignor", "value": "range", "config_operation": 0}
+            resource = {"resource_type": GROUP, "resource_name": group, "configs": [change]}
+            answer = await kafka.client.ask(44, 1, resources=[resource], validate_only=False)
+            assert not answer.responses[0].error_code
+        assert await named(kafka, GROUP) == [(GROUP, "g"), (GROUP, "h")]
+        assert await named(kafka) == [(TOPIC, "a"), (BROKER, str(NODE)), (GROUP, "g"), (GROUP, "h")]
 
     run_with_topics(main, folder, "a")
 
