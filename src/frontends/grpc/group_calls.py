@@ -1,35 +1,28 @@
 """The methods of the service `Groups`: groups of the consumer protocol (KIP-848), and the stored
 state of all groups.
 
-Clients may send a request to any broker. A broker that does not coordinate the group forwards the
-request once to the coordinator. The receiver answers itself or returns NOT_COORDINATOR, which is
-retriable.
+Clients may send a request to any broker, which forwards it to the group's coordinator.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar
-
-from google.protobuf.message import Message
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
 
 from ...api.validation import (
-    ANSWER_MS,
     NAMES_MAX,
     PARTITIONS_MAX,
     check_partition,
     check_places,
     check_topic_id,
-    left_ms,
 )
 from ...broker.groups.requests import DeleteGroup, DeleteOffsets, DescribeGroup, OffsetToCommit
 from ...broker.groups.shell import GroupCoordinator
-from ...errors import CoordinatorNotAvailable, InvalidRequest, QuorumlogError
+from ...errors import InvalidRequest, QuorumlogError
 from ...ids import NodeId
 from ...metadata import MetadataImage
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import errors_pb2
 from ...proto import groups_pb2 as pb
-from ...runtime import CallContext, Channel, Method, Runtime
+from ...runtime import CallContext, Channel, Runtime
 from ...runtime.error_detail import encode_error
 from ...services import (
     GROUPS_COMMIT_OFFSETS,
@@ -40,6 +33,7 @@ from ...services import (
     GROUPS_HEARTBEAT,
     GROUPS_LIST,
 )
+from .call_forwarder import CallForwarder, check_text
 from .group_translation import (
     error_message,
     group_description,
@@ -52,13 +46,9 @@ from .group_translation import (
     read_offset,
 )
 
-Q = TypeVar("Q", bound=Message)
-R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
-TEXT_BYTES_MAX: Final = 32_767  # of a name: the limit of the Kafka protocol
 REBALANCE_TIMEOUT_MS_MAX: Final = 3_600_000
-LIST_MS_MAX: Final = 5_000  # the time that another broker has to list its groups
 PARTS_A_REQUEST: Final = 1_000  # offsets that are stored in one step
 
 
@@ -73,11 +63,16 @@ class GroupCalls:
         *,
         node_id: NodeId,
     ) -> None:
-        self._runtime = runtime
         self._groups = groups
         self._metadata = metadata
         self._node_id = node_id
-        self._channels: dict[str, Channel] = {}  # to the other brokers
+
+        async def coordinator_of(group: str, deadline_ms: int) -> NodeId:
+            return await groups.coordinator_of(group, deadline_ms=deadline_ms)
+
+        self._forwarder = CallForwarder(
+            runtime, metadata, node_id=node_id, coordinator_of=coordinator_of
+        )
 
     # --- members -------------------------------------------------------------------------------
 
@@ -90,7 +85,7 @@ class GroupCalls:
 
         async def here() -> pb.GroupHeartbeatResponse:
             asked = read_heartbeat(self._image, request, peer)
-            beat = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
+            beat = await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
             response = pb.GroupHeartbeatResponse(
                 member_epoch=beat.member_epoch,
                 heartbeat_interval_ms=beat.heartbeat_interval_ms,
@@ -104,7 +99,9 @@ class GroupCalls:
             return response
 
         request.peer = peer
-        return await self._at_coordinator(GROUPS_HEARTBEAT, request, context, here)
+        return await self._forwarder.at_coordinator(
+            GROUPS_HEARTBEAT, request, context, request.group, here
+        )
 
     # --- offsets -------------------------------------------------------------------------------
 
@@ -112,8 +109,8 @@ class GroupCalls:
         self, request: pb.CommitOffsetsRequest, context: CallContext
     ) -> pb.CommitOffsetsResponse:
         """Store a group's committed offsets, each with its own result."""
-        _check_text("group", request.group)
-        _check_text("member_id", request.member_id)
+        check_text("group", request.group)
+        check_text("member_id", request.member_id)
         _check_offsets(request.offsets)
 
         async def here() -> pb.CommitOffsetsResponse:
@@ -126,7 +123,9 @@ class GroupCalls:
                     errors[index] = encode_error(refused)
             for part in _slices(wanted):
                 asked = read_commit(request, [offset for _, offset in part])
-                stored = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
+                stored = await self._groups.ask(
+                    asked, deadline_ms=self._forwarder.deadline_ms(context)
+                )
                 for (index, _), failure in zip(part, stored.errors, strict=True):
                     errors[index] = error_message(failure)
             return pb.CommitOffsetsResponse(
@@ -136,31 +135,35 @@ class GroupCalls:
                 ]
             )
 
-        return await self._at_coordinator(GROUPS_COMMIT_OFFSETS, request, context, here)
+        return await self._forwarder.at_coordinator(
+            GROUPS_COMMIT_OFFSETS, request, context, request.group, here
+        )
 
     async def fetch_offsets(
         self, request: pb.FetchOffsetsRequest, context: CallContext
     ) -> pb.FetchOffsetsResponse:
         """Return committed offsets."""
-        _check_text("group", request.group)
-        _check_text("member_id", request.member_id)
+        check_text("group", request.group)
+        check_text("member_id", request.member_id)
         if request.partitions:
             _check_places(request.partitions)
 
         async def here() -> pb.FetchOffsetsResponse:
             places = tuple((part.topic, part.partition) for part in request.partitions)
             asked = read_fetch(request, places or None)
-            found = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
+            found = await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
             image = self._image
             return pb.FetchOffsetsResponse(results=[offset_result(image, each) for each in found])
 
-        return await self._at_coordinator(GROUPS_FETCH_OFFSETS, request, context, here)
+        return await self._forwarder.at_coordinator(
+            GROUPS_FETCH_OFFSETS, request, context, request.group, here
+        )
 
     async def delete_offsets(
         self, request: pb.DeleteOffsetsRequest, context: CallContext
     ) -> pb.DeleteOffsetsResponse:
         """Delete committed offsets, each with its own result."""
-        _check_text("group", request.group)
+        check_text("group", request.group)
         _check_places(request.partitions)
 
         async def here() -> pb.DeleteOffsetsResponse:
@@ -168,11 +171,15 @@ class GroupCalls:
             for part in _slices(request.partitions):
                 places = tuple((each.topic, each.partition) for each in part)
                 asked = DeleteOffsets(group=request.group, partitions=places)
-                done = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
+                done = await self._groups.ask(
+                    asked, deadline_ms=self._forwarder.deadline_ms(context)
+                )
                 errors += map(error_message, done.errors)
             return pb.DeleteOffsetsResponse(errors=errors)
 
-        return await self._at_coordinator(GROUPS_DELETE_OFFSETS, request, context, here)
+        return await self._forwarder.at_coordinator(
+            GROUPS_DELETE_OFFSETS, request, context, request.group, here
+        )
 
     # --- listing, describing, deleting ---------------------------------------------------------
 
@@ -185,25 +192,16 @@ class GroupCalls:
         if request.passed_on:
             return self._listed_here(request)
         passed_on = pb.ListGroupsRequest(states=request.states, types=request.types, passed_on=True)
-        timeout_ms = min(LIST_MS_MAX, self._passed_on_ms(context))
 
-        async def listed(node_id: NodeId) -> pb.ListGroupsResponse:
-            try:
-                if node_id == self._node_id:
-                    return self._listed_here(request)
-                channel = self._channel(node_id)
-                return await channel.call(GROUPS_LIST, passed_on, timeout_ms=timeout_ms)
-            except QuorumlogError as error:
-                failure = encode_error(error)
-                failure.message = f"broker {node_id}: listing its groups failed: {failure.message}"
-                return pb.ListGroupsResponse(errors=[failure])
+        async def there(channel: Channel, timeout_ms: int) -> pb.ListGroupsResponse:
+            return await channel.call(GROUPS_LIST, passed_on, timeout_ms=timeout_ms)
 
-        brokers = [each.id for each in self._image.sorted_brokers() if not each.fenced]
-        answers = await asyncio.gather(*map(listed, brokers))
+        answers, errors = await self._forwarder.at_all_brokers(
+            "groups", context, lambda: self._listed_here(request), there
+        )
         groups = sorted(
             (line for answer in answers for line in answer.groups), key=lambda line: line.group
         )
-        errors = [error for answer in answers for error in answer.errors]
         return pb.ListGroupsResponse(groups=groups, errors=errors)
 
     async def describe_groups(
@@ -213,18 +211,19 @@ class GroupCalls:
 
         async def here(name: str) -> pb.GroupDescription:
             asked = DescribeGroup(group=name)
-            found = await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
+            found = await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
             return group_description(self._image, found, self._node_id)
 
-        async def there(node_id: NodeId, names: Sequence[str]) -> Iterable[pb.GroupDescription]:
+        async def there(
+            channel: Channel, names: Sequence[str], timeout_ms: int
+        ) -> Iterable[pb.GroupDescription]:
             asked = pb.DescribeGroupsRequest(groups=names, passed_on=True)
-            timeout_ms = self._passed_on_ms(context)
-            answer = await self._channel(node_id).call(
-                GROUPS_DESCRIBE, asked, timeout_ms=timeout_ms
-            )
+            answer = await channel.call(GROUPS_DESCRIBE, asked, timeout_ms=timeout_ms)
             return answer.groups
 
-        found = await self._at_coordinators(request, context, here, there)
+        found = await self._forwarder.at_coordinators(
+            "groups", request.groups, context, here, there, passed_on=request.passed_on
+        )
         return pb.DescribeGroupsResponse(
             groups=[
                 pb.GroupDescription(listing=pb.GroupListing(group=name), error=encode_error(each))
@@ -243,81 +242,24 @@ class GroupCalls:
 
         async def here(name: str) -> errors_pb2.Error:
             asked = DeleteGroup(group=name)
-            await self._groups.ask(asked, deadline_ms=self._deadline_ms(context))
+            await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
             return errors_pb2.Error()
 
-        async def there(node_id: NodeId, names: Sequence[str]) -> Iterable[errors_pb2.Error]:
+        async def there(
+            channel: Channel, names: Sequence[str], timeout_ms: int
+        ) -> Iterable[errors_pb2.Error]:
             asked = pb.DeleteGroupsRequest(groups=names, passed_on=True)
-            timeout_ms = self._passed_on_ms(context)
-            answer = await self._channel(node_id).call(GROUPS_DELETE, asked, timeout_ms=timeout_ms)
+            answer = await channel.call(GROUPS_DELETE, asked, timeout_ms=timeout_ms)
             return answer.errors
 
-        found = await self._at_coordinators(request, context, here, there)
+        found = await self._forwarder.at_coordinators(
+            "groups", request.groups, context, here, there, passed_on=request.passed_on
+        )
         return pb.DeleteGroupsResponse(
             errors=[
                 encode_error(each) if isinstance(each, QuorumlogError) else each for each in found
             ]
         )
-
-    # --- forwarding ----------------------------------------------------------------------------
-
-    async def _at_coordinator(
-        self,
-        method: Method[Q, R],
-        request: Q,
-        context: CallContext,
-        here: Callable[[], Awaitable[R]],
-    ) -> R:
-        """Handle a request here if this broker coordinates the group, otherwise forward it."""
-        asked: Any = request
-        if asked.passed_on:
-            return await here()
-        node_id = await self._coordinator_of(asked.group, context)
-        if node_id == self._node_id:
-            return await here()
-        asked.passed_on = True
-        timeout_ms = self._passed_on_ms(context)
-        return await self._channel(node_id).call(method, request, timeout_ms=timeout_ms)
-
-    async def _at_coordinators(
-        self,
-        request: pb.DescribeGroupsRequest | pb.DeleteGroupsRequest,
-        context: CallContext,
-        here: Callable[[str], Awaitable[T]],
-        there: Callable[[NodeId, Sequence[str]], Awaitable[Iterable[T]]],
-    ) -> list[T | QuorumlogError]:
-        """Carry out an operation for each group at its coordinator; return the outcomes in
-        order."""
-        names = request.groups
-        if not 1 <= len(names) <= NAMES_MAX:
-            raise InvalidRequest(f"groups: {len(names)} entries; give 1..{NAMES_MAX}")
-        for name in names:
-            _check_text("groups", name)
-        found: dict[str, T | QuorumlogError] = {}
-        elsewhere: dict[NodeId, list[str]] = {}
-        for name in dict.fromkeys(names):
-            try:
-                node_id = self._node_id
-                if not request.passed_on:
-                    node_id = await self._coordinator_of(name, context)
-                if node_id == self._node_id:
-                    found[name] = await here(name)
-                else:
-                    elsewhere.setdefault(node_id, []).append(name)
-            except QuorumlogError as error:
-                found[name] = error
-
-        async def ask(node_id: NodeId, those: Sequence[str]) -> None:
-            try:
-                found.update(zip(those, await there(node_id, those), strict=True))
-            except QuorumlogError as error:
-                found.update(dict.fromkeys(those, error))
-
-        await asyncio.gather(*[ask(*each) for each in elsewhere.items()])
-        return [found[name] for name in names]
-
-    async def _coordinator_of(self, group: str, context: CallContext) -> NodeId:
-        return await self._groups.coordinator_of(group, deadline_ms=self._deadline_ms(context))
 
     def _listed_here(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
         states = {state.lower() for state in request.states}
@@ -332,27 +274,9 @@ class GroupCalls:
             ]
         )
 
-    def _channel(self, node_id: NodeId) -> Channel:
-        broker = self._image.broker(node_id)
-        if broker is None:
-            raise CoordinatorNotAvailable(f"broker {node_id}: not registered any more; retry")
-        channel = self._channels.get(broker.grpc_address)
-        if channel is None:
-            channel = self._runtime.network.channel(broker.grpc_address)
-            self._channels[broker.grpc_address] = channel
-        return channel
-
     @property
     def _image(self) -> MetadataImage:
         return self._metadata.image
-
-    def _deadline_ms(self, context: CallContext) -> int:
-        now_ms = self._runtime.clock.now_ms()
-        return now_ms + left_ms(context.deadline_ms, now_ms)
-
-    def _passed_on_ms(self, context: CallContext) -> int:
-        """Return the timeout of a forwarded call, so that its error arrives before the deadline."""
-        return max(1, left_ms(context.deadline_ms, self._runtime.clock.now_ms()) - ANSWER_MS)
 
 
 def _slices(parts: Sequence[T]) -> Iterable[Sequence[T]]:
@@ -360,19 +284,12 @@ def _slices(parts: Sequence[T]) -> Iterable[Sequence[T]]:
         yield parts[begin : begin + PARTS_A_REQUEST]
 
 
-def _check_text(field: str, value: str) -> None:
-    if len(value.encode()) > TEXT_BYTES_MAX:
-        raise InvalidRequest(
-            f"{field}: {len(value)} characters; the limit is {TEXT_BYTES_MAX} bytes"
-        )
-
-
 def _check_heartbeat(request: pb.GroupHeartbeatRequest) -> None:
     if not request.member_id:
         raise InvalidRequest("member_id: empty; choose a UUID, as text")
     for field in ("group", "member_id", "instance_id", "rack", "assignor", "client_id"):
-        _check_text(field, getattr(request, field))
-    _check_text("subscription.pattern", request.subscription.pattern)
+        check_text(field, getattr(request, field))
+    check_text("subscription.pattern", request.subscription.pattern)
     if not 0 <= request.rebalance_timeout_ms <= REBALANCE_TIMEOUT_MS_MAX:
         raise InvalidRequest(
             f"rebalance_timeout_ms: {request.rebalance_timeout_ms}; give"
@@ -383,7 +300,7 @@ def _check_heartbeat(request: pb.GroupHeartbeatRequest) -> None:
             f"subscription: {len(request.subscription.topics)} topics; the limit is {NAMES_MAX}"
         )
     for topic in request.subscription.topics:
-        _check_text("subscription.topics", topic)
+        check_text("subscription.topics", topic)
     for part in request.owned.partitions:
         check_topic_id(part.topic_id)
 
@@ -399,7 +316,7 @@ def _check_offsets(offsets: Sequence[pb.CommittedOffset]) -> None:
         raise InvalidRequest(f"offsets: {len(offsets)} entries; give 1..{PARTITIONS_MAX}")
     for offset in offsets:
         check_topic_id(offset.topic_id)
-        _check_text("note", offset.note)
+        check_text("note", offset.note)
         if offset.offset < 0:
             raise InvalidRequest(
                 f"offset: {offset.offset} is negative; give 0 or more",
