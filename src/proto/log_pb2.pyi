@@ -1,4 +1,5 @@
 from . import errors_pb2 as _errors_pb2
+from . import transactions_pb2 as _transactions_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -114,7 +115,7 @@ class Record(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping[str, object]]]] = ..., timestamp_ms: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
-    __slots__ = ("topic", "partition", "records", "acks", "timeout_ms", "compression", "errors_in_results")
+    __slots__ = ("topic", "partition", "records", "acks", "timeout_ms", "compression", "errors_in_results", "producer", "base_sequence", "transactional_id")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +123,9 @@ class PublishRequest(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     ERRORS_IN_RESULTS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    BASE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     records: _containers.RepeatedCompositeFieldContainer[Record]
@@ -129,7 +133,10 @@ class PublishRequest(_message.Message):
     timeout_ms: int
     compression: Compression
     errors_in_results: bool
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping[str, object]]]] = ..., acks: _Optional[_Union[Acks, str]] = ..., timeout_ms: _Optional[int] = ..., compression: _Optional[_Union[Compression, str]] = ..., errors_in_results: _Optional[bool] = ...) -> None: ...
+    producer: _transactions_pb2.ProducerIdentity
+    base_sequence: int
+    transactional_id: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping[str, object]]]] = ..., acks: _Optional[_Union[Acks, str]] = ..., timeout_ms: _Optional[int] = ..., compression: _Optional[_Union[Compression, str]] = ..., errors_in_results: _Optional[bool] = ..., producer: _Optional[_Union[_transactions_pb2.ProducerIdentity, _Mapping[str, object]]] = ..., base_sequence: _Optional[int] = ..., transactional_id: _Optional[str] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
     __slots__ = ("partition", "base_offset", "metadata_offset", "results")

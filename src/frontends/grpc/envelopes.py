@@ -35,6 +35,7 @@ _CORRELATION_ID: Final = number_of(log_pb2.ProduceRequest, "correlation_id")
 _ACKS: Final = number_of(log_pb2.ProduceRequest, "acks")
 _TIMEOUT_MS: Final = number_of(log_pb2.ProduceRequest, "timeout_ms")
 _PARTITIONS: Final = number_of(log_pb2.ProduceRequest, "partitions")
+_TRANSACTIONAL_ID: Final = number_of(log_pb2.ProduceRequest, "transactional_id")
 _TOPIC: Final = number_of(log_pb2.PartitionRecords, "topic")
 _PARTITION: Final = number_of(log_pb2.PartitionRecords, "partition")
 _LEADER_EPOCH: Final = number_of(log_pb2.PartitionRecords, "leader_epoch")
@@ -62,13 +63,14 @@ class PartitionBatches:
 class ProduceBatches:
     """A `ProduceRequest` with its batches as views of the received bytes."""
 
-    __slots__ = ("acks", "correlation_id", "partitions", "timeout_ms")
+    __slots__ = ("acks", "correlation_id", "partitions", "timeout_ms", "transactional_id")
 
     def __init__(self) -> None:
         self.correlation_id = 0
         self.acks = 0
         self.timeout_ms = 0
         self.partitions: list[PartitionBatches] = []
+        self.transactional_id = ""  # empty: not transactional
 
     @classmethod
     def FromString(cls, raw: bytes) -> "ProduceBatches":
@@ -87,6 +89,8 @@ class ProduceBatches:
                     request.timeout_ms = signed(value, INT32)
             elif kind == LENGTH and field == _PARTITIONS:
                 request.partitions.append(_partition(raw, view, value, at))
+            elif kind == LENGTH and field == _TRANSACTIONAL_ID:
+                request.transactional_id = text_of(raw[value:at])
         return request
 
 

@@ -20,6 +20,7 @@ from ...broker import Acks, FetchSpec, OffsetSpec
 from ...broker.config import RequestConfig
 from ...broker.shell.produce import DelayedProduce
 from ...broker.shell.replica_manager import ReplicaManager
+from ...broker.verification import TransactionalWrite
 from ...errors import InvalidRequest, Overloaded, PartlyStored, QuorumlogError, Stopping, TimedOut
 from ...metadata import check_topic_name
 from ...metadata.shell.publisher import MetadataPublisher
@@ -151,12 +152,48 @@ def _check_publish(request: log_pb2.PublishRequest) -> None:
             " 4 (zstd)",
             topic=request.topic,
         )
+    _check_producer(request)
     for index, record in enumerate(request.records):
         if record.HasField("timestamp_ms") and record.timestamp_ms < 0:
             raise InvalidRequest(
                 f"records[{index}].timestamp_ms: {record.timestamp_ms}; give 0 or more",
                 topic=request.topic,
             )
+
+
+def _check_producer(request: log_pb2.PublishRequest) -> None:
+    """Raise InvalidRequest unless the fields of a producer fit together."""
+    if not request.HasField("producer"):
+        if request.transactional_id or request.base_sequence:
+            raise InvalidRequest(
+                "transactional_id and base_sequence: given without producer; give the identity from"
+                " InitProducerId",
+                topic=request.topic,
+            )
+        return
+    if not request.HasField("partition"):
+        raise InvalidRequest(
+            "partition: missing; a producer numbers the records of each partition",
+            topic=request.topic,
+        )
+    producer = request.producer
+    if producer.producer_id < 0 or not 0 <= producer.producer_epoch < 1 << 15:
+        raise InvalidRequest(
+            f"producer: id {producer.producer_id}, epoch {producer.producer_epoch}; give the"
+            " identity from InitProducerId",
+            topic=request.topic,
+        )
+    if request.base_sequence < 0:
+        raise InvalidRequest(
+            f"base_sequence: {request.base_sequence}; give 0 or more", topic=request.topic
+        )
+
+
+def _transaction(transactional_id: str) -> TransactionalWrite | None:
+    """Return the transaction of a request; None for an empty id."""
+    if not transactional_id:
+        return None
+    return TransactionalWrite(transactional_id, adds=True, knows_abortable=True)
 
 
 BUILD_BYTES_MAX: Final = 64 << 10  # a larger Publish request is encoded in a thread
@@ -307,6 +344,7 @@ class LogService:
         timeout_ms = check.read_timeout_ms(request.timeout_ms)
         places = [(part.topic, part.partition) for part in request.partitions]
         check.check_places("partitions", places)
+        transaction = _transaction(request.transactional_id)
         began_ms = self._runtime.clock.now_ms()
         parts: list[DelayedProduce | QuorumlogError] = []
         for part in request.partitions:
@@ -321,6 +359,7 @@ class LogService:
                         acks=acks,
                         leader_epoch=part.leader_epoch,
                         topic_id=part.topic_id,
+                        transaction=transaction,
                     )
                 )
                 self._figures.bytes += len(part.records)
@@ -436,6 +475,7 @@ class LogService:
                         acks=acks,
                         leader_epoch=None,
                         topic_id=topic_id,
+                        transaction=_transaction(request.transactional_id),
                     )
                 )
                 self._figures.bytes += len(batch)

@@ -85,7 +85,16 @@ def built_batch(request: log_pb2.PublishRequest, indexes: Sequence[int], *, wall
         )
         for index, record in enumerate(chosen)
     ]
-    return encode_batch(records, codec=Codec(request.compression))
+    if not request.HasField("producer"):
+        return encode_batch(records, codec=Codec(request.compression))
+    return encode_batch(
+        records,
+        codec=Codec(request.compression),
+        producer_id=request.producer.producer_id,
+        producer_epoch=request.producer.producer_epoch,
+        base_sequence=request.base_sequence,
+        is_transactional=bool(request.transactional_id),
+    )
 
 
 def decoded_responses(

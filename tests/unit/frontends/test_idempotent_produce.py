@@ -8,9 +8,12 @@ from tests.kit.batches import values_of
 from tests.kit.node import Run, serving
 
 from quorumlog import simulation
+from quorumlog.errors import InvalidRequest
 from quorumlog.proto import log_pb2
+from quorumlog.proto.transactions_pb2 import ProducerIdentity
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Channel, Runtime
+from quorumlog.services import LOG_PUBLISH
 
 from .log_calls import create, fetch, produce, produce_one, produce_request
 
@@ -79,5 +82,55 @@ def test_what_does_not_fit_its_producer_is_refused_by_name(
             ]
             assert [result.error.name for result in results] == ["", error]
             assert await stored(channel) == [b"a"]
+
+    simulation.run(main)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"base_sequence": 1}, "given without producer"),
+        ({"transactional_id": "a"}, "given without producer"),
+        ({"producer": ProducerIdentity(producer_id=7)}, "partition: missing"),
+        ({"producer": ProducerIdentity(producer_id=-1), "partition": 0}, "producer: id -1"),
+        ({"producer": ProducerIdentity(producer_epoch=1 << 15), "partition": 0}, "epoch 32768"),
+        (
+            {"producer": ProducerIdentity(), "partition": 0, "base_sequence": -1},
+            "base_sequence: -1",
+        ),
+    ],
+)
+def test_publish_refuses_fields_of_a_producer_that_do_not_fit(
+    fields: dict[str, Any], message: str
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, "/data") as channel:
+            await create(channel, "t")
+            request = log_pb2.PublishRequest(
+                topic="t", records=[log_pb2.Record(value=b"a")], **fields
+            )
+            with pytest.raises(InvalidRequest, match=message):
+                await channel.call(LOG_PUBLISH, request, timeout_ms=10_000)
+
+    simulation.run(main)
+
+
+def test_repeated_publish_of_a_producer_is_stored_once() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, "/data") as channel:
+            await create(channel, "t")
+            offsets = []
+            for value, sequence in ((b"a", 0), (b"b", 1), (b"b", 1), (b"a", 0), (b"c", 2)):
+                request = log_pb2.PublishRequest(
+                    topic="t",
+                    partition=0,
+                    records=[log_pb2.Record(value=value)],
+                    producer=ProducerIdentity(producer_id=7, producer_epoch=0),
+                    base_sequence=sequence,
+                )
+                answer = await channel.call(LOG_PUBLISH, request, timeout_ms=10_000)
+                offsets.append(answer.base_offset)
+            assert offsets == [0, 1, 1, 0, 2]
+            assert await stored(channel) == [b"a", b"b", b"c"]
 
     simulation.run(main)
