@@ -19,6 +19,7 @@ from benchmarks.pages.kafka_chart import chart
 from benchmarks.pages.spark import spark_read, spark_stream
 from benchmarks.pages.starts import startup
 from benchmarks.pages.tables import Result, compared, head, line, machine, ratio, verdict
+from benchmarks.transactions import words as transactions
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -30,6 +31,7 @@ RAFT = "raft"  # and those of benchmarks/raft
 CLUSTER = "cluster_"  # and those of benchmarks/cluster
 WIRE = "kafka_wire_"  # and those of benchmarks/kafka_wire
 GROUPS = "groups_"  # and those of benchmarks/groups
+TRANSACTIONS = "transactions_"  # and those of benchmarks/transactions
 METADATA = {
     "metadata": "python -m benchmarks.metadata",
     "metadata_sweep": "python -m benchmarks.metadata --sweep",
@@ -68,6 +70,8 @@ class Section:
             return f"{wire.COMMAND} {self.name.removeprefix(WIRE)}"
         if self.name.startswith(GROUPS):
             return f"{groups.COMMAND} {self.name.removeprefix(GROUPS)}"
+        if self.name.startswith(TRANSACTIONS):
+            return f"{transactions.COMMAND} {self.name.removeprefix(TRANSACTIONS)}"
         if self.name.startswith(CLUSTER):
             return f"python -m benchmarks.cluster --only {self.name.removeprefix(CLUSTER)}"
         return f"python benchmarks/{self.name}.py"
@@ -505,6 +509,10 @@ SECTIONS = (
     *(
         Section(title=title, name=name, about=about, rows=rows)
         for title, name, about, rows in groups.SECTIONS
+    ),
+    *(
+        Section(title=title, name=name, about=about, rows=rows)
+        for title, name, about, rows in transactions.SECTIONS
     ),
     Section(
         title="Spark",

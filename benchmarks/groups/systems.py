@@ -17,6 +17,7 @@ SETTINGS: Final[dict[str, Any]] = {"group.initial.rebalance.delay.ms": 0}
 
 OFFSETS: Final = "__consumer_offsets"
 OFFSETS_PARTITIONS: Final = 50  # by default, both here and there
+GROUP, TRANSACTION = 0, 1  # types of keys that have coordinators
 READY_S: Final = 60.0
 PAUSE_S: Final = 0.1
 SET: Final = 0  # of a change of a config
@@ -62,19 +63,21 @@ def allow_many_connections() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def coordinator(port: int, group: str) -> tuple[int, int]:
-    """The broker that has a group, and its port, once one says that it has; asked of any broker.
-    Raises Refused."""
+def coordinator(port: int, name: str, *, key_type: int = GROUP) -> tuple[int, int]:
+    """Return the id and port of the broker that coordinates a group or transactional id; ask any
+    broker until one is elected. Raises Refused."""
     deadline_s = time.monotonic() + READY_S
     while time.monotonic() < deadline_s:
         with Asker(port) as asker:
-            (found,) = asker.ask(COORDINATOR, key_type=0, coordinator_keys=(group,)).coordinators
+            (found,) = asker.ask(
+                COORDINATOR, key_type=key_type, coordinator_keys=(name,)
+            ).coordinators
         if not int(found.error_code):
             return int(found.node_id), int(found.port)
         if int(found.error_code) not in NOT_READY:
             break
         time.sleep(PAUSE_S)
-    raise Refused(f"group {group} has no coordinator: {found.error_message}")
+    raise Refused(f"{name} has no coordinator: {found.error_message}")
 
 
 def settle_commits(subject: Subject) -> None:
