@@ -21,6 +21,7 @@ from quorumlog.broker.groups.records import GroupDecision, GroupRecord, Partitio
 from quorumlog.broker.groups.requests import (
     ClassicHeartbeat,
     CommitOffsets,
+    CommitTransactionalOffsets,
     ConsumerBeat,
     ConsumerHeartbeat,
     DeleteGroup,
@@ -34,8 +35,12 @@ from quorumlog.broker.groups.requests import (
     Leaver,
     OffsetToCommit,
     SyncGroup,
+    WriteGroupMarker,
 )
 from quorumlog.broker.groups.shard import GroupShard
+from quorumlog.errors import InvalidProducerEpoch
+from quorumlog.ids import ProducerIdentity
+from quorumlog.records.control import TransactionMarker
 
 START_MS = 10**12
 TOPICS = ("t", "u", "w")
@@ -54,11 +59,12 @@ class World:
             offsets_check_ms=20_000,
         )
         self.now_ms = START_MS
-        self.log: list[GroupRecord] = []
+        self.log: list[tuple[GroupRecord, ProducerIdentity | None] | TransactionMarker] = []
+        self.epochs = dict.fromkeys(range(3), 0)  # of each producer
         self.counts = {"t": 3, "u": 2}
         self.lives = dict.fromkeys(TOPICS, 0)
         self.image = cluster(self.counts, lives=self.lives)
-        self.waiting: dict[Ticket, GroupRequest[Any]] = {}
+        self.waiting: dict[Ticket, GroupRequest[Any] | WriteGroupMarker] = {}
         self.members: list[tuple[str, int, str | None]] = []  # member, epoch, static name
         self.owned: dict[str, Partitions] = {}
         self._drawn = 0
@@ -67,12 +73,18 @@ class World:
     def read(self) -> GroupShard:
         """Have another coordinator read the log."""
         shard = GroupShard(self.config, self.draw)
-        for record in self.log:
-            shard.replay(record)
+        self.replay(shard)
         self.waiting.clear()
         self.shard = shard
         self.take(shard.loaded(self.image, self.now_ms))
         return shard
+
+    def replay(self, shard: GroupShard) -> None:
+        for entry in self.log:
+            if isinstance(entry, TransactionMarker):
+                shard.replay_marker(entry)
+            else:
+                shard.replay(*entry)
 
     def draw(self) -> str:
         self._drawn += 1
@@ -84,7 +96,9 @@ class World:
         for record in decision.records:
             stored = decode(*encode(record))
             assert stored == record
-            self.log.append(record)
+            self.log.append((record, decision.producer))
+        if decision.marker is not None:
+            self.log.append(decision.marker)
         for reply in decision.replies:
             request: Any = self.waiting.pop(reply.ticket)  # it waits, and is answered once
             outcome = reply.outcome if isinstance(reply, Answered) else None
@@ -93,17 +107,20 @@ class World:
             elif isinstance(outcome, ConsumerBeat):
                 self.members.append((outcome.member_id, outcome.member_epoch, request.instance_id))
                 self.owned[outcome.member_id] = outcome.assignment or {}
-        for machine in self.shard._groups.values():
-            machine.check_invariants()
+        self.shard.check_invariants()
 
     def expect_the_log_to_say_so(self) -> None:
         """What is stored is what a coordinator has that reads it; joins under way are not."""
         other = GroupShard(self.config, self.draw)
-        for record in self.log:
-            other.replay(record)
+        self.replay(other)
         other.loaded(self.image, self.now_ms)
         assert other._offsets._groups == self.shard._offsets._groups
         assert other.offset_count == self.shard.offset_count
+        for group in "gh":
+            mine, theirs = self.shard._offsets._pending, other._offsets._pending
+            assert set(mine.places(group)) == set(theirs.places(group))
+            for place in mine.places(group):
+                assert mine.at(group, *place) == theirs.at(group, *place)
         assert other._groups.keys() <= self.shard._groups.keys()
         for group, machine in self.shard._groups.items():
             found = other._groups.get(group)
@@ -117,7 +134,7 @@ class World:
 
     # --- what happens -----------------------------------------------------------------------------
 
-    def ask(self, request: GroupRequest[Any]) -> None:
+    def ask(self, request: GroupRequest[Any] | WriteGroupMarker) -> None:
         self._drawn += 1
         ticket = Ticket(self._drawn)
         self.waiting[ticket] = request
@@ -221,13 +238,55 @@ class World:
         )
         self.ask(request)
 
+    def commit_in_transaction(self, group: str) -> None:
+        draw, (member_id, epoch, instance_id) = self.random, self.drawn_member()
+        number = draw.choice([*self.epochs])
+        producer = ProducerIdentity(number, max(0, self.epochs[number] - draw.choice([0, 0, 0, 1])))
+        try:
+            guard = self.shard.verification_guard(producer)
+        except InvalidProducerEpoch:
+            guard = None
+        offsets = tuple(
+            OffsetToCommit(
+                topic=draw.choice(TOPICS), partition=draw.randint(0, 3), offset=draw.randint(0, 9)
+            )
+            for _ in range(draw.randint(0, 3))
+        )
+        request = CommitTransactionalOffsets(
+            group=group,
+            transactional_id="x",
+            producer=producer,
+            guard=guard,
+            member_id=draw.choice([member_id, ""]),
+            instance_id=instance_id,
+            generation=draw.choice([epoch, -1]),
+            offsets=offsets,
+        )
+        self.ask(request)
+
+    def end_transaction(self, group: str) -> None:
+        number = self.random.choice([*self.epochs])
+        self.epochs[number] += self.random.choice([0, 1, 1])
+        producer = ProducerIdentity(number, self.epochs[number])
+        is_commit, version = self.random.random() < 0.7, self.random.choice([0, 2])
+        self.ask(WriteGroupMarker(TransactionMarker(producer, 0, is_commit, version)))
+
+    def end_all_transactions(self) -> None:
+        for number in self.epochs:
+            self.epochs[number] += 1
+            producer = ProducerIdentity(number, self.epochs[number])
+            self.ask(WriteGroupMarker(TransactionMarker(producer, 0, True, 2)))
+
     def look(self, group: str) -> None:
-        self.ask(FetchOffsets(group=group))
+        self.ask(FetchOffsets(group=group, require_stable=any(self.epochs.values())))
         self.ask(DescribeGroup(group=group))
 
     def delete(self, group: str) -> None:
-        several = DeleteOffsets(group=group, partitions=(("t", 0), ("u", 1)))
-        self.ask(self.random.choice([several, DeleteGroup(group=group)]))
+        requests: list[GroupRequest[Any]] = [
+            DeleteOffsets(group=group, partitions=(("t", 0), ("u", 1))),
+            DeleteGroup(group=group),
+        ]
+        self.ask(self.random.choice(requests))
 
     def change_topics(self, group: str) -> None:
         name, deleted = self.random.choice(TOPICS), []
@@ -267,6 +326,26 @@ HAPPENS: dict[Callable[[World, str], None], int] = {
     World.move: 1,
     World.wait: 6,
 }
+
+
+HAPPENS_WITH_TRANSACTIONS = HAPPENS | {World.commit_in_transaction: 15, World.end_transaction: 8}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_transactions_of_members_leave_nothing_pending(seed: int) -> None:
+    world = World(seed)
+    happens = HAPPENS_WITH_TRANSACTIONS
+    steps = world.random.choices([*happens], weights=[*happens.values()], k=300)
+    for number, step in enumerate(steps):
+        step(world, world.random.choice("gh"))
+        if number % 10 == 0:
+            world.expect_the_log_to_say_so()
+    world.end_all_transactions()
+    world.pass_time(4_000_000)
+    assert not world.waiting
+    assert not world.shard._groups
+    world.expect_the_log_to_say_so()
 
 
 @pytest.mark.slow
