@@ -12,6 +12,7 @@ from .proto import (
     quorum_pb2,
     raft_pb2,
     replica_pb2,
+    transaction_coordination_pb2,
     transactions_pb2,
 )
 from .runtime import Method
@@ -261,4 +262,15 @@ REPLICA_EPOCH_END_OFFSETS = Method(
     "/quorumlog.v1.Replica/EpochEndOffsets",
     replica_pb2.EpochEndOffsetsRequest,
     replica_pb2.EpochEndOffsetsResponse,
+)
+
+TRANSACTION_COORDINATION_WRITE_MARKERS = Method(
+    "/quorumlog.v1.TransactionCoordination/WriteMarkers",
+    transaction_coordination_pb2.WriteMarkersRequest,
+    transaction_coordination_pb2.WriteMarkersResponse,
+)
+TRANSACTION_COORDINATION_VERIFY_TRANSACTIONS = Method(
+    "/quorumlog.v1.TransactionCoordination/VerifyTransactions",
+    transaction_coordination_pb2.VerifyTransactionsRequest,
+    transaction_coordination_pb2.VerifyTransactionsResponse,
 )

@@ -12,7 +12,7 @@ NAME_LENGTH_MAX: Final = 249
 METADATA_TOPIC: Final = METADATA_LOG_NAME.rpartition("-")[0]
 """The name of the metadata log: a topic of this name would write into its folder."""
 
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets"})
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 """Topics that only brokers create and write; clients can read them."""
 
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+\Z")

@@ -385,6 +385,68 @@ GROUP_RELOADS: Final = Metric(
     "Reloads of partitions of __consumer_offsets after a failed append.",
 )
 
+# --- transactions ----------------------------------------------------------------------------
+
+TRANSACTIONAL_IDS: Final = Metric(
+    "quorumlog_transactional_ids", _G, "Transactional ids that this broker coordinates."
+)
+TRANSACTIONS_OPEN: Final = Metric(
+    "quorumlog_transactions_open",
+    _G,
+    "Transactions of these ids that are open, or decided without all of their markers.",
+)
+TRANSACTIONS_OLDEST: Final = Metric(
+    "quorumlog_transactions_oldest_seconds", _G, "Age of the oldest of these transactions; 0: none."
+)
+TRANSACTION_COMMITS: Final = Metric(
+    "quorumlog_transaction_commits",
+    _C,
+    "Transactions committed at this broker, or resumed by it after their commit.",
+)
+TRANSACTION_ABORTS: Final = Metric(
+    "quorumlog_transaction_aborts",
+    _C,
+    "Transactions aborted at this broker, by reason: by their client, by another producer of the id"
+    " (fenced), by timeout, or by an operator.",
+    ("reason",),
+)
+TRANSACTION_PARTITIONS: Final = Metric(
+    "quorumlog_transaction_partitions",
+    _G,
+    "Partitions of __transaction_state that this broker coordinates, by state: served, or still"
+    " loading.",
+    ("state",),
+)
+TRANSACTION_LOADS: Final = Metric(
+    "quorumlog_transaction_loads", _C, "Loads of partitions of __transaction_state."
+)
+TRANSACTION_LOAD_SECONDS: Final = Metric(
+    "quorumlog_transaction_load_seconds",
+    _C,
+    "Time of these loads, including the wait for the commit of the log.",
+)
+TRANSACTION_RELOADS: Final = Metric(
+    "quorumlog_transaction_reloads",
+    _C,
+    "Reloads of partitions of __transaction_state after a failed append.",
+)
+MARKERS_PENDING: Final = Metric(
+    "quorumlog_transaction_markers_pending",
+    _G,
+    "Markers of decided transactions that no partition leader has acknowledged yet.",
+)
+MARKERS_OLDEST: Final = Metric(
+    "quorumlog_transaction_markers_oldest_seconds",
+    _G,
+    "Time since the decision of the oldest transaction with such a marker; 0: none.",
+)
+MARKER_REQUESTS: Final = Metric(
+    "quorumlog_transaction_marker_requests", _C, "Requests with markers, to this broker too."
+)
+MARKERS_REPEATED: Final = Metric(
+    "quorumlog_transaction_markers_repeated", _C, "Markers that were sent again."
+)
+
 # --- topics, where metrics.topics.max allows them ------------------------------------------------
 
 TOPIC_END_OFFSETS: Final = Metric(

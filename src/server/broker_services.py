@@ -2,6 +2,7 @@
 configuration."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from ..api.broker_api import BrokerApi
 from ..api.cluster import ClusterAdmin
@@ -13,10 +14,14 @@ from ..api.quotas import QuotaAdmin
 from ..api.topics import TopicAdmin
 from ..api.transactions import ProducerAdmin
 from ..broker.coordinator.shell.coordinator import CoordinatorContext
+from ..broker.groups.config import OFFSETS_TOPIC
 from ..broker.groups.shell.committed_offsets import CommittedOffsets
 from ..broker.groups.shell.coordinator import GroupCoordinator
 from ..broker.shell.producer_ids import ProducerIds
 from ..broker.shell.replica_manager import ReplicaManager
+from ..broker.transactions.shell import TransactionCoordinator
+from ..broker.transactions.shell.coordination_service import CoordinationService, MarkerWriter
+from ..broker.transactions.shell.verifier import TransactionVerifier
 from ..errors import AddressInUse
 from ..frontends.kafka import BrokerContext, KafkaServer
 from ..metadata import ImageDelta
@@ -81,12 +86,40 @@ def coordinator_context(
     )
 
 
-def open_groups(context: CoordinatorContext, config: NodeConfig) -> GroupCoordinator:
-    """Return a coordinator without groups yet, and register it for retention, which reads committed
-    offsets of groups that hold records back."""
+class Coordinators(NamedTuple):
+    """The coordinators of a broker, and what they need."""
+
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    service: CoordinationService  # for other brokers
+    producer_ids: ProducerIds
+
+
+def open_coordinators(
+    context: CoordinatorContext, config: NodeConfig, replicas: ReplicaManager
+) -> Coordinators:
+    """Return coordinators without state yet. Retention reads committed offsets of groups that hold
+    records back, and partitions verify their transactional batches, from now on."""
+    runtime, cluster_id = context.runtime, context.directory.meta.cluster_id
     groups = GroupCoordinator(context, config.groups)
-    context.directory.maintenance.committed = CommittedOffsets(context.runtime, groups)
-    return groups
+    context.directory.maintenance.committed = CommittedOffsets(runtime, groups)
+    replicas.markers.coordinators[OFFSETS_TOPIC] = groups.write_marker
+    producer_ids = ProducerIds(runtime.clock)
+    writer = MarkerWriter(runtime.clock, replicas.hosted, replicas.markers)
+    transactions = TransactionCoordinator(
+        context, config.transactions, producer_ids=producer_ids, write_here=writer.write
+    )
+    replicas.writer.transactional.verifier = TransactionVerifier(
+        runtime.clock,
+        context.scope.spawn,
+        transactions,
+        network=runtime.network,
+        cluster_id=cluster_id,
+    )
+    service = CoordinationService(
+        writer, transactions, cluster_id=cluster_id, node_id=context.node_id
+    )
+    return Coordinators(groups, transactions, service, producer_ids)
 
 
 async def open_kafka(

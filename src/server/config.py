@@ -11,6 +11,7 @@ from typing import Final
 
 from ..broker.config import ReplicationConfig, RequestConfig
 from ..broker.groups.config import GroupConfig
+from ..broker.transactions.config import TransactionConfig
 from ..errors import InvalidConfig
 from ..frontends.kafka.config import KafkaConfig
 from ..metadata.config import ControllerConfig
@@ -175,6 +176,7 @@ class NodeConfig:
     requests: RequestConfig = field(default_factory=RequestConfig)
     storage: DirectoryConfig = field(default_factory=DirectoryConfig)
     groups: GroupConfig = field(default_factory=GroupConfig)
+    transactions: TransactionConfig = field(default_factory=TransactionConfig)
     metric_topics_max: int = setting(
         "metrics.topics.max",
         0,

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..broker.groups.shell import GroupCoordinator
 from ..broker.shell.replica_manager import ReplicaManager
+from ..broker.transactions.shell import TransactionCoordinator
 from ..errors import AddressInUse
 from ..frontends.grpc import LogService
 from ..frontends.kafka import KafkaServer
@@ -93,6 +94,7 @@ class NodeParts:
     publisher: MetadataPublisher | None = None
     replicas: ReplicaManager | None = None
     groups: GroupCoordinator | None = None
+    transactions: TransactionCoordinator | None = None
     raft: RaftNode | None = None
     controller: ControllerShell | None = None
     log: LogService | None = None

@@ -47,10 +47,11 @@ from ..runtime import CallListener, Runtime, Scope
 from ..settings import DEFAULT, ValueOrigin, value_of
 from ..storage.shell.data_directory import DataDirectory
 from .broker_services import (
+    Coordinators,
     advertised_kafka,
     broker_api,
     coordinator_context,
-    open_groups,
+    open_coordinators,
     open_kafka,
 )
 from .config import NodeConfig, settings
@@ -170,10 +171,11 @@ class Node:
         publisher = self.parts.publisher = MetadataPublisher(metadata)
         replicas = self._open_replicas(scope, directory) if self._config.is_broker else None
         self.parts.replicas = replicas
+        coordinators: Coordinators | None = None
         if replicas is not None:
             self._life.opened(replicas.close)
             publisher.subscribe(replicas.apply)
-            self._open_groups(scope, directory, publisher, replicas)
+            coordinators = self._open_coordinators(scope, directory, publisher, replicas)
         member = await open_member(
             self._runtime,
             scope,
@@ -192,12 +194,12 @@ class Node:
             member=member,
             publisher=publisher,
         )
-        if replicas is None:
+        if replicas is None or coordinators is None:
             return ListenerAddresses(
                 data_dir=self._config.data_dir, grpc="", controller=member.listener.address
             )
         await replicas.sweep()
-        return await self._open_broker(scope, directory, publisher, replicas, member)
+        return await self._open_broker(scope, directory, publisher, replicas, coordinators, member)
 
     async def _open_directory(self, scope: Scope) -> DataDirectory:
         config = self._config
@@ -228,14 +230,14 @@ class Node:
             has_registration=self._is_registered_in,
         )
 
-    def _open_groups(
+    def _open_coordinators(
         self,
         scope: Scope,
         directory: DataDirectory,
         publisher: MetadataPublisher,
         replicas: ReplicaManager,
-    ) -> None:
-        """Create the group coordinator. It applies each image after the replicas."""
+    ) -> Coordinators:
+        """Create the coordinators. They apply each image after the replicas."""
         context = coordinator_context(
             self._runtime,
             scope,
@@ -243,9 +245,12 @@ class Node:
             replicas=replicas,
             formed_for=lambda: 1 if (raft := self.parts.raft) is None else len(raft.voters),
         )
-        groups = self.parts.groups = open_groups(context, self._config)
-        self._life.opened(groups.close)
-        publisher.subscribe(groups.apply)
+        opened = open_coordinators(context, self._config, replicas)
+        self.parts.groups, self.parts.transactions = opened.groups, opened.transactions
+        for each in (opened.groups, opened.transactions):
+            self._life.opened(each.close)
+            publisher.subscribe(each.apply)
+        return opened
 
     def _is_registered_in(self, image: MetadataImage) -> bool:
         """Return True if the image has this incarnation's registration of the broker."""
@@ -258,15 +263,13 @@ class Node:
         directory: DataDirectory,
         publisher: MetadataPublisher,
         replicas: ReplicaManager,
+        coordinators: Coordinators,
         member: NodeQuorum,
     ) -> ListenerAddresses:
         """Register, serve, and return once the controller has unfenced this broker."""
         config = self._config
-        groups = self.parts.groups
-        assert groups is not None, "a broker has a group coordinator"
         log = LogService(self._runtime, replicas, publisher, config.requests)
-        producer_ids = ProducerIds(self._runtime.clock)
-        api = self._api(directory, publisher, replicas, member, producer_ids)
+        api = self._api(directory, publisher, replicas, member, coordinators.producer_ids)
         mirroring = MirrorWriter(self._runtime.clock, directory, replicas.hosted.replica_of)
         mirror = MirrorService(self._runtime, mirroring, publisher)
         followers = ReplicaService(replicas.replication)
@@ -274,7 +277,8 @@ class Node:
         followers.listens_at(streams.address)
         admin = AdminService(api, node_id=directory.meta.node_id)
         transactions = TransactionsService(api.producers)
-        served = (log, admin, transactions, mirror, followers, member.service)
+        internal = (followers, coordinators.service)
+        served = (log, admin, transactions, mirror, *internal, member.service)
         handlers = {**self._groups_service(publisher).handlers()}
         for service in served:
             handlers.update(service.handlers())
@@ -288,7 +292,7 @@ class Node:
             replicas=replicas,
             metadata=publisher,
             api=api,
-            groups=groups,
+            groups=coordinators.groups,
         )
         self.parts.kafka = kafka
         self._life.opened(partial(kafka.close, config.shutdown_grace_ms))
@@ -302,12 +306,13 @@ class Node:
         )
         member.metadata.on_leadership(session.leader_changed)
         api.metadata.attach(session)
-        producer_ids.attach(session)
-        groups.attach(session)
+        coordinators.producer_ids.attach(session)
+        coordinators.groups.attach(session)
+        coordinators.transactions.attach(session)
         replicas.attach(session)
         self._life.run(scope, "session", session.run, session.close)
         await session.unfenced.wait()
-        await producer_ids.stock()
+        await coordinators.producer_ids.stock()
         listener.announce(is_ready=True)
         self._life.opened(partial(self._controlled_shutdown, session, publisher))
         self._life.opened(partial(_announce_not_ready, listener))  # the first step of a stop

@@ -12,6 +12,7 @@ from quorumlog.proto import (
     quorum_pb2,
     raft_pb2,
     replica_pb2,
+    transaction_coordination_pb2,
     transactions_pb2,
 )
 from quorumlog.runtime import Method
@@ -25,6 +26,7 @@ FILES = (
     quorum_pb2,
     raft_pb2,
     replica_pb2,
+    transaction_coordination_pb2,
     transactions_pb2,
 )
 NAMED = [value for value in vars(services).values() if isinstance(value, Method)]
@@ -64,5 +66,6 @@ def test_services_of_the_protocol_are_the_documented_ones() -> None:
         "Quorum",
         "Raft",
         "Replica",
+        "TransactionCoordination",
         "Transactions",
     ]

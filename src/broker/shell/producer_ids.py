@@ -52,13 +52,21 @@ class ProducerIds:
         self._relay = relay
 
     async def stock(self, *, timeout_ms: int = STOCK_TIMEOUT_MS) -> None:
-        """Request a block at the start, so that producers can be initialised without a controller
-        later. After a failure, the next caller requests it again."""
+        """Request a block if there are no ids, so that producers can be initialised without a
+        controller later. After a failure, the next caller requests it again."""
         deadline_ms = self._clock.now_ms() + timeout_ms
         with suppress(QuorumlogError):
             async with self._turn(deadline_ms):
                 if self._next == self._end:
                     await self._take_block(timeout_ms)
+
+    def take_now(self) -> int | None:
+        """Return a new producer id, or None if the block is empty; `stock` requests another."""
+        if self._next == self._end:
+            return None
+        taken = self._next
+        self._next += 1
+        return taken
 
     async def take(self, *, timeout_ms: int) -> int:
         """Return a new producer id; raise NotController, TimedOut, Stopping, OutcomeUnknown."""
@@ -67,8 +75,8 @@ class ProducerIds:
             async with self._turn(deadline_ms):
                 if self._next == self._end:
                     await self._take_block(max(1, deadline_ms - self._clock.now_ms()))
-        taken = self._next
-        self._next += 1
+        taken = self.take_now()
+        assert taken is not None, "a block has ids"
         return taken
 
     @asynccontextmanager

@@ -6,6 +6,8 @@ from ...broker.groups.shell import GroupCoordinator
 from ...broker.quotas import ClientQuotaManager
 from ...broker.shell.metrics import ReplicationMetrics
 from ...broker.shell.replica_manager import ReplicaManager
+from ...broker.transactions.requests import AbortReason
+from ...broker.transactions.shell import TransactionCoordinator
 from ...frontends.grpc import LogService
 from ...frontends.kafka import KafkaServer
 from ...ids import NO_NODE, NodeId
@@ -55,6 +57,26 @@ def collect_groups(scrape: Scrape, groups: GroupCoordinator) -> None:
     scrape.put(rows.GROUP_LOADS, figures.loads)
     scrape.put(rows.GROUP_LOAD_SECONDS, figures.load_ms_total / 1000)
     scrape.put(rows.GROUP_RELOADS, figures.reloads)
+
+
+def collect_transactions(scrape: Scrape, transactions: TransactionCoordinator) -> None:
+    """Write the metrics of transactions; visits every open transaction."""
+    census, figures = transactions.census(), transactions.figures
+    scrape.put(rows.TRANSACTIONAL_IDS, census.ids)
+    scrape.put(rows.TRANSACTIONS_OPEN, census.open)
+    scrape.put(rows.TRANSACTIONS_OLDEST, census.oldest_ms / 1000)
+    scrape.put(rows.TRANSACTION_COMMITS, figures.commits)
+    for reason in AbortReason:
+        scrape.put(rows.TRANSACTION_ABORTS, figures.aborts.get(reason.value, 0), reason.value)
+    scrape.put(rows.TRANSACTION_PARTITIONS, census.partitions_served, "serving")
+    scrape.put(rows.TRANSACTION_PARTITIONS, census.partitions_read, "loading")
+    scrape.put(rows.TRANSACTION_LOADS, figures.loads)
+    scrape.put(rows.TRANSACTION_LOAD_SECONDS, figures.load_ms_total / 1000)
+    scrape.put(rows.TRANSACTION_RELOADS, figures.reloads)
+    scrape.put(rows.MARKERS_PENDING, census.markers)
+    scrape.put(rows.MARKERS_OLDEST, census.markers_oldest_ms / 1000)
+    scrape.put(rows.MARKER_REQUESTS, figures.marker_requests)
+    scrape.put(rows.MARKERS_REPEATED, census.markers_repeated)
 
 
 def collect_quotas(scrape: Scrape, throttling: ClientQuotaManager) -> None:

@@ -128,6 +128,8 @@ class HttpEndpoints:
             collect_kafka(scrape, parts.kafka)
         if parts.groups is not None:
             collectors.collect_groups(scrape, parts.groups)
+        if parts.transactions is not None:
+            collectors.collect_transactions(scrape, parts.transactions)
         if parts.directory is not None:
             collectors.collect_storage(scrape, parts.directory)
         if parts.raft is not None:

@@ -185,11 +185,17 @@ class Coordinator(Generic[T], ABC):
         self.check_key(key)
         if self._topic.image is None:
             await self._create_topic(deadline_ms)
-        leader = self._leader_of(self.partition_of(key))
+        return self.leader_of(key)
+
+    def leader_of(self, key: str) -> NodeId:
+        """Return the broker that coordinates a key; raise the error of an invalid key, and
+        CoordinatorNotAvailable if there is none."""
+        partition = self.partition_of(key)
+        leader = self._leader_of(partition)
         broker = self._image.broker(leader)
         if leader == NO_NODE or broker is None or broker.fenced:
             raise CoordinatorNotAvailable(
-                f"{self._names.topic}-{self.partition_of(key)}: the partition has no leader; retry"
+                f"{self._names.topic}-{partition}: the partition has no leader; retry"
             )
         return leader
 

@@ -70,8 +70,6 @@ S = TypeVar("S", bound=Shard[Any])
 ReplyCallback: TypeAlias = Callable[[Any], None]
 """Receives the answer of a request, or the QuorumlogError that it failed with; must not block."""
 
-_LOG = logging.getLogger("quorumlog.coordinator")
-
 RETRY_S: Final = 0.2
 """The pause before a failed open or load is retried."""
 CANCELLED_MAX: Final = 100
@@ -167,6 +165,8 @@ class CoordinatorShard(Generic[S], ABC):
         self.leader_epoch = leader_epoch
         self._deps = deps
         self._names = names
+        self._kind = names.entities  # the prefix of log events
+        self._log = logging.getLogger(f"quorumlog.{names.entities}")
         self._log_name = f"{names.topic}-{partition}"
         self._replica: Replica | None = None
         self._state: S | None = None  # None: not loaded
@@ -210,8 +210,8 @@ class CoordinatorShard(Generic[S], ABC):
         """Return True if the request stores nothing."""
 
     @abstractmethod
-    def _size_of(self, state: S) -> int:
-        """Return the number of loaded entries, for the log."""
+    def _log_loaded(self, state: S, records: int, took_ms: int) -> None:
+        """Log that the state is loaded from this number of records."""
 
     def _may_split_at(self, record: Any) -> bool:
         """Return True if the decision may be split before this record."""
@@ -230,6 +230,9 @@ class CoordinatorShard(Generic[S], ABC):
     def _start(self, effect: Any) -> None:
         """Start an effect of a committed decision; must not block."""
         raise NotImplementedError(f"{self._names.entities} have no effects: {effect}")
+
+    def _state_dropped(self) -> None:
+        """Stop the effects: the leadership has ended, or the state is loaded again."""
 
     def _name_of(self, request: CoordinatorRequest[Any]) -> str:
         """Return the name of the entity that the request concerns, for error messages."""
@@ -451,7 +454,9 @@ class CoordinatorShard(Generic[S], ABC):
                     self._discard(error)
                     await self._pause()
                 except Exception as error:  # a bug, which the next leader has too
-                    _LOG.error("coordinator.term_broke log=%s", self._log_name, exc_info=error)
+                    self._log.error(
+                        "%s.term_broke partition=%d", self._kind, self.partition, exc_info=error
+                    )
                     self._discard(
                         CoordinatorNotAvailable(
                             f"the coordinator failed unexpectedly: {error!r}; retry"
@@ -480,7 +485,9 @@ class CoordinatorShard(Generic[S], ABC):
         """Discard the state; it is reloaded."""
         was_serving, self._state = self._state is not None, None
         if was_serving and self._ended is None:
-            _LOG.warning("coordinator.reloads log=%s error=%s", self._log_name, error)
+            self._log.warning(
+                "%s.read_anew partition=%d error=%s", self._kind, self.partition, error
+            )
             self._deps.figures.reloads += 1
         self._fail(
             CoordinatorNotAvailable(
@@ -493,6 +500,7 @@ class CoordinatorShard(Generic[S], ABC):
         self._pending.clear()
         self._writing = None
         self._uncommitted.clear()
+        self._state_dropped()
         waiting, self._waiting = self._waiting, {}
         for reply_to in waiting.values():
             reply_to(error.with_traceback(None))
@@ -526,7 +534,8 @@ class CoordinatorShard(Generic[S], ABC):
                 self._deps.directory,
                 log,
                 end_offset=end_offset,
-                log_name=self._log_name,
+                partition=self.partition,
+                kind=self._kind,
                 decode=self._decode,
             )
             while (entries := await stored.take()) is not None:
@@ -543,14 +552,7 @@ class CoordinatorShard(Generic[S], ABC):
         took_ms = clock.now_ms() - began_ms
         self._deps.figures.loaded(took_ms)
         if end_offset:
-            _LOG.info(
-                "coordinator.loaded log=%s leader_epoch=%d records=%d entries=%d took_ms=%d",
-                self._log_name,
-                self.leader_epoch,
-                end_offset - log.log_start_offset,
-                self._size_of(state),
-                took_ms,
-            )
+            self._log_loaded(state, end_offset - log.log_start_offset, took_ms)
         self._enqueue(decision)
 
     def _check_leading(self) -> None:
@@ -684,7 +686,9 @@ class CoordinatorShard(Generic[S], ABC):
         """Handle a failed append; its outcome is unknown. A bug counts as one: no task would see
         it, and serving would continue."""
         if not isinstance(error, QuorumlogError):
-            _LOG.error("coordinator.write_broke log=%s", self._log_name, exc_info=error)
+            self._log.error(
+                "%s.write_broke partition=%d", self._kind, self.partition, exc_info=error
+            )
             error = CoordinatorNotAvailable(f"the update could not be written: {error!r}; retry")
         self._failed = error
         self._discard(error)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ...shell.producer_ids import ControllerRelay
 
 
-_LOG = logging.getLogger("quorumlog.coordinator")
-
 REPLICAS_MAX: Final = 3
 SEGMENT_BYTES: Final = 100 << 20
 MAKE_TIMEOUT_MS: Final = 10_000
@@ -39,6 +37,7 @@ class InternalTopicSettings(NamedTuple):
     """The settings of an internal topic at its creation."""
 
     name: str
+    kind: str  # the prefix of log events
     partitions: int
     replicas: int  # 0: the number of initial voters, at most three
     replicas_setting: str  # the name of the setting, for error messages
@@ -135,7 +134,8 @@ class InternalTopic:
                 f"{self._settings.name}: not created yet; it needs {replicas} brokers and {active}"
                 f" are active; start the others, or set {self._settings.replicas_setting}"
             )
-        _LOG.info("coordinator.make_topic topic=%s replicas=%d", self._settings.name, replicas)
+        kind = self._settings.kind
+        logging.getLogger(f"quorumlog.{kind}").info("%s.make_topic replicas=%d", kind, replicas)
         try:
             await relay.submit(self._command(replicas), timeout_ms=MAKE_TIMEOUT_MS)
         except TopicAlreadyExists:

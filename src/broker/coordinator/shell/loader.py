@@ -14,8 +14,6 @@ from ....records.control import MarkerType, TransactionMarker, parse_marker
 from ....storage import Log
 from ....storage.shell.data_directory import DataDirectory
 
-_LOG = logging.getLogger("quorumlog.coordinator")
-
 READ_BYTES: Final = 256 << 10
 """The size of one read; a larger batch is read whole."""
 RECORDS_A_STEP: Final = 200
@@ -37,14 +35,18 @@ class ShardLoader:
         log: Log,
         *,
         end_offset: int,
-        log_name: str,
+        partition: int,
+        kind: str,
         decode: Callable[[Record], Any],
     ) -> None:
-        """`decode` returns the decoded record, or None to skip it; it raises CorruptionError."""
+        """`kind` is the prefix of log events. `decode` returns the decoded record, or None to skip
+        it; it raises CorruptionError."""
         self._reader = directory.reader
         self._log = log
         self._end_offset = end_offset
-        self._log_name = log_name
+        self._partition = partition
+        self._kind = kind
+        self._logger = logging.getLogger(f"quorumlog.{kind}")
         self._decode = decode
         self._offset: int = log.log_start_offset
         self._read: deque[tuple[Record, ProducerIdentity | None] | TransactionMarker] = deque()
@@ -71,9 +73,10 @@ class ShardLoader:
         try:
             return self._decode(record)
         except CorruptionError as error:
-            _LOG.error(
-                "coordinator.damaged_record log=%s offset=%d error=%s",
-                self._log_name,
+            self._logger.error(
+                "%s.damaged_record partition=%d offset=%d error=%s",
+                self._kind,
+                self._partition,
                 record.offset,
                 error,
             )
@@ -118,8 +121,12 @@ class ShardLoader:
             self._report_damage(start, error)
 
     def _report_damage(self, offset: int, error: CorruptionError) -> None:
-        _LOG.error(
-            "coordinator.damaged_batch log=%s offset=%d error=%s", self._log_name, offset, error
+        self._logger.error(
+            "%s.damaged_batch partition=%d offset=%d error=%s",
+            self._kind,
+            self._partition,
+            offset,
+            error,
         )
 
 

@@ -34,6 +34,7 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
             NAMES,
             InternalTopicSettings(
                 name=OFFSETS_TOPIC,
+                kind=NAMES.entities,
                 partitions=config.offsets_partitions,
                 replicas=config.offsets_replicas,
                 replicas_setting="offsets.topic.replication.factor",

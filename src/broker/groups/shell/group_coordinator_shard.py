@@ -1,5 +1,6 @@
 """The coordinator of the groups of one partition of `__consumer_offsets`."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -23,6 +24,8 @@ from ..requests import DescribeGroup, FetchOffsets
 from ..shard import GroupShard
 from .group_ids import check_texts
 from .metrics import GroupMetrics
+
+_LOG = logging.getLogger("quorumlog.groups")
 
 READ_ONLY: Final = (FetchOffsets, DescribeGroup)
 
@@ -69,8 +72,15 @@ class GroupCoordinatorShard(CoordinatorShard[GroupShard]):
     def _is_read_only(self, request: Any) -> bool:
         return isinstance(request, READ_ONLY)
 
-    def _size_of(self, state: GroupShard) -> int:
-        return state.offset_count
+    def _log_loaded(self, state: GroupShard, records: int, took_ms: int) -> None:
+        _LOG.info(
+            "groups.loaded partition=%d leader_epoch=%d records=%d offsets=%d took_ms=%d",
+            self.partition,
+            self.leader_epoch,
+            records,
+            state.offset_count,
+            took_ms,
+        )
 
     def _may_split_at(self, record: Any) -> bool:
         kind = type(record)

@@ -34,7 +34,7 @@ T = TypeVar("T")
 TOPIC = "ledger"
 NAMES = CoordinatorNames(topic=TOPIC, entity="entry", entities="entries")
 SETTINGS = InternalTopicSettings(
-    name=TOPIC, partitions=1, replicas=0, replicas_setting="ledger.replicas"
+    name=TOPIC, kind="entries", partitions=1, replicas=0, replicas_setting="ledger.replicas"
 )
 
 
@@ -117,8 +117,8 @@ class LedgerCoordinatorShard(CoordinatorShard[LedgerShard]):
     def _is_read_only(self, request: Any) -> bool:
         return False
 
-    def _size_of(self, state: LedgerShard) -> int:
-        return len(state.entries)
+    def _log_loaded(self, state: LedgerShard, records: int, took_ms: int) -> None:
+        pass
 
     def _start(self, effect: str) -> None:
         self.started.append(effect)

@@ -87,7 +87,8 @@ def test_others_have_the_loop_while_a_partition_is_read() -> None:
                 parts.directory,
                 log,
                 end_offset=log.log_end_offset,
-                log_name=f"{OFFSETS_TOPIC}-0",
+                partition=0,
+                kind="groups",
                 decode=lambda record: decode(record.key, record.value),
             )
             found = []

@@ -49,7 +49,8 @@ def test_a_load_goes_on_behind_what_compaction_took_out_with_nothing_in_the_page
                 directory,
                 log,
                 end_offset=end_offset,
-                log_name="o-0",
+                partition=0,
+                kind="groups",
                 decode=lambda record: decode(record.key, record.value),
             )
             count, found = 0, {}

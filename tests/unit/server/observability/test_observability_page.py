@@ -13,7 +13,8 @@ from quorumlog.server.observability.metrics_page import metrics_table, with_tabl
 ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "observability.md"
 CALLS = ("debug", "info", "warning", "error", "exception", "log", "say")
-EVENT = re.compile(r"([a-z]+\.(?:[a-z_]|%s)+):?(?=\s|$)")
+EVENT = re.compile(r"((?:[a-z]+|%s)\.(?:[a-z_]|%s)+):?(?=\s|$)")
+KINDS = ("groups", "transactions")  # of coordinators: their shared part fills in one of these
 KEY = re.compile(r"(?<!\S)(\w+)=")
 
 
@@ -32,7 +33,10 @@ def logged() -> list[tuple[str, tuple[str, ...], str]]:
                 form = argument.value if isinstance(argument, ast.Constant) else None
                 if isinstance(form, str) and (event := EVENT.match(form)):
                     where = f"{path.relative_to(ROOT)}:{call.lineno}"
-                    found.append((event[1].replace("%s", "*"), tuple(KEY.findall(form)), where))
+                    kinds = KINDS if event[1].startswith("%s.") else ("",)
+                    for kind in kinds:
+                        name = event[1].replace("%s", kind, 1) if kind else event[1]
+                        found.append((name.replace("%s", "*"), tuple(KEY.findall(form)), where))
     return found
 
 

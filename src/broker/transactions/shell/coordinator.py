@@ -1,0 +1,170 @@
+"""The transaction coordinator of a broker: serves the transactional ids in the partitions of
+`__transaction_state` that it leads."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ....errors import InvalidRequest
+from ....ids import Epoch
+from ....metadata.delta import ImageDelta
+from ...coordinator.shell.coordinator import Coordinator, CoordinatorContext
+from ...coordinator.shell.internal_topic import CoordinatorNames, InternalTopicSettings
+from ...shell.producer_ids import ProducerIds
+from ..config import TRANSACTIONS_TOPIC, TransactionConfig
+from ..marker_queue import MarkerQueue
+from .metrics import TransactionCensus, TransactionMetrics
+
+if TYPE_CHECKING:
+    from ...coordinator.shell.coordinator_shard import CoordinatorDeps
+    from ..requests import ListedTransaction, MarkersWritten
+    from .marker_sender import MarkerSender, WriteHere
+    from .transaction_coordinator_shard import TransactionCoordinatorShard
+
+NAMES: Final = CoordinatorNames(
+    topic=TRANSACTIONS_TOPIC, entity="transactional id", entities="transactions"
+)
+ID_LENGTH_MAX: Final = 8_150
+"""Maximum length of a transactional id, in characters: at most 32,600 bytes; 32,767 can be
+stored."""
+WAITS_MAX: Final = 10_000
+"""Pending requests of one partition."""
+
+
+class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
+    """The transactional ids of this broker. Its keys are transactional ids."""
+
+    def __init__(
+        self,
+        context: CoordinatorContext,
+        config: TransactionConfig,
+        *,
+        producer_ids: ProducerIds,
+        write_here: "WriteHere",
+    ) -> None:
+        """`write_here` writes markers to partitions that this broker leads."""
+        self.figures = TransactionMetrics()
+        self._config = config
+        self._producer_ids = producer_ids
+        self._write_here = write_here
+        self._is_stocking = False  # a block of producer ids is being requested
+        self._markers = MarkerQueue()
+        self._sender: MarkerSender | None = None  # created with the first shard
+        entropy = context.runtime.entropy
+        super().__init__(
+            context,
+            NAMES,
+            InternalTopicSettings(
+                name=TRANSACTIONS_TOPIC,
+                kind=NAMES.entities,
+                partitions=config.partitions,
+                replicas=config.replicas,
+                replicas_setting="transaction.state.log.replication.factor",
+            ),
+            self.figures,
+            new_topic_id=partial(entropy.stream("transactions topic").token, 16),
+            waits_max=WAITS_MAX,
+        )
+
+    def check_key(self, key: str) -> None:
+        """Raise InvalidRequest if a transactional id is empty or too long."""
+        if not key:
+            raise InvalidRequest("the transactional id is empty; set transactional.id")
+        if len(key) > ID_LENGTH_MAX:
+            raise InvalidRequest(
+                f"the transactional id has {len(key)} characters, the limit is {ID_LENGTH_MAX}; use"
+                " a shorter one"
+            )
+
+    def listings(self) -> "list[ListedTransaction]":
+        """Return the transactional ids that this broker coordinates, by ascending name; raise
+        CoordinatorLoading while some of them are loading."""
+        shards = sorted(self._shards.items())
+        found = [line for _, shard in shards for line in shard.loaded_state().listings()]
+        return sorted(found, key=lambda line: line.transactional_id)
+
+    def apply(self, delta: ImageDelta) -> None:
+        """Apply a metadata change; call it after the replicas have applied it."""
+        if self._sender is not None:
+            self._sender.apply(delta)
+        super().apply(delta)
+
+    def census(self) -> TransactionCensus:
+        """Count transactional ids, transactions and markers; O(open transactions)."""
+        found = TransactionCensus()
+        clock = self._context.runtime.clock
+        oldest_ms = wall_ms = clock.wall_ms()
+        for _, shard in sorted(self._shards.items()):
+            state = shard.state
+            if state is None:
+                found.partitions_read += 1
+                continue
+            found.partitions_served += 1
+            found.ids += state.id_count
+            found.open += state.open_count
+            started_ms = state.oldest_started_ms()
+            oldest_ms = oldest_ms if started_ms is None else min(oldest_ms, started_ms)
+        found.oldest_ms = wall_ms - oldest_ms
+        found.markers = self._markers.marker_count()
+        found.markers_repeated = self._markers.repeats
+        since_ms = self._markers.oldest_since_ms()
+        found.markers_oldest_ms = 0 if since_ms is None else clock.now_ms() - since_ms
+        return found
+
+    def _new_shard(
+        self, deps: "CoordinatorDeps", partition: int, leader_epoch: Epoch
+    ) -> "TransactionCoordinatorShard":
+        from .transaction_coordinator_shard import TransactionCoordinatorShard
+
+        if self._sender is None:
+            self._sender = self._new_sender()
+        return TransactionCoordinatorShard(
+            deps,
+            NAMES,
+            partition,
+            leader_epoch,
+            config=self._config,
+            figures=self.figures,
+            markers=self._markers,
+            sender=self._sender,
+            draw_producer_id=self._draw_producer_id,
+        )
+
+    def _new_sender(self) -> "MarkerSender":
+        from .broker_calls import BrokerCalls
+        from .marker_sender import MarkerSender
+
+        context = self._context
+        self._markers.image_changed(self.image, ())
+        return MarkerSender(
+            context.runtime.clock,
+            context.scope.spawn,
+            self._markers,
+            BrokerCalls(context.runtime.network, self._present_image),
+            cluster_id=context.directory.meta.cluster_id,
+            node_id=self.node_id,
+            figures=self.figures,
+            write_here=self._write_here,
+            report=self._report,
+        )
+
+    def _report(self, report: "MarkersWritten") -> None:
+        """Have a shard decide a report; raise the error if it does not."""
+        self.submit(report, _ignore)
+
+    def _draw_producer_id(self) -> int | None:
+        """Return a new producer id; None: there is none at hand, and a block is requested."""
+        drawn = self._producer_ids.take_now()
+        if drawn is None and not self._is_stocking:
+            self._is_stocking = True
+            self._context.scope.spawn(self._stock(), name="stock producer ids")
+        return drawn
+
+    async def _stock(self) -> None:
+        try:
+            await self._producer_ids.stock()
+        finally:
+            self._is_stocking = False
+
+
+def _ignore(outcome: object) -> None:
+    """Ignore the reply to a report: if it was not stored, the shard repeats its effect."""
