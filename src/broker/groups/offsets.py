@@ -108,6 +108,7 @@ class Offsets:
             producer_id = request.producer.producer_id
         elif request.retention_ms >= 0:
             expire_ms = now_ms + request.retention_ms
+        is_plain = producer_id is None and not self._pending  # the usual case
         records: list[OffsetCommitted] = []
         errors: list[QuorumlogError | None] = []
         name, topic = "", None
@@ -130,7 +131,10 @@ class Offsets:
                 expire_ms=expire_ms,
                 topic_id=topic_id,
             )
-            self.replay(record, producer_id)
+            if is_plain:
+                self._put(record)
+            else:
+                self.replay(record, producer_id)
             records.append(record)
             errors.append(None)
         return records, tuple(errors)
