@@ -164,8 +164,12 @@ async def look_up(
             codes[place] = position_code(position)
     ask = partial(ask_leader, isolation_level=isolation_level)
     found |= await ask_leaders(connection, codes, deadline_ms, ask=ask)
-    beyond = {place: LATEST for place in codes if found[place] == BEYOND}
-    found |= await ask_leaders(connection, beyond, deadline_ms, ask=ask)
+    beyond = {place: code for place, code in codes.items() if found[place] == BEYOND}
+    ends = await ask_leaders(connection, dict.fromkeys(beyond, LATEST), deadline_ms, ask=ask)
+    # A record of that time may have been appended below this end since the first call.
+    again = await ask_leaders(connection, beyond, deadline_ms, ask=ask)
+    for place, end_offset in ends.items():
+        found[place] = end_offset if again[place] == BEYOND else min(end_offset, again[place])
     return {place: found[place] for place in wanted}
 
 

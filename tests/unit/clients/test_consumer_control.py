@@ -233,6 +233,23 @@ def test_a_seek_goes_to_an_offset_a_time_the_beginning_or_the_end() -> None:
     run_with_brokers(main)
 
 
+def test_a_seek_by_time_finds_a_record_that_comes_between_its_calls() -> None:
+    """The first call finds none of that time, and the end that the second one returns is above."""
+
+    async def main(brokers: Brokers) -> None:
+        stored(brokers, "a", partitions=1)
+        async with brokers.client() as log:
+            await log.partition_count("a")
+            brokers.lookup_s = 0.1
+            seeking = asyncio.ensure_future(log.list_offsets("a", at=TimestampMs(1_010)))
+            await asyncio.sleep(0.15)
+            assert len(brokers.look_ups) == 1
+            brokers.append(("a", 0), 2)
+            assert await seeking == {0: 10}
+
+    run_with_brokers(main)
+
+
 def test_all_partitions_seek_at_once_by_one_call_to_a_leader() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a", "b", partitions=30)
