@@ -92,6 +92,7 @@ class Coordinators(NamedTuple):
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     service: CoordinationService  # for other brokers
+    verifier: TransactionVerifier
     producer_ids: ProducerIds
 
 
@@ -109,7 +110,7 @@ def open_coordinators(
     transactions = TransactionCoordinator(
         context, config.transactions, producer_ids=producer_ids, write_here=writer.write
     )
-    replicas.writer.transactional.verifier = TransactionVerifier(
+    verifier = replicas.writer.transactional.verifier = TransactionVerifier(
         runtime.clock,
         context.scope.spawn,
         transactions,
@@ -119,7 +120,7 @@ def open_coordinators(
     service = CoordinationService(
         writer, transactions, cluster_id=cluster_id, node_id=context.node_id
     )
-    return Coordinators(groups, transactions, service, producer_ids)
+    return Coordinators(groups, transactions, service, verifier, producer_ids)
 
 
 async def open_kafka(

@@ -250,6 +250,7 @@ class Node:
         for each in (opened.groups, opened.transactions):
             self._life.opened(each.close)
             publisher.subscribe(each.apply)
+        self._life.opened(opened.verifier.close)
         return opened
 
     def _is_registered_in(self, image: MetadataImage) -> bool:

@@ -88,6 +88,12 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
             self._sender.apply(delta)
         super().apply(delta)
 
+    async def close(self) -> None:
+        """End every coordinator shard, and the writing of markers."""
+        await super().close()
+        if self._sender is not None:
+            self._sender.close()
+
     def census(self) -> TransactionCensus:
         """Count transactional ids, transactions and markers; O(open transactions)."""
         found = TransactionCensus()

@@ -7,8 +7,8 @@ reports nothing has ended its leadership, and the next one writes the markers ag
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, TypeAlias
 
 from ....errors import QuorumlogError, TransactionCoordinatorFenced, UnknownServerError
 from ....ids import NodeId, TopicId
@@ -44,7 +44,7 @@ class MarkerSender:
     def __init__(
         self,
         clock: Clock,
-        spawn: Callable[..., object],
+        spawn: Callable[..., "asyncio.Task[None]"],
         queue: MarkerQueue,
         calls: BrokerCalls,
         *,
@@ -66,7 +66,8 @@ class MarkerSender:
         self._write_here = write_here
         self._report = report
         self._wake = asyncio.Event()
-        self._is_running = False
+        self._tasks: dict[asyncio.Task[None], None] = {}  # the first one sends the others
+        self._is_closed = False
 
     def start(self, partition: int, coordinator_epoch: int, effect: WriteMarkers) -> None:
         """Write the markers of a transaction that was decided in a leadership of a partition of
@@ -75,10 +76,26 @@ class MarkerSender:
             effect.producer, coordinator_epoch, effect.is_commit, effect.transaction_version
         )
         self._queue.add(partition, marker, effect, self._clock.now_ms())
-        if not self._is_running:
-            self._is_running = True
-            self._spawn(self._run(), name="transaction markers")
+        if not self._tasks:
+            self._start_task(self._run(), "transaction markers")
         self._wake.set()
+
+    def close(self) -> None:
+        """Send nothing more. The next coordinator writes the markers that are left."""
+        self._is_closed = True
+        for task in reversed(list(self._tasks)):
+            task.cancel()
+
+    def _start_task(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        if self._is_closed:
+            work.close()
+            return
+        task = self._spawn(work, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: "asyncio.Task[None]") -> None:
+        del self._tasks[task]
 
     def apply(self, delta: ImageDelta) -> None:
         """Apply a metadata change, before the coordinator starts and ends shards for it."""
@@ -95,7 +112,7 @@ class MarkerSender:
             now_ms = self._clock.now_ms()
             for request in self._queue.take_requests(now_ms):
                 self._figures.marker_requests += 1
-                self._spawn(self._send(request), name=f"markers for broker {request.broker}")
+                self._start_task(self._send(request), f"markers for broker {request.broker}")
             for transaction in self._queue.take_written():
                 self._report_written(transaction)
             due_ms = self._queue.deadline_ms()

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from ....errors import CoordinatorNotAvailable, Overloaded, QuorumlogError
+from ....errors import CoordinatorNotAvailable, Overloaded, QuorumlogError, Stopping
 from ....ids import NodeId
 from ....proto import transaction_coordination_pb2 as pb
 from ....runtime import Clock, Network
@@ -51,7 +51,7 @@ class TransactionVerifier:
     def __init__(
         self,
         clock: Clock,
-        spawn: Callable[..., object],
+        spawn: Callable[..., "asyncio.Task[None]"],
         transactions: TransactionCoordinator,
         *,
         network: Network,
@@ -66,9 +66,14 @@ class TransactionVerifier:
         self._cluster_id = cluster_id
         self._coordinators: dict[NodeId, _Coordinator] = {}
         self._is_due = False  # requests are sent at the end of this turn of the loop
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._is_closed = False
 
     def verify(self, question: Verification, answered: Answered) -> None:
         """Ask the coordinator; see `Verifier`."""
+        if self._is_closed:
+            answered(Stopping("the broker is stopping; send the batch to the next leader"))
+            return
         try:
             node_id = self._transactions.leader_of(question.transactional_id)
         except QuorumlogError as error:
@@ -90,6 +95,18 @@ class TransactionVerifier:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._send)
 
+    async def close(self) -> None:
+        """Answer every question with an error, and ask no more."""
+        self._is_closed = True
+        for found in self._coordinators.values():
+            while found.waiting:
+                found.waiting.popleft()[1](Stopping("the broker is stopping"))
+        for task in reversed(list(self._tasks)):
+            task.cancel()
+
+    def _forget(self, task: "asyncio.Task[None]") -> None:
+        del self._tasks[task]
+
     def _send(self) -> None:
         """Start the requests that are permitted now."""
         self._is_due = False
@@ -99,9 +116,11 @@ class TransactionVerifier:
                 taken = [found.waiting.popleft() for _ in range(count)]
                 found.requests += 1
                 self.requests += 1
-                self._spawn(
+                task = self._spawn(
                     self._ask_all(node_id, found, taken), name=f"questions to coordinator {node_id}"
                 )
+                self._tasks[task] = None
+                task.add_done_callback(self._forget)
 
     async def _ask_all(
         self,

@@ -19,6 +19,7 @@ from quorumlog.errors import (
     QuorumlogError,
     TransactionAbortable,
 )
+from quorumlog.runtime import Runtime
 
 from .coordinated import (
     NAME,
@@ -33,6 +34,7 @@ from .coordinated import (
     init,
     led,
     markers,
+    on,
     produced,
     send,
     stable,
@@ -180,6 +182,24 @@ def test_markers_of_a_stuck_partition_delay_no_other_transaction() -> None:
         assert state(nodes) == "PrepareCommit"
         nodes.machine(others[1]).resume()
         completes(nodes)
+
+
+@pytest.mark.slow
+def test_coordinator_stops_with_markers_that_cannot_be_written() -> None:
+    with cluster() as nodes:
+        coordinates = coordinating(nodes)
+        others = [number for number in nodes.numbers if number != coordinates]
+        nodes.run(lambda log: log.admin.create_topic("t", assignments=[[others[0]]]))
+        nodes.until(lambda: led(nodes, "t") == others[0])
+        producer = init(nodes)
+        send(nodes, "t", producer, 0, b"x", adds=True)
+        nodes.separate(coordinates, others[0])
+        end(nodes, producer)
+
+        async def stop(_: Runtime) -> None:
+            await nodes.nodes[coordinates].stop()
+
+        on(nodes, coordinates, stop)
 
 
 def test_deleted_topic_counts_as_done() -> None:
