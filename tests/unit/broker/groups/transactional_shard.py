@@ -19,7 +19,11 @@ from quorumlog.broker.groups.shard import GroupShard
 from quorumlog.errors import QuorumlogError, UnstableOffsetCommit
 from quorumlog.ids import ProducerIdentity
 from quorumlog.metadata import MetadataImage
-from quorumlog.records.control import TransactionMarker
+from quorumlog.records import Record
+from quorumlog.records.codec import encode_batch
+from quorumlog.records.control import TransactionMarker, encode_marker
+from quorumlog.storage.append import AppendOrigin, headers_of
+from quorumlog.storage.producer_state import ProducerLimits, ProducerStates
 
 from .offsets_image import ID, image_of
 
@@ -48,11 +52,14 @@ class TransactionalShard:
         now_ms: int = START_MS,
         image: MetadataImage | None = None,
         config: GroupConfig = CONFIG,
+        producers: ProducerStates | None = None,
     ) -> None:
+        """`producers` are those of the log, which outlive a reload; they refuse no batch."""
         self.now_ms = now_ms
         self.image = image_of({"t": ID}) if image is None else image
         self.log = list(log)
         self.config = config
+        self.producers = producers or ProducerStates(ProducerLimits(), wall_ms=now_ms)
         self._next_offset = self.log[-1].offset + 1 if self.log else 0
         self._drawn = 0
         self.outcomes: dict[Ticket, Any] = {}
@@ -71,6 +78,7 @@ class TransactionalShard:
     def _store(self, decision: GroupDecision) -> None:
         """Append what a decision stores, and keep its replies."""
         assert not (decision.records and decision.marker), "a control batch has no other records"
+        self._append(decision)
         entries = [LogEntry(0, record, decision.producer) for record in decision.records]
         for entry in entries:
             assert entry.record is not None
@@ -87,6 +95,38 @@ class TransactionalShard:
                 reply.outcome if isinstance(reply, Answered) else reply.error
             )
         self.shard.check_invariants()
+
+    def _append(self, decision: GroupDecision) -> None:
+        """Append the batch of a decision to the producers of the log, as the shell does."""
+        if decision.marker is not None:
+            marker = decision.marker
+            batch = encode_marker(
+                producer_id=marker.producer.producer_id,
+                producer_epoch=marker.producer.producer_epoch,
+                kind=marker.kind,
+                coordinator_epoch=marker.coordinator_epoch,
+                timestamp_ms=self.now_ms,
+            )
+        elif decision.producer is not None:
+            records = [Record(0, self.now_ms, *encode(record)) for record in decision.records]
+            batch = encode_batch(
+                records,
+                producer_id=decision.producer.producer_id,
+                producer_epoch=decision.producer.producer_epoch,
+                is_transactional=True,
+            )
+        else:
+            return
+        changes = self.producers.plan(
+            batch,
+            headers_of(batch),
+            next_offset=self._next_offset,
+            origin=AppendOrigin.INTERNAL,
+            wall_ms=self.now_ms,
+        )
+        assert changes is not None
+        self.producers.reserve(changes)
+        self.producers.complete(changes)
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -156,6 +196,7 @@ class TransactionalShard:
             now_ms=self.now_ms,
             image=self.image,
             config=self.config,
+            producers=self.producers,
         )
 
     # --- answers ----------------------------------------------------------------------------------
