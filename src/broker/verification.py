@@ -185,18 +185,36 @@ class VerifiedAppend:
 class MarkerAppend:
     """The precondition of a marker at its turn in the log."""
 
-    __slots__ = ("_marked", "_marker")
+    __slots__ = ("_last_sequence", "_marked", "_marker", "_torn")
 
-    def __init__(self, marker: TransactionMarker, marked: Callable[[int], None]) -> None:
-        """`marked` deletes the verification of a producer id."""
+    def __init__(
+        self,
+        marker: TransactionMarker,
+        marked: Callable[[int], None],
+        last_sequence: int,
+        torn: Callable[[int, int], None],
+    ) -> None:
+        """`marked` deletes the verification of a producer id. `last_sequence` is that of the
+        transaction in this partition, -1 if unknown. `torn` gets it with that of the log if they
+        differ: a commit of which the log lacks records."""
+        self._last_sequence = last_sequence
         self._marker = marker
         self._marked = marked
+        self._torn = torn
 
     def is_met(self, states: ProducerStates) -> bool:
         """Delete the verification of the producer, and check the marker; see
         `ProducerStates.check_marker`."""
-        self._marked(self._marker.producer.producer_id)
-        return states.check_marker(self._marker)
+        marker, last = self._marker, self._last_sequence
+        self._marked(marker.producer.producer_id)
+        if not states.check_marker(marker):
+            return False
+        if marker.is_commit and last >= 0:
+            held = _last_in_transaction(states, marker.producer.producer_id)
+            if held != last:
+                self._torn(last, held)
+                self._last_sequence = -1  # reported, if the marker has another turn
+        return True
 
 
 def not_in_transaction(message: str, *, knows_abortable: bool) -> QuorumlogError:
@@ -222,6 +240,14 @@ def verification_error(error: QuorumlogError, transaction: TransactionalWrite) -
     if error.retriable:
         return NotEnoughReplicas(f"the transaction could not be verified: {error.message}; retry")
     return error
+
+
+def _last_in_transaction(states: ProducerStates, producer_id: int) -> int:
+    """Return the last sequence in the open transaction of a producer, -1 without one."""
+    entry = states.entry(producer_id)
+    if entry is None or entry.transaction_start < 0 or not entry.batches:
+        return -1
+    return entry.batches[-1].last_sequence
 
 
 def _is_below(sequence: int, other: int) -> bool:

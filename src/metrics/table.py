@@ -99,6 +99,11 @@ TRANSACTION_MARKERS: Final = Metric(
     " outdated (a later transaction of the producer has begun or ended), failed (to be retried).",
     ("outcome",),
 )
+TORN_COMMITS: Final = Metric(
+    "quorumlog_torn_commits",
+    _C,
+    "Staged commits of which a log led here lacked records: an unclean election lost them.",
+)
 PARTITION_TRANSACTIONS: Final = Metric(
     "quorumlog_partition_transactions",
     _G,

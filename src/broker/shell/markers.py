@@ -5,7 +5,9 @@ nothing, and depends on records that may be uncommitted and so truncated. It wai
 otherwise a deposed leader could end a transaction that stays open under its successor.
 """
 
+import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeAlias
 
 from ...errors import InvalidProducerEpoch, InvalidRequest, QuorumlogError
@@ -21,6 +23,8 @@ from ..verification import MarkerAppend
 from .hosted_replicas import HostedReplicas
 from .produce import DelayedProduce
 from .replica import Replica
+
+_LOG: Final = logging.getLogger("quorumlog.transactions")
 
 CoordinatorMarkers: TypeAlias = Callable[
     [int, TransactionMarker, int], Awaitable[QuorumlogError | None]
@@ -38,6 +42,7 @@ class PartitionMarkers:
     """The end of transactions in the partitions of one node."""
 
     def __init__(self, clock: Clock, directory: DataDirectory, hosted: HostedReplicas) -> None:
+        self.torn_commits = 0
         self.counts = dict.fromkeys((ABORTED, COMMITTED, REPEATED, OUTDATED, FAILED), 0)
         # By internal topic. Group offsets are part of the group coordinator's state.
         self.coordinators: dict[str, CoordinatorMarkers] = {}
@@ -53,15 +58,21 @@ class PartitionMarkers:
         marker: TransactionMarker,
         *,
         deadline_ms: int,
+        last_sequence: int = -1,
     ) -> QuorumlogError | None:
         """Append a marker and wait until it is committed, or until `deadline_ms` (Clock.now_ms()).
+
+        With the `last_sequence` of a staged commit, a log without it is reported: an unclean
+        election lost acknowledged records. The marker is appended nonetheless.
 
         None: committed now or earlier. InvalidProducerEpoch: a later transaction of the producer
         has begun or ended here. Both are final, as are TransactionCoordinatorFenced, UnknownTopicId
         and MirrorTopic. `topic_id`: empty: not checked.
         """
         try:
-            outcome = await self._write(topic, partition, topic_id, marker, deadline_ms)
+            outcome = await self._write(
+                topic, partition, topic_id, marker, deadline_ms, last_sequence
+            )
         except InvalidProducerEpoch as error:
             self.counts[OUTDATED] += 1
             return error
@@ -78,6 +89,7 @@ class PartitionMarkers:
         topic_id: bytes,
         marker: TransactionMarker,
         deadline_ms: int,
+        last_sequence: int,
     ) -> str:
         """Return the outcome as it is counted; raise the error."""
         kind = COMMITTED if marker.is_commit else ABORTED
@@ -92,14 +104,17 @@ class PartitionMarkers:
         replica = self._hosted.replica_of(topic, partition, topic_id)
         log = await replica.opened()
         try:
-            appended = await self._append(replica, marker).wait_until(self._clock, deadline_ms)
+            append = self._append(replica, marker, last_sequence)
+            appended = await append.wait_until(self._clock, deadline_ms)
         except InvalidProducerEpoch:
             seen = self._end_of(replica, Offset(log.log_end_offset))
             await seen.wait_until(self._clock, deadline_ms)
             raise
         return kind if appended.next_offset > appended.base_offset else REPEATED
 
-    def _append(self, replica: Replica, marker: TransactionMarker) -> DelayedProduce:
+    def _append(
+        self, replica: Replica, marker: TransactionMarker, last_sequence: int
+    ) -> DelayedProduce:
         leader = replica.check()
         state = leader.admit(Acks.ALL)
         leader.marked(marker.producer.producer_id)
@@ -118,9 +133,22 @@ class PartitionMarkers:
             state.leader_epoch,
             AppendOrigin.INTERNAL,
         )
-        append.precondition = MarkerAppend(marker, leader.marked)
+        append.precondition = MarkerAppend(
+            marker, leader.marked, last_sequence, partial(self._torn, replica, marker)
+        )
         self._directory.submit(replica.log, append)
         return append
+
+    def _torn(self, replica: Replica, marker: TransactionMarker, last: int, held: int) -> None:
+        """Report a staged commit of which this log lacks records."""
+        self.torn_commits += 1
+        _LOG.error(
+            "transactions.torn_commit log=%s producer_id=%d last_sequence=%d held=%d",
+            replica.partition.name,
+            marker.producer.producer_id,
+            last,
+            held,
+        )
 
     def _end_of(self, replica: Replica, end_offset: Offset) -> DelayedProduce:
         """Return an append without records at `end_offset`: acknowledged once everything below is

@@ -32,6 +32,7 @@ def collect_log(scrape: Scrape, log: LogService, replicas: ReplicaManager) -> No
     scrape.put(rows.PRODUCES_WAITING, log.produces_waiting + made.waiting)
     for outcome, count in replicas.markers.counts.items():
         scrape.put(rows.TRANSACTION_MARKERS, count, outcome)
+    scrape.put(rows.TORN_COMMITS, replicas.markers.torn_commits)
     transactions, lag = replicas.replication.figures.open_transactions()
     scrape.put(rows.PARTITION_TRANSACTIONS, transactions)
     scrape.put(rows.STABLE_OFFSET_LAG, lag)

@@ -37,6 +37,10 @@ class Batch:
     sequence: int
 
 
+def unexpected(last: int, held: int) -> None:
+    raise AssertionError(f"torn: {held} of {last}")
+
+
 class VerifiedLog(RuleBasedStateMachine):
     """The machine."""
 
@@ -114,7 +118,7 @@ class VerifiedLog(RuleBasedStateMachine):
     def take_turn(self) -> None:
         item = self.queue.pop(0)
         if item is None:
-            assert MarkerAppend(MARKER, self.producers.marked).is_met(self.states)
+            assert MarkerAppend(MARKER, self.producers.marked, -1, unexpected).is_met(self.states)
             self._append(
                 encode_marker(
                     producer_id=PRODUCER.producer_id,

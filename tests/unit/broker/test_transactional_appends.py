@@ -86,10 +86,13 @@ async def mark(
     name: str = "t",
     topic_id: bytes = T,
     wait_ms: int = LATER_MS,
+    last_sequence: int = -1,
 ) -> QuorumlogError | None:
     marker = TransactionMarker(ProducerIdentity(7, epoch), coordinator, True, version)
     deadline_ms = b.runtime.clock.now_ms() + wait_ms
-    return await b.replicas.markers.write(name, 0, topic_id, marker, deadline_ms=deadline_ms)
+    return await b.replicas.markers.write(
+        name, 0, topic_id, marker, deadline_ms=deadline_ms, last_sequence=last_sequence
+    )
 
 
 async def opened(b: LoneBroker, **created: object) -> Coordinator:
@@ -367,6 +370,37 @@ def test_markers_are_refused_where_no_transaction_can_be() -> None:
             assert isinstance(error, MirrorTopic)
             error = await mark(b, 1, name="__consumer_offsets", topic_id=b"")
             assert isinstance(error, InvalidRequest)
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("written_here", [True, False])
+def test_a_staged_commit_without_its_last_records_is_reported(
+    written_here: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unclean election lost them; the marker is appended nonetheless."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            await (written(b) if written_here else opened(b))
+            assert await mark(b, 1, last_sequence=4) is None
+            assert await mark(b, 1, last_sequence=4) is None  # a repeat
+            assert b.replicas.markers.torn_commits == 1
+            assert counts(b) == {"commit": 1, "repeated": 1}
+
+    simulate(main)
+    held = 0 if written_here else -1
+    assert [line for line in caplog.messages if "torn" in line] == [
+        f"transactions.torn_commit log=t-0 producer_id=7 last_sequence=4 held={held}"
+    ]
+
+
+def test_a_staged_commit_with_all_its_records_is_not_reported() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            await written(b)
+            assert await mark(b, 1, last_sequence=0) is None
+            assert b.replicas.markers.torn_commits == 0
 
     simulate(main)
 

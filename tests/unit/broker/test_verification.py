@@ -90,6 +90,10 @@ def verified(producers: VerifiedProducers, sequence: int = 0) -> VerifiedProduce
     return state
 
 
+def unexpected(last: int, held: int) -> None:
+    raise AssertionError(f"torn: {held} of {last}")
+
+
 def test_only_a_batch_that_would_begin_a_transaction_is_verified() -> None:
     unknown = states()
     assert must_verify(unknown.entry(7), 0)
@@ -127,7 +131,7 @@ def test_a_marker_deletes_the_verification_also_if_it_is_not_appended() -> None:
     later = states(marker(0, epoch=3))
     outdated = TransactionMarker(producer(1), 0, True, 2)
     with pytest.raises(InvalidProducerEpoch):
-        MarkerAppend(outdated, producers.marked).is_met(later)
+        MarkerAppend(outdated, producers.marked, -1, unexpected).is_met(later)
     assert not producers.is_valid(state)
     with pytest.raises(TransactionAbortable):
         append(producers, state).is_met(states())
