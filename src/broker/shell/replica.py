@@ -391,6 +391,7 @@ class Replica:
         if self._error is not None:
             return
         self._error = error
+        self.figures.transactional.pop(self, None)
         _wake(self.partition.resign(error))
         self._deps.forget(self)
         self.watchers.role_changed()

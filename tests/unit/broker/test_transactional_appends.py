@@ -448,6 +448,10 @@ def test_open_transactions_and_the_lag_of_the_last_stable_offset_are_measured() 
             assert await mark(b, 1) is None
             assert figures.open_transactions() == (0, 0)
             assert not figures.transactional
+            send(b, batch(0, epoch=1))
+            assert figures.transactional
+            b.replicas.hosted.local_replica("t", 0).give_up(NotLeaderOrFollower("deleted"))
+            assert not figures.transactional
 
     simulate(main)
 
