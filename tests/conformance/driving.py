@@ -102,6 +102,23 @@ class Writer(Protocol):
         nothing where the client does not tell of each. Raises Refused when one was not taken."""
 
 
+class TransactionalWriter(Writer, Protocol):
+    """An open producer with a transactional id, whose predecessors are fenced. Every call raises
+    Refused."""
+
+    def begin(self) -> None:
+        """Begin a transaction; records are sent in one."""
+
+    def send_offsets(self, member: "Member", topic: str, offsets: Mapping[int, int]) -> None:
+        """Commit the offsets of the member's group, by partition, with the transaction."""
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+
+    def abort(self) -> None:
+        """Abort the transaction."""
+
+
 class Reader(Protocol):
     """An open consumer of partitions that it was assigned, without a group."""
 
@@ -174,6 +191,11 @@ class Driver(Protocol):
     ) -> AbstractContextManager[Writer]:
         """Return a producer."""
 
+    def transactional(
+        self, transactional_id: str, *, timeout_ms: int = 60_000
+    ) -> AbstractContextManager[TransactionalWriter]:
+        """Return a producer of transactions that time out after `timeout_ms`."""
+
     def reader(
         self,
         topic: str,
@@ -181,9 +203,11 @@ class Driver(Protocol):
         *,
         fetch_bytes: int | None = None,
         wait_ms: int = 100,
+        is_committed: bool = False,
     ) -> AbstractContextManager[Reader]:
         """Return a consumer of these partitions from these places on; `fetch_bytes` bounds an
-        answer and a partition's part of it, a broker waits `wait_ms` for something to send."""
+        answer and a partition's part of it, a broker waits `wait_ms` for something to send. With
+        `is_committed` it reads at isolation level read_committed."""
 
     def member(
         self, group: str, topic: str, *, protocol: GroupProtocol = "classic"
@@ -224,6 +248,7 @@ ABILITIES: Final = {
     "snappy": "snappy",
     "timestamps": "choosing a record's time",
     "times": "looking offsets up by time",
+    "transactions": "transactions",
     "wait": "waiting for records",
     "zstd": "zstd",
 }

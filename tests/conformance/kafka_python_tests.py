@@ -40,7 +40,6 @@ MIN_SESSION_MS: Final = 1_000
 """One test has members with sessions of three seconds, which is less than brokers take unless they
 are told to."""
 
-_NO_TRANSACTIONS: Final = "transactions are not offered yet"
 _OWN_BROKER: Final = "it starts a Kafka of its own"
 EXCLUDED: Final[Mapping[str, str]] = {
     "test_admin_integration.py::test_alter_replica_log_dirs": (
@@ -50,8 +49,6 @@ EXCLUDED: Final[Mapping[str, str]] = {
     "test_admin_integration.py::test_describe_configs_broker_resource_returns_configs": (
         "a broker tells its settings by the names that they have here, as advertised.kafka"
     ),
-    "test_producer_integration.py::test_transactional_producer_messages": _NO_TRANSACTIONS,
-    "test_producer_integration.py::test_transactional_producer_offsets": _NO_TRANSACTIONS,
     "test_sasl_integration.py": f"log-in is not offered yet, and {_OWN_BROKER}",
     "test_ssl_integration.py": f"TLS is not offered yet, and {_OWN_BROKER}",
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ..interop.kafka_jars import VERSION, java_command
+from .clients.confluent import Confluent
 from .clients.kafka_python import KafkaPython
 from .cluster import Cluster, ThreeNodes
 from .records import numbered
@@ -281,6 +282,42 @@ def test_producers_of_a_partition_are_described(
     assert found["LastSequence"] == "9"
 
 
+def table(printed: str) -> list[dict[str, str]]:
+    """The rows of a table by the names of its columns."""
+    header, *lines = [line.split("\t") for line in printed.splitlines() if "\t" in line]
+    return [
+        {name.strip(): field.strip() for name, field in zip(header, line, strict=False)}
+        for line in lines
+    ]
+
+
+def test_transactions_are_listed_described_and_aborted_in_a_partition(
+    tool: Tool, cluster: Cluster, topic: MakeTopic
+) -> None:
+    name = topic()
+    with Confluent(cluster.bootstrap).transactional(name) as writer:
+        writer.begin()
+        writer.send(name, numbered(10))
+        (listed,) = [row for row in table(tool("transactions", "list")) if name in row.values()]
+        assert listed["TransactionState"] == "Ongoing"
+        (row,) = table(tool("transactions", "describe", "--transactional-id", name))
+        assert row["TransactionState"] == "Ongoing"
+        assert row["ProducerId"] == listed["ProducerId"]
+        assert row["CoordinatorId"] == listed["Coordinator"]
+        assert row["TransactionTimeoutMs"] == "60000"
+        assert row["TopicPartitions"] == f"{name}-0"
+        hanging = ("find-hanging", "--topic", name, "--max-transaction-timeout", "0")
+        assert table(tool("transactions", *hanging)) == []  # its coordinator has it
+        where = ("--topic", name, "--partition", "0")
+        (open_one,) = table(tool("transactions", "describe-producers", *where))
+        assert open_one["CurrentTransactionStartOffset"] == "0"
+        tool("transactions", "abort", *where, "--start-offset", "0")
+        (aborted,) = table(tool("transactions", "describe-producers", *where))
+        assert aborted["CurrentTransactionStartOffset"] == "None"
+    missing = tool("transactions", "describe", "--transactional-id", "no such id", code=1)
+    assert "could not be found" in missing
+
+
 def test_the_console_writes_and_reads(tool: Tool, topic: MakeTopic) -> None:
     name = topic()
     pairs = ("--property", "parse.key=true", "--property", "key.separator=:")
@@ -300,13 +337,19 @@ def test_the_console_writes_and_reads(tool: Tool, topic: MakeTopic) -> None:
     ]
 
 
-def test_the_performance_test_of_producers_runs(tool: Tool, topic: MakeTopic) -> None:
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_the_performance_test_of_producers_runs(
+    tool: Tool, topic: MakeTopic, is_transactional: bool
+) -> None:
     name = topic(partitions=3)
+    of_transactions = ("--transactional-id", name, "--transaction-duration-ms", "100")
     printed = tool(
         "producer-perf-test",
         *("--topic", name, "--num-records", "20000", "--record-size", "200"),
         *("--throughput", "-1"),
+        *(of_transactions if is_transactional else ()),
     )
     assert re.search(r"20000 records sent, .* 99.9th", printed), printed
     listed = tool("get-offsets", "--topic", name)
-    assert sum(int(line.rpartition(":")[2]) for line in listed.splitlines() if ":" in line) == 20000
+    count = sum(int(line.rpartition(":")[2]) for line in listed.splitlines() if ":" in line)
+    assert count > 20000 if is_transactional else count == 20000  # with the markers

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 from aiokafka.admin import NewTopic as AioTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, ProducerFenced
 
 from ..driving import (
     HEARTBEAT_MS,
@@ -30,6 +30,7 @@ from ..driving import (
 )
 
 ACKS: Final[Mapping[str, int | str]] = {"0": 0, "1": 1, "all": "all"}
+PRODUCER_FENCED: Final = 90
 T = TypeVar("T")
 
 
@@ -43,6 +44,8 @@ class Loop:
         """Wait for it; raises Refused."""
         try:
             return self._runner.run(work)
+        except ProducerFenced as error:  # it has no number there
+            raise Refused(PRODUCER_FENCED, repr(error)) from error
         except KafkaError as error:
             raise Refused(getattr(error, "errno", -1), repr(error)) from error
 
@@ -121,6 +124,20 @@ class AioKafka:
             yield AioKafkaWriter(loop, producer)
 
     @contextmanager
+    def transactional(
+        self, transactional_id: str, *, timeout_ms: int = 60_000
+    ) -> Iterator["AioKafkaTransactionalWriter"]:
+        with opened(
+            lambda: AIOKafkaProducer(
+                **self._settings,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+                request_timeout_ms=10_000,
+            )
+        ) as (loop, producer):
+            yield AioKafkaTransactionalWriter(loop, producer)
+
+    @contextmanager
     def reader(
         self,
         topic: str,
@@ -128,8 +145,13 @@ class AioKafka:
         *,
         fetch_bytes: int | None = None,
         wait_ms: int = 100,
+        is_committed: bool = False,
     ) -> Iterator["AioKafkaReader"]:
-        settings: dict[str, Any] = {"auto_offset_reset": "none", "fetch_max_wait_ms": wait_ms}
+        settings: dict[str, Any] = {
+            "auto_offset_reset": "none",
+            "fetch_max_wait_ms": wait_ms,
+            "isolation_level": "read_committed" if is_committed else "read_uncommitted",
+        }
         if fetch_bytes is not None:
             settings |= {"fetch_max_bytes": fetch_bytes, "max_partition_fetch_bytes": fetch_bytes}
         with opened(
@@ -158,7 +180,7 @@ class AioKafka:
                     heartbeat_interval_ms=HEARTBEAT_MS,
                 ),
             ) as consumer:
-                yield AioKafkaMember(loop, consumer, topic)
+                yield AioKafkaMember(loop, consumer, topic, group)
         finally:
             self._members.pop()
             if not self._members:
@@ -211,6 +233,23 @@ class AioKafkaWriter:
         return [Delivered(partition=each.partition, offset=each.offset) for each in response]
 
 
+class AioKafkaTransactionalWriter(AioKafkaWriter):
+    """A `TransactionalWriter`."""
+
+    def begin(self) -> None:
+        self._loop.run(self._producer.begin_transaction())
+
+    def send_offsets(self, member: Any, topic: str, offsets: Mapping[int, int]) -> None:
+        places = {TopicPartition(topic, partition): to for partition, to in offsets.items()}
+        self._loop.run(self._producer.send_offsets_to_transaction(places, member.group))
+
+    def commit(self) -> None:
+        self._loop.run(self._producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._loop.run(self._producer.abort_transaction())
+
+
 class AioKafkaReader:
     """A `Reader`."""
 
@@ -257,6 +296,10 @@ class AioKafkaReader:
 
 class AioKafkaMember(AioKafkaReader):
     """A `Member`."""
+
+    def __init__(self, loop: Loop, consumer: Any, topic: str, group: str) -> None:
+        super().__init__(loop, consumer, topic)
+        self.group = group
 
     def owned(self) -> set[int]:
         return {each.partition for each in self._consumer.assignment()}

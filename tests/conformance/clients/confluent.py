@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal
 
 import confluent_kafka
@@ -99,6 +99,27 @@ class Confluent:
             producer.flush(WITHIN_S)
 
     @contextmanager
+    def transactional(
+        self, transactional_id: str, *, timeout_ms: int = 60_000
+    ) -> Iterator["ConfluentTransactionalWriter"]:
+        producer = Producer(
+            {
+                **self._settings(),
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": timeout_ms,
+                "linger.ms": 5,
+            }
+        )
+        with refusals():
+            producer.init_transactions(WITHIN_S)
+        try:
+            yield ConfluentTransactionalWriter(producer)
+        finally:
+            producer.purge()
+            with suppress(KafkaException):  # a fenced one
+                producer.flush(WITHIN_S)
+
+    @contextmanager
     def reader(
         self,
         topic: str,
@@ -106,6 +127,7 @@ class Confluent:
         *,
         fetch_bytes: int | None = None,
         wait_ms: int = 100,
+        is_committed: bool = False,
     ) -> Iterator["ConfluentReader"]:
         settings = {
             **self._settings(),
@@ -113,6 +135,7 @@ class Confluent:
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": wait_ms,
+            "isolation.level": "read_committed" if is_committed else "read_uncommitted",
         }
         if fetch_bytes is not None:
             settings |= {"fetch.max.bytes": 4_000_000, "fetch.message.max.bytes": fetch_bytes}
@@ -218,6 +241,27 @@ class ConfluentWriter:
             return
 
 
+class ConfluentTransactionalWriter(ConfluentWriter):
+    """A `TransactionalWriter`."""
+
+    def begin(self) -> None:
+        with refusals():
+            self._producer.begin_transaction()
+
+    def send_offsets(self, member: Any, topic: str, offsets: Mapping[int, int]) -> None:
+        places = [TopicPartition(topic, partition, to) for partition, to in offsets.items()]
+        with refusals():
+            self._producer.send_offsets_to_transaction(places, member.metadata(), WITHIN_S)
+
+    def commit(self) -> None:
+        with refusals():
+            self._producer.commit_transaction(WITHIN_S)
+
+    def abort(self) -> None:
+        with refusals():
+            self._producer.abort_transaction(WITHIN_S)
+
+
 def _delivered(message: Message) -> Delivered:
     partition, offset = message.partition(), message.offset()
     assert partition is not None
@@ -274,6 +318,10 @@ class ConfluentMember(ConfluentReader):
     def commit(self) -> None:
         with refusals():
             self._consumer.commit(asynchronous=False)
+
+    def metadata(self) -> Any:
+        """Its membership, which fences a transaction's offsets."""
+        return self._consumer.consumer_group_metadata()
 
 
 def _found(message: Message) -> Found:

@@ -29,6 +29,7 @@ with warnings.catch_warnings():  # it reads its schemas by a function that Pytho
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
     from kafka.errors import KafkaError
+    from kafka.structs import OffsetAndMetadata
 
 ACKS: Final[Mapping[str, int | str]] = {"0": 0, "1": 1, "all": "all"}
 WITHIN_MS: Final = int(WITHIN_S * 1000)
@@ -81,6 +82,24 @@ class KafkaPython:
             producer.close(timeout=WITHIN_S)
 
     @contextmanager
+    def transactional(
+        self, transactional_id: str, *, timeout_ms: int = 60_000
+    ) -> Iterator["KafkaPythonTransactionalWriter"]:
+        producer = KafkaProducer(
+            **self._settings,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            delivery_timeout_ms=WITHIN_MS,
+            request_timeout_ms=10_000,
+        )
+        try:
+            with refusals():
+                producer.init_transactions()
+            yield KafkaPythonTransactionalWriter(producer)
+        finally:
+            producer.close(timeout=WITHIN_S)
+
+    @contextmanager
     def reader(
         self,
         topic: str,
@@ -88,8 +107,13 @@ class KafkaPython:
         *,
         fetch_bytes: int | None = None,
         wait_ms: int = 100,
+        is_committed: bool = False,
     ) -> Iterator["KafkaPythonReader"]:
-        settings: dict[str, Any] = {"auto_offset_reset": "none", "fetch_max_wait_ms": wait_ms}
+        settings: dict[str, Any] = {
+            "auto_offset_reset": "none",
+            "fetch_max_wait_ms": wait_ms,
+            "isolation_level": "read_committed" if is_committed else "read_uncommitted",
+        }
         if fetch_bytes is not None:
             settings |= {"fetch_max_bytes": fetch_bytes, "max_partition_fetch_bytes": fetch_bytes}
         consumer = KafkaConsumer(**self._settings, **settings, enable_auto_commit=False)
@@ -167,6 +191,30 @@ class KafkaPythonWriter:
             return [_delivered(future.get(WITHIN_S)) for future in under_way]
 
 
+class KafkaPythonTransactionalWriter(KafkaPythonWriter):
+    """A `TransactionalWriter`."""
+
+    def begin(self) -> None:
+        with refusals():
+            self._producer.begin_transaction()
+
+    def send_offsets(self, member: Any, topic: str, offsets: Mapping[int, int]) -> None:
+        places = {
+            TopicPartition(topic, partition): OffsetAndMetadata(to, "", -1)
+            for partition, to in offsets.items()
+        }
+        with refusals():
+            self._producer.send_offsets_to_transaction(places, member.metadata())
+
+    def commit(self) -> None:
+        with refusals():
+            self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        with refusals():
+            self._producer.abort_transaction()
+
+
 def _delivered(response: Any) -> Delivered:
     return Delivered(
         partition=response.partition,
@@ -212,6 +260,10 @@ class KafkaPythonMember(KafkaPythonReader):
     def commit(self) -> None:
         with refusals():
             self._consumer.commit()
+
+    def metadata(self) -> Any:
+        """Its membership, which fences a transaction's offsets."""
+        return self._consumer.group_metadata()
 
 
 def _found(record: Any) -> Found:

@@ -25,6 +25,7 @@ from ..driving import (
     Place,
     Sent,
     Starts,
+    TransactionalWriter,
 )
 
 KEY_END: Final = "\t"
@@ -46,6 +47,7 @@ class Kcat:
         "offsets": "it does not tell",
         "pause": "it reads and ends",
         "timestamps": "it has no way to",
+        "transactions": "it sends all of its input in one and cannot abort it",
         "wait": "it reads and ends",
     }
 
@@ -94,6 +96,11 @@ class Kcat:
             ],
         )
 
+    def transactional(
+        self, transactional_id: str, *, timeout_ms: int = 60_000
+    ) -> AbstractContextManager[TransactionalWriter]:
+        raise AssertionError("a test that needs transactions is excluded")
+
     @contextmanager
     def reader(
         self,
@@ -102,8 +109,10 @@ class Kcat:
         *,
         fetch_bytes: int | None = None,
         wait_ms: int = 100,
+        is_committed: bool = False,
     ) -> Iterator["KcatReader"]:
-        bound = ["-X", f"fetch.wait.max.ms={wait_ms}"]
+        level = "read_committed" if is_committed else "read_uncommitted"
+        bound = ["-X", f"fetch.wait.max.ms={wait_ms}", "-X", f"isolation.level={level}"]
         if fetch_bytes is not None:
             bound += ["-X", f"fetch.message.max.bytes={fetch_bytes}"]
         reader = KcatReader(self, topic, bound)

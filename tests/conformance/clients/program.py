@@ -100,6 +100,16 @@ class Program:
             self.ask("close", number=number)
 
     @contextmanager
+    def transactional(
+        self, transactional_id: str, *, timeout_ms: int = 60_000
+    ) -> Iterator["ProgramTransactionalWriter"]:
+        number = self.ask("transactional.open", id=transactional_id, timeout_ms=timeout_ms)
+        try:
+            yield ProgramTransactionalWriter(self, number)
+        finally:
+            self.ask("close", number=number)
+
+    @contextmanager
     def reader(
         self,
         topic: str,
@@ -107,9 +117,15 @@ class Program:
         *,
         fetch_bytes: int | None = None,
         wait_ms: int = 100,
+        is_committed: bool = False,
     ) -> Iterator["ProgramReader"]:
         number = self.ask(
-            "reader.open", topic=topic, starts=starts, fetch_bytes=fetch_bytes, wait_ms=wait_ms
+            "reader.open",
+            topic=topic,
+            starts=starts,
+            fetch_bytes=fetch_bytes,
+            wait_ms=wait_ms,
+            is_committed=is_committed,
         )
         try:
             yield ProgramReader(self, number)
@@ -177,6 +193,28 @@ class ProgramWriter:
         ]
 
 
+class ProgramTransactionalWriter(ProgramWriter):
+    """A `TransactionalWriter`."""
+
+    def begin(self) -> None:
+        self._program.ask("transactional.begin", number=self._number)
+
+    def send_offsets(self, member: Any, topic: str, offsets: Mapping[int, int]) -> None:
+        self._program.ask(
+            "transactional.send_offsets",
+            number=self._number,
+            member=member.number,
+            topic=topic,
+            offsets=list(offsets.items()),
+        )
+
+    def commit(self) -> None:
+        self._program.ask("transactional.commit", number=self._number)
+
+    def abort(self) -> None:
+        self._program.ask("transactional.abort", number=self._number)
+
+
 class ProgramReader:
     """A `Reader`."""
 
@@ -205,7 +243,7 @@ class ProgramMember:
 
     def __init__(self, program: Program, number: int) -> None:
         self._program = program
-        self._number = number
+        self._number = self.number = number
 
     def poll(self, within_s: float) -> list[Found]:
         polled = self._program.ask(

@@ -32,6 +32,7 @@ import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -92,12 +93,14 @@ public class Driver {
         return keep(new Writer(asked));
       case "writer.send":
         return ((Writer) OPEN.get(number)).send(asked);
+      case "transactional.open":
+        return keep(new TransactionalWriter(asked));
       case "reader.open":
         return keep(new Reader(asked));
       case "member.open":
         return keep(new Member(asked));
       case "offset":
-        try (Reader reader = new Reader(asked.get("topic").asText(), null, 0)) {
+        try (Reader reader = new Reader(asked.get("topic").asText(), null, 0, false)) {
           return reader.offset(asked.get("partition").asInt(), asked.get("at"));
         }
       case "admin.open":
@@ -106,6 +109,9 @@ public class Driver {
         OPEN.remove(number).close();
         return null;
       default:
+        if (command.startsWith("transactional.")) {
+          return ((TransactionalWriter) OPEN.get(number)).act(command.substring(14), asked);
+        }
         if (command.startsWith("reader.")) {
           return ((Reader) OPEN.get(number)).act(command.substring(7), asked);
         }
@@ -165,8 +171,17 @@ public class Driver {
   static class Writer implements Closeable {
     final KafkaProducer<byte[], byte[]> producer;
 
+    Writer(Map<String, Object> settings) {
+      producer =
+          new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
+    }
+
     Writer(JsonNode asked) {
-      Map<String, Object> settings = settings();
+      this(settings(asked));
+    }
+
+    static Map<String, Object> settings(JsonNode asked) {
+      Map<String, Object> settings = Driver.settings();
       settings.put("acks", asked.get("acks").asText());
       settings.put("compression.type", asked.get("codec").asText());
       settings.put("enable.idempotence", asked.get("idempotent").asBoolean());
@@ -174,8 +189,7 @@ public class Driver {
       settings.put("request.timeout.ms", 10_000);
       settings.put("delivery.timeout.ms", (int) WITHIN_MS);
       settings.put("max.request.size", 8_000_000); // the broker is to refuse, not the client
-      producer =
-          new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
+      return settings;
     }
 
     Object send(JsonNode asked) throws Exception {
@@ -211,12 +225,63 @@ public class Driver {
     }
   }
 
+  static class TransactionalWriter extends Writer {
+    TransactionalWriter(JsonNode asked) {
+      super(transactional(asked));
+      try {
+        producer.initTransactions();
+      } catch (RuntimeException error) {
+        close();
+        throw error;
+      }
+    }
+
+    static Map<String, Object> transactional(JsonNode asked) {
+      Map<String, Object> settings = Driver.settings();
+      settings.put("transactional.id", asked.get("id").asText());
+      settings.put("transaction.timeout.ms", asked.get("timeout_ms").asInt());
+      settings.put("max.block.ms", WITHIN_MS);
+      settings.put("request.timeout.ms", 10_000);
+      settings.put("delivery.timeout.ms", (int) WITHIN_MS);
+      return settings;
+    }
+
+    Object act(String what, JsonNode asked) {
+      switch (what) {
+        case "begin":
+          producer.beginTransaction();
+          return null;
+        case "commit":
+          producer.commitTransaction();
+          return null;
+        case "abort":
+          producer.abortTransaction();
+          return null;
+        case "send_offsets":
+          Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+          for (JsonNode pair : asked.get("offsets")) {
+            var partition = new TopicPartition(asked.get("topic").asText(), pair.get(0).asInt());
+            offsets.put(partition, new OffsetAndMetadata(pair.get(1).asLong()));
+          }
+          var member = (Member) OPEN.get(asked.get("member").asInt());
+          producer.sendOffsetsToTransaction(offsets, member.consumer.groupMetadata());
+          return null;
+        default:
+          throw new IllegalArgumentException(what);
+      }
+    }
+  }
+
   static class Reader implements Closeable {
     final KafkaConsumer<byte[], byte[]> consumer;
     final String topic;
 
     Reader(JsonNode asked) {
-      this(asked.get("topic").asText(), asked.get("fetch_bytes"), asked.get("wait_ms").asInt());
+      this(
+          asked.get("topic").asText(),
+          asked.get("fetch_bytes"),
+          asked.get("wait_ms").asInt(),
+          asked.get("is_committed").asBoolean());
       List<TopicPartition> wanted = new ArrayList<>();
       asked.get("starts").fieldNames().forEachRemaining(each -> wanted.add(place(each)));
       consumer.assign(wanted);
@@ -225,11 +290,12 @@ public class Driver {
       }
     }
 
-    Reader(String topic, JsonNode fetchBytes, int waitMs) {
+    Reader(String topic, JsonNode fetchBytes, int waitMs, boolean isCommitted) {
       Map<String, Object> settings = settings();
       settings.put("enable.auto.commit", false);
       settings.put("auto.offset.reset", "none");
       settings.put("fetch.max.wait.ms", waitMs);
+      settings.put("isolation.level", isCommitted ? "read_committed" : "read_uncommitted");
       if (fetchBytes != null && !fetchBytes.isNull()) {
         settings.put("fetch.max.bytes", fetchBytes.asInt());
         settings.put("max.partition.fetch.bytes", fetchBytes.asInt());

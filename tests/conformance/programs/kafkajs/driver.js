@@ -7,6 +7,7 @@ const readline = require('node:readline')
 const zlib = require('node:zlib')
 const { promisify } = require('node:util')
 const { Kafka, CompressionTypes, CompressionCodecs, logLevel } = require('kafkajs')
+const Batch = require('kafkajs/src/consumer/batch')
 const SnappyCodec = require('kafkajs-snappy')
 
 const CODECS = {
@@ -50,6 +51,24 @@ function pairsOf(headers) {
   )
 }
 
+async function sendRecords(sender, { topic, records }, options) {
+  const messages = records.map(record => ({
+    key: bytes(record.key),
+    value: bytes(record.value),
+    headers: headersOf(record.headers),
+    ...(record.partition === null ? {} : { partition: record.partition }),
+    ...(record.timestamp_ms === null ? {} : { timestamp: String(record.timestamp_ms) }),
+  }))
+  const told = await sender.send({ topic, messages, timeout: 10000, ...options })
+  if (records.some(record => record.partition === null)) return [] // it tells of parts alone
+  const bases = new Map(told.map(part => [part.partition, Number(part.baseOffset ?? -1)]))
+  return records.map(({ partition }) => {
+    const offset = bases.get(partition) ?? -1
+    if (offset >= 0) bases.set(partition, offset + 1)
+    return { partition, offset }
+  })
+}
+
 class Writer {
   constructor({ acks, codec, idempotent }) {
     this.acks = ACKS[acks]
@@ -57,28 +76,47 @@ class Writer {
     this.producer = kafka.producer({ idempotent, maxInFlightRequests: idempotent ? 1 : null })
   }
 
-  async send({ topic, records }) {
-    const messages = records.map(record => ({
-      key: bytes(record.key),
-      value: bytes(record.value),
-      headers: headersOf(record.headers),
-      ...(record.partition === null ? {} : { partition: record.partition }),
-      ...(record.timestamp_ms === null ? {} : { timestamp: String(record.timestamp_ms) }),
-    }))
-    const told = await this.producer.send({
-      topic,
-      messages,
-      acks: this.acks,
-      compression: this.compression,
-      timeout: 10000,
+  send(request) {
+    return sendRecords(this.producer, request, { acks: this.acks, compression: this.compression })
+  }
+
+  close() {
+    return this.producer.disconnect()
+  }
+}
+
+class TransactionalWriter {
+  constructor({ id, timeout_ms: transactionTimeout }) {
+    this.producer = kafka.producer({
+      transactionalId: id,
+      transactionTimeout,
+      idempotent: true,
+      maxInFlightRequests: 1,
     })
-    if (records.some(record => record.partition === null)) return [] // it tells of parts alone
-    const bases = new Map(told.map(part => [part.partition, Number(part.baseOffset ?? -1)]))
-    return records.map(({ partition }) => {
-      const offset = bases.get(partition) ?? -1
-      if (offset >= 0) bases.set(partition, offset + 1)
-      return { partition, offset }
+  }
+
+  async begin() {
+    this.transaction = await this.producer.transaction()
+  }
+
+  send(request) {
+    return sendRecords(this.transaction, request, { acks: -1 })
+  }
+
+  sendOffsets({ member, topic, offsets }) {
+    const partitions = offsets.map(([partition, offset]) => ({ partition, offset: String(offset) }))
+    return this.transaction.sendOffsets({
+      consumerGroupId: open.get(member).group,
+      topics: [{ topic, partitions }],
     })
+  }
+
+  commit() {
+    return this.transaction.commit()
+  }
+
+  abort() {
+    return this.transaction.abort()
   }
 
   close() {
@@ -88,6 +126,7 @@ class Writer {
 
 class Member {
   constructor(group, topic, heartbeatMs) {
+    this.group = group
     this.topic = topic
     this.owned = []
     this.found = []
@@ -141,10 +180,11 @@ class Member {
 }
 
 class Reader {
-  constructor(topic, fetchBytes, waitMs) {
+  constructor(topic, fetchBytes, waitMs, isolationLevel) {
     const secret = Object.getOwnPropertySymbols(kafka)
     const create = secret.find(symbol => symbol.description.endsWith('createCluster'))
-    this.cluster = kafka[create]({ metadataMaxAge: 10000, isolationLevel: 0 })
+    this.isolationLevel = isolationLevel
+    this.cluster = kafka[create]({ metadataMaxAge: 10000, isolationLevel })
     this.topic = topic
     this.fetchBytes = fetchBytes
     this.waitMs = waitMs
@@ -195,28 +235,26 @@ class Reader {
     const fetchOffset = this.places.get(partition)
     const maxBytes = this.fetchBytes ?? 1 << 20
     const { responses } = await broker.fetch({
-      isolationLevel: 0,
+      isolationLevel: this.isolationLevel,
       maxWaitTime: this.waitMs,
       minBytes: 1,
       maxBytes: this.fetchBytes ?? 10 << 20,
       topics: [{ topic: this.topic, partitions: [{ partition, fetchOffset, maxBytes }] }],
     })
-    const found = []
-    for (const message of responses[0]?.partitions[0]?.messages ?? []) {
-      const offset = Number(message.offset)
-      if (offset < fetchOffset) continue
-      this.places.set(partition, offset + 1)
-      if (message.isControlRecord) continue
-      found.push({
-        partition,
-        offset,
-        timestamp_ms: Number(message.timestamp),
-        key: text(message.key),
-        value: text(message.value),
-        headers: pairsOf(message.headers),
-      })
+    const fetched = responses[0]?.partitions[0]
+    if (fetched === undefined) return []
+    const batch = new Batch(this.topic, String(fetchOffset), fetched) // without aborted records
+    for (const { offset } of batch.messagesWithinOffset) {
+      this.places.set(partition, Number(offset) + 1)
     }
-    return found
+    return batch.messages.map(message => ({
+      partition,
+      offset: Number(message.offset),
+      timestamp_ms: Number(message.timestamp),
+      key: text(message.key),
+      value: text(message.value),
+      headers: pairsOf(message.headers),
+    }))
   }
 
   close() {
@@ -240,8 +278,17 @@ const COMMANDS = {
     return keep(writer)
   },
   'writer.send': ({ number, ...rest }) => open.get(number).send(rest),
-  async 'reader.open'({ topic, starts, fetch_bytes: fetchBytes, wait_ms: waitMs }) {
-    const reader = new Reader(topic, fetchBytes, waitMs)
+  async 'transactional.open'(options) {
+    const writer = new TransactionalWriter(options)
+    await writer.producer.connect()
+    return keep(writer)
+  },
+  'transactional.begin': ({ number }) => open.get(number).begin(),
+  'transactional.send_offsets': ({ number, ...rest }) => open.get(number).sendOffsets(rest),
+  'transactional.commit': ({ number }) => open.get(number).commit(),
+  'transactional.abort': ({ number }) => open.get(number).abort(),
+  async 'reader.open'({ topic, starts, fetch_bytes: fetchBytes, wait_ms: waitMs, is_committed }) {
+    const reader = new Reader(topic, fetchBytes, waitMs, is_committed ? 1 : 0)
     const number = keep(reader)
     await reader.start(starts)
     return number
@@ -260,7 +307,7 @@ const COMMANDS = {
   'member.owned': ({ number }) => open.get(number).owned,
   'member.commit': ({ number }) => open.get(number).commit(),
   async offset({ topic, partition, at }) {
-    const reader = new Reader(topic, null, 0)
+    const reader = new Reader(topic, null, 0, 0)
     try {
       await reader.start({})
       return await reader.offset(partition, at in TIMES ? TIMES[at] : String(at))
