@@ -6,6 +6,7 @@ active; only partitions without a leader can elect it at once.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 
 from msgspec import structs
 
@@ -25,13 +26,15 @@ from ..decision import AnyDecision, Decision
 from ..image import BrokerImage, MetadataImage
 from ..replay import replay
 from .elections import Loss, on_broker_back, on_broker_gone
-from .features import check_registration
+from .features import check_registration, new_cluster_levels
 from .steps import Walk, decision_of
 
 
 def register(image: MetadataImage, command: RegisterBroker) -> AnyDecision:
     """Register a new incarnation, fenced and without leaderships, and remove it from the ELRs of
-    partitions where it lost records. The same incarnation changes nothing (KAFKA-16952)."""
+    partitions where it lost records. The same incarnation changes nothing (KAFKA-16952).
+
+    The first broker of a new cluster also finalizes its feature levels."""
     if (
         command.broker_id < 0
         or len(command.incarnation_id) != 16
@@ -48,8 +51,9 @@ def register(image: MetadataImage, command: RegisterBroker) -> AnyDecision:
         kafka_listeners=tuple(sorted(command.kafka_listeners)),
     )
     registration = encode_new_broker(by_name)
+    levels = new_cluster_levels(image, command.features)
     gone = on_broker_gone(image, command.broker_id, loss_since(known, command))
-    walk = _with_first(pb.MetadataRecord(broker=registration), gone)
+    walk = chain([pb.MetadataRecord(broker=registration)], levels, gone)
     return decision_of(f"register broker {command.broker_id}", walk)
 
 

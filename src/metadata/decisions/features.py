@@ -24,6 +24,7 @@ class Feature:
     level_min: int  # lowest supported level
     level_max: int  # highest supported level
     default: int  # level of a cluster without a finalized one
+    of_new_clusters: int = 0  # finalized with a cluster's first broker; 0: none
     doc: str
 
 
@@ -37,6 +38,15 @@ FEATURES: Final[Mapping[str, Feature]] = {
             default=1,
             doc="Version of the metadata records. Level 1: replicated partitions, eligible leader"
             " replicas, reassignments, metadata transactions.",
+        ),
+        Feature(
+            name="transaction.version",
+            level_min=0,
+            level_max=2,
+            default=0,
+            of_new_clusters=2,
+            doc="Transaction protocol of clients. Level 2: each transaction has its own producer"
+            " epoch, and partitions are added by the first write (KIP-890).",
         ),
     )
 }
@@ -86,6 +96,25 @@ def check_registration(image: MetadataImage, features: Iterable[tuple[str, int, 
             )
 
 
+def new_cluster_levels(
+    image: MetadataImage, features: Iterable[tuple[str, int, int]]
+) -> list[pb.MetadataRecord]:
+    """Return the records that finalize the levels of a new cluster, as far as its first broker,
+    which has these features, supports them; none for any other cluster."""
+    if image.brokers or image.topics_by_id or image.features:
+        return []
+    known = {name: range(low, high + 1) for name, low, high in features}
+    return [
+        _finalized(row.name, row.of_new_clusters)
+        for row in FEATURES.values()
+        if row.of_new_clusters and row.of_new_clusters in known.get(row.name, ())
+    ]
+
+
+def _finalized(name: str, level: int) -> pb.MetadataRecord:
+    return pb.MetadataRecord(feature_level=pb.FeatureLevelRecord(name=name, level=level))
+
+
 def update_features(image: MetadataImage, command: UpdateFeatures) -> Decision:
     """Decide the change of feature levels, all or none."""
     if not command.updates:
@@ -97,7 +126,7 @@ def update_features(image: MetadataImage, command: UpdateFeatures) -> Decision:
         _check_update(image, update.name, update.level, allow_downgrade=update.allow_downgrade)
         wanted[update.name] = update.level
     records = tuple(
-        pb.MetadataRecord(feature_level=pb.FeatureLevelRecord(name=name, level=level))
+        _finalized(name, level)
         for name, level in sorted(wanted.items())
         if finalized_level(image, name) != level
     )

@@ -22,7 +22,7 @@ from quorumlog.metadata.decisions.features import (
 )
 from quorumlog.proto import metadata_records_pb2 as pb
 
-NAME = "metadata.version"
+NAME, TRANSACTIONS = "metadata.version", "transaction.version"
 
 
 def update(
@@ -66,15 +66,38 @@ def test_a_new_cluster_has_the_default_levels(cluster: Cluster) -> None:
     row = FEATURES[NAME]
     assert row.doc.endswith(".")
     assert finalized_level(cluster.image, NAME) == row.default
-    assert feature_levels(cluster.image) == [(NAME, 1, 1, 1)]
-    assert OWN_FEATURES == ((NAME, 1, 1),)
+    assert feature_levels(cluster.image) == [(NAME, 1, 1, 1), (TRANSACTIONS, 0, 0, 2)]
+    assert OWN_FEATURES == ((NAME, 1, 1), (TRANSACTIONS, 0, 2))
+
+
+def test_the_first_broker_of_a_cluster_finalizes_the_newest_transaction_version(
+    cluster: Cluster,
+) -> None:
+    register(cluster, 1, *OWN_FEATURES)
+    assert finalized_level(cluster.image, TRANSACTIONS) == 2
+    update(cluster, (TRANSACTIONS, 0), downgrade=True)
+    register(cluster, 2, *OWN_FEATURES)
+    assert finalized_level(cluster.image, TRANSACTIONS) == 0
+
+
+def test_a_cluster_of_an_older_release_keeps_its_transaction_version(cluster: Cluster) -> None:
+    register(cluster, 1)
+    register(cluster, 2, *OWN_FEATURES)
+    assert finalized_level(cluster.image, TRANSACTIONS) == 0
+    with pytest.raises(FeatureUpdateFailed, match=r"broker 1 supports transaction.version 0..0"):
+        update(cluster, (TRANSACTIONS, 2))
+
+
+def test_a_first_broker_that_does_not_support_a_level_leaves_it(cluster: Cluster) -> None:
+    register(cluster, 1, (NAME, 1, 1), (TRANSACTIONS, 0, 1))
+    assert finalized_level(cluster.image, TRANSACTIONS) == 0
 
 
 def test_the_level_in_force_is_a_success_and_no_change(cluster: Cluster) -> None:
     cluster.start(1)
     decision = update(cluster, (NAME, 1))
     assert decision.records == ()
-    assert decision.reply == FeaturesUpdated(levels=((NAME, 1, 1, 1),))
+    assert decision.reply == FeaturesUpdated(levels=((NAME, 1, 1, 1), (TRANSACTIONS, 0, 0, 0)))
 
 
 @pytest.mark.parametrize(

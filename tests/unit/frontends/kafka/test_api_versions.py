@@ -52,10 +52,16 @@ def test_the_features_in_force_are_told_from_version_3_on(run: Run, folder: str)
             assert not hasattr(await kafka.client.ask(API_VERSIONS, 2), "supported_features")
             for version in (3, 4):
                 answer = await kafka.client.ask(API_VERSIONS, version, **SAID)
-                (supported,), (finalized,) = answer.supported_features, answer.finalized_features
-                assert supported.name == finalized.name == "metadata.version"
-                assert finalized.max_version_level == finalized.min_version_level == 1
-                assert supported.min_version <= 1 <= supported.max_version
+                supported = [
+                    (each.name, each.min_version, each.max_version)
+                    for each in answer.supported_features
+                ]
+                assert supported == [("metadata.version", 1, 1), ("transaction.version", 0, 2)]
+                finalized = [
+                    (each.name, each.min_version_level, each.max_version_level)
+                    for each in answer.finalized_features
+                ]
+                assert finalized == [("metadata.version", 1, 1), ("transaction.version", 2, 2)]
                 assert answer.finalized_features_epoch >= 0
 
     run(main)
