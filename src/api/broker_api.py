@@ -9,7 +9,7 @@ from .partitions import PartitionAdmin
 from .quorum import QuorumAdmin
 from .quotas import QuotaAdmin
 from .topics import TopicAdmin
-from .transactions import ProducerAdmin
+from .transactions import TransactionAdmin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,4 +23,4 @@ class BrokerApi:
     quotas: QuotaAdmin
     cluster: ClusterAdmin
     quorum: QuorumAdmin
-    producers: ProducerAdmin
+    transactions: TransactionAdmin

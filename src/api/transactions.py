@@ -1,54 +1,235 @@
-"""Producer ids for idempotent producers; there are no transactions yet.
+"""Transactions (KIP-98) and producer ids: the operations of producers, brokers and operators.
 
-An id without transactions suffices to detect duplicates. A transactional id is rejected, since
-there is no transaction coordinator.
+A transactional id is served by its coordinator; another broker raises NotCoordinator.
 """
 
-from typing import Final
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from ..broker.groups.config import OFFSETS_TOPIC
 from ..broker.shell.producer_ids import ProducerIds
-from ..errors import InvalidRequest, NotImplementedHere
-from ..ids import ProducerIdentity
+from ..errors import InvalidRequest, QuorumlogError
+from ..ids import NodeId, ProducerIdentity
+from ..runtime import Clock
 from .metadata_access import MetadataAccess
 from .request_context import RequestContext
+
+if TYPE_CHECKING:
+    from ..broker.groups.requests import CommitOutcome, CommitTransactionalOffsets
+    from ..broker.groups.shell import GroupCoordinator
+    from ..broker.shell.markers import PartitionMarkers
+    from ..broker.transactions.requests import (
+        ListedTransaction,
+        TransactionDescription,
+        TransactionRequest,
+    )
+    from ..broker.transactions.shell import TransactionCoordinator
+    from ..records.control import TransactionMarker
 
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1  # a 16-bit field of batches
 NO_PRODUCER_ID: Final = -1
 
+R = TypeVar("R")
 
-class ProducerAdmin:
-    """The operations of idempotent producers."""
 
-    def __init__(self, metadata: MetadataAccess, ids: ProducerIds) -> None:
+class TransactionAdmin:
+    """The operations of producers with an id, and of their transactions."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        metadata: MetadataAccess,
+        ids: ProducerIds,
+        transactions: "TransactionCoordinator",
+        groups: "GroupCoordinator",
+        markers: "PartitionMarkers",
+    ) -> None:
+        self._clock = clock
         self._metadata = metadata
         self._ids = ids
+        self._transactions = transactions
+        self._groups = groups
+        self._markers = markers
+
+    # --- producers --------------------------------------------------------------------------------
 
     async def init_producer_id(
-        self, transactional_id: str, current: ProducerIdentity | None, context: RequestContext
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        current: ProducerIdentity | None,
+        context: RequestContext,
     ) -> ProducerIdentity:
-        """Return a new producer id with epoch 0. For a producer with an id (`current`), return its
-        next epoch, or a new id once the epochs are used up."""
+        """Return the identity of a producer. `current` is its present one, None for a new producer.
+
+        With a transactional id, earlier producers of the id are fenced; `timeout_ms` is the timeout
+        of its transactions. Without one (empty), the identity is a new id with epoch 0, or the next
+        epoch of `current`, or a new id once the epochs are used up.
+        """
+        if current is not None:
+            _check_producer("current", current)
         if transactional_id:
-            raise NotImplementedHere(
-                "transactional_id: transactions are not supported; leave it empty for an idempotent"
-                " producer's id"
+            from ..broker.transactions.requests import InitProducerId
+
+            return await self._ask(
+                InitProducerId(
+                    transactional_id=transactional_id, timeout_ms=timeout_ms, current=current
+                ),
+                context,
             )
-        if current is not None and current.producer_id != NO_PRODUCER_ID:
-            _check(current)
-            if current.producer_epoch < PRODUCER_EPOCH_MAX:
-                return ProducerIdentity(current.producer_id, current.producer_epoch + 1)
+        if current is not None and current.producer_epoch < PRODUCER_EPOCH_MAX:
+            return ProducerIdentity(current.producer_id, current.producer_epoch + 1)
         # the caller gets the controller's error
-        timeout_ms = self._metadata.relay_ms(context)
-        return ProducerIdentity(await self._ids.take(timeout_ms=timeout_ms), 0)
+        relay_ms = self._metadata.relay_ms(context)
+        return ProducerIdentity(await self._ids.take(timeout_ms=relay_ms), 0)
 
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Sequence[tuple[str, int]],
+        context: RequestContext,
+        *,
+        verify_only: bool = False,
+    ) -> tuple[QuorumlogError | None, ...]:
+        """Add partitions to the transaction, all or none; with `verify_only` return whether they
+        were added. Return one error or None for each, in order."""
+        from ..broker.transactions.requests import AddPartitions, VerifyPartitions
 
-def _check(current: ProducerIdentity) -> None:
-    if current.producer_id < 0:
-        raise InvalidRequest(
-            f"current.producer_id: {current.producer_id}; give the id of an earlier response, or"
-            " -1 for none"
+        kind = VerifyPartitions if verify_only else AddPartitions
+        request = kind(
+            transactional_id=transactional_id, producer=producer, partitions=tuple(partitions)
         )
-    if not 0 <= current.producer_epoch <= PRODUCER_EPOCH_MAX:
+        return (await self._ask(request, context)).errors
+
+    async def add_offsets(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        group: str,
+        context: RequestContext,
+    ) -> None:
+        """Add the partition that stores a group's offsets to the transaction; raises
+        InvalidGroupId."""
+        partition = self._groups.partition_of(group)
+        errors = await self.add_partitions(
+            transactional_id, producer, [(OFFSETS_TOPIC, partition)], context
+        )
+        for error in errors:
+            if error is not None:
+                raise error
+
+    async def commit_offsets(
+        self, request: "CommitTransactionalOffsets", context: RequestContext
+    ) -> "CommitOutcome":
+        """Store a group's offsets until the transaction ends, after its coordinator verified or
+        added the group's partition. Served by the coordinator of the group."""
+        _check_id(request.transactional_id)
+        return await self._groups.ask_transactional(request, deadline_ms=context.deadline_ms)
+
+    async def end_transaction(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        context: RequestContext,
+        *,
+        commit: bool,
+        bumps_epoch: bool,
+    ) -> ProducerIdentity:
+        """Commit or abort the transaction; return the identity for the next one, once the decision
+        is durable."""
+        from ..broker.transactions.requests import EndTransaction
+
+        return await self._ask(
+            EndTransaction(
+                transactional_id=transactional_id,
+                producer=producer,
+                commit=commit,
+                bumps_epoch=bumps_epoch,
+            ),
+            context,
+        )
+
+    # --- operators --------------------------------------------------------------------------------
+
+    async def coordinator_of(self, transactional_id: str, *, deadline_ms: int) -> NodeId:
+        """Return the coordinator; raises CoordinatorNotAvailable, InvalidRequest for an empty
+        id."""
+        _check_id(transactional_id)
+        return await self._transactions.coordinator_of(transactional_id, deadline_ms=deadline_ms)
+
+    async def describe(
+        self, transactional_id: str, context: RequestContext
+    ) -> "TransactionDescription":
+        """Return the state of a transactional id; raises TransactionalIdNotFound."""
+        from ..broker.transactions.requests import DescribeTransaction
+
+        return await self._ask(DescribeTransaction(transactional_id=transactional_id), context)
+
+    async def abort(self, transactional_id: str, context: RequestContext) -> ProducerIdentity:
+        """Fence the producer of a transactional id and abort its transaction; return the identity
+        that fences it."""
+        from ..broker.transactions.requests import AbortTransaction
+
+        return await self._ask(AbortTransaction(transactional_id=transactional_id), context)
+
+    def list_transactions(
+        self,
+        *,
+        states: Collection[str] = (),
+        producer_ids: Collection[int] = (),
+        open_for_ms_min: int = -1,
+        pattern: str = "",
+    ) -> "list[ListedTransaction]":
+        """Return the transactional ids that this broker coordinates, by name; an empty filter
+        passes all.
+
+        `open_for_ms_min` is the minimum age of the transaction (negative: any), `pattern` an RE2
+        pattern of the whole id. Raises InvalidPattern, and CoordinatorLoading while some ids are
+        loading.
+        """
+        from ..broker.groups.consumer.subscriptions import compile_pattern
+
+        matches = compile_pattern(pattern).fullmatch if pattern else None
+        began_ms_max = self._clock.wall_ms() - open_for_ms_min
+        return [
+            each
+            for each in self._transactions.listings()
+            if (not states or each.state in states)
+            and (not producer_ids or each.producer_id in producer_ids)
+            and (open_for_ms_min < 0 or 0 <= each.started_ms <= began_ms_max)
+            and (matches is None or matches(each.transactional_id) is not None)
+        ]
+
+    # --- brokers ----------------------------------------------------------------------------------
+
+    async def write_marker(
+        self, marker: "TransactionMarker", topic: str, partition: int, context: RequestContext
+    ) -> None:
+        """End a transaction in a partition that this broker leads; return once the marker is
+        committed, or was written before."""
+        error = await self._markers.write(
+            topic, partition, b"", marker, deadline_ms=context.deadline_ms
+        )
+        if error is not None:
+            raise error
+
+    async def _ask(self, request: "TransactionRequest[R]", context: RequestContext) -> R:
+        _check_id(request.transactional_id)
+        return await self._transactions.ask(request, deadline_ms=context.deadline_ms)
+
+
+def _check_id(transactional_id: str) -> None:
+    if not transactional_id:
+        raise InvalidRequest("transactional_id: empty; give the producer's transactional id")
+
+
+def _check_producer(field: str, producer: ProducerIdentity) -> None:
+    if producer.producer_id < 0:
         raise InvalidRequest(
-            f"current.producer_epoch: {current.producer_epoch}; give 0..{PRODUCER_EPOCH_MAX}"
+            f"{field}.producer_id: {producer.producer_id}; give the id of an earlier response"
+        )
+    if not 0 <= producer.producer_epoch <= PRODUCER_EPOCH_MAX:
+        raise InvalidRequest(
+            f"{field}.producer_epoch: {producer.producer_epoch}; give 0..{PRODUCER_EPOCH_MAX}"
         )

@@ -12,7 +12,7 @@ from ..api.partitions import PartitionAdmin
 from ..api.quorum import QuorumAdmin
 from ..api.quotas import QuotaAdmin
 from ..api.topics import TopicAdmin
-from ..api.transactions import ProducerAdmin
+from ..api.transactions import TransactionAdmin
 from ..broker.coordinator.shell.coordinator import CoordinatorContext
 from ..broker.groups.config import OFFSETS_TOPIC
 from ..broker.groups.shell.committed_offsets import CommittedOffsets
@@ -39,7 +39,7 @@ def broker_api(
     directory: DataDirectory,
     replicas: ReplicaManager,
     publisher: MetadataPublisher,
-    producer_ids: ProducerIds,
+    coordinators: "Coordinators",
     quorum: QuorumAdmin,
     settings: Sequence[NodeSetting],
 ) -> BrokerApi:
@@ -61,7 +61,14 @@ def broker_api(
         quotas=QuotaAdmin(metadata),
         cluster=ClusterAdmin(metadata, cluster_id=directory.meta.cluster_id),
         quorum=quorum,
-        producers=ProducerAdmin(metadata, producer_ids),
+        transactions=TransactionAdmin(
+            runtime.clock,
+            metadata,
+            coordinators.producer_ids,
+            coordinators.transactions,
+            coordinators.groups,
+            replicas.markers,
+        ),
     )
 
 
@@ -110,13 +117,14 @@ def open_coordinators(
     transactions = TransactionCoordinator(
         context, config.transactions, producer_ids=producer_ids, write_here=writer.write
     )
-    verifier = replicas.writer.transactional.verifier = TransactionVerifier(
+    verifier = TransactionVerifier(
         runtime.clock,
         context.scope.spawn,
         transactions,
         network=runtime.network,
         cluster_id=cluster_id,
     )
+    replicas.writer.transactional.verifier = groups.verifier = verifier
     service = CoordinationService(
         writer, transactions, cluster_id=cluster_id, node_id=context.node_id
     )

@@ -23,7 +23,6 @@ from ..api.broker_api import BrokerApi
 from ..api.configs import NodeSetting
 from ..broker.replication.shell.service import ReplicaService
 from ..broker.shell.mirror import MirrorWriter
-from ..broker.shell.producer_ids import ProducerIds
 from ..broker.shell.replica_manager import ReplicaManager
 from ..errors import DirectoryNotFormatted, QuorumlogError
 from ..frontends.grpc import (
@@ -270,14 +269,14 @@ class Node:
         """Register, serve, and return once the controller has unfenced this broker."""
         config = self._config
         log = LogService(self._runtime, replicas, publisher, config.requests)
-        api = self._api(directory, publisher, replicas, member, coordinators.producer_ids)
+        api = self._api(directory, publisher, replicas, member, coordinators)
         mirroring = MirrorWriter(self._runtime.clock, directory, replicas.hosted.replica_of)
         mirror = MirrorService(self._runtime, mirroring, publisher)
         followers = ReplicaService(replicas.replication)
         streams = await self._life.listen_bytes(config.follower_listener, followers.accept)
         followers.listens_at(streams.address)
         admin = AdminService(api, node_id=directory.meta.node_id)
-        transactions = TransactionsService(api.producers)
+        transactions = TransactionsService(api.transactions)
         internal = (followers, coordinators.service)
         served = (log, admin, transactions, mirror, *internal, member.service)
         handlers = {**self._groups_service(publisher).handlers()}
@@ -337,7 +336,7 @@ class Node:
         publisher: MetadataPublisher,
         replicas: ReplicaManager,
         member: NodeQuorum,
-        producer_ids: ProducerIds,
+        coordinators: Coordinators,
     ) -> BrokerApi:
         return broker_api(
             self._runtime,
@@ -345,7 +344,7 @@ class Node:
             directory=directory,
             replicas=replicas,
             publisher=publisher,
-            producer_ids=producer_ids,
+            coordinators=coordinators,
             quorum=member.quorum,
             settings=self._settings(),
         )

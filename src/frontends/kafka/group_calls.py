@@ -6,11 +6,12 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from ...broker.groups.records import Partitions
-from ...broker.groups.requests import GroupRequest
+from ...broker.groups.requests import GroupRequest, OffsetToCommit
 from ...errors import QuorumlogError, UnknownTopicId, UnknownTopicOrPartition
 from ...ids import TopicId
 from ...metadata import MetadataImage, TopicImage
 from .api import ANSWER_MS_MAX, BrokerContext, Call, Fields
+from .error_codes import code_of
 
 R = TypeVar("R")
 
@@ -82,6 +83,62 @@ def named_topic(image: MetadataImage, part: Any) -> NamedTopic:
     raw = b"" if part.topic_id is None else part.topic_id.bytes
     topic = image.topic_of_id(raw)
     return NamedTopic({"topic_id": raw}, topic, "" if topic is None else topic.name)
+
+
+@dataclass(slots=True)
+class SortedOffsets:
+    """The partitions of a commit, in the order of the request."""
+
+    topics: list[tuple[NamedTopic, Any]]
+    codes: list[int]  # of each; 0 while unknown
+    wanted: list[OffsetToCommit]  # of existing partitions
+    places: list[int]  # the positions of these among the codes
+
+    def results(self, codes: Sequence[int]) -> list[Fields]:
+        """Return the response's topics; `codes` are those of the existing partitions."""
+        for place, code in zip(self.places, codes, strict=True):
+            self.codes[place] = code
+        left = iter(self.codes)
+        return [
+            {
+                **topic.title,
+                "partitions": [
+                    {"partition_index": one.partition_index, "error_code": next(left)}
+                    for one in part.partitions
+                ],
+            }
+            for topic, part in self.topics
+        ]
+
+
+def sort_offsets(image: MetadataImage, topics: Iterable[Any]) -> SortedOffsets:
+    """Return the offsets of a commit request; partitions that do not exist have an error."""
+    found = SortedOffsets([(named_topic(image, part), part) for part in topics], [], [], [])
+    for topic, part in found.topics:
+        for one in part.partitions:
+            error: QuorumlogError | None = None
+            if topic.image is None:
+                error = topic.missing()
+            elif one.partition_index not in topic.image.partitions:
+                error = UnknownTopicOrPartition(
+                    "unknown partition; check its index", topic=topic.name
+                )
+            else:
+                found.places.append(len(found.codes))
+                found.wanted.append(_offset(topic.image, one))
+            found.codes.append(code_of(error))
+    return found
+
+
+def _offset(topic: TopicImage, one: Any) -> OffsetToCommit:
+    return OffsetToCommit(
+        topic=topic.name,
+        partition=one.partition_index,
+        offset=one.committed_offset,
+        leader_epoch=getattr(one, "committed_leader_epoch", -1),
+        note=one.committed_metadata or "",
+        topic_id=topic.id,
+    )
 
 
 def slices(parts: Sequence[R]) -> Iterable[Sequence[R]]:

@@ -49,25 +49,25 @@ PATTERN_LENGTH_MAX: Final = 10_000  # characters; RE2 bounds its memory itself
 
 def check_pattern(pattern: str) -> None:
     """Raise InvalidPattern if the pattern is invalid."""
-    _compiled(pattern)
+    compile_pattern(pattern)
 
 
 def matching(pattern: str, names: list[str]) -> frozenset[str]:
     """Return the names that a pattern matches. About 2 microseconds a name."""
-    matches = _compiled(pattern).fullmatch
+    matches = compile_pattern(pattern).fullmatch
     return frozenset(
         name for name in names if matches(name) is not None and name not in INTERNAL_TOPICS
     )
 
 
-def _compiled(pattern: str) -> Any:
-    """Compile with RE2; the library is imported with the first pattern."""
+def compile_pattern(pattern: str) -> Any:
+    """Compile with RE2, which is imported with the first pattern; raise InvalidPattern."""
     import re2
 
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise InvalidPattern(
             f"the pattern has {len(pattern)} characters, the limit is {PATTERN_LENGTH_MAX};"
-            " subscribe to topics by name"
+            " use a shorter one"
         )
     options = re2.Options()
     options.log_errors = False

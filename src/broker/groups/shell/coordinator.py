@@ -1,13 +1,16 @@
 """The group coordinator of a broker: serves the groups in the partitions of `__consumer_offsets`
 that it leads."""
 
+import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ....errors import QuorumlogError
+from ....errors import CoordinatorLoading, CoordinatorNotAvailable, QuorumlogError
 from ....ids import Epoch
 from ...coordinator.shell.coordinator import Coordinator, CoordinatorContext
 from ...coordinator.shell.internal_topic import CoordinatorNames, InternalTopicSettings
+from ...verification import Verification, Verifier
 from ..config import OFFSETS_TOPIC, GroupConfig
 from .group_ids import check_group
 from .metrics import GroupCensus, GroupMetrics
@@ -15,7 +18,7 @@ from .metrics import GroupCensus, GroupMetrics
 if TYPE_CHECKING:
     from ....records.control import TransactionMarker
     from ...coordinator.shell.coordinator_shard import CoordinatorDeps
-    from ..requests import ListedGroup
+    from ..requests import CommitOutcome, CommitTransactionalOffsets, ListedGroup
     from .group_coordinator_shard import GroupCoordinatorShard
 
 NAMES: Final = CoordinatorNames(topic=OFFSETS_TOPIC, entity="group", entities="groups")
@@ -27,6 +30,7 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
     def __init__(self, context: CoordinatorContext, config: GroupConfig) -> None:
         entropy = context.runtime.entropy
         self.figures = GroupMetrics()
+        self.verifier: Verifier | None = None  # set when the broker has a transaction coordinator
         self._config = config
         self._members = entropy.stream("group members")
         super().__init__(
@@ -48,6 +52,53 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
     def check_key(self, key: str) -> None:
         """Raise InvalidGroupId."""
         check_group(key)
+
+    async def ask_transactional(
+        self, request: "CommitTransactionalOffsets", *, deadline_ms: int
+    ) -> "CommitOutcome":
+        """Store offsets until their transaction ends, like `ask`. Before the first ones of a
+        transaction, its coordinator verifies or adds the partition of the group (KIP-890)."""
+        self.check_key(request.group)
+        shard = self._shard_of(request.group)
+        guard = shard.loaded_state().verification_guard(request.producer)
+        if guard is not None:
+            await self._verify(request, deadline_ms)
+            request = replace(request, guard=guard)
+        return await self.ask(request, deadline_ms=deadline_ms)
+
+    async def _verify(self, request: "CommitTransactionalOffsets", deadline_ms: int) -> None:
+        """Raise the error of a commit that is not in the producer's open transaction;
+        CoordinatorLoading, which clients retry at this coordinator, if that is not known."""
+        if self.verifier is None or self._stored is None:
+            raise CoordinatorNotAvailable("the broker is starting; retry")
+        answered: asyncio.Future[QuorumlogError | None] = asyncio.get_running_loop().create_future()
+
+        def answer(error: QuorumlogError | None) -> None:
+            if not answered.done():
+                answered.set_result(error)
+
+        question = Verification(
+            request.transactional_id,
+            request.producer,
+            OFFSETS_TOPIC,
+            self.partition_of(request.group),
+            self._stored.id,
+            request.adds,
+        )
+        self.verifier.verify(question, answer)
+        left_ms = max(0, deadline_ms - self._context.runtime.clock.now_ms())
+        try:
+            async with asyncio.timeout(left_ms / 1000):
+                error = await answered
+        except TimeoutError:
+            error = CoordinatorNotAvailable("the transaction coordinator did not answer in time")
+        if error is not None and error.retriable:
+            raise CoordinatorLoading(
+                f"group {request.group}: the transaction could not be verified: {error.message};"
+                " retry"
+            )
+        if error is not None:
+            raise error
 
     async def write_marker(
         self, partition: int, marker: "TransactionMarker", deadline_ms: int

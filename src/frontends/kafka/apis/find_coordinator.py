@@ -1,12 +1,12 @@
-"""FindCoordinator: return the coordinator of a group.
+"""FindCoordinator: return the coordinator of a group or of a transactional id.
 
-Transactional ids and share groups have no coordinator yet: their error makes clients retry.
+Share groups are not offered: their error is final, so that clients do not retry.
 """
 
 from typing import Any, Final
 
 from ....errors import CoordinatorNotAvailable, InvalidRequest, QuorumlogError
-from ....ids import NO_NODE
+from ....ids import NO_NODE, NodeId
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..endpoints import endpoints
 from ..error_codes import group_code
@@ -15,7 +15,7 @@ from ..item_results import outcomes
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 CREATION_MS_MAX: Final = 5_000
-"""The longest wait for the offsets topic to be created at first use; clients retry then."""
+"""The longest wait for the coordinator's topic to be created at first use; clients retry then."""
 
 _SAYS_WHY: Final = 1  # the first version with error messages
 _TAKES_MANY: Final = 4  # the first version with several keys (KIP-699)
@@ -44,27 +44,27 @@ def _looked_up(broker: BrokerContext, call: Call) -> Any:
     kind = getattr(call.body, "key_type", GROUP)
 
     async def look_up(key: str) -> Fields:
-        if kind != GROUP:
-            raise _refusal(call, kind)
-        deadline_ms = call.began_ms + CREATION_MS_MAX
-        node_id = await broker.groups.coordinator_of(key, deadline_ms=deadline_ms)
+        node_id = await _coordinator_of(broker, call, kind, key)
         reached = endpoints(broker.image, call.client, asked=broker.hosted.node_id).get(node_id)
         if reached is None:
             raise CoordinatorNotAvailable(
-                f"broker {node_id}: coordinator of the group, without an endpoint on this listener"
-                " now; retry"
+                f"broker {node_id}: the coordinator has no endpoint on this listener now; retry"
             )
         return {"node_id": node_id, "host": reached.host, "port": reached.port}
 
     return look_up
 
 
-def _refusal(call: Call, kind: int) -> QuorumlogError:
-    if kind == TRANSACTION or (kind == SHARE and call.version >= _KNOWS_SHARE):
-        return CoordinatorNotAvailable(
-            "coordinator: only consumer groups have one; produce without a transactional id"
-        )
-    return InvalidRequest(f"key type {kind}: unknown in version {call.version}")
+async def _coordinator_of(broker: BrokerContext, call: Call, kind: int, key: str) -> NodeId:
+    """Return the coordinator; raise InvalidRequest for a key type without one."""
+    deadline_ms = call.began_ms + CREATION_MS_MAX
+    if kind == GROUP:
+        return await broker.groups.coordinator_of(key, deadline_ms=deadline_ms)
+    if kind == TRANSACTION:
+        return await broker.api.transactions.coordinator_of(key, deadline_ms=deadline_ms)
+    if kind == SHARE and call.version >= _KNOWS_SHARE:
+        raise InvalidRequest("coordinator: share groups are not offered; use a consumer group")
+    raise InvalidRequest(f"key type {kind}: unknown in version {call.version}")
 
 
 def _result(call: Call, found: Fields | QuorumlogError) -> Fields:

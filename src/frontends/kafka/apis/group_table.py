@@ -1,4 +1,5 @@
-"""The table of the consumer groups' API keys."""
+"""The tables of the API keys of consumer groups and transactions: their modules are imported at
+the first request."""
 
 from functools import cache
 from importlib import import_module
@@ -111,6 +112,59 @@ GROUP_APIS: Final[tuple[KafkaApi, ...]] = (
         high=1,
         flexible=0,
         handle=_later("consumer_group_describe"),
+    ),
+)
+"""By ascending key."""
+
+TRANSACTION_APIS: Final[tuple[KafkaApi, ...]] = (
+    KafkaApi(
+        key=24,
+        name="AddPartitionsToTxn",
+        low=0,
+        high=5,
+        flexible=3,
+        handle=_later("add_partitions_to_txn"),
+    ),
+    KafkaApi(
+        key=25,
+        name="AddOffsetsToTxn",
+        low=0,
+        high=4,
+        flexible=3,
+        handle=_later("add_offsets_to_txn"),
+    ),
+    KafkaApi(key=26, name="EndTxn", low=0, high=5, flexible=3, handle=_later("end_txn")),
+    KafkaApi(
+        key=27,
+        name="WriteTxnMarkers",
+        low=1,
+        high=2,
+        flexible=1,
+        handle=_later("write_txn_markers"),
+    ),
+    KafkaApi(
+        key=28,
+        name="TxnOffsetCommit",
+        low=0,
+        high=5,
+        flexible=3,
+        handle=_later("txn_offset_commit"),
+    ),
+    KafkaApi(
+        key=65,
+        name="DescribeTransactions",
+        low=0,
+        high=0,
+        flexible=0,
+        handle=_later("describe_transactions"),
+    ),
+    KafkaApi(
+        key=66,
+        name="ListTransactions",
+        low=0,
+        high=2,
+        flexible=0,
+        handle=_later("list_transactions"),
     ),
 )
 """By ascending key."""

@@ -5,23 +5,16 @@ so its errors are mapped to older codes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from ....broker.groups.requests import CommitOffsets, CommitOutcome, OffsetToCommit
-from ....errors import (
-    GroupNotFound,
-    IllegalGeneration,
-    QuorumlogError,
-    StaleMemberEpoch,
-    UnknownTopicOrPartition,
-)
-from ..api import Answer, BrokerContext, Call, Done, Fields, PreparedResponse
+from ....errors import GroupNotFound, IllegalGeneration, QuorumlogError, StaleMemberEpoch
+from ..api import Answer, BrokerContext, Call, Done, PreparedResponse
 from ..codecs.groups import Commit, encode_commit, read_commit
 from ..encoding_offload import encode_if_large
 from ..error_codes import UNSUPPORTED_VERSION, code_of, group_code
-from ..group_calls import NamedTopic, ask_coordinator, named_topic, slices
+from ..group_calls import ask_coordinator, slices, sort_offsets
 from ..pending_group_call import begin_group_call
 
 read = read_commit
@@ -31,21 +24,6 @@ BEGUN_MAX: Final = 100
 
 _KNOWS_EPOCHS: Final = 9  # the first version with member epochs (KIP-848)
 _MS: Final = timedelta(milliseconds=1)
-
-
-@dataclass(slots=True)
-class _Sorted:
-    """The partitions of a commit, in the order of the request."""
-
-    topics: list[tuple[NamedTopic, Any]]
-    codes: list[int]  # of each; 0 while unknown
-    wanted: list[OffsetToCommit]  # of existing partitions
-    places: list[int]  # the positions of these among the codes
-
-    def take(self, codes: Sequence[int]) -> None:
-        """Store the codes of the existing partitions."""
-        for place, code in zip(self.places, codes, strict=True):
-            self.codes[place] = code
 
 
 class OffsetCommitResponse(PreparedResponse):
@@ -107,35 +85,15 @@ def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Commit the offsets of existing partitions; the others have errors of their own."""
-    found = _sorted(broker, call)
+    found = sort_offsets(broker.image, call.body.topics)
     codes: list[int] = []
     for offsets in slices(found.wanted):
         outcome = await ask_coordinator(broker, call, _request(call, offsets))
         codes += _codes(call, outcome, len(offsets))
-    found.take(codes)
-    left = iter(found.codes)
-    answer = {
-        "topics": [
-            {**topic.title, "partitions": [_result(one, next(left)) for one in part.partitions]}
-            for topic, part in found.topics
-        ]
-    }
+    answer = {"topics": found.results(codes)}
     return await encode_if_large(
         broker, call, answer, elements=len(found.codes) + len(found.topics)
     )
-
-
-def _sorted(broker: BrokerContext, call: Call) -> _Sorted:
-    image = broker.image
-    found = _Sorted([(named_topic(image, part), part) for part in call.body.topics], [], [], [])
-    for topic, part in found.topics:
-        for one in part.partitions:
-            error = _refusal(topic, one.partition_index)
-            if error is None:
-                found.places.append(len(found.codes))
-                found.wanted.append(_offset(topic, one))
-            found.codes.append(code_of(error))
-    return found
 
 
 def _request(call: Call, offsets: Sequence[OffsetToCommit]) -> CommitOffsets:
@@ -164,26 +122,6 @@ def _codes(call: Call, outcome: CommitOutcome | QuorumlogError, count: int) -> l
     return [code_of(error) for error in outcome.errors]
 
 
-def _refusal(topic: NamedTopic, index: int) -> QuorumlogError | None:
-    if topic.image is None:
-        return topic.missing()
-    if index not in topic.image.partitions:
-        return UnknownTopicOrPartition("unknown partition; check its index", topic=topic.name)
-    return None
-
-
-def _offset(topic: NamedTopic, one: Any) -> OffsetToCommit:
-    assert topic.image is not None
-    return OffsetToCommit(
-        topic=topic.name,
-        partition=one.partition_index,
-        offset=one.committed_offset,
-        leader_epoch=getattr(one, "committed_leader_epoch", -1),
-        note=one.committed_metadata or "",
-        topic_id=topic.image.id,
-    )
-
-
 def _code(call: Call, error: QuorumlogError) -> int:
     if call.version < _KNOWS_EPOCHS:
         if isinstance(error, StaleMemberEpoch):
@@ -191,7 +129,3 @@ def _code(call: Call, error: QuorumlogError) -> int:
         if isinstance(error, GroupNotFound):
             return IllegalGeneration.code
     return group_code(error)
-
-
-def _result(one: Any, code: int) -> Fields:
-    return {"partition_index": one.partition_index, "error_code": code}

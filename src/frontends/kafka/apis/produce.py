@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from ....broker import Acks
 from ....broker.shell.produce import Appended, AppendOutcome, DelayedProduce
+from ....broker.verification import TransactionalWrite
 from ....errors import (
     InvalidRecord,
     InvalidRequiredAcks,
     InvalidTimestamp,
-    InvalidTxnState,
     QuorumlogError,
     UnknownTopicId,
     UnsupportedForMessageFormat,
@@ -40,6 +40,8 @@ WAITS_FOR_OTHERS: Final = -1
 _ACKS: Final = {WAITS_FOR_OTHERS: Acks.ALL, 0: Acks.NONE, 1: Acks.LEADER}
 MAGIC: Final = 2  # of record batches
 _MAGIC_AT: Final = 16  # in a batch, and in a message of the old formats
+_ADDS: Final = 12  # the first version that adds the partition to the transaction (KIP-890)
+_KNOWS_ABORTABLE: Final = 11  # the first version with TRANSACTION_ABORTABLE
 TIMEOUT_MS_MAX: Final = 600_000
 DISK_MS_MAX: Final = 60_000  # timeout of requests that do not wait for other replicas
 
@@ -95,9 +97,10 @@ class _InFlight:
         """Queue every partition's append, and answer at once if all have completed."""
         broker, request, outcomes = self._broker, self._call.body, self._outcomes
         broker.writer.figures.waiting += 1
+        transaction = _transaction(self._call)
         for topic in request.topics:
             for part in topic.parts:
-                outcomes.append(_place(broker, request, topic, part))
+                outcomes.append(_place(broker, request, topic, part, transaction))
         for at, append in enumerate(outcomes):
             if not isinstance(append, DelayedProduce):
                 continue
@@ -214,8 +217,22 @@ def _name(broker: BrokerContext, topic: ProduceTopic) -> str:
     return "" if found is None else found.name
 
 
+def _transaction(call: Call) -> TransactionalWrite | None:
+    """Return the transaction that the request names, None without one."""
+    transactional_id = call.body.transactional_id
+    if transactional_id is None:
+        return None
+    return TransactionalWrite(
+        transactional_id, call.version >= _ADDS, call.version >= _KNOWS_ABORTABLE
+    )
+
+
 def _place(
-    broker: BrokerContext, request: ProduceRequest, topic: ProduceTopic, part: ProducePart
+    broker: BrokerContext,
+    request: ProduceRequest,
+    topic: ProduceTopic,
+    part: ProducePart,
+    transaction: TransactionalWrite | None,
 ) -> DelayedProduce | QuorumlogError:
     """Queue one partition's batches in its log."""
     partition, records = part
@@ -223,8 +240,6 @@ def _place(
         acks = _ACKS.get(request.acks)
         if acks is None:
             raise InvalidRequiredAcks(f"acks: {request.acks} is invalid; give -1, 0 or 1")
-        if request.transactional_id is not None:
-            raise InvalidTxnState("transactional_id: transactions are not supported; leave it out")
         if not records:
             raise InvalidRecord("records: no batch for this partition; send one")
         size = len(records)
@@ -237,7 +252,7 @@ def _place(
             name = _name(broker, topic)
             if not name:
                 raise UnknownTopicId("topic id: unknown here; look up the topic by name again")
-        append = broker.writer.submit_nowait(name, partition, records, acks, topic_id)
+        append = broker.writer.submit_nowait(name, partition, records, acks, topic_id, transaction)
         broker.writer.figures.bytes += size
         return append
     except QuorumlogError as error:

@@ -22,7 +22,7 @@ from .describe_topic_partitions import API as DESCRIBE_TOPIC_PARTITIONS
 from .elect_leaders import API as ELECT_LEADERS
 from .fetch import API as FETCH
 from .find_coordinator import API as FIND_COORDINATOR
-from .group_table import GROUP_APIS
+from .group_table import GROUP_APIS, TRANSACTION_APIS
 from .incremental_alter_configs import API as INCREMENTAL_ALTER_CONFIGS
 from .init_producer_id import API as INIT_PRODUCER_ID
 from .list_config_resources import API as LIST_CONFIG_RESOURCES
@@ -68,5 +68,13 @@ _PLAIN: Final[tuple[KafkaApi, ...]] = (
     REMOVE_RAFT_VOTER,
 )
 
-APIS: Final[tuple[KafkaApi, ...]] = tuple(sorted((*_PLAIN, *GROUP_APIS), key=lambda api: api.key))
+OFFERS_TRANSACTIONS: Final = True
+"""False: no request of transactions is advertised."""
+
+APIS: Final[tuple[KafkaApi, ...]] = tuple(
+    sorted(
+        (*_PLAIN, *GROUP_APIS, *(TRANSACTION_APIS if OFFERS_TRANSACTIONS else ())),
+        key=lambda api: api.key,
+    )
+)
 """By ascending key."""

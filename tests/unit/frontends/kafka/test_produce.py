@@ -55,7 +55,6 @@ OLD_MESSAGE = b"\x00" * 8 + b"\x00\x00\x00\x0e" + b"\x00" * 4 + b"\x01" + b"\x00
 
 REFUSED: list[tuple[bytes | None, dict[str, Any], ErrorCode]] = [
     (batch_of(b"a"), {"acks": 2}, ErrorCode.invalid_required_acks),
-    (batch_of(b"a"), {"transactional_id": "x"}, ErrorCode.invalid_txn_state),
     (None, {}, ErrorCode.invalid_record),
     (b"", {}, ErrorCode.invalid_record),
     (batch_of(b"a")[:-1], {}, ErrorCode.corrupt_message),
