@@ -86,3 +86,26 @@ class TransactionAbortable(
     QuorumlogError, code=120, name="TRANSACTION_ABORTABLE", status="ABORTED"
 ):
     """The transaction cannot commit. Abort it; then the producer can begin the next one."""
+
+
+# --- staged commits ---------------------------------------------------------------------------
+
+
+class NumberTooOld(QuorumlogError, name="NUMBER_TOO_OLD", status="FAILED_PRECONDITION"):
+    """A later batch of this name is committed: the checkpoint was rewound, or is another query's.
+    Start with a new checkpoint, or reset the name with `quorumlog commits reset`."""
+
+
+class FencedWrite(QuorumlogError, name="FENCED_WRITE", status="FAILED_PRECONDITION"):
+    """A later write of this name exists, or this one ended. Stop this driver if another one
+    runs."""
+
+
+class StageLost(QuorumlogError, name="STAGE_LOST", status="ABORTED"):
+    """A task's attempt expired, was aborted or wrote to a deleted topic. Run the batch again."""
+
+
+class StagedAttemptsExceeded(
+    QuorumlogError, name="STAGED_ATTEMPTS_EXCEEDED", status="RESOURCE_EXHAUSTED"
+):
+    """The write has `staged.attempts.max` attempts. Reduce its tasks with `coalesce`."""

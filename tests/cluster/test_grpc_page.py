@@ -41,6 +41,10 @@ NOT_ANSWERED = {
         "PRODUCER_FENCED",
         "TRANSACTIONAL_ID_NOT_FOUND",
         "TRANSACTION_ABORTABLE",
+        "NUMBER_TOO_OLD",
+        "FENCED_WRITE",
+        "STAGE_LOST",
+        "STAGED_ATTEMPTS_EXCEEDED",
     },
     "made by a client for its caller": {
         "CLIENT_CLOSED",

@@ -53,3 +53,12 @@ class TransactionConfig:
         low=1,
         high=2**31 - 1,
     )
+    staged_attempts_max: int = setting(
+        "staged.attempts.max",
+        5_000,
+        "Maximum number of task attempts of one staged write. Each holds a producer id until its "
+        "markers are written.",
+        unit="attempts",
+        low=1,
+        high=100_000,
+    )

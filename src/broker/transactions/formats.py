@@ -2,7 +2,8 @@
 
 The key starts with its type, the value with its version. Values are written in version 1, which has
 tagged fields; both versions are read. Other key types are skipped, as Kafka's readers do. The
-schemas are `TransactionLogKey` and `TransactionLogValue` of Kafka's transaction coordinator.
+schemas are `TransactionLogKey` and `TransactionLogValue` of Kafka's transaction coordinator. The
+records of staged commits have key types that Kafka does not have.
 """
 
 from itertools import groupby
@@ -10,12 +11,21 @@ from operator import itemgetter
 from typing import Final, TypeAlias
 
 from ...errors import CorruptionError
+from ...ids import TopicId
 from ..coordinator.fields import INT16, INT64, FieldReader, FieldWriter, MalformedField
 from .config import EPOCH_BUMP_VERSION, TRANSACTIONS_TOPIC
 from .records import (
     CLIENT_EPOCH_MAX,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    AttemptState,
+    FreeProducerId,
+    ProducerIdForgotten,
+    StagedAttempt,
+    StagedName,
+    StagedNameForgotten,
+    StagedPartition,
+    StagedRecord,
     TransactionalIdForgotten,
     TransactionMetadata,
     TransactionRecord,
@@ -25,6 +35,11 @@ from .records import (
 Encoded: TypeAlias = tuple[bytes, bytes | None]
 
 TRANSACTION: Final = 0
+STAGED_NAME: Final = 1_000
+STAGED_ID: Final = 1_001
+STAGED_VERSION: Final = 0
+FREE: Final = 0
+"""The state of a producer id without an attempt; else it is an `AttemptState`."""
 VERSIONS: Final = range(2)
 VERSION: Final = 1
 PREVIOUS_ID_TAG: Final = 0
@@ -47,11 +62,12 @@ def encode(record: TransactionRecord) -> Encoded:
 
     Raises ValueError if a string or a number does not fit into its field.
     """
-    key = FieldWriter(TRANSACTION, flexible=False)
-    key.text(record.transactional_id)
-    if isinstance(record, TransactionalIdForgotten):
-        return bytes(key.out), None
-    return bytes(key.out), _value(record)
+    if isinstance(record, TransactionalIdForgotten | TransactionMetadata):
+        key = FieldWriter(TRANSACTION, flexible=False)
+        key.text(record.transactional_id)
+        value = _value(record) if isinstance(record, TransactionMetadata) else None
+        return bytes(key.out), value
+    return _encode_staged(record)
 
 
 def decode(
@@ -110,7 +126,10 @@ def _put_topic(writer: FieldWriter, topic: str, partitions: list[int]) -> None:
 
 def _decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
     reader = FieldReader(key)
-    if reader.int16() != TRANSACTION:
+    kind = reader.int16()
+    if kind in (STAGED_NAME, STAGED_ID):
+        return _decode_staged(kind, reader, value)
+    if kind != TRANSACTION:
         return None
     transactional_id = reader.text()
     if value is None:
@@ -175,3 +194,145 @@ def _tag(tagged: dict[int, bytes], tag: int, unset: int) -> int:
         raise MalformedField(f"tagged field {tag} has {len(content)} bytes instead of {form.size}")
     number: int = form.unpack(content)[0]
     return number
+
+
+# --- staged commits -------------------------------------------------------------------------------
+
+
+def _encode_staged(record: StagedRecord) -> Encoded:
+    writer = FieldWriter(STAGED_VERSION, flexible=True)
+    if isinstance(record, StagedName | StagedNameForgotten):
+        key = FieldWriter(STAGED_NAME, flexible=False)
+        key.text(record.transactional_id)
+        if isinstance(record, StagedNameForgotten):
+            return bytes(key.out), None
+        _put_name(writer, record)
+        return bytes(key.out), bytes(writer.out)
+    key = FieldWriter(STAGED_ID, flexible=False)
+    key.int64(record.producer_id)
+    if isinstance(record, ProducerIdForgotten):
+        return bytes(key.out), None
+    writer.int16(record.producer_epoch)
+    if isinstance(record, FreeProducerId):
+        writer.int8(FREE)
+    else:
+        _put_attempt(writer, record)
+    writer.end()
+    return bytes(key.out), bytes(writer.out)
+
+
+def _put_name(writer: FieldWriter, record: StagedName) -> None:
+    writer.int64(record.last_committed)
+    writer.int64(record.committed_write_id)
+    writer.int64(record.committed_count)
+    writer.int64(record.write_id)
+    writer.int64(record.number)
+    writer.int64(record.fenced_write_id)
+
+    def put_producer(producer: tuple[int, int]) -> None:
+        writer.int64(producer[0])
+        writer.int16(producer[1])
+        writer.end()
+
+    writer.items(record.committing, put_producer)
+    writer.int64(record.updated_ms)
+    writer.end()
+
+
+def _put_attempt(writer: FieldWriter, record: StagedAttempt) -> None:
+    writer.int8(record.state)
+    writer.text(record.transactional_id)
+    writer.int64(record.number)
+    writer.int64(record.write_id)
+    writer.int64(record.task)
+    writer.int64(record.attempt)
+    writer.int32(record.timeout_ms)
+    writer.int64(record.started_ms)
+
+    def put_partition(each: StagedPartition) -> None:
+        writer.text(each.topic)
+        writer.raw(each.topic_id)
+        writer.int32(each.partition)
+        writer.int64(each.count)
+        writer.int32(each.last_sequence)
+        writer.end()
+
+    writer.items(record.partitions, put_partition)
+
+
+def _decode_staged(kind: int, key: FieldReader, value: bytes | None) -> StagedRecord:
+    if kind == STAGED_NAME:
+        name = key.text()
+        if value is None:
+            return StagedNameForgotten(transactional_id=name)
+        return _staged_name(name, _staged_body(value))
+    producer_id = key.int64()
+    if value is None:
+        return ProducerIdForgotten(producer_id=producer_id)
+    body = _staged_body(value)
+    epoch = body.int16()
+    state = body.int8()
+    if state == FREE:
+        body.end()
+        return FreeProducerId(producer_id=producer_id, producer_epoch=epoch)
+    if state == AttemptState.COMMITTING:
+        raise MalformedField("the state of an attempt is COMMITTING, which is never stored")
+    attempt = StagedAttempt(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        state=AttemptState(state),
+        transactional_id=body.text(),
+        number=body.int64(),
+        write_id=body.int64(),
+        task=body.int64(),
+        attempt=body.int64(),
+        timeout_ms=body.int32(),
+        started_ms=body.int64(),
+        partitions=tuple(body.items(lambda: _staged_partition(body))),
+    )
+    body.end()
+    return attempt
+
+
+def _staged_body(value: bytes) -> FieldReader:
+    body = FieldReader(value)
+    version = body.int16()
+    if version != STAGED_VERSION:
+        raise MalformedField(f"version {version} is unknown; the known one is {STAGED_VERSION}")
+    body.flexible = True
+    return body
+
+
+def _staged_name(name: str, body: FieldReader) -> StagedName:
+    def producer() -> tuple[int, int]:
+        found = body.int64(), body.int16()
+        body.end()
+        return found
+
+    found = StagedName(
+        transactional_id=name,
+        last_committed=body.int64(),
+        committed_write_id=body.int64(),
+        committed_count=body.int64(),
+        write_id=body.int64(),
+        number=body.int64(),
+        fenced_write_id=body.int64(),
+        committing=tuple(body.items(producer)),
+        updated_ms=body.int64(),
+    )
+    body.end()
+    return found
+
+
+def _staged_partition(body: FieldReader) -> StagedPartition:
+    topic = body.text()
+    topic_id = TopicId(body.raw(16))
+    found = StagedPartition(
+        topic=topic,
+        topic_id=topic_id,
+        partition=body.int32(),
+        count=body.int64(),
+        last_sequence=body.int32(),
+    )
+    body.end()
+    return found

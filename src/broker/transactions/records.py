@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeAlias
 
+from ...ids import TopicId
+
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_TIME_MS: Final = -1
@@ -63,4 +65,89 @@ class TransactionalIdForgotten:
     transactional_id: str
 
 
-TransactionRecord: TypeAlias = TransactionMetadata | TransactionalIdForgotten
+# --- staged commits -------------------------------------------------------------------------------
+
+
+class AttemptState(IntEnum):
+    """The state of a task attempt; the number in its record."""
+
+    OPEN = 1
+    SEALED = 2
+    COMMITTING = 3  # not stored: the record of the name has it in `committing`
+    ABORTING = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedName:
+    """The commits of one name. Key type 1000.
+
+    A change of many attempts is this one record. An attempt in `committing` commits. Any other
+    attempt of a write up to `fenced_write_id` aborts, whatever its own record says.
+    """
+
+    transactional_id: str  # the name
+    last_committed: int = -1  # number
+    committed_write_id: int = -1
+    committed_count: int = 0  # records of the last committed batch
+    write_id: int = -1  # the highest one that began
+    number: int = -1  # of that write
+    fenced_write_id: int = -1
+    committing: tuple[tuple[int, int], ...] = ()  # producer id and epoch, without all markers
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedNameForgotten:
+    """The tombstone of `StagedName`."""
+
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class StagedPartition:
+    """A partition of an attempt."""
+
+    topic: str
+    partition: int
+    topic_id: TopicId
+    count: int = 0  # records
+    last_sequence: int = -1  # -1: nothing is written, or the attempt is not sealed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedAttempt:
+    """The task attempt that holds a producer id. Key type 1001, by producer id."""
+
+    producer_id: int
+    producer_epoch: int
+    transactional_id: str  # the name
+    number: int
+    write_id: int
+    task: int
+    attempt: int
+    state: AttemptState
+    partitions: tuple[StagedPartition, ...] = ()  # sorted
+    timeout_ms: int  # of the sealed stage
+    started_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeProducerId:
+    """An unused producer id of the pool, with its next epoch. Key as `StagedAttempt`."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdForgotten:
+    """The tombstone of `StagedAttempt` and `FreeProducerId`."""
+
+    producer_id: int
+
+
+TransactionalIdRecord: TypeAlias = TransactionMetadata | TransactionalIdForgotten
+StagedRecord: TypeAlias = (
+    StagedName | StagedNameForgotten | StagedAttempt | FreeProducerId | ProducerIdForgotten
+)
+TransactionRecord: TypeAlias = TransactionalIdRecord | StagedRecord

@@ -104,6 +104,7 @@ class MarkerPartition(NamedTuple):
     topic: str
     partition: int
     topic_id: TopicId
+    last_sequence: int = -1  # of a staged commit: a leader without it lost records; -1: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,3 +172,125 @@ class ListedTransaction:
     producer_id: int
     state: str
     started_ms: int  # -1: no transaction yet
+
+
+# --- staged commits -------------------------------------------------------------------------------
+# The field `transactional_id` is the name of the commits. AddPartitions, VerifyPartitions and
+# MarkersWritten serve attempts as well, by their producer ids.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedBatch:
+    """The batch of a number that is committed."""
+
+    number: int
+    write_id: int
+    count: int  # records
+    is_visible: bool = True  # every marker is written; False: some are, the rest follows
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class BeginAttempt(TransactionRequest[ProducerIdentity | CommittedBatch]):
+    """A task's request for a producer id; CommittedBatch: the number is committed already.
+
+    A higher write id supersedes all earlier writes of the name. Raises NumberTooOld, FencedWrite,
+    StageLost and StagedAttemptsExceeded.
+    """
+
+    number: int
+    write_id: int
+    task: int
+    attempt: int  # unique in the write; a repeated request returns the same producer
+    timeout_ms: int  # of the sealed stage
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class KeepAttemptAlive(TransactionRequest[None]):
+    """A task's sign of life: its attempt and its stage do not expire. Raises StageLost."""
+
+    producer: ProducerIdentity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedPartition:
+    """The acknowledged records of an attempt in one partition."""
+
+    topic: str
+    partition: int
+    count: int
+    last_sequence: int
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class SealAttempt(TransactionRequest[None]):
+    """A task's report that all its records are acknowledged. Raises StageLost, InvalidTxnState."""
+
+    producer: ProducerIdentity
+    partitions: tuple[SealedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Winner:
+    """The attempt of a task that a commit names."""
+
+    task: int
+    producer: ProducerIdentity
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class CommitStage(TransactionRequest[CommittedBatch]):
+    """A driver's request to commit a number with these attempts, one for each task.
+
+    Answered when all markers are written, or after `VISIBLE_WAIT_MS`. A number is decided once: the
+    write id of the answer may be another one. Raises NumberTooOld, FencedWrite and StageLost.
+    """
+
+    number: int
+    write_id: int
+    winners: tuple[Winner, ...]
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class AbortStage(TransactionRequest[CommittedBatch | None]):
+    """A driver's or a task's request to abort a write, or one attempt of it.
+
+    CommittedBatch: the number is committed, and nothing was aborted. It never decides a number.
+    Raises NumberTooOld.
+    """
+
+    number: int
+    write_id: int
+    producer: ProducerIdentity | None = None  # None: every attempt of the write
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageDescription:
+    """The commits of a name."""
+
+    name: str
+    last_committed: int
+    committed_write_id: int
+    committed_count: int
+    write_id: int
+    attempts: int
+    oldest_started_ms: int  # of the attempts; -1: there is none
+    updated_ms: int
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class DescribeStage(TransactionRequest[StageDescription]):
+    """A query of one name. Raises TransactionalIdNotFound."""
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class ResetStage(TransactionRequest[None]):
+    """An operator's request to set the last committed number, for a rewound checkpoint. It aborts
+    the present write. Raises TransactionalIdNotFound."""
+
+    last_committed: int
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class DeleteStage(TransactionRequest[None]):
+    """An operator's request to delete a name. Raises TransactionalIdNotFound, and InvalidTxnState
+    while it has attempts."""

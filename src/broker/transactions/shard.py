@@ -1,7 +1,8 @@
-"""The transactional ids of one partition of `__transaction_state`: dispatch of requests, timeouts
-and expiry. Pure."""
+"""The transactional ids and staged commits of one partition of `__transaction_state`: dispatch of
+requests, timeouts and expiry. Pure."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from ...errors import (
@@ -42,9 +43,11 @@ from .requests import (
     InitProducerId,
     ListedTransaction,
     MarkersWritten,
+    StageDescription,
     TransactionRequest,
     VerifyPartitions,
 )
+from .staged_commits import StagedCommits
 from .transaction import (
     PREPARED,
     DrawProducerId,
@@ -73,6 +76,7 @@ class TransactionShard:
         self._open: dict[str, TransactionMachine] = {}  # with an open or decided transaction
         self._stored: dict[str, TransactionMetadata] = {}  # until `loaded`
         self._deadlines: DeadlineQueue[str] = DeadlineQueue()
+        self._staged = StagedCommits(config, draw_producer_id)
         self._handlers: dict[type, Callable[..., TransactionDecision]] = {
             InitProducerId: self._init_producer_id,
             AddPartitions: self._add_partitions,
@@ -92,12 +96,28 @@ class TransactionShard:
         try:
             if not request.transactional_id:
                 raise InvalidRequest("transactional_id: empty; give the id of the producer")
+            handler = self._staged.handlers.get(type(request))
+            if handler is not None:
+                return self._stage(now_ms, handler, ticket, request, image)
             decision = self._handlers[type(request)](ticket, request, image, now_ms)
         except QuorumlogError as error:
             return ShardDecision(replies=(Failed(ticket, error),))
-        if decision.records:
+        if decision.records and request.transactional_id in self._machines:
             self._schedule(request.transactional_id)
         return decision
+
+    def _stage(
+        self, now_ms: int, step: Callable[..., None], *arguments: Any
+    ) -> TransactionDecision:
+        """Return the decision of one step of the staged commits."""
+        out: DecisionBuilder[TransactionRecord] = DecisionBuilder(now_ms)
+        step(out, *arguments)
+        return out.build()
+
+    def _is_staged(self, name: str, producer: ProducerIdentity) -> bool:
+        """Return True if a request is of a task attempt."""
+        is_name = name not in self._machines and self._staged.has_name(name)
+        return is_name or self._staged.has_id(producer.producer_id)
 
     def _init_producer_id(
         self, ticket: Ticket, request: InitProducerId, image: MetadataImage, now_ms: int
@@ -118,11 +138,15 @@ class TransactionShard:
     def _add_partitions(
         self, ticket: Ticket, request: AddPartitions, image: MetadataImage, now_ms: int
     ) -> TransactionDecision:
+        if self._is_staged(request.transactional_id, request.producer):
+            return self._stage(now_ms, self._staged.add_partitions, ticket, request, image)
         return self._of_producer(request).add_partitions(ticket, request, image, now_ms)
 
     def _verify_partitions(
         self, ticket: Ticket, request: VerifyPartitions, image: MetadataImage, now_ms: int
     ) -> TransactionDecision:
+        if self._is_staged(request.transactional_id, request.producer):
+            return self._stage(now_ms, self._staged.verify_partitions, ticket, request, image)
         return self._of_producer(request).verify_partitions(ticket, request, image)
 
     def _end(
@@ -144,7 +168,10 @@ class TransactionShard:
         self, ticket: Ticket, request: MarkersWritten, image: MetadataImage, now_ms: int
     ) -> TransactionDecision:
         machine = self._machines.get(request.transactional_id)
-        decision = NOTHING if machine is None else machine.markers_written(request, now_ms)
+        if self._staged.has_id(request.producer.producer_id):
+            decision = self._stage(now_ms, self._staged.markers_written, request)
+        else:
+            decision = NOTHING if machine is None else machine.markers_written(request, now_ms)
         return decision + ShardDecision(replies=(Answered(ticket, None),))
 
     # --- operators --------------------------------------------------------------------------------
@@ -157,6 +184,9 @@ class TransactionShard:
     def _abort(
         self, ticket: Ticket, request: AbortTransaction, image: MetadataImage, now_ms: int
     ) -> TransactionDecision:
+        name = request.transactional_id
+        if name not in self._machines and self._staged.has_name(name):
+            return self._stage(now_ms, self._staged.abort_name, ticket, name, image)
         machine = self._existing(request)
         state = machine.metadata.state
         if state in PREPARED:
@@ -181,8 +211,13 @@ class TransactionShard:
         return machine
 
     def listings(self) -> list[ListedTransaction]:
-        """Return all transactional ids, by ascending name."""
-        return [machine.listing() for _, machine in sorted(self._machines.items())]
+        """Return all transactional ids by ascending name, then the attempts of staged commits."""
+        ids = [machine.listing() for _, machine in sorted(self._machines.items())]
+        return ids + self._staged.listings()
+
+    def staged_names(self) -> list[StageDescription]:
+        """Return all names of staged commits, sorted."""
+        return self._staged.descriptions()
 
     @property
     def id_count(self) -> int:
@@ -191,18 +226,21 @@ class TransactionShard:
 
     @property
     def open_count(self) -> int:
-        """The number of transactions that are open, or decided without all of their markers."""
-        return len(self._open)
+        """The number of transactions and staged attempts that are open, or decided without all of
+        their markers."""
+        return len(self._open) + len(self._staged.started_ms())
 
     def oldest_started_ms(self) -> int | None:
         """Return the start of the oldest of the transactions of `open_count`. O(n) of them."""
-        return min((machine.metadata.started_ms for machine in self._open.values()), default=None)
+        starts = [machine.metadata.started_ms for machine in self._open.values()]
+        return min(starts + self._staged.started_ms(), default=None)
 
     # --- time and metadata ------------------------------------------------------------------------
 
     def deadline_ms(self) -> int | None:
         """Return the time of the next `expire`, never too late; None: no deadline."""
-        return self._deadlines.next_ms()
+        times = (self._deadlines.next_ms(), self._staged.deadline_ms())
+        return min((due_ms for due_ms in times if due_ms is not None), default=None)
 
     def expire(self, now_ms: int, image: MetadataImage) -> TransactionDecision:
         """Abort transactions after their timeout, and delete ids that have expired; call it again
@@ -222,7 +260,8 @@ class TransactionShard:
                 self._deadlines.set(name, now_ms + ID_RETRY_MS)
             else:
                 self._schedule(name)
-        return decision
+        staged = self._stage(now_ms, partial(self._staged.expire, limit=EXPIRED_A_STEP), image)
+        return decision + staged
 
     def restart_sessions(self, now_ms: int) -> None:
         """Change nothing: a transaction's timeout bounds the wait of consumers, and it runs on
@@ -254,6 +293,7 @@ class TransactionShard:
             for name, machine in list(self._open.items()):
                 decision += machine.topics_deleted(topic_ids, now_ms)
                 self._schedule(name)
+            decision += self._stage(now_ms, self._staged.topics_deleted, topic_ids)
         return decision
 
     # --- storage ----------------------------------------------------------------------------------
@@ -262,8 +302,10 @@ class TransactionShard:
         """Apply a stored record; call it in log order."""
         if isinstance(record, TransactionMetadata):
             self._stored[record.transactional_id] = record
-        else:
+        elif isinstance(record, TransactionalIdForgotten):
             self._stored.pop(record.transactional_id, None)
+        else:
+            self._staged.replay(record)
 
     def replay_marker(self, marker: TransactionMarker) -> None:
         """Ignore a control batch: this partition is in no transaction."""
@@ -279,6 +321,7 @@ class TransactionShard:
                 builder.effects += resumed.effects
             self._schedule(name)
         self._stored.clear()
+        self._staged.loaded(builder, image)
         return builder.build()
 
     def check_invariants(self) -> None:
@@ -303,3 +346,6 @@ class TransactionShard:
                 assert due_ms is not None
                 assert due_ms >= known.started_ms + known.timeout_ms, known
         assert self._open.keys() <= self._machines.keys()
+        self._staged.check_invariants()
+        # 14. No id of the pool belongs to a transactional id.
+        assert not any(self._staged.has_id(producer_id) for producer_id in seen)

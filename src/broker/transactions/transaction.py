@@ -221,7 +221,7 @@ class TransactionMachine:
         known = self.metadata
         if known.state in PREPARED:
             raise self._concurrent()
-        topic_ids, errors = _resolve(request, image)
+        topic_ids, errors = resolve(request, image)
         answer = (Answered(ticket, AddedPartitions(errors=errors)),)
         is_open = known.state is TransactionState.ONGOING
         if any(errors) or not request.partitions:
@@ -516,7 +516,7 @@ def _current_id(topic: str, image: MetadataImage) -> TopicId | None:
     return image.topics_by_name.get(topic)
 
 
-def _resolve(
+def resolve(
     request: AddPartitions, image: MetadataImage
 ) -> tuple[dict[str, TopicId], tuple[QuorumlogError | None, ...]]:
     """Return the topic ids by name, and one error or None for each partition: if one partition

@@ -6,10 +6,11 @@ from typing import Any, TypeVar
 
 from immutables import Map
 
-from quorumlog.broker.coordinator.decision import Answered, Failed, Ticket
+from quorumlog.broker.coordinator.decision import Failed, Reply, Ticket
 from quorumlog.broker.transactions.config import TRANSACTION_VERSION, TransactionConfig
 from quorumlog.broker.transactions.formats import decode, encode
 from quorumlog.broker.transactions.records import (
+    TransactionalIdForgotten,
     TransactionMetadata,
     TransactionRecord,
     TransactionState,
@@ -85,6 +86,7 @@ class ShardPlay:
     def __post_init__(self) -> None:
         self.shard = TransactionShard(self.config, self.draw)
         self.tickets = 0
+        self.answers: dict[Ticket, Reply] = {}
 
     def draw(self) -> int | None:
         if not self.has_ids:
@@ -99,20 +101,29 @@ class ShardPlay:
             assert decode(key, value) == record
             self.log.append((key, value))
         self.effects += decision.effects
+        for reply in decision.replies:
+            assert reply.ticket not in self.answers
+            self.answers[reply.ticket] = reply
         self.shard.check_invariants()
         return list(decision.records)
 
-    def ask(self, request: TransactionRequest[R]) -> R:
-        """The answer to a request; raises its error."""
+    def submit(self, request: TransactionRequest[Any]) -> Ticket:
+        """Hand in a request."""
         self.tickets += 1
-        decision = self.shard.handle(Ticket(self.tickets), request, self.image, self.now_ms)
-        self.take(decision)
-        [reply] = decision.replies
-        assert reply.ticket == self.tickets
+        ticket = Ticket(self.tickets)
+        self.take(self.shard.handle(ticket, request, self.image, self.now_ms))
+        return ticket
+
+    def answer(self, ticket: Ticket) -> Any:
+        """The answer that a request got; raises its error."""
+        reply = self.answers[ticket]
         if isinstance(reply, Failed):
             raise reply.error
-        assert isinstance(reply, Answered)
-        outcome: R = reply.outcome
+        return reply.outcome
+
+    def ask(self, request: TransactionRequest[R]) -> R:
+        """The answer to a request, at once; raises its error."""
+        outcome: R = self.answer(self.submit(request))
         return outcome
 
     def expire(self) -> list[TransactionRecord]:
@@ -217,9 +228,10 @@ class ShardPlay:
         """The newest record of a transactional id."""
         records = [decode(key, value) for key, value in self.log]
         found = [
-            record for record in records if record is not None and record.transactional_id == name
+            record
+            for record in records
+            if isinstance(record, TransactionMetadata) and record.transactional_id == name
         ]
-        assert isinstance(found[-1], TransactionMetadata)
         return found[-1]
 
     @property
@@ -239,6 +251,8 @@ def names_of(errors: tuple[QuorumlogError | None, ...]) -> list[str]:
 def states(records: list[TransactionRecord]) -> list[Any]:
     """The states of records; the names of deleted ids."""
     return [
-        record.state if isinstance(record, TransactionMetadata) else record.transactional_id
+        record.transactional_id
+        if isinstance(record, TransactionalIdForgotten)
+        else getattr(record, "state", type(record).__name__)
         for record in records
     ]

@@ -12,11 +12,20 @@ from quorumlog.broker.transactions.formats import decode, encode
 from quorumlog.broker.transactions.records import (
     CLIENT_EPOCH_MAX,
     EPOCH_MAX,
+    AttemptState,
+    FreeProducerId,
+    ProducerIdForgotten,
+    StagedAttempt,
+    StagedName,
+    StagedNameForgotten,
+    StagedPartition,
+    StagedRecord,
     TransactionalIdForgotten,
     TransactionMetadata,
     TransactionState,
 )
 from quorumlog.errors import CorruptionError
+from quorumlog.ids import TopicId
 
 KEY = bytes.fromhex("000000086f72646572732d31")
 # Written by MessageUtil of kafka-transaction-coordinator-4.3.1.jar.
@@ -170,3 +179,85 @@ def test_damaged_bytes_are_reported_or_read_as_another_record(
     for damaged in (value[:place], value[:place] + b"\xff" + value[place + 1 :]):
         with suppress(CorruptionError):
             decode(key, damaged)
+
+
+# --- staged commits -------------------------------------------------------------------------------
+
+numbers = st.integers(-1, 2**63 - 1)
+names = st.text(max_size=20)
+staged: st.SearchStrategy[StagedRecord] = st.one_of(
+    st.builds(
+        StagedName,
+        transactional_id=names,
+        last_committed=numbers,
+        committed_write_id=numbers,
+        committed_count=numbers,
+        write_id=numbers,
+        number=numbers,
+        fenced_write_id=numbers,
+        committing=st.lists(st.tuples(ids, epochs), max_size=4).map(tuple),
+        updated_ms=numbers,
+    ),
+    st.builds(StagedNameForgotten, transactional_id=names),
+    st.builds(
+        StagedAttempt,
+        producer_id=ids,
+        producer_epoch=epochs,
+        transactional_id=names,
+        number=numbers,
+        write_id=numbers,
+        task=numbers,
+        attempt=numbers,
+        state=st.sampled_from([AttemptState.OPEN, AttemptState.SEALED, AttemptState.ABORTING]),
+        partitions=st.lists(
+            st.builds(
+                StagedPartition,
+                topic=st.text(max_size=9),
+                partition=st.integers(0, 2**31 - 1),
+                topic_id=st.binary(min_size=16, max_size=16).map(TopicId),
+                count=numbers,
+                last_sequence=st.integers(-1, 2**31 - 1),
+            ),
+            max_size=4,
+        ).map(tuple),
+        timeout_ms=st.integers(0, 2**31 - 1),
+        started_ms=numbers,
+    ),
+    st.builds(FreeProducerId, producer_id=ids, producer_epoch=epochs),
+    st.builds(ProducerIdForgotten, producer_id=ids),
+)
+
+
+@given(staged)
+def test_every_record_of_staged_commits_is_read_as_it_was_written(record: StagedRecord) -> None:
+    assert decode(*encode(record)) == record
+
+
+@given(staged, st.data())
+@settings(max_examples=200)
+def test_a_shortened_record_of_staged_commits_is_reported(
+    record: StagedRecord, data: st.DataObject
+) -> None:
+    key, value = encode(record)
+    if value is None:
+        return
+    place = data.draw(st.integers(0, len(value) - 1))
+    with pytest.raises(CorruptionError):
+        decode(key, value[:place])
+
+
+def test_a_committing_attempt_is_never_stored() -> None:
+    attempt = StagedAttempt(
+        producer_id=1,
+        producer_epoch=0,
+        transactional_id="n",
+        number=0,
+        write_id=0,
+        task=0,
+        attempt=0,
+        state=AttemptState.COMMITTING,
+        timeout_ms=0,
+        started_ms=0,
+    )
+    with pytest.raises(CorruptionError):
+        decode(*encode(attempt))
