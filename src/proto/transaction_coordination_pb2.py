@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from . import errors_pb2 as quorumlog_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+quorumlog/v1/transaction_coordination.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\"X\n\x0cMarkerTarget\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\"\xb2\x01\n\x0bMarkerEntry\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\x12\x19\n\x11\x63oordinator_epoch\x18\x03 \x01(\x05\x12\x11\n\tis_commit\x18\x04 \x01(\x08\x12\x1b\n\x13transaction_version\x18\x05 \x01(\x05\x12+\n\x07targets\x18\x06 \x03(\x0b\x32\x1a.quorumlog.v1.MarkerTarget\"y\n\x13WriteMarkersRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x05\x12*\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x19.quorumlog.v1.MarkerEntry\"B\n\x0c\x46\x61iledMarker\x12\x0e\n\x06marker\x18\x01 \x01(\x05\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"S\n\x14WriteMarkersResponse\x12\x0f\n\x07markers\x18\x01 \x01(\x05\x12*\n\x06\x66\x61iled\x18\x02 \x03(\x0b\x32\x1a.quorumlog.v1.FailedMarker\"\x9a\x01\n\x17TransactionVerification\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12*\n\x06target\x18\x04 \x01(\x0b\x32\x1a.quorumlog.v1.MarkerTarget\x12\x0c\n\x04\x61\x64\x64s\x18\x05 \x01(\x08\"\x80\x01\n\x19VerifyTransactionsRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12<\n\rverifications\x18\x03 \x03(\x0b\x32%.quorumlog.v1.TransactionVerification\"8\n\x12VerificationResult\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\"O\n\x1aVerifyTransactionsResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .quorumlog.v1.VerificationResult2\xd9\x01\n\x17TransactionCoordination\x12U\n\x0cWriteMarkers\x12!.quorumlog.v1.WriteMarkersRequest\x1a\".quorumlog.v1.WriteMarkersResponse\x12g\n\x12VerifyTransactions\x12\'.quorumlog.v1.VerifyTransactionsRequest\x1a(.quorumlog.v1.VerifyTransactionsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+quorumlog/v1/transaction_coordination.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\"n\n\x0cMarkerTarget\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x14\n\x0c\x65nd_sequence\x18\x05 \x01(\x03\"\xb2\x01\n\x0bMarkerEntry\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\x12\x19\n\x11\x63oordinator_epoch\x18\x03 \x01(\x05\x12\x11\n\tis_commit\x18\x04 \x01(\x08\x12\x1b\n\x13transaction_version\x18\x05 \x01(\x05\x12+\n\x07targets\x18\x06 \x03(\x0b\x32\x1a.quorumlog.v1.MarkerTarget\"y\n\x13WriteMarkersRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12\x0f\n\x07wait_ms\x18\x03 \x01(\x05\x12*\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x19.quorumlog.v1.MarkerEntry\"B\n\x0c\x46\x61iledMarker\x12\x0e\n\x06marker\x18\x01 \x01(\x05\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"S\n\x14WriteMarkersResponse\x12\x0f\n\x07markers\x18\x01 \x01(\x05\x12*\n\x06\x66\x61iled\x18\x02 \x03(\x0b\x32\x1a.quorumlog.v1.FailedMarker\"\x9a\x01\n\x17TransactionVerification\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12*\n\x06target\x18\x04 \x01(\x0b\x32\x1a.quorumlog.v1.MarkerTarget\x12\x0c\n\x04\x61\x64\x64s\x18\x05 \x01(\x08\"\x80\x01\n\x19VerifyTransactionsRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\x12<\n\rverifications\x18\x03 \x03(\x0b\x32%.quorumlog.v1.TransactionVerification\"8\n\x12VerificationResult\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\"O\n\x1aVerifyTransactionsResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .quorumlog.v1.VerificationResult2\xd9\x01\n\x17TransactionCoordination\x12U\n\x0cWriteMarkers\x12!.quorumlog.v1.WriteMarkersRequest\x1a\".quorumlog.v1.WriteMarkersResponse\x12g\n\x12VerifyTransactions\x12\'.quorumlog.v1.VerifyTransactionsRequest\x1a(.quorumlog.v1.VerifyTransactionsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,23 +33,23 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quorumlog.v1.transaction_co
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MARKERTARGET']._serialized_start=88
-  _globals['_MARKERTARGET']._serialized_end=176
-  _globals['_MARKERENTRY']._serialized_start=179
-  _globals['_MARKERENTRY']._serialized_end=357
-  _globals['_WRITEMARKERSREQUEST']._serialized_start=359
-  _globals['_WRITEMARKERSREQUEST']._serialized_end=480
-  _globals['_FAILEDMARKER']._serialized_start=482
-  _globals['_FAILEDMARKER']._serialized_end=548
-  _globals['_WRITEMARKERSRESPONSE']._serialized_start=550
-  _globals['_WRITEMARKERSRESPONSE']._serialized_end=633
-  _globals['_TRANSACTIONVERIFICATION']._serialized_start=636
-  _globals['_TRANSACTIONVERIFICATION']._serialized_end=790
-  _globals['_VERIFYTRANSACTIONSREQUEST']._serialized_start=793
-  _globals['_VERIFYTRANSACTIONSREQUEST']._serialized_end=921
-  _globals['_VERIFICATIONRESULT']._serialized_start=923
-  _globals['_VERIFICATIONRESULT']._serialized_end=979
-  _globals['_VERIFYTRANSACTIONSRESPONSE']._serialized_start=981
-  _globals['_VERIFYTRANSACTIONSRESPONSE']._serialized_end=1060
-  _globals['_TRANSACTIONCOORDINATION']._serialized_start=1063
-  _globals['_TRANSACTIONCOORDINATION']._serialized_end=1280
+  _globals['_MARKERTARGET']._serialized_end=198
+  _globals['_MARKERENTRY']._serialized_start=201
+  _globals['_MARKERENTRY']._serialized_end=379
+  _globals['_WRITEMARKERSREQUEST']._serialized_start=381
+  _globals['_WRITEMARKERSREQUEST']._serialized_end=502
+  _globals['_FAILEDMARKER']._serialized_start=504
+  _globals['_FAILEDMARKER']._serialized_end=570
+  _globals['_WRITEMARKERSRESPONSE']._serialized_start=572
+  _globals['_WRITEMARKERSRESPONSE']._serialized_end=655
+  _globals['_TRANSACTIONVERIFICATION']._serialized_start=658
+  _globals['_TRANSACTIONVERIFICATION']._serialized_end=812
+  _globals['_VERIFYTRANSACTIONSREQUEST']._serialized_start=815
+  _globals['_VERIFYTRANSACTIONSREQUEST']._serialized_end=943
+  _globals['_VERIFICATIONRESULT']._serialized_start=945
+  _globals['_VERIFICATIONRESULT']._serialized_end=1001
+  _globals['_VERIFYTRANSACTIONSRESPONSE']._serialized_start=1003
+  _globals['_VERIFYTRANSACTIONSRESPONSE']._serialized_end=1082
+  _globals['_TRANSACTIONCOORDINATION']._serialized_start=1085
+  _globals['_TRANSACTIONCOORDINATION']._serialized_end=1302
 # @@protoc_insertion_point(module_scope)

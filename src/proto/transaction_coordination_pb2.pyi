@@ -8,16 +8,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class MarkerTarget(_message.Message):
-    __slots__ = ("topic_id", "topic", "partition", "leader_epoch")
+    __slots__ = ("topic_id", "topic", "partition", "leader_epoch", "end_sequence")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    END_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     topic: str
     partition: int
     leader_epoch: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ...) -> None: ...
+    end_sequence: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., end_sequence: _Optional[int] = ...) -> None: ...
 
 class MarkerEntry(_message.Message):
     __slots__ = ("producer_id", "producer_epoch", "coordinator_epoch", "is_commit", "transaction_version", "targets")

@@ -11,7 +11,7 @@ A leader answers a request when it has answered all of its markers. So markers o
 answered late before are sent in requests of their own, behind which no other marker waits.
 
 Bounds: a marker is in the queue of one broker at a time, and a coordinator has at most one decided
-transaction of each transactional id. Requests in flight and markers in a request are limited.
+transaction of each producer id. Requests in flight and markers in a request are limited.
 """
 
 from collections import OrderedDict
@@ -136,7 +136,8 @@ class MarkerQueue:
         self.outdated = 0  # markers refused because of a later transaction of the producer
         self.repeats = 0  # markers that were sent again
         self._image: MetadataImage | None = None
-        self._transactions: dict[int, dict[str, MarkedTransaction]] = {}  # by partition, by id
+        # By partition of `__transaction_state`, by producer id.
+        self._transactions: dict[int, dict[int, MarkedTransaction]] = {}
         self._partitions: dict[tuple[TopicId, int], _Partition] = {}
         self._brokers: dict[NodeId, _Broker] = {}
         self._delayed: list[tuple[int, int, PendingMarker | MarkedTransaction]] = []  # a heap
@@ -148,15 +149,14 @@ class MarkerQueue:
     def add(
         self, partition: int, marker: TransactionMarker, effect: WriteMarkers, now_ms: int
     ) -> None:
-        """Queue the markers of a decided transaction. Replaces those of the same transactional id:
-        a coordinator repeats the effect when it loads its state again."""
+        """Queue the markers of a decided transaction. Replaces those of the same producer id: a
+        coordinator repeats the effect when it loads its state again."""
         found = self._transactions.setdefault(partition, {})
-        known = found.get(effect.transactional_id)
+        known = found.get(effect.producer.producer_id)
         if known is not None:
             self._drop(known)
-        added = found[effect.transactional_id] = MarkedTransaction(
-            partition, marker, effect, now_ms
-        )
+        added = MarkedTransaction(partition, marker, effect, now_ms)
+        found[effect.producer.producer_id] = added
         if not added.left:
             self._written.append(added)
         for pending in added.pending:
@@ -189,7 +189,7 @@ class MarkerQueue:
         its decision: it would match the next transaction of a producer that keeps its epoch."""
         if not transaction.is_dropped:
             transaction.is_dropped = True
-            del self._transactions[transaction.partition][transaction.effect.transactional_id]
+            del self._transactions[transaction.partition][transaction.effect.producer.producer_id]
 
     def not_reported(self, transaction: MarkedTransaction, now_ms: int) -> None:
         """Repeat a report that was refused, after a while."""

@@ -146,8 +146,10 @@ class StagedWorld(RuleBasedStateMachine):
         if not is_stored:
             return None
         self.release()
-        [reply] = [each for each in decision.replies if each.ticket == ticket] or [None]
-        return reply.outcome if isinstance(reply, Answered) else None
+        for reply in decision.replies:
+            if reply.ticket == ticket and isinstance(reply, Answered):
+                return reply.outcome
+        return None
 
     def release(self) -> None:
         """Commit everything: deliver effects and replies."""

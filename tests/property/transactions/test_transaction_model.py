@@ -13,7 +13,12 @@ from tests.unit.broker.transactions.shard_play import image_of
 from quorumlog.broker.coordinator.decision import Answered, Ticket
 from quorumlog.broker.transactions.config import TransactionConfig
 from quorumlog.broker.transactions.formats import Encoded, decode, encode
-from quorumlog.broker.transactions.records import TransactionMetadata, TransactionState
+from quorumlog.broker.transactions.records import (
+    TransactionalIdRecord,
+    TransactionMetadata,
+    TransactionRecord,
+    TransactionState,
+)
 from quorumlog.broker.transactions.requests import (
     AbortTransaction,
     AddedPartitions,
@@ -69,6 +74,11 @@ class Step:
     records: list[Encoded]
     effects: tuple[WriteMarkers, ...]
     models: Models = field(default_factory=dict)
+
+
+def name_of(record: TransactionRecord) -> str:
+    assert isinstance(record, TransactionalIdRecord)
+    return record.transactional_id
 
 
 class TransactionWorld(RuleBasedStateMachine):
@@ -145,6 +155,7 @@ class TransactionWorld(RuleBasedStateMachine):
 
     def take(self, decision: TransactionDecision) -> None:
         for record in decision.records:
+            assert isinstance(record, TransactionalIdRecord)
             model = self.models.get(record.transactional_id)
             if model is not None:
                 model.changed_ms = self.now_ms
@@ -294,7 +305,7 @@ class TransactionWorld(RuleBasedStateMachine):
         decision = self.shard.expire(self.now_ms, self.image)
         assert (not decision.records) == (due_ms is None or due_ms > self.now_ms)
         next_ids = {
-            record.transactional_id: (
+            name_of(record): (
                 max(record.next_producer_id, record.producer_id)
                 if isinstance(record, TransactionMetadata)
                 else -1
@@ -363,7 +374,7 @@ class TransactionWorld(RuleBasedStateMachine):
         for step in self.steps:
             for encoded in step.records:
                 record = decode(*encoded)
-                assert record is not None
+                assert isinstance(record, TransactionalIdRecord)
                 name = record.transactional_id
                 is_kept = isinstance(record, TransactionMetadata)
                 state = record.state if isinstance(record, TransactionMetadata) else None

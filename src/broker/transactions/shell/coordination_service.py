@@ -55,14 +55,19 @@ class MarkerWriter:
         leader_epoch: int,
         wait_ms: int,
     ) -> QuorumlogError | None:
-        topic, index, topic_id = partition
+        topic, index, topic_id, last_sequence = partition
         try:
             replica = self._hosted.replica_of(topic, index, topic_id)
             async with asyncio.timeout(wait_ms / 1000):
                 await replica.opened()
             replica.partition.check_leader(leader_epoch)  # with no await before the append
             return await self._markers.write(
-                topic, index, topic_id, marker, deadline_ms=self._clock.now_ms() + wait_ms
+                topic,
+                index,
+                topic_id,
+                marker,
+                deadline_ms=self._clock.now_ms() + wait_ms,
+                last_sequence=last_sequence,
             )
         except QuorumlogError as error:
             return error
@@ -154,7 +159,12 @@ class CoordinationService:
                     entry.is_commit,
                     entry.transaction_version,
                 ),
-                MarkerPartition(target.topic, target.partition, TopicId(target.topic_id)),
+                MarkerPartition(
+                    target.topic,
+                    target.partition,
+                    TopicId(target.topic_id),
+                    target.end_sequence - 1,
+                ),
                 target.leader_epoch,
             )
             for entry in request.entries

@@ -164,6 +164,7 @@ class MarkerSender:
                 partition=each.partition.partition,
                 topic_id=each.partition.topic_id,
                 leader_epoch=each.leader_epoch,
+                end_sequence=each.partition.last_sequence + 1,
             )
         answer = await self._calls.call(
             request.broker, TRANSACTION_COORDINATION_WRITE_MARKERS, message, timeout_ms=CALL_MS
