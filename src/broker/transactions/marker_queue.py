@@ -254,7 +254,6 @@ class MarkerQueue:
             if isinstance(delayed, MarkedTransaction):
                 self._written.append(delayed)
             elif not delayed.is_done and delayed.request is None:
-                self._unqueue(delayed)  # a new leader may have queued it already
                 self._route(delayed)
         requests = []
         for node, broker in self._brokers.items():
@@ -278,7 +277,6 @@ class MarkerQueue:
                 continue
             if error is None or isinstance(error, FINAL):
                 self.outdated += isinstance(error, InvalidProducerEpoch)
-                self._unqueue(marker)
                 self._done(marker)
             else:
                 self._repeat(marker, request, now_ms)
