@@ -7,14 +7,16 @@ tiered offset (-5) and the earliest pending upload (-6) do not exist.
 from typing import Any, Final
 
 from ....broker import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetOutcome, OffsetSpec
-from ....errors import InvalidRequest, QuorumlogError
+from ....errors import InvalidRequest, OffsetNotAvailable, QuorumlogError
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..error_codes import UNSUPPORTED_VERSION, fetch_code
+from ..error_codes import LEADER_NOT_AVAILABLE, UNSUPPORTED_VERSION, fetch_code
 
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 READ_COMMITTED: Final = 1
+_KNOWS_NOT_AVAILABLE: Final = 5
+"""The first version of clients that know OFFSET_NOT_AVAILABLE."""
 CONSUMERS: Final = (-1, -2)  # replica ids of consumers; -2: a debugging consumer
 
 _FIRST_VERSIONS: Final = {
@@ -63,7 +65,20 @@ async def _result(
         committed_only=committed_only,
     )
     (outcome,) = await broker.reader.list_offsets([spec])
-    return _failed(part, outcome.error) if outcome.error is not None else _found(outcome)
+    if outcome.error is None:
+        return _found(outcome)
+    return {
+        "partition_index": part.partition_index,
+        "error_code": offset_code(outcome.error, call.version),
+    }
+
+
+def offset_code(error: QuorumlogError, version: int) -> int:
+    """Return the code of a partition's error. Clients of old versions do not know
+    OFFSET_NOT_AVAILABLE (KIP-207)."""
+    if isinstance(error, OffsetNotAvailable) and version < _KNOWS_NOT_AVAILABLE:
+        return LEADER_NOT_AVAILABLE
+    return fetch_code(error)
 
 
 def _found(outcome: OffsetOutcome) -> Fields:
