@@ -143,7 +143,7 @@ docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, th
 	@page=$$($(BIN)/python -c "import sys; from quorumlog.frontends.kafka.requests_page import with_table as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/kafka.md) && printf '%s\n' "$$page" > docs/kafka.md
 
-pictures: setup ## draw the simulated runs that docs/raft.md shows
+pictures: setup ## draw the simulated runs that docs/raft.md and docs/transactions.md show
 	$(BIN)/python -m tests.simulation.pictures docs/pictures
 
 simulate: setup ## whole nodes on the simulated runtime: LEVEL=broker SEEDS=50, TWICE=4 compares so many alone; SEED=n replays one

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 from quorumlog.ids import NodeId
 from quorumlog.metadata import BrokerImage, MetadataImage
@@ -16,6 +17,8 @@ from quorumlog.server.node import Node, format_directory, is_formatted
 from quorumlog.simulation.world import SimNode, SimWorld
 
 T = TypeVar("T")
+RuntimeOf: TypeAlias = Callable[[int, Runtime], Runtime]
+"""Returns the ports of a node, from its id and those of the simulation."""
 CLUSTER = "c" * 22
 LONG_MS = 60_000  # of virtual time, for what must happen
 
@@ -26,6 +29,7 @@ class Machine:
 
     sim: SimNode
     config: NodeConfig
+    runtime_of: Callable[[Runtime], Runtime]  # the ports that the node gets
     node: Node | None = None
     stop: asyncio.Event | None = None
     is_ready: bool = False
@@ -41,6 +45,7 @@ class Machine:
         """Start the next process."""
 
         async def main(runtime: Runtime) -> None:
+            runtime = self.runtime_of(runtime)
             if not is_formatted(runtime, self.config):
                 forming = initial_voters(self.config)
                 await format_directory(runtime, self.config, cluster_id=cluster_id, forming=forming)
@@ -66,9 +71,12 @@ class Machine:
 class Play:
     """All machines of one test."""
 
-    def __init__(self, world: SimWorld, machines: dict[int, Machine]) -> None:
+    def __init__(
+        self, world: SimWorld, machines: dict[int, Machine], runtime_of: RuntimeOf
+    ) -> None:
         self.world = world
         self.machines = machines
+        self._runtime_of = runtime_of
 
     def __getitem__(self, node_id: int) -> Machine:
         return self.machines[node_id]
@@ -82,7 +90,7 @@ class Play:
             controller_listener=f"{name}:9093",
             **fields,
         )
-        machine = Machine(self.world.node(name), config)
+        machine = Machine(self.world.node(name), config, partial(self._runtime_of, node_id))
         self.machines.setdefault(node_id, machine)
         return machine
 
@@ -130,6 +138,7 @@ def cluster(
     combined: bool = False,
     racks: str = "",
     kafka: Sequence[str] = (),
+    runtime_of: RuntimeOf = lambda _, runtime: runtime,
     **fields: Any,
 ) -> Iterator[Play]:
     """Controllers 101.. and brokers 1.., or nodes 1.. that are both, with a letter of `racks` each
@@ -146,7 +155,7 @@ def cluster(
         if "controller" in held
     )
     with SimWorld(seed) as world:
-        play = Play(world, {})
+        play = Play(world, {}, runtime_of)
         for number, held in roles.items():
             named: dict[str, Any] = (
                 {"controller_voters": voters}

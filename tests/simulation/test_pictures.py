@@ -1,4 +1,4 @@
-"""The pictures of docs/raft.md are what the simulator draws now, and show what they should."""
+"""The pictures of docs/raft.md are what the simulator draws now, and all show what they should."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,6 +15,7 @@ from tests.simulation.levels.core.trace import (
 from tests.simulation.pictures.layout import lay_out
 from tests.simulation.pictures.scripts import DIAGRAMS, DiagramSpec, play_diagram
 from tests.simulation.pictures.svg import draw
+from tests.simulation.pictures.transaction import HEADS, TITLE, play_transaction
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 
@@ -24,6 +25,23 @@ def test_the_picture_is_what_the_simulator_draws_now(story: DiagramSpec) -> None
     trace, nodes = play_diagram(story)
     drawn = draw(lay_out(trace, nodes=nodes), title=story.title)
     assert (PICTURES / f"{story.name}.svg").read_text() == drawn, "run `make pictures`"
+
+
+def test_the_picture_of_a_transaction_has_the_messages_of_a_run_now() -> None:
+    """Whole nodes run: their times depend on every message since their start."""
+    trace, columns = play_transaction()
+    diagram = lay_out(trace, nodes=columns, heads=HEADS)
+    assert TITLE in draw(diagram, title=TITLE)
+    drawn = sorted(arrow.words for arrow in diagram.arrows)
+    assert sorted(texts_of("transaction", "message")) == drawn, "run `make pictures`"
+
+
+def test_the_transaction_shows_every_state_and_a_marker_for_each_partition() -> None:
+    words = words_of("transaction")
+    states = [word for word in words if word in ("Ongoing", "PrepareCommit", "CompleteCommit")]
+    assert states == ["Ongoing", "PrepareCommit", "CompleteCommit"]
+    assert words.count("WriteMarkers") == 2
+    assert words.index("offset pending") < words.index("offset committed")
 
 
 def test_the_election_shows_pre_votes_before_votes_and_one_leader() -> None:
@@ -68,6 +86,12 @@ def test_a_lost_message_ends_half_way_and_a_dead_process_has_no_band() -> None:
 
 def words_of(name: str) -> list[str]:
     """Every text of a picture, from its start to its end."""
+    return texts_of(name, "")
+
+
+def texts_of(name: str, kind: str) -> list[str]:
+    """Every text of one kind of a picture; "": of every kind."""
     root = ElementTree.fromstring((PICTURES / f"{name}.svg").read_text())
     texts = (each for each in root.iter("{http://www.w3.org/2000/svg}text"))
-    return [each.text or "" for each in texts if "halo" not in each.get("class", "")]
+    kinds = ((each.text or "", each.get("class", "")) for each in texts)
+    return [text for text, each in kinds if "halo" not in each and kind in each]

@@ -6,6 +6,7 @@ from pathlib import Path
 from .layout import lay_out
 from .scripts import DIAGRAMS, play_diagram
 from .svg import draw
+from .transaction import HEADS, TITLE, play_transaction
 
 
 def main() -> int:
@@ -20,6 +21,10 @@ def main() -> int:
         path = folder / f"{spec.name}.svg"
         path.write_text(draw(lay_out(trace, nodes=nodes), title=spec.title))
         print(f"{path}: {spec.title}, {len(trace)} events")
+    trace, columns = play_transaction()
+    path = folder / "transaction.svg"
+    path.write_text(draw(lay_out(trace, nodes=columns, heads=HEADS), title=TITLE))
+    print(f"{path}: {TITLE}, {len(trace)} events")
     return 0
 
 

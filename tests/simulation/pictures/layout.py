@@ -5,7 +5,7 @@ their labels, and an idle second is a gap. The ruler on the left shows milliseco
 deterministic.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..levels.core.trace import (
@@ -16,6 +16,7 @@ from ..levels.core.trace import (
     RoleTaken,
     Sent,
     Started,
+    StateChanged,
     TraceEvent,
     VotersSet,
 )
@@ -94,15 +95,19 @@ class _Lifeline:
     voters: tuple[int, ...] | None = None
 
 
-def lay_out(trace: Sequence[TraceEvent], *, nodes: Sequence[int]) -> Diagram:
-    """Return the diagram of a trace for these members."""
+def lay_out(
+    trace: Sequence[TraceEvent], *, nodes: Sequence[int], heads: Mapping[int, str] | None = None
+) -> Diagram:
+    """Return the diagram of a trace for these members; `heads` are their labels."""
     events = sorted(trace, key=lambda event: event.at_us)
     places = _rows([event.at_us for event in events])
     end_y = (max(places.values()) if places else TOP) + 30
     diagram = Diagram(width=LEFT + COLUMN * (len(nodes) + 0.1), height=end_y + 10)
     lines = {node: _Lifeline(LEFT + COLUMN * (i + 0.35)) for i, node in enumerate(nodes)}
     for node, line in lines.items():
-        diagram.words.append(Word(line.x, TOP - 24, f"node {node}", "head"))
+        diagram.words.append(
+            Word(line.x, TOP - 24, (heads or {}).get(node, f"node {node}"), "head")
+        )
     _ruler(diagram, places)
     _messages(diagram, events, places, lines)
     for event in events:
@@ -185,7 +190,8 @@ def _short(event: Sent) -> str:
         "FollowRequest": "find leader",
         "FollowResponse": "leader",
     }
-    return f"{names.get(event.message, event.message)} · {event.epoch}"
+    name = names.get(event.message, event.message)
+    return name if event.epoch < 0 else f"{name} · {event.epoch}"
 
 
 def _event(diagram: Diagram, event: TraceEvent, y: float, lines: dict[int, _Lifeline]) -> None:
@@ -195,6 +201,10 @@ def _event(diagram: Diagram, event: TraceEvent, y: float, lines: dict[int, _Life
             _say(diagram, lines[node], y, f"{role.replace('_', '-')} · epoch {epoch}", "role")
         case Started(node=node):
             _take_role(diagram, lines[node], y, "unattached")
+        case StateChanged(node=node, text=text, band=band):
+            if band:
+                _take_role(diagram, lines[node], y, band)
+            _say(diagram, lines[node], y, text, "role" if band else "commit")
         case Crashed(node=node):
             _take_role(diagram, lines[node], y, "down")
             _say(diagram, lines[node], y, "crash", "role")

@@ -11,6 +11,10 @@ COLORS: Final = {
     "pre_candidate": "#ffd166",
     "candidate": "#f78c2a",
     "leader": "#34b36b",
+    "idle": "#b0b7c3",
+    "open": "#ffd166",
+    "decided": "#f78c2a",
+    "complete": "#34b36b",
     "down": "none",
 }
 STYLE: Final = """

@@ -19,7 +19,7 @@ class Sent:
     receiver: int
     message: str  # its class name
     detail: str  # a summary
-    epoch: int
+    epoch: int  # -1: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +82,26 @@ class LinksCut:
     links: tuple[tuple[int, int], ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChanged:
+    """A state that a member stores has changed, such as that of a transaction."""
+
+    at_us: int
+    node: int
+    text: str
+    band: str = ""  # the new color of the lifeline: a name of `svg.COLORS`; empty: the same
+
+
 TraceEvent: TypeAlias = (
-    Sent | Delivered | RoleTaken | HighWatermark | VotersSet | Crashed | Started | LinksCut
+    Sent
+    | Delivered
+    | RoleTaken
+    | HighWatermark
+    | VotersSet
+    | Crashed
+    | Started
+    | LinksCut
+    | StateChanged
 )
 Tracer: TypeAlias = Callable[[TraceEvent], None]
 
