@@ -21,9 +21,9 @@ from types import TracebackType
 
 from ..api.broker_api import BrokerApi
 from ..api.configs import NodeSetting
-from ..broker.replication.shell.service import ReplicaService
 from ..broker.shell.mirror import MirrorWriter
 from ..broker.shell.replica_manager import ReplicaManager
+from ..broker.shell.replication.service import ReplicaService
 from ..errors import DirectoryNotFormatted, QuorumlogError
 from ..frontends.grpc import (
     AdminService,

@@ -17,7 +17,7 @@ from ...ids import ProducerIdentity
 from ...metadata.image import MetadataImage, TopicImage
 from ...records.control import TransactionMarker
 from ..coordinator.decision import NOTHING, Answered, Failed, ShardDecision, Ticket
-from .classic import ClassicGroupMachine
+from .classic_group import ClassicGroupMachine
 from .config import GroupConfig
 from .consumer import ConsumerGroupMachine, upgrade
 from .offsets import OffsetEntry, Offsets

@@ -30,7 +30,6 @@ from ...runtime import Clock
 from ...storage import AbortedTransaction, SegmentRange, committed_batches
 from ...storage.shell.data_directory import DataDirectory
 from ..partition_leader import PartitionLeader
-from ..replication.shell.follower import FetcherLink
 from ..requests import (
     EARLIEST,
     LATEST,
@@ -44,6 +43,7 @@ from ..requests import (
     OffsetSpec,
 )
 from .replica import Find, Replica
+from .replication.follower import FetcherLink
 
 UNKNOWN: Final = (-1, -1)
 

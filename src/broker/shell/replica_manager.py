@@ -41,13 +41,13 @@ from ..config import ReplicationConfig, RequestConfig
 from ..isr import BrokerFacts, LeaderAndIsr
 from ..partition import Partition
 from ..partition_follower import FollowerState
-from ..replication.shell.replication import ControllerLink, ReplicationManager
 from .hosted_replicas import HostedReplicas, unknown_partition
 from .log_admin import LogAdmin
 from .markers import PartitionMarkers
 from .produce import ReplicaWriter
 from .reads import ReplicaReader
 from .replica import Replica
+from .replication.replication import ControllerLink, ReplicationManager
 
 _LOG = logging.getLogger("quorumlog.broker")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from quorumlog.broker.coordinator.decision import Answered, Ticket
-from quorumlog.broker.groups.classic import ClassicGroupMachine
+from quorumlog.broker.groups.classic_group import ClassicGroupMachine
 from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.broker.groups.records import ClassicGroup, GroupDecision
 from quorumlog.broker.groups.requests import (

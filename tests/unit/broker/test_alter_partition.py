@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from quorumlog import simulation
 from quorumlog.broker import Acks, LeaderAndIsr, Partition
 from quorumlog.broker.isr import BrokerFacts, FollowerFetch
-from quorumlog.broker.replication.shell.alter_partition import REVIEW_MS, AlterPartitionManager
 from quorumlog.broker.shell.produce import DelayedProduce
 from quorumlog.broker.shell.replica import Replica, ReplicaDeps
+from quorumlog.broker.shell.replication.alter_partition import REVIEW_MS, AlterPartitionManager
 from quorumlog.errors import IneligibleReplica
 from quorumlog.ids import ClusterId, Epoch, NodeId, Offset, TopicId
 from quorumlog.metadata.commands import IsrChange, PartitionsAltered

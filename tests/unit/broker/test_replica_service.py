@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 from tests.kit.replica_cluster import CLUSTER, Cluster, world
 
-from quorumlog.broker.replication.frames import (
+from quorumlog.broker.replication_frames import (
     ReplicationFrame,
     ReplicationFrameFormat,
     encode_frame,

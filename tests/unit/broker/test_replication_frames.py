@@ -8,7 +8,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.broker.replication.frames import (
+from quorumlog.broker.replication_frames import (
     FIRST_FRAME_BYTES_MAX,
     ReplicationFrame,
     ReplicationFrameFormat,

@@ -2,7 +2,7 @@
 
 from tests.kit.replica_cluster import Cluster, world
 
-from quorumlog.broker.replication.shell.replication import ReplicationManager
+from quorumlog.broker.shell.replication.replication import ReplicationManager
 from quorumlog.ids import NodeId
 from quorumlog.simulation import SimWorld
 

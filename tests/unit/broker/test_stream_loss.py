@@ -5,7 +5,7 @@ import asyncio
 from tests.kit.replica_cluster import Cluster, world
 
 from quorumlog.broker import Acks
-from quorumlog.broker.replication.shell.follower import ReplicaFetcher
+from quorumlog.broker.shell.replication.follower import ReplicaFetcher
 from quorumlog.ids import NodeId
 from quorumlog.runtime import Runtime
 

@@ -8,7 +8,7 @@ from ....errors import CoordinatorNotAvailable, GroupNotFound, QuorumlogError, R
 from ....ids import TopicId
 from ....metadata.image import MetadataImage
 from ...coordinator.decision import Failed, ShardDecision, Ticket
-from ..classic import ClassicGroupMachine
+from ..classic_group import ClassicGroupMachine
 from ..config import GroupConfig
 from ..consumer_protocol import (
     PROTOCOL_TYPE,

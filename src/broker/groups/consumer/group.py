@@ -25,7 +25,7 @@ from ....errors import (
 )
 from ....metadata.image import MetadataImage
 from ...coordinator.decision import NOTHING, Answered, Failed, ShardDecision, Ticket
-from ..classic import ClassicGroupMachine
+from ..classic_group import ClassicGroupMachine
 from ..config import GroupConfig
 from ..consumer_protocol import PROTOCOL_TYPE, decode_subscription
 from ..records import (

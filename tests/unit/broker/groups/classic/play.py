@@ -8,7 +8,7 @@ from struct import pack
 from typing import TypeVar
 
 from quorumlog.broker.coordinator.decision import Answered, Ticket
-from quorumlog.broker.groups.classic import ClassicGroupMachine
+from quorumlog.broker.groups.classic_group import ClassicGroupMachine
 from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.broker.groups.records import ClassicGroup, GroupDecision, GroupRecord
 from quorumlog.broker.groups.requests import (

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from immutables import Map
 
 from quorumlog.broker.coordinator.decision import Answered, Failed, Ticket
-from quorumlog.broker.groups.classic import ClassicGroupMachine
+from quorumlog.broker.groups.classic_group import ClassicGroupMachine
 from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.broker.groups.consumer import ConsumerGroupMachine, upgrade
 from quorumlog.broker.groups.consumer.state import GroupState

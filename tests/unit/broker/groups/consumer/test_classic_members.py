@@ -1,6 +1,6 @@
 """Members of the classic protocol in a group of KIP-848, and how a group gets there and back."""
 
-from quorumlog.broker.groups.classic import ClassicGroupMachine
+from quorumlog.broker.groups.classic_group import ClassicGroupMachine
 from quorumlog.broker.groups.consumer.classic_upgrade import CLOCK_SKEW_MS, METADATA_LAG_MS
 from quorumlog.broker.groups.consumer_protocol import (
     ConsumerAssignment,

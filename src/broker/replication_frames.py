@@ -17,11 +17,11 @@ from typing import Final, Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from ...errors import CorruptionError, InvalidRequest, MessageTooLarge, QuorumlogError
-from ...proto import errors_pb2
-from ...records.checksum import crc32c
-from ...records.compression import Buffer
-from ...runtime.error_detail import decode_error, encode_error
+from ..errors import CorruptionError, InvalidRequest, MessageTooLarge, QuorumlogError
+from ..proto import errors_pb2
+from ..records.checksum import crc32c
+from ..records.compression import Buffer
+from ..runtime.error_detail import decode_error, encode_error
 
 FRAME_BYTES_MAX: Final = (128 << 20) + (64 << 10)
 """An answer of the maximum size may end with one more batch of the maximum size."""

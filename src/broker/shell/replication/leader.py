@@ -20,8 +20,8 @@ from ....runtime.frame_stream import FrameStream
 from ....storage.shell.data_directory import DataDirectory
 from ...isr import FollowerFetch
 from ...partition_follower import divergence
-from ...shell.replica import Replica
-from ..frames import ReplicationFrame, encode_frame
+from ...replication_frames import ReplicationFrame, encode_frame
+from ..replica import Replica
 
 LeaderStream = FrameStream[ReplicationFrame[pb.FollowRequest]]
 Find = Callable[[TopicId, int], Replica | None]

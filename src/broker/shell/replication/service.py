@@ -15,7 +15,7 @@ from ....runtime import ByteConnection, CallContext, Handler
 from ....runtime.error_detail import encode_error
 from ....runtime.frame_stream import FrameReader, FrameStream
 from ....services import REPLICA_ENDPOINT, REPLICA_EPOCH_END_OFFSETS
-from ..frames import ReplicationFrame, ReplicationFrameFormat
+from ...replication_frames import ReplicationFrame, ReplicationFrameFormat
 from .leader import FollowerSession, LeaderStream
 from .replication import ReplicationManager
 

@@ -40,8 +40,8 @@ from ....storage.shell.append_queue import PendingAppend
 from ....storage.shell.data_directory import DataDirectory
 from ...config import ReplicationConfig
 from ...partition_follower import Append, FollowAnswer, Reset, Skip, Truncate
-from ...shell.replica import Replica
-from ..frames import ReplicationFrame, ReplicationFrameFormat, encode_frame
+from ...replication_frames import ReplicationFrame, ReplicationFrameFormat, encode_frame
+from ..replica import Replica
 
 RETRY_MS: Final = (50, 2_000)
 """The delays after failures, doubled each time."""

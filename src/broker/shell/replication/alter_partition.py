@@ -16,7 +16,7 @@ from ....metadata.commands import IsrChange, PartitionsAltered
 from ....metadata.image import AlteredPartition
 from ....runtime import Clock
 from ...isr import IsrProposal
-from ...shell.replica import Replica
+from ..replica import Replica
 
 _LOG = logging.getLogger("quorumlog.broker")
 

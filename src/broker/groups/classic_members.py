@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from ....errors import FencedInstance, InconsistentGroupProtocol, UnknownMember
-from ...coordinator.decision import Ticket
-from ..consumer_protocol import PROTOCOL_TYPE, topics_of
-from ..records import StoredMember
-from ..requests import JoinGroup, MemberDescription
+from ...errors import FencedInstance, InconsistentGroupProtocol, UnknownMember
+from ..coordinator.decision import Ticket
+from .consumer_protocol import PROTOCOL_TYPE, topics_of
+from .records import StoredMember
+from .requests import JoinGroup, MemberDescription
 
 
 class ClassicGroupState(Enum):

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ....errors import FencedInstance, QuorumlogError, RebalanceInProgress, UnknownMember
-from ...coordinator.deadlines import DeadlineQueue
-from ...coordinator.decision import Ticket
-from ..config import GroupConfig
-from ..records import NO_TIME_MS, ClassicGroup, GroupDecisionBuilder
-from ..requests import Joined, JoinedMember, Synced
-from .members import PREVIOUS_STATES, ClassicGroupState, ClassicMember, Roster
+from ...errors import FencedInstance, QuorumlogError, RebalanceInProgress, UnknownMember
+from ..coordinator.deadlines import DeadlineQueue
+from ..coordinator.decision import Ticket
+from .classic_members import PREVIOUS_STATES, ClassicGroupState, ClassicMember, Roster
+from .config import GroupConfig
+from .records import NO_TIME_MS, ClassicGroup, GroupDecisionBuilder
+from .requests import Joined, JoinedMember, Synced
 
 NEW_MEMBER_JOIN_MS: Final = 300_000
 """The session timeout of a member that has not been in a generation yet. Its client may have

@@ -1,5 +1,9 @@
 """A classic group as a pure state machine: validation of requests, and answers.
 
+The coordinator collects the members (join), sends the group's leader all subscriptions, and
+distributes the leader's assignments (sync). `classic_rebalance` is the state machine of the
+rebalance, and `classic_members` holds the members.
+
 The behaviour is that of Apache Kafka 4.1, with these differences:
 - A static member that rejoins with other topics triggers a rebalance; in Kafka it keeps partitions
   of topics that it is not subscribed to.
@@ -13,7 +17,7 @@ The behaviour is that of Apache Kafka 4.1, with these differences:
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ....errors import (
+from ...errors import (
     CoordinatorNotAvailable,
     GroupFull,
     IllegalGeneration,
@@ -24,11 +28,20 @@ from ....errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from ...coordinator.decision import Ticket
-from ..config import GroupConfig
-from ..consumer_protocol import PROTOCOL_TYPE, topics_of
-from ..records import ClassicGroup, GroupDecision, GroupDecisionBuilder
-from ..requests import (
+from ..coordinator.decision import Ticket
+from .classic_members import (
+    ClassicGroupState,
+    ClassicMember,
+    new_member,
+    rebalance_timeout_ms,
+    stored_member,
+    unique_protocols,
+)
+from .classic_rebalance import ClassicRebalance
+from .config import GroupConfig
+from .consumer_protocol import PROTOCOL_TYPE, topics_of
+from .records import ClassicGroup, GroupDecision, GroupDecisionBuilder
+from .requests import (
     ClassicHeartbeat,
     CommitOffsets,
     CommitTransactionalOffsets,
@@ -41,15 +54,6 @@ from ..requests import (
     ListedGroup,
     SyncGroup,
 )
-from .members import (
-    ClassicGroupState,
-    ClassicMember,
-    new_member,
-    rebalance_timeout_ms,
-    stored_member,
-    unique_protocols,
-)
-from .rebalance import ClassicRebalance
 
 
 class ClassicGroupMachine:

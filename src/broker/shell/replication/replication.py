@@ -15,8 +15,8 @@ from ....metadata import ImageDelta
 from ....runtime import Runtime, Scope
 from ....storage.shell.data_directory import DataDirectory
 from ...config import ReplicationConfig
-from ...shell.metrics import ReplicationMetrics
-from ...shell.replica import Replica, ReplicaDeps
+from ..metrics import ReplicationMetrics
+from ..replica import Replica, ReplicaDeps
 from .alter_partition import AlterPartitionLink, AlterPartitionManager
 from .follower import FetcherLink as FetcherLink
 from .follower import FollowerIdentity, ReplicaFetcherManager

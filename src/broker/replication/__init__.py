@@ -1,1 +1,0 @@
-"""Replication between brokers: the frames of its streams (pure), and `shell/`."""
