@@ -8,6 +8,7 @@ from quorumlog.cli.pages import configuration_page
 from quorumlog.cli.settings import CLIENT_SETTINGS
 from quorumlog.clients.config import ClientConfig, ConsumerConfig, ProducerConfig
 from quorumlog.metadata.cluster_configs import CLUSTER_CONFIGS
+from quorumlog.metadata.group_configs import GROUP_CONFIGS
 from quorumlog.metadata.topic_configs import TOPIC_CONFIGS, check_config
 from quorumlog.server.config import parse_toml, settings
 from quorumlog.settings import file_source
@@ -30,10 +31,11 @@ def test_every_setting_has_one_row() -> None:
     found = rows(configuration_page())
     client = [row.name for row in CLIENT_SETTINGS]
     of_cluster = [name for name in CLUSTER_CONFIGS if name not in TOPIC_CONFIGS]
-    names = [row.name for row in settings()] + list(TOPIC_CONFIGS) + of_cluster + client
-    assert list(found) == names
+    named = [row.name for row in settings()] + list(TOPIC_CONFIGS) + of_cluster
+    assert list(found) == named + list(GROUP_CONFIGS) + client
     in_both = TOPIC_CONFIGS.keys() & CLUSTER_CONFIGS.keys()
-    assert {name for name, row in found.items() if len(row) == 5} == TOPIC_CONFIGS.keys() - in_both
+    with_five = (TOPIC_CONFIGS.keys() - in_both) | GROUP_CONFIGS.keys()
+    assert {name for name, row in found.items() if len(row) == 5} == with_five
     assert {len(row) for row in found.values()} == {4, 5}
 
 
