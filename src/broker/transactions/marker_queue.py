@@ -136,8 +136,8 @@ class MarkerQueue:
         self.outdated = 0  # markers refused because of a later transaction of the producer
         self.repeats = 0  # markers that were sent again
         self._image: MetadataImage | None = None
-        # By partition of `__transaction_state`, by producer id.
-        self._transactions: dict[int, dict[int, MarkedTransaction]] = {}
+        # By leadership: partition of `__transaction_state` and leader epoch; by producer id.
+        self._transactions: dict[tuple[int, int], dict[int, MarkedTransaction]] = {}
         self._partitions: dict[tuple[TopicId, int], _Partition] = {}
         self._brokers: dict[NodeId, _Broker] = {}
         self._delayed: list[tuple[int, int, PendingMarker | MarkedTransaction]] = []  # a heap
@@ -151,7 +151,7 @@ class MarkerQueue:
     ) -> None:
         """Queue the markers of a decided transaction. Replaces those of the same producer id: a
         coordinator repeats the effect when it loads its state again."""
-        found = self._transactions.setdefault(partition, {})
+        found = self._transactions.setdefault((partition, marker.coordinator_epoch), {})
         known = found.get(effect.producer.producer_id)
         if known is not None:
             self._drop(known)
@@ -164,10 +164,11 @@ class MarkerQueue:
         for pending in added.pending:
             self._route(pending)
 
-    def drop(self, partition: int) -> None:
-        """Drop the transactions of a partition of `__transaction_state`: its leadership ended, or
-        its state is loaded again."""
-        for transaction in self._transactions.pop(partition, {}).values():
+    def drop(self, partition: int, coordinator_epoch: int) -> None:
+        """Drop the transactions of one leadership of a partition of `__transaction_state`: it
+        ended, or its state is loaded again. A late drop of an earlier leadership leaves the markers
+        of the next one."""
+        for transaction in self._transactions.pop((partition, coordinator_epoch), {}).values():
             self._drop(transaction)
 
     def _drop(self, transaction: MarkedTransaction) -> None:
@@ -189,7 +190,8 @@ class MarkerQueue:
         its decision: it would match the next transaction of a producer that keeps its epoch."""
         if not transaction.is_dropped:
             transaction.is_dropped = True
-            del self._transactions[transaction.partition][transaction.effect.producer.producer_id]
+            key = transaction.partition, transaction.marker.coordinator_epoch
+            del self._transactions[key][transaction.effect.producer.producer_id]
 
     def not_reported(self, transaction: MarkedTransaction, now_ms: int) -> None:
         """Repeat a report that was refused, after a while."""

@@ -94,8 +94,8 @@ class MarkerQueueMachine(RuleBasedStateMachine):
         self.left: dict[tuple[int, str], tuple[int, set[MarkerPartition]]] = {}
         self.reports: dict[tuple[int, str], int] = {}  # of the model: to report, by producer id
 
-    def marker(self, serial: int) -> TransactionMarker:
-        return TransactionMarker(ProducerIdentity(serial, 0), 1, True, 2)
+    def marker(self, name: str, serial: int) -> TransactionMarker:
+        return TransactionMarker(ProducerIdentity(IDS.index(name), serial), 1, True, 2)
 
     @rule(
         coordinator=st.sampled_from(COORDINATORS),
@@ -111,17 +111,17 @@ class MarkerQueueMachine(RuleBasedStateMachine):
         )
         effect = WriteMarkers(
             transactional_id=name,
-            producer=ProducerIdentity(self.serial, 0),
+            producer=ProducerIdentity(IDS.index(name), self.serial),
             is_commit=True,
             transaction_version=2,
             partitions=partitions,
         )
-        self.queue.add(coordinator, self.marker(self.serial), effect, self.now_ms)
+        self.queue.add(coordinator, self.marker(name, self.serial), effect, self.now_ms)
         self.left[coordinator, name] = self.serial, set(partitions)
 
     @rule(coordinator=st.sampled_from(COORDINATORS))
     def drop(self, coordinator: int) -> None:
-        self.queue.drop(coordinator)
+        self.queue.drop(coordinator, 1)
         self.left = {key: each for key, each in self.left.items() if key[0] != coordinator}
 
     @rule(partition=st.sampled_from(PARTITIONS), leader=st.sampled_from((NO_NODE, 1, 2, 3)))
@@ -173,7 +173,7 @@ class MarkerQueueMachine(RuleBasedStateMachine):
     def acknowledged(self, transaction: MarkedTransaction, partition: MarkerPartition) -> None:
         key = transaction.partition, transaction.effect.transactional_id
         serial, left = self.left.get(key, (0, set()))
-        if serial == transaction.marker.producer.producer_id:
+        if serial == transaction.marker.producer.producer_epoch:
             left.discard(partition)
 
     @precondition(lambda self: self.requests)
@@ -187,7 +187,7 @@ class MarkerQueueMachine(RuleBasedStateMachine):
         for transaction in self.queue.take_written():
             key = transaction.partition, transaction.effect.transactional_id
             serial, left = self.left[key]
-            assert serial == transaction.marker.producer.producer_id
+            assert serial == transaction.marker.producer.producer_epoch
             assert not left, "reported before every partition acknowledged"
             if is_decided:
                 self.queue.reported(transaction)

@@ -89,4 +89,4 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionShard]):
         self._sender.start(self.partition, self.leader_epoch, effect)
 
     def _state_dropped(self) -> None:
-        self._markers.drop(self.partition)
+        self._markers.drop(self.partition, self.leader_epoch)

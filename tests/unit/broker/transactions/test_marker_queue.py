@@ -56,7 +56,9 @@ class Play:
         self.queue = MarkerQueue()
         self.queue.image_changed(image_of(*leaders), ())
 
-    def decide(self, name: str, *partitions: int, producer_id: int = 1) -> None:
+    def decide(
+        self, name: str, *partitions: int, producer_id: int = 1, coordinator_epoch: int = 5
+    ) -> None:
         producer = ProducerIdentity(producer_id, 0)
         effect = WriteMarkers(
             transactional_id=name,
@@ -65,7 +67,8 @@ class Play:
             transaction_version=2,
             partitions=tuple(MarkerPartition("t", index, ID) for index in partitions),
         )
-        self.queue.add(0, TransactionMarker(producer, 5, True, 2), effect, self.now_ms)
+        marker = TransactionMarker(producer, coordinator_epoch, True, 2)
+        self.queue.add(0, marker, effect, self.now_ms)
 
     def elect(self, *leaders: int, epoch: int) -> None:
         touched = [(ID, index) for index in range(8)]
@@ -268,20 +271,30 @@ def test_dropped_transactions_are_neither_sent_nor_reported() -> None:
     play.decide("a", 0)
     (request,) = play.take()
     play.decide("b", 0, producer_id=2)
-    play.queue.drop(0)
+    play.queue.drop(0, 5)
     play.answer(request)
     assert play.take(BACKOFF_MAX_MS) == []
     assert play.written() == []
     assert play.queue.oldest_since_ms() is None
 
 
+def test_late_end_of_an_earlier_leadership_drops_nothing_of_the_next_one() -> None:
+    play = Play(1, 1)
+    play.decide("a", 0, coordinator_epoch=5)
+    play.decide("a", 0, 1, coordinator_epoch=7)
+    play.queue.drop(0, 5)
+    (request,) = play.take()
+    assert shown(request) == (1, [("a", 0), ("a", 1)])
+    play.answer(request)
+    assert play.written() == ["a"]
+
+
 def test_repeated_effect_replaces_the_earlier_one() -> None:
     play = Play(1, 1)
     play.decide("a", 0, 1)
-    play.decide("a", 1, producer_id=2)
+    play.decide("a", 1)
     (request,) = play.take()
     assert shown(request) == (1, [("a", 1)])
-    assert request.markers[0].transaction.marker.producer.producer_id == 2
 
 
 def test_refused_report_is_repeated_and_a_decided_one_is_not() -> None:

@@ -20,5 +20,5 @@ def test_the_queue_keeps_every_attempt_of_a_name() -> None:
             queue.add(0, marker, effect, play.now_ms)
     assert queue.marker_count() == 3
     queue.check_invariants()
-    queue.drop(0)
+    queue.drop(0, 5)
     assert queue.marker_count() == 0
