@@ -167,8 +167,12 @@ class Stage:
         )
 
     def is_visible(self, number: int) -> bool:
-        """Return True if every marker of a committed number and of those before it is written."""
-        return all(entry.record.number > number for entry in self.in_state(AttemptState.COMMITTING))
+        """Return True if every marker of a committed number and of those before it is written.
+        Stops at the first one that is not: each attempt that completes calls it."""
+        return not any(
+            entry.state is AttemptState.COMMITTING and entry.record.number <= number
+            for entry in self.attempts.values()
+        )
 
 
 class StagedCommits:
