@@ -21,6 +21,7 @@ Entry points:
 - `ClientConfig`, `ProducerConfig` and `ConsumerConfig` define the settings. Pass them as keyword
   arguments: `connect(..., connect_timeout_ms=500)`, `producer(linger_ms=20)`, `consumer(...,
   start="latest")`.
+- `processing` has read-process-write loops: `Processor` and `AsyncProcessor`.
 - `errors` defines the exceptions, all subclasses of `QuorumlogError`. Each message names a remedy;
   a call that raised a `RetriableError` may succeed if it is repeated.
 - `quorumlog.spark` has `session()` and `configure()` for PySpark.
@@ -35,6 +36,7 @@ TYPE_CHECKING = False  # type checkers recognise the name; `typing` would take m
 if TYPE_CHECKING:
     from . import aio as aio
     from . import errors as errors
+    from . import processing as processing
     from .clients.admin.configs import ClientQuotas as ClientQuotas
     from .clients.admin.configs import Config as Config
     from .clients.admin.configs import Feature as Feature
@@ -144,7 +146,7 @@ _HOMES = {
     "TransactionalProducer": ".clients.blocking",
     "connect": ".clients.blocking",
 }
-_MODULES = ("aio", "errors")
+_MODULES = ("aio", "errors", "processing")
 
 __all__ = [*_HOMES, *_MODULES]
 

@@ -62,6 +62,16 @@ TRANSACTIONS_DESCRIBE = Method(
     transactions_pb2.DescribeTransactionsRequest,
     transactions_pb2.DescribeTransactionsResponse,
 )
+TRANSACTIONS_DESCRIBE_PRODUCERS = Method(
+    "/quorumlog.v1.Transactions/DescribeProducers",
+    transactions_pb2.DescribeProducersRequest,
+    transactions_pb2.DescribeProducersResponse,
+)
+TRANSACTIONS_ABORT_HANGING = Method(
+    "/quorumlog.v1.Transactions/AbortHangingTransaction",
+    transactions_pb2.AbortHangingTransactionRequest,
+    transactions_pb2.AbortHangingTransactionResponse,
+)
 TRANSACTIONS_ABORT = Method(
     "/quorumlog.v1.Transactions/AbortTransaction",
     transactions_pb2.AbortTransactionRequest,

@@ -15,7 +15,13 @@ const COMPRESSIONS = ['NONE', 'GZIP', 'SNAPPY', 'LZ4', 'ZSTD'];
 const MESSAGE_BYTES_MAX = (64 << 20) + (64 << 10); // the broker's own bound; the default is 4 MiB
 
 const definition = loader.loadSync(
-  ['quorumlog/v1/log.proto', 'quorumlog/v1/admin.proto', path.join(__dirname, 'standard.proto')],
+  [
+    'quorumlog/v1/log.proto',
+    'quorumlog/v1/admin.proto',
+    'quorumlog/v1/groups.proto',
+    'quorumlog/v1/transactions.proto',
+    path.join(__dirname, 'standard.proto'),
+  ],
   {
     includeDirs: [PROTO],
     keepCase: true, // field names as the .proto has them
@@ -70,6 +76,8 @@ class Client {
     const channel = { channelOverride: this._base.getChannel() };
     this._log = new quorumlog.v1.Log(address, credentials, channel);
     this._admin = new quorumlog.v1.Admin(address, credentials, channel);
+    this._groups = new quorumlog.v1.Groups(address, credentials, channel);
+    this._transactions = new quorumlog.v1.Transactions(address, credentials, channel);
   }
 
   close() {
@@ -103,11 +111,11 @@ class Client {
    * UTF-8. Without `partition` each goes where its key belongs. Returns [{partition, offset}], one
    * for each record; throws when any was not stored, with the places of the others in `stored`.
    */
-  async publish(topic, records, { partition, compression = 'NONE', timeoutMs } = {}) {
+  async publish(topic, records, { partition, compression = 'NONE', timeoutMs, producer } = {}) {
     if (!COMPRESSIONS.includes(compression)) {
       throw new TypeError(`${compression} is no compression: give ${COMPRESSIONS.join(', ')}`);
     }
-    const request = { topic, partition, compression: `COMPRESSION_${compression}` };
+    const request = { topic, partition, compression: `COMPRESSION_${compression}`, ...producer };
     request.errors_in_results = true; // read below
     request.records = records.map(({ headers = {}, key, value, timestamp_ms }) => ({
       key: bytes(key),
@@ -132,10 +140,14 @@ class Client {
   /**
    * The records of one partition as they come, from an offset, 'earliest', 'latest' or a Date on, up
    * to `end` (an offset, exclusive) or for ever. Leave the loop, or abort the signal, to cancel it:
-   * the broker then stops reading. Not taking records slows the broker down to your pace.
+   * the broker then stops reading. Not taking records slows the broker down to your pace. With
+   * `committed` only records of committed transactions come, and those outside of transactions.
    */
-  async *subscribe(topic, { partition = 0, from = 'earliest', end, signal, timeoutMs } = {}) {
-    const request = { topic, partition, decoded: true, end_offset: end };
+  async *subscribe(
+    topic,
+    { partition = 0, from = 'earliest', end, committed = true, signal, timeoutMs } = {},
+  ) {
+    const request = { topic, partition, decoded: true, end_offset: end, isolation: isolation(committed) };
     if (from instanceof Date) {
       request.start_time_ms = from.getTime();
     } else {
@@ -159,11 +171,36 @@ class Client {
     }
   }
 
-  /** The offset of 'earliest', 'latest' or the first record at or after a Date; -1: none is. */
-  async offset(topic, partition, position) {
+  /**
+   * The offset of 'earliest', 'latest' or the first record at or after a Date; -1: none is. 'latest'
+   * is the end of the records that `subscribe` with the same `committed` yields.
+   */
+  async offset(topic, partition, position, { committed = true } = {}) {
     const timestamp_ms = position instanceof Date ? position.getTime() : special(position);
-    const request = { partitions: [{ topic, partition, timestamp_ms }] };
+    const request = {
+      partitions: [{ topic, partition, timestamp_ms }],
+      isolation: isolation(committed),
+    };
     return whole((await call(this._log, 'ListOffsets', request)).results[0]).offset;
+  }
+
+  // --- transactions ----------------------------------------------------------------------------
+
+  /**
+   * A producer with transactions. It fences an earlier producer of the same id, and ends its
+   * transaction; a transaction that takes longer than `transactionTimeoutMs` is aborted.
+   */
+  async transactionalProducer(transactionalId, { transactionTimeoutMs = 60_000 } = {}) {
+    const request = { transactional_id: transactionalId, timeout_ms: transactionTimeoutMs };
+    const { producer } = await repeat(() => call(this._transactions, 'InitProducerId', request));
+    return new TransactionalProducer(this, transactionalId, producer);
+  }
+
+  /** The offset of the next record that a group reads from a partition; -1: none is committed. */
+  async committedOffset(group, topic, partition) {
+    const request = { group, partitions: [{ topic, partition }], require_stable: true };
+    const ask = async () => whole((await call(this._groups, 'FetchOffsets', request)).results[0]);
+    return (await repeat(ask)).offset.offset;
   }
 
   // --- health ----------------------------------------------------------------------------------
@@ -185,6 +222,88 @@ class Client {
     });
     return answer.status;
   }
+}
+
+/**
+ * Records and offsets that count together or not at all. After an error abort, and repeat the
+ * transaction; an error of `commit` or `abort` itself, other than TRANSACTION_ABORTABLE, ends the
+ * producer: create another one with its id.
+ */
+class TransactionalProducer {
+  constructor(client, transactionalId, identity) {
+    this._client = client;
+    this._id = transactionalId;
+    this._begin(identity);
+  }
+
+  _begin(identity) {
+    this._identity = identity;
+    this._sequences = new Map(); // by topic and partition: the records that were sent in this epoch
+    this._isBegun = false;
+  }
+
+  /** Store records of one partition in the transaction, as `Client.publish`. */
+  async publish(topic, partition, records, options = {}) {
+    const place = `${topic}/${partition}`;
+    const sequence = this._sequences.get(place) ?? 0;
+    this._isBegun = true;
+    const producer = { producer: this._identity, base_sequence: sequence, transactional_id: this._id };
+    const send = () =>
+      this._client.publish(topic, records, { ...options, partition, producer });
+    const stored = await repeat(send); // the same sequence again: stored once
+    this._sequences.set(place, sequence + records.length);
+    return stored;
+  }
+
+  /** Commit the offsets of a group with the transaction: [{topic, partition, offset}]. */
+  async sendOffsets(group, offsets) {
+    this._isBegun = true;
+    const request = {
+      transactional_id: this._id,
+      producer: this._identity,
+      commit: { group, offsets },
+    };
+    await repeat(async () => {
+      const { results } = await call(this._client._transactions, 'AddOffsets', request);
+      results.forEach(whole);
+    });
+  }
+
+  async commit() {
+    await this._end(true);
+  }
+
+  async abort() {
+    await this._end(false);
+  }
+
+  async _end(commit) {
+    if (!this._isBegun) {
+      return;
+    }
+    const request = { transactional_id: this._id, producer: this._identity, commit };
+    const end = () => call(this._client._transactions, 'EndTransaction', request);
+    this._begin((await repeat(end)).producer); // of the next transaction: a higher epoch
+  }
+}
+
+/** Repeat a call while its error is retriable, until the deadline. */
+async function repeat(attempt, timeoutMs = DEADLINE_MS) {
+  const until = Date.now() + timeoutMs;
+  for (let pauseMs = 20; ; pauseMs = Math.min(2 * pauseMs, 1_000)) {
+    try {
+      return await attempt();
+    } catch (error) {
+      if (!error.retriable || Date.now() + pauseMs > until) {
+        throw error;
+      }
+    }
+    await new Promise((resume) => setTimeout(resume, pauseMs));
+  }
+}
+
+function isolation(committed) {
+  return committed ? 'ISOLATION_READ_COMMITTED' : 'ISOLATION_READ_UNCOMMITTED';
 }
 
 function call(service, method, request, timeoutMs = DEADLINE_MS) {

@@ -1,4 +1,4 @@
-"""`quorumlog explain not-isr|under-min-isr|fenced|lag|retention`."""
+"""`quorumlog explain not-isr|under-min-isr|fenced|lag|lso|retention`."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,7 +7,15 @@ import typer
 
 from ..errors import GroupNotFound, QuorumlogError
 from ..settings.query_groups import RETENTION_HOLDS, Hold, parse_holds
-from .findings import BrokerProbe, Finding, fenced, not_in_sync, not_registered, under_min_isr
+from .findings import (
+    BrokerProbe,
+    Finding,
+    fenced,
+    not_in_sync,
+    not_registered,
+    under_min_isr,
+    unstable,
+)
 from .options import BootstrapOption, Output, OutputOption
 from .output import count_text, print_json, size_text, time_text
 from .partitions.command import PartitionOption, SomeTopic
@@ -144,6 +152,42 @@ def why_lag(
         between_ms=round(seconds * 1000),
     )
     _print(findings, f"Group {group} has no lag.", output)
+
+
+@app.command("lso", short_help="Explain why readers of committed records wait")
+def why_unstable(
+    topic: SomeTopic = None,
+    partition: PartitionOption = None,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Explain for each partition with a last stable offset below its high watermark which
+    transaction holds it. Readers of committed records do not pass it."""
+    from time import time
+
+    from . import settings
+
+    with settings.open_log(bootstrap=bootstrap) as log:
+        lags: dict[tuple[str, int], tuple[int, int]] = {}
+        chosen: dict[str, list[int]] = {}
+        for name, number in _chosen(log, topic, partition):
+            chosen.setdefault(name, []).append(number)
+        for name, numbers in chosen.items():
+            stable = log.list_offsets(name, partitions=numbers, isolation_level="read_committed")
+            ends = log.list_offsets(name, partitions=numbers)
+            lags |= {(name, each): (stable[each], ends[each]) for each in numbers}
+        held = [place for place, (stable, end) in lags.items() if stable < end]
+        found = log.admin.open_transactions(held) if held else []
+        ids = log.admin.list_transactions() if found else []
+        hanging = log.admin.find_hanging_transactions(held) if found else []
+    findings = unstable(
+        lags,
+        found,
+        {each.producer_id: each for each in ids},
+        hanging,
+        now_ms=round(time() * 1000),
+    )
+    _print(findings, "All records are stable: no open transaction holds back readers.", output)
 
 
 @app.command("retention", short_help="Show consumer groups that hold back retention")

@@ -1,4 +1,5 @@
-"""Causes of replicas out of sync, partitions below min.insync.replicas and fenced brokers. Pure.
+"""Causes of replicas out of sync, partitions below min.insync.replicas, fenced brokers and held
+back last stable offsets. Pure.
 
 Each finding names the partition or broker, the cause, and the remedy.
 """
@@ -12,6 +13,7 @@ from .output import count_text
 if TYPE_CHECKING:
     from ..clients.admin.descriptions import Broker, Partition
     from ..clients.admin.partitions import PartitionReplicas
+    from ..clients.admin.transactions import OpenTransaction, TransactionalId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,3 +215,80 @@ def _nodes(nodes: Sequence[int], joined: str = "and") -> str:
     if len(nodes) == 1:
         return f"broker {nodes[0]}"
     return f"brokers {', '.join(map(str, nodes[:-1]))} {joined} {nodes[-1]}"
+
+
+def unstable(
+    lags: Mapping[tuple[str, int], tuple[int, int]],
+    found: "Sequence[OpenTransaction]",
+    ids: "Mapping[int, TransactionalId]",
+    hanging: "Sequence[OpenTransaction]",
+    *,
+    now_ms: int,
+) -> list[Finding]:
+    """Return a finding for each partition with a last stable offset below the high watermark.
+
+    `lags` has both offsets, `found` the open transactions by partition and offset, `ids` the
+    transactional ids by producer id.
+    """
+    oldest: dict[tuple[str, int], OpenTransaction] = {}
+    for each in found:
+        oldest.setdefault((each.topic, each.partition), each)
+    findings = []
+    for place, (stable, high_watermark) in lags.items():
+        if stable >= high_watermark:
+            continue
+        held = oldest.get(place)
+        why = (
+            f"the last stable offset {stable} is {count_text(high_watermark - stable, 'offset')} "
+            f"below the high watermark {high_watermark}"
+        )
+        remedy = "Try again"
+        if held is None:
+            why += "; the transaction that held it has ended since"
+        else:
+            reason, remedy = _open_cause(held, ids.get(held.producer.producer_id), hanging, now_ms)
+            why += f": {reason}"
+        findings.append(
+            Finding(
+                what=f"{place[0]}-{place[1]}",
+                why=why,
+                remedy=remedy,
+                topic=place[0],
+                partition=place[1],
+            )
+        )
+    return findings
+
+
+def _open_cause(
+    held: "OpenTransaction",
+    listed: "TransactionalId | None",
+    hanging: "Sequence[OpenTransaction]",
+    now_ms: int,
+) -> tuple[str, str]:
+    """Return the cause and the remedy of an open transaction."""
+    what = (
+        f"a transaction of producer id {held.producer.producer_id} is open from {held.first_offset}"
+    )
+    if held in hanging:
+        return (
+            f"{what} and no coordinator has it: it hangs",
+            f"Abort it: `quorumlog transactions find-hanging {held.topic} -p {held.partition} "
+            "--abort`",
+        )
+    if listed is None:
+        return f"{what}; its transactional id is not listed", "Try again"
+    age = ""
+    if listed.started_ms >= 0:
+        age = f" for {max(0, now_ms - listed.started_ms) // 1000} s"
+    what = f"a transaction of {listed.name} is open from {held.first_offset}{age} ({listed.state})"
+    if not listed.is_open:
+        return (
+            f"{what}: it is decided, and its marker is not written yet",
+            "Check that the partition has a leader and enough in-sync replicas",
+        )
+    return (
+        what,
+        "Wait for the producer or its transaction timeout, or end it: `quorumlog transactions "
+        f"abort {listed.name}`",
+    )

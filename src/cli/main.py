@@ -62,6 +62,7 @@ ENTRIES = {
     "groups": Entry(
         CLUSTER, "groups", "app", "List and describe consumer groups, reset their offsets"
     ),
+    "transactions": Entry(CLUSTER, "transactions", "app", "List, describe and abort transactions"),
     "configs": Entry(
         CLUSTER, "configs", "app", "Describe and alter configs, describe broker settings"
     ),

@@ -68,7 +68,7 @@ from .groups import (
     UnstableOffsetCommit,
     UnsupportedAssignor,
 )
-from .mirroring import MirrorDiverged, MirrorOutOfPlace, MirrorTopic, NotMirror
+from .mirrors import MirrorDiverged, MirrorOutOfPlace, MirrorTopic, NotMirror
 from .network import (
     AddressInUse,
     ConnectionFailed,

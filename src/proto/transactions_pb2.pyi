@@ -159,3 +159,55 @@ class AbortTransactionResponse(_message.Message):
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     producer: ProducerIdentity
     def __init__(self, producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ...) -> None: ...
+
+class DescribeProducersRequest(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[_groups_pb2.GroupPartition]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[_groups_pb2.GroupPartition, _Mapping[str, object]]]] = ...) -> None: ...
+
+class DescribeProducersResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[PartitionProducers]
+    def __init__(self, results: _Optional[_Iterable[_Union[PartitionProducers, _Mapping[str, object]]]] = ...) -> None: ...
+
+class PartitionProducers(_message.Message):
+    __slots__ = ("topic", "partition", "producers", "error")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    producers: _containers.RepeatedCompositeFieldContainer[ActiveProducer]
+    error: _errors_pb2.Error
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., producers: _Optional[_Iterable[_Union[ActiveProducer, _Mapping[str, object]]]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
+
+class ActiveProducer(_message.Message):
+    __slots__ = ("producer", "last_sequence", "last_timestamp_ms", "coordinator_epoch", "transaction_start")
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_START_FIELD_NUMBER: _ClassVar[int]
+    producer: ProducerIdentity
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start: int
+    def __init__(self, producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., last_sequence: _Optional[int] = ..., last_timestamp_ms: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., transaction_start: _Optional[int] = ...) -> None: ...
+
+class AbortHangingTransactionRequest(_message.Message):
+    __slots__ = ("partition", "producer", "coordinator_epoch")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    partition: _groups_pb2.GroupPartition
+    producer: ProducerIdentity
+    coordinator_epoch: int
+    def __init__(self, partition: _Optional[_Union[_groups_pb2.GroupPartition, _Mapping[str, object]]] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., coordinator_epoch: _Optional[int] = ...) -> None: ...
+
+class AbortHangingTransactionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

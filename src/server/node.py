@@ -276,7 +276,7 @@ class Node:
         streams = await self._life.listen_bytes(config.follower_listener, followers.accept)
         followers.listens_at(streams.address)
         admin = AdminService(api, node_id=directory.meta.node_id)
-        transactions = TransactionsService(api.transactions)
+        transactions = self._transactions_service(api, coordinators, publisher, replicas)
         internal = (followers, coordinators.service)
         served = (log, admin, transactions, mirror, *internal, member.service)
         handlers = {**self._groups_service(publisher).handlers()}
@@ -329,6 +329,22 @@ class Node:
         assert groups is not None, "a broker has a group coordinator"
         node_id = NodeId(self._config.node_id)
         return GroupsService(self._runtime, groups, publisher, node_id=node_id)
+
+    def _transactions_service(
+        self,
+        api: BrokerApi,
+        coordinators: Coordinators,
+        publisher: MetadataPublisher,
+        replicas: ReplicaManager,
+    ) -> TransactionsService:
+        return TransactionsService(
+            self._runtime,
+            api.transactions,
+            coordinators.groups,
+            publisher,
+            replicas.log_admin,
+            node_id=NodeId(self._config.node_id),
+        )
 
     def _api(
         self,

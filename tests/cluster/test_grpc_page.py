@@ -30,17 +30,9 @@ ERROR_ROW = re.compile(r"^\| `([A-Z_]+)` \| (-?\d+) \| ([A-Z_]+) \| (yes|no) \|"
 
 # What a client never meets in an answer of its own call, and where it is met.
 NOT_ANSWERED = {
-    "for clients of transactions, and of other brokers": {
+    "for clients of other brokers": {
         "DUPLICATE_SEQUENCE_NUMBER",
         "UNKNOWN_PRODUCER_ID",
-        "TRANSACTION_COORDINATOR_FENCED",
-        "INVALID_PRODUCER_ID_MAPPING",
-        "INVALID_TRANSACTION_TIMEOUT",
-        "CONCURRENT_TRANSACTIONS",
-        "OPERATION_NOT_ATTEMPTED",
-        "PRODUCER_FENCED",
-        "TRANSACTIONAL_ID_NOT_FOUND",
-        "TRANSACTION_ABORTABLE",
         "NUMBER_TOO_OLD",
         "FENCED_WRITE",
         "STAGE_LOST",

@@ -68,6 +68,16 @@ def test_the_tour_does_everything_and_decodes_every_error(address: str) -> None:
     ]
 
 
+def test_the_loop_with_transactions_counts_each_record_once(address: str) -> None:
+    assert run_node(str(EXAMPLE / "transactions.js"), address).splitlines() == [
+        "transactions before the crash: 2",
+        "transactions after it: 2",
+        "committed: ABCDEFGH",
+        "stored: ABCDEFDEFGH",
+        "fenced: PRODUCER_FENCED retriable: false",
+    ]
+
+
 def test_the_quick_start_of_the_page_prints_what_the_page_says(address: str) -> None:
     found = re.search(
         r"```javascript\n(.*?)```\n+It prints:\n+```text\n(.*?)```", PAGE.read_text(), re.S

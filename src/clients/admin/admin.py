@@ -83,6 +83,16 @@ from .partitions import (
     places_to_delete,
 )
 from .quorum import Quorum, add_voter, describe_quorum, remove_voter, transfer_leadership
+from .transactions import (
+    OpenTransaction,
+    TransactionalId,
+    abort_hanging,
+    abort_transaction,
+    describe_transaction,
+    find_hanging,
+    list_transactions,
+    open_transactions,
+)
 
 TOPIC_ID_SIZE = 16
 DESCRIBED_MAX = 2_000  # partitions described by one request; a larger topic is described alone
@@ -400,13 +410,7 @@ class AsyncAdmin:
 
         If a leader does not answer, its partitions carry the error.
         """
-        places = list(dict.fromkeys(list_partitions(partitions)))
-        topics = await self.describe_topics({topic for topic, _ in places})
-        leaders = {(t.name, each.partition): each.leader for t in topics for each in t.partitions}
-        for topic, partition in places:
-            if (topic, partition) not in leaders:
-                raise UnknownTopicOrPartition("no such partition", topic=topic, partition=partition)
-        return await describe_replicas(self._connection, {at: leaders[at] for at in places})
+        return await describe_replicas(self._connection, await self._leaders(partitions))
 
     # --- the cluster ---------------------------------------------------------------------------
 
@@ -581,6 +585,61 @@ class AsyncAdmin:
         Raises GroupSubscribedToTopic or GroupNotFound.
         """
         await delete_offsets(self._connection, group, list_partitions(partitions))
+
+    # --- transactions --------------------------------------------------------------------------
+
+    async def list_transactions(
+        self, *, states: Collection[str] = (), open_for_ms_min: int = 0
+    ) -> list[TransactionalId]:
+        """Return transactional ids by name; `states` ("Ongoing", ...) restricts them, and
+        `open_for_ms_min` (0: any) to those whose last transaction began so long ago."""
+        return await list_transactions(self._connection, states, open_for_ms_min)
+
+    async def describe_transaction(self, transactional_id: str) -> TransactionalId:
+        """Return a transactional id with the partitions of its open transaction.
+
+        Raises TransactionalIdNotFound.
+        """
+        return await describe_transaction(self._connection, transactional_id)
+
+    async def abort_transaction(self, transactional_id: str) -> None:
+        """Abort the open transaction of a transactional id and fence its producer.
+
+        Raises TransactionalIdNotFound, InvalidTxnState without an open transaction.
+        """
+        await abort_transaction(self._connection, transactional_id)
+
+    async def open_transactions(
+        self, partitions: PartitionLike | Iterable[PartitionLike]
+    ) -> list[OpenTransaction]:
+        """Return the transactions without a marker in partitions, by partition and offset.
+
+        The first one of a partition holds its last stable offset.
+        """
+        return await open_transactions(self._connection, await self._leaders(partitions))
+
+    async def find_hanging_transactions(
+        self, partitions: PartitionLike | Iterable[PartitionLike]
+    ) -> list[OpenTransaction]:
+        """Return the open transactions of partitions that no coordinator has: they hold the last
+        stable offset until they are aborted with `abort_hanging_transaction`."""
+        return await find_hanging(self._connection, await self._leaders(partitions))
+
+    async def abort_hanging_transaction(self, hanging: OpenTransaction) -> None:
+        """Write an abort marker for a transaction of `find_hanging_transactions`."""
+        await abort_hanging(self._connection, hanging)
+
+    async def _leaders(
+        self, partitions: PartitionLike | Iterable[PartitionLike]
+    ) -> dict[PartitionLike, int | None]:
+        """Return the leaders of partitions; raise UnknownTopicOrPartition."""
+        places = list(dict.fromkeys(list_partitions(partitions)))
+        topics = await self.describe_topics({topic for topic, _ in places})
+        leaders = {(t.name, each.partition): each.leader for t in topics for each in t.partitions}
+        for topic, partition in places:
+            if (topic, partition) not in leaders:
+                raise UnknownTopicOrPartition("no such partition", topic=topic, partition=partition)
+        return {place: leaders[place] for place in places}
 
     @property
     def _seen(self) -> int:

@@ -16,6 +16,7 @@ from ..admin.partitions import (
     Reassignment,
 )
 from ..admin.quorum import Quorum
+from ..admin.transactions import OpenTransaction, TransactionalId
 from ..consumer.assigned_partitions import Topics
 from ..offsets import PartitionLike
 
@@ -268,6 +269,41 @@ class Admin:
     ) -> None:
         """Delete a group's committed offsets of partitions; see `AsyncAdmin.delete_offsets`."""
         self._call(lambda admin: admin.delete_offsets(group, partitions))
+
+    def list_transactions(
+        self, *, states: Collection[str] = (), open_for_ms_min: int = 0
+    ) -> list[TransactionalId]:
+        """Return transactional ids by name; see `AsyncAdmin.list_transactions`."""
+        return self._call(
+            lambda admin: admin.list_transactions(states=states, open_for_ms_min=open_for_ms_min)
+        )
+
+    def describe_transaction(self, transactional_id: str) -> TransactionalId:
+        """Return a transactional id; see `AsyncAdmin.describe_transaction`."""
+        return self._call(lambda admin: admin.describe_transaction(transactional_id))
+
+    def abort_transaction(self, transactional_id: str) -> None:
+        """Abort an open transaction and fence its producer; see
+        `AsyncAdmin.abort_transaction`."""
+        self._call(lambda admin: admin.abort_transaction(transactional_id))
+
+    def open_transactions(
+        self, partitions: PartitionLike | Iterable[PartitionLike]
+    ) -> list[OpenTransaction]:
+        """Return the transactions without a marker in partitions; see
+        `AsyncAdmin.open_transactions`."""
+        return self._call(lambda admin: admin.open_transactions(partitions))
+
+    def find_hanging_transactions(
+        self, partitions: PartitionLike | Iterable[PartitionLike]
+    ) -> list[OpenTransaction]:
+        """Return the open transactions that no coordinator has; see
+        `AsyncAdmin.find_hanging_transactions`."""
+        return self._call(lambda admin: admin.find_hanging_transactions(partitions))
+
+    def abort_hanging_transaction(self, hanging: OpenTransaction) -> None:
+        """Write an abort marker; see `AsyncAdmin.abort_hanging_transaction`."""
+        self._call(lambda admin: admin.abort_hanging_transaction(hanging))
 
     def _call(self, work: Callable[[AsyncAdmin], Coroutine[Any, Any, T]]) -> T:
         return self._log.call(lambda log: work(log.admin))

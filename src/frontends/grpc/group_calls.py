@@ -111,7 +111,7 @@ class GroupCalls:
         """Store a group's committed offsets, each with its own result."""
         check_text("group", request.group)
         check_text("member_id", request.member_id)
-        _check_offsets(request.offsets)
+        check_offsets(request.offsets)
 
         async def here() -> pb.CommitOffsetsResponse:
             image, errors = self._image, [errors_pb2.Error() for _ in request.offsets]
@@ -311,7 +311,7 @@ def _check_places(partitions: Sequence[pb.GroupPartition]) -> None:
     check_places("partitions", [(part.topic, part.partition) for part in partitions])
 
 
-def _check_offsets(offsets: Sequence[pb.CommittedOffset]) -> None:
+def check_offsets(offsets: Sequence[pb.CommittedOffset]) -> None:
     if not 1 <= len(offsets) <= PARTITIONS_MAX:
         raise InvalidRequest(f"offsets: {len(offsets)} entries; give 1..{PARTITIONS_MAX}")
     for offset in offsets:

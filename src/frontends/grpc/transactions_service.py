@@ -1,44 +1,85 @@
-"""The service `Transactions`, as far as it is implemented: producer ids for idempotent
-producers."""
+"""The service `Transactions`. Its methods are imported at the first call, so that a broker without
+producers with an id starts without them (`transaction_calls`)."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from ...api.request_context import RequestContext
-from ...api.transactions import NO_PRODUCER_ID, TransactionAdmin
-from ...errors import NotImplementedHere
-from ...ids import ProducerIdentity
-from ...proto import transactions_pb2 as pb
-from ...runtime import CallContext, Handler
-from ...services import TRANSACTIONS_INIT_PRODUCER_ID
+from ...api.transactions import TransactionAdmin
+from ...broker.groups.shell.coordinator import GroupCoordinator
+from ...broker.shell.log_admin import LogAdmin
+from ...ids import NodeId
+from ...metadata.shell.publisher import MetadataPublisher
+from ...runtime import CallContext, Handler, Runtime
+from ...services import (
+    TRANSACTIONS_ABORT,
+    TRANSACTIONS_ABORT_HANGING,
+    TRANSACTIONS_ADD_OFFSETS,
+    TRANSACTIONS_ADD_PARTITIONS,
+    TRANSACTIONS_DESCRIBE,
+    TRANSACTIONS_DESCRIBE_PRODUCERS,
+    TRANSACTIONS_END,
+    TRANSACTIONS_INIT_PRODUCER_ID,
+    TRANSACTIONS_LIST,
+)
+
+if TYPE_CHECKING:
+    from .transaction_calls import TransactionCalls
 
 
 class TransactionsService:
     """Handlers of `quorumlog.v1.Transactions`."""
 
-    def __init__(self, transactions: TransactionAdmin) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        transactions: TransactionAdmin,
+        groups: GroupCoordinator,
+        metadata: MetadataPublisher,
+        log_admin: LogAdmin,
+        *,
+        node_id: NodeId,
+    ) -> None:
+        self._runtime = runtime
         self._transactions = transactions
+        self._groups = groups
+        self._metadata = metadata
+        self._log_admin = log_admin
+        self._node_id = node_id
+        self._calls: TransactionCalls | None = None
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handlers by method path, for `Network.serve`."""
-        table = (Handler(TRANSACTIONS_INIT_PRODUCER_ID, self.init_producer_id),)
+        table = (
+            Handler(TRANSACTIONS_INIT_PRODUCER_ID, self._later("init_producer_id")),
+            Handler(TRANSACTIONS_ADD_PARTITIONS, self._later("add_partitions")),
+            Handler(TRANSACTIONS_ADD_OFFSETS, self._later("add_offsets")),
+            Handler(TRANSACTIONS_END, self._later("end_transaction")),
+            Handler(TRANSACTIONS_LIST, self._later("list_transactions")),
+            Handler(TRANSACTIONS_DESCRIBE, self._later("describe_transactions")),
+            Handler(TRANSACTIONS_ABORT, self._later("abort_transaction")),
+            Handler(TRANSACTIONS_DESCRIBE_PRODUCERS, self._later("describe_producers")),
+            Handler(TRANSACTIONS_ABORT_HANGING, self._later("abort_hanging_transaction")),
+        )
         return {handler.method.path: handler for handler in table}
 
-    async def init_producer_id(
-        self, request: pb.InitProducerIdRequest, context: CallContext
-    ) -> pb.InitProducerIdResponse:
-        """Return a new producer id, or the next epoch of the producer's present id."""
-        if request.transactional_id:
-            raise NotImplementedHere(
-                "transactional_id: transactions are not supported; leave it empty for an idempotent"
-                " producer's id"
+    def _later(self, name: str) -> Callable[[Any, CallContext], Awaitable[Any]]:
+        """Return a handler that looks up the method of `TransactionCalls` when it is called."""
+
+        async def handle(request: Any, context: CallContext) -> Any:
+            return await getattr(self._loaded(), name)(request, context)
+
+        return handle
+
+    def _loaded(self) -> "TransactionCalls":
+        if self._calls is None:
+            from .transaction_calls import TransactionCalls
+
+            self._calls = TransactionCalls(
+                self._runtime,
+                self._transactions,
+                self._groups,
+                self._metadata,
+                self._log_admin,
+                node_id=self._node_id,
             )
-        current = None
-        if request.HasField("current") and request.current.producer_id != NO_PRODUCER_ID:
-            current = ProducerIdentity(request.current.producer_id, request.current.producer_epoch)
-        given = await self._transactions.init_producer_id(
-            "", 0, current, RequestContext(context.deadline_ms)
-        )
-        producer = pb.ProducerIdentity(
-            producer_id=given.producer_id, producer_epoch=given.producer_epoch
-        )
-        return pb.InitProducerIdResponse(producer=producer)
+        return self._calls

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from tests.kit.node import WAIT_MS, Run, serving
+from tests.kit.replica_cluster import tried
 
 from quorumlog import simulation
-from quorumlog.errors import InvalidRequest, NotImplementedHere
+from quorumlog.errors import InvalidRequest, InvalidTransactionTimeout
 from quorumlog.proto.transactions_pb2 import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -77,10 +78,16 @@ def test_an_identity_that_nobody_has_is_refused(current: tuple[int, int]) -> Non
     simulation.run(main)
 
 
-def test_a_transactional_id_is_refused_by_a_sentence() -> None:
+def test_transactional_id_gets_the_next_epoch_of_its_producer_id() -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, "/data") as channel:
-            with pytest.raises(NotImplementedHere, match="transactions are not supported"):
-                await ask(channel, transactional_id="mine", timeout_ms=60_000)
+
+            async def initialized() -> tuple[int, int]:
+                return await ask(channel, transactional_id="a", timeout_ms=60_000)
+
+            producer_id, epoch = await tried(initialized)  # the first one creates the topic
+            assert await initialized() == (producer_id, epoch + 1)
+            with pytest.raises(InvalidTransactionTimeout):
+                await ask(channel, transactional_id="a", timeout_ms=0)
 
     simulation.run(main)

@@ -1,0 +1,365 @@
+"""The methods of the service `Transactions`: producer ids, and the transactions of producers.
+
+Clients may send a request to any broker, which forwards it to the coordinator of the transactional
+id; offsets go to the coordinator of their group, which adds its partition to the transaction.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ...api.request_context import RequestContext
+from ...api.transactions import NO_PRODUCER_ID, TransactionAdmin
+from ...api.validation import NAMES_MAX, PARTITIONS_MAX, check_partition, check_places
+from ...broker.groups.requests import CommitTransactionalOffsets, OffsetToCommit
+from ...broker.groups.shell.coordinator import GroupCoordinator
+from ...broker.shell.log_admin import LogAdmin
+from ...errors import InvalidRequest, QuorumlogError
+from ...ids import NodeId, ProducerIdentity
+from ...metadata.shell.publisher import MetadataPublisher
+from ...proto import errors_pb2, groups_pb2
+from ...proto import transactions_pb2 as pb
+from ...records.control import TransactionMarker
+from ...runtime import CallContext, Channel, Runtime
+from ...runtime.error_detail import encode_error
+from ...services import (
+    TRANSACTIONS_ABORT,
+    TRANSACTIONS_ADD_OFFSETS,
+    TRANSACTIONS_ADD_PARTITIONS,
+    TRANSACTIONS_DESCRIBE,
+    TRANSACTIONS_END,
+    TRANSACTIONS_INIT_PRODUCER_ID,
+    TRANSACTIONS_LIST,
+)
+from .call_forwarder import CallForwarder, check_text
+from .group_calls import check_offsets
+from .group_translation import read_commit, read_offset
+
+if TYPE_CHECKING:
+    from ...broker.transactions.requests import ListedTransaction, TransactionDescription
+
+ANY_AGE: Final = -1
+
+
+class TransactionCalls:
+    """The methods of the service `Transactions`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        transactions: TransactionAdmin,
+        groups: GroupCoordinator,
+        metadata: MetadataPublisher,
+        log_admin: LogAdmin,
+        *,
+        node_id: NodeId,
+    ) -> None:
+        self._transactions = transactions
+        self._log_admin = log_admin
+        self._metadata = metadata
+        self._node_id = node_id
+
+        async def coordinator_of(transactional_id: str, deadline_ms: int) -> NodeId:
+            return await transactions.coordinator_of(transactional_id, deadline_ms=deadline_ms)
+
+        async def group_coordinator_of(group: str, deadline_ms: int) -> NodeId:
+            return await groups.coordinator_of(group, deadline_ms=deadline_ms)
+
+        self._forwarder = CallForwarder(
+            runtime, metadata, node_id=node_id, coordinator_of=coordinator_of
+        )
+        self._group_forwarder = CallForwarder(
+            runtime, metadata, node_id=node_id, coordinator_of=group_coordinator_of
+        )
+
+    # --- producers -----------------------------------------------------------------------------
+
+    async def init_producer_id(
+        self, request: pb.InitProducerIdRequest, context: CallContext
+    ) -> pb.InitProducerIdResponse:
+        """Return a producer id with its epoch; see `TransactionAdmin.init_producer_id`."""
+        check_text("transactional_id", request.transactional_id)
+        current = None
+        if request.HasField("current") and request.current.producer_id != NO_PRODUCER_ID:
+            current = _identity(request.current)
+
+        async def here() -> pb.InitProducerIdResponse:
+            given = await self._transactions.init_producer_id(
+                request.transactional_id, request.timeout_ms, current, self._context(context)
+            )
+            return pb.InitProducerIdResponse(producer=_message(given))
+
+        if not request.transactional_id:
+            return await here()
+        return await self._forwarder.at_coordinator(
+            TRANSACTIONS_INIT_PRODUCER_ID, request, context, request.transactional_id, here
+        )
+
+    async def add_partitions(
+        self, request: pb.AddPartitionsRequest, context: CallContext
+    ) -> pb.AddPartitionsResponse:
+        """Add partitions to the transaction, all or none."""
+        check_text("transactional_id", request.transactional_id)
+        if not 1 <= len(request.partitions) <= PARTITIONS_MAX:
+            raise InvalidRequest(
+                f"partitions: {len(request.partitions)} entries; give 1..{PARTITIONS_MAX}"
+            )
+        for part in request.partitions:
+            check_partition(part.topic, part.partition)
+
+        async def here() -> pb.AddPartitionsResponse:
+            errors = await self._transactions.add_partitions(
+                request.transactional_id,
+                _identity(request.producer),
+                [(part.topic, part.partition) for part in request.partitions],
+                self._context(context),
+            )
+            return pb.AddPartitionsResponse(
+                errors=[
+                    _error_of(error, part)
+                    for error, part in zip(errors, request.partitions, strict=True)
+                    if error is not None
+                ]
+            )
+
+        return await self._forwarder.at_coordinator(
+            TRANSACTIONS_ADD_PARTITIONS, request, context, request.transactional_id, here
+        )
+
+    async def add_offsets(
+        self, request: pb.AddOffsetsRequest, context: CallContext
+    ) -> pb.AddOffsetsResponse:
+        """Store a group's offsets until the transaction ends, each with its own result."""
+        commit = request.commit
+        check_text("transactional_id", request.transactional_id)
+        check_text("commit.group", commit.group)
+        check_text("commit.member_id", commit.member_id)
+        check_offsets(commit.offsets)
+
+        async def here() -> pb.AddOffsetsResponse:
+            results = [groups_pb2.OffsetResult(offset=offset) for offset in commit.offsets]
+            image, wanted = self._metadata.image, list[tuple[int, OffsetToCommit]]()
+            for index, offset in enumerate(commit.offsets):
+                try:
+                    wanted.append((index, read_offset(image, offset)))
+                except QuorumlogError as refused:
+                    results[index].error.CopyFrom(encode_error(refused))
+            if wanted:
+                plain = read_commit(commit, [offset for _, offset in wanted])
+                stored = await self._transactions.commit_offsets(
+                    CommitTransactionalOffsets(
+                        group=plain.group,
+                        member_id=plain.member_id,
+                        generation=plain.generation,
+                        offsets=plain.offsets,
+                        transactional_id=request.transactional_id,
+                        producer=_identity(request.producer),
+                        adds=True,
+                    ),
+                    self._context(context),
+                )
+                for (index, _), error in zip(wanted, stored.errors, strict=True):
+                    if error is not None:
+                        results[index].error.CopyFrom(encode_error(error))
+            return pb.AddOffsetsResponse(results=results)
+
+        return await self._group_forwarder.at_coordinator(
+            TRANSACTIONS_ADD_OFFSETS, request, context, commit.group, here
+        )
+
+    async def end_transaction(
+        self, request: pb.EndTransactionRequest, context: CallContext
+    ) -> pb.EndTransactionResponse:
+        """Commit or abort; return the identity for the next transaction, with a higher epoch."""
+        check_text("transactional_id", request.transactional_id)
+
+        async def here() -> pb.EndTransactionResponse:
+            given = await self._transactions.end_transaction(
+                request.transactional_id,
+                _identity(request.producer),
+                self._context(context),
+                commit=request.commit,
+                bumps_epoch=True,
+            )
+            return pb.EndTransactionResponse(producer=_message(given))
+
+        return await self._forwarder.at_coordinator(
+            TRANSACTIONS_END, request, context, request.transactional_id, here
+        )
+
+    # --- operators -----------------------------------------------------------------------------
+
+    async def list_transactions(
+        self, request: pb.ListTransactionsRequest, context: CallContext
+    ) -> pb.ListTransactionsResponse:
+        """Return the transactional ids of all brokers; the response names those that failed."""
+        if len(request.states) > NAMES_MAX:
+            raise InvalidRequest(f"states: more than {NAMES_MAX} entries; give fewer")
+        if request.passed_on:
+            return self._listed_here(request)
+        passed_on = pb.ListTransactionsRequest(
+            open_for_ms_min=request.open_for_ms_min, states=request.states, passed_on=True
+        )
+
+        async def there(channel: Channel, timeout_ms: int) -> pb.ListTransactionsResponse:
+            return await channel.call(TRANSACTIONS_LIST, passed_on, timeout_ms=timeout_ms)
+
+        answers, errors = await self._forwarder.at_all_brokers(
+            "transactions", context, lambda: self._listed_here(request), there
+        )
+        found = sorted(
+            (line for answer in answers for line in answer.transactions),
+            key=lambda line: line.transactional_id,
+        )
+        return pb.ListTransactionsResponse(transactions=found, errors=errors)
+
+    async def describe_transactions(
+        self, request: pb.DescribeTransactionsRequest, context: CallContext
+    ) -> pb.DescribeTransactionsResponse:
+        """Describe each transactional id, with its own result."""
+
+        async def here(name: str) -> pb.TransactionDescription:
+            found = await self._transactions.describe(name, self._context(context))
+            return pb.TransactionDescription(transaction=_description(found, self._node_id))
+
+        async def there(
+            channel: Channel, names: Sequence[str], timeout_ms: int
+        ) -> Iterable[pb.TransactionDescription]:
+            asked = pb.DescribeTransactionsRequest(transactional_ids=names, passed_on=True)
+            answer = await channel.call(TRANSACTIONS_DESCRIBE, asked, timeout_ms=timeout_ms)
+            return answer.results
+
+        names = request.transactional_ids
+        found = await self._forwarder.at_coordinators(
+            "transactional_ids", names, context, here, there, passed_on=request.passed_on
+        )
+        return pb.DescribeTransactionsResponse(
+            results=[
+                pb.TransactionDescription(
+                    transaction=pb.TransactionListing(transactional_id=name),
+                    error=encode_error(each),
+                )
+                if isinstance(each, QuorumlogError)
+                else each
+                for name, each in zip(names, found, strict=True)
+            ]
+        )
+
+    async def abort_transaction(
+        self, request: pb.AbortTransactionRequest, context: CallContext
+    ) -> pb.AbortTransactionResponse:
+        """Abort an open transaction and fence its producer."""
+        check_text("transactional_id", request.transactional_id)
+
+        async def here() -> pb.AbortTransactionResponse:
+            fencing = await self._transactions.abort(
+                request.transactional_id, self._context(context)
+            )
+            return pb.AbortTransactionResponse(producer=_message(fencing))
+
+        return await self._forwarder.at_coordinator(
+            TRANSACTIONS_ABORT, request, context, request.transactional_id, here
+        )
+
+    async def describe_producers(
+        self, request: pb.DescribeProducersRequest, context: CallContext
+    ) -> pb.DescribeProducersResponse:
+        """Describe the producers with an id of partitions that this broker hosts."""
+        check_places("partitions", [(each.topic, each.partition) for each in request.partitions])
+        response = pb.DescribeProducersResponse()
+        for part in request.partitions:
+            check_partition(part.topic, part.partition)
+            result = response.results.add(topic=part.topic, partition=part.partition)
+            try:
+                producers = await self._log_admin.producers(part.topic, part.partition)
+            except QuorumlogError as error:
+                result.error.CopyFrom(_error_of(error, part))
+                continue
+            for each in sorted(producers, key=lambda producer: producer.producer_id):
+                result.producers.add(
+                    producer=_message(ProducerIdentity(each.producer_id, each.producer_epoch)),
+                    last_sequence=each.last_sequence,
+                    last_timestamp_ms=each.last_timestamp_ms,
+                    coordinator_epoch=each.coordinator_epoch,
+                    transaction_start=each.transaction_start,
+                )
+        return response
+
+    async def abort_hanging_transaction(
+        self, request: pb.AbortHangingTransactionRequest, context: CallContext
+    ) -> pb.AbortHangingTransactionResponse:
+        """Write an abort marker to a partition that this broker leads."""
+        part = request.partition
+        check_partition(part.topic, part.partition)
+        marker = TransactionMarker(
+            producer=_identity(request.producer),
+            coordinator_epoch=max(0, request.coordinator_epoch),
+            is_commit=False,
+            transaction_version=0,  # the marker has the epoch of the open transaction
+        )
+        await self._transactions.write_marker(
+            marker, part.topic, part.partition, self._context(context)
+        )
+        return pb.AbortHangingTransactionResponse()
+
+    # --- internals -----------------------------------------------------------------------------
+
+    def _listed_here(self, request: pb.ListTransactionsRequest) -> pb.ListTransactionsResponse:
+        states = {state.lower() for state in request.states}
+        listed = self._transactions.list_transactions(
+            open_for_ms_min=request.open_for_ms_min or ANY_AGE
+        )
+        return pb.ListTransactionsResponse(
+            transactions=[
+                _listing(each, self._node_id)
+                for each in listed
+                if not states or each.state.lower() in states
+            ]
+        )
+
+    def _context(self, context: CallContext) -> RequestContext:
+        return RequestContext(self._forwarder.deadline_ms(context))
+
+
+def _identity(message: pb.ProducerIdentity) -> ProducerIdentity:
+    return ProducerIdentity(message.producer_id, message.producer_epoch)
+
+
+def _message(identity: ProducerIdentity) -> pb.ProducerIdentity:
+    return pb.ProducerIdentity(
+        producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
+    )
+
+
+def _error_of(error: QuorumlogError, part: groups_pb2.GroupPartition) -> errors_pb2.Error:
+    """Return the error of a partition, with its name."""
+    encoded = encode_error(error)
+    if not encoded.topic:
+        encoded.topic, encoded.partition = part.topic, part.partition
+    return encoded
+
+
+def _listing(transaction: "ListedTransaction", coordinator: NodeId) -> pb.TransactionListing:
+    return pb.TransactionListing(
+        transactional_id=transaction.transactional_id,
+        producer=pb.ProducerIdentity(producer_id=transaction.producer_id, producer_epoch=-1),
+        state=transaction.state,
+        started_ms=transaction.started_ms,
+        coordinator=coordinator,
+    )
+
+
+def _description(
+    transaction: "TransactionDescription", coordinator: NodeId
+) -> pb.TransactionListing:
+    return pb.TransactionListing(
+        transactional_id=transaction.transactional_id,
+        producer=_message(transaction.producer),
+        state=transaction.state,
+        started_ms=transaction.started_ms,
+        partitions=[
+            groups_pb2.GroupPartition(topic=topic, partition=partition)
+            for topic, partition in transaction.partitions
+        ],
+        timeout_ms=transaction.timeout_ms,
+        coordinator=coordinator,
+    )

@@ -1,0 +1,160 @@
+"""Transactions of the blocking clients, against a broker in a process of its own."""
+
+import threading
+
+import pytest
+from tests.kit.command import succeed
+
+from quorumlog.clients.blocking import Log
+from quorumlog.errors import (
+    ClientClosed,
+    InvalidTxnState,
+    ProducerFenced,
+    QuorumlogError,
+    TransactionAbortable,
+)
+from quorumlog.processing import Processor
+
+
+def committed(log: Log, topic: str, count: int) -> list[bytes | None]:
+    """Return the first committed values of a topic."""
+    with log.consumer(topic) as consumer:
+        return [record.value for record in consumer.records(max_records=count)]
+
+
+def test_block_commits_at_its_end_and_aborts_after_an_error(log: Log) -> None:
+    log.admin.create_topic("blocks")
+    with log.producer(transactional_id="blocks") as producer:
+        with producer.transaction():
+            delivery = producer.send("blocks", "a")
+            producer.send_many("blocks", ["b", "c"])
+        assert delivery.result().offset == 0
+
+        def fail() -> None:
+            with producer.transaction():
+                producer.send("blocks", "d")
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            fail()
+        with producer.transaction():
+            producer.send("blocks", "e")
+        with pytest.raises(InvalidTxnState, match="no transaction is open"):
+            producer.send("blocks", b"f")
+    assert committed(log, "blocks", 4) == [b"a", b"b", b"c", b"e"]
+
+
+def test_threads_share_the_open_transaction(log: Log) -> None:
+    log.admin.create_topic("threads")
+    with log.producer(transactional_id="threads") as producer, producer.transaction():
+        threads = [
+            threading.Thread(target=producer.send, args=("threads", f"{number}"))
+            for number in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found = committed(log, "threads", 8)
+    assert sorted(found, key=str) == [b"%d" % number for number in range(8)]
+
+
+def test_failed_record_is_abortable_and_a_fenced_producer_is_not(log: Log) -> None:
+    log.admin.create_topic("failing", configs={"max.message.bytes": "1000"})
+    with log.producer(transactional_id="failing") as producer:
+        with pytest.raises(TransactionAbortable), producer.transaction():
+            producer.send("failing", "x" * 2_000)
+        with producer.transaction():
+            producer.send("failing", "fits")
+        producer.begin_transaction()
+        producer.send("failing", "zombie").result()
+        with log.producer(transactional_id="failing") as newer:
+            with pytest.raises(ProducerFenced):
+                producer.commit_transaction()
+            with pytest.raises(ClientClosed):
+                producer.begin_transaction()
+            with newer.transaction():
+                newer.send("failing", "newer")
+    assert committed(log, "failing", 2) == [b"fits", b"newer"]
+
+
+def test_processor_counts_each_record_once_over_a_restart(log: Log) -> None:
+    for name in ("source", "target", "dead"):
+        log.admin.create_topic(name)
+    with log.producer() as producer:
+        producer.send_many("source", [f"{number}" for number in range(30)])
+
+    def run(fails: bool) -> None:
+        with Processor(
+            log,
+            "upper",
+            group="upper",
+            topics="source",
+            idle_ms=1_000,
+            dead_letter="dead",
+            consumer_settings={"max_poll_records": 7},
+        ) as processor:
+            for turn, batch in enumerate(processor):
+                for record in batch:
+                    if record.text == "13":
+                        batch.reject(record, ValueError("unlucky"))
+                    else:
+                        batch.send("target", record.text)
+                if fails and turn == 1:
+                    raise KeyError
+                assert batch.commit()
+
+    with pytest.raises(KeyError):
+        run(fails=True)
+    run(fails=False)
+    found = committed(log, "target", 29)
+    assert found == [b"%d" % number for number in range(30) if number != 13]
+    assert committed(log, "dead", 1) == [b"13"]
+
+
+def test_aborted_batch_comes_again(log: Log) -> None:
+    log.admin.create_topic("again")
+    log.admin.create_topic("once")
+    with log.producer() as producer:
+        producer.send_many("again", ["0", "1", "2"])
+    with Processor(log, "again", group="again", topics="again", idle_ms=1_000) as processor:
+        seen = []
+        for turn, batch in enumerate(processor):
+            seen += [record.text for record in batch]
+            batch.send("once", f"{turn}")
+            if turn:
+                assert batch.commit()
+            else:
+                batch.abort()
+    assert seen == ["0", "1", "2"] * 2
+    assert committed(log, "once", 1) == [b"1"]
+
+
+def test_commands_show_and_abort_transactions(log: Log, address: str) -> None:
+    log.admin.create_topic("shown")
+    producer = log.producer(transactional_id="shown")
+    producer.begin_transaction()
+    producer.send("shown", "open", partition=0).result()
+    with log.producer() as plain:
+        plain.send("shown", "behind").result()
+    assert "shown" in succeed("transactions", "list", "--state", "ongoing", address=address)
+    described = succeed("transactions", "describe", "shown", address=address)
+    assert "Transactional id shown: Ongoing" in described
+    assert "shown" in described.splitlines()[-1]
+    explained = succeed("explain", "lso", "shown", address=address)
+    assert "shown-0: the last stable offset 0 is 2 offsets below" in explained
+    assert "quorumlog transactions abort shown" in explained
+    assert (
+        succeed("transactions", "find-hanging", "shown", address=address)
+        == "No hanging transactions.\n"
+    )
+    consumed = succeed(
+        "consume", "shown", "--until-end", "--isolation", "read_uncommitted", address=address
+    )
+    assert consumed == "open\nbehind\n"
+    assert succeed("consume", "shown", "--until-end", address=address) == ""
+    succeed("transactions", "abort", "shown", "--yes", address=address)
+    assert succeed("consume", "shown", "--max", "1", address=address) == "behind\n"
+    with pytest.raises(QuorumlogError):
+        producer.commit_transaction()
+    producer.close()
