@@ -5,20 +5,86 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from ..errors import InvalidRequest, TimedOut
 from .broker import START_MS
-from .cluster_links import ClusterLinks, CutDirection
+from .loop_thread import LoopThread
 from .node_group import NodeFixture, NodeGroup, fresh_name
 from .node_process import NodeProcess
 from .node_settings import BOTH, NodeEndpoints, check_settings, new_id, node_rows
+from .relay import Direction, Relay
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from ..clients.blocking import Log
     from ..clients.config import ClientSettings
+
+CutDirection: TypeAlias = tuple[int, int]  # (source, target): bytes in this direction do not arrive
+
+
+class ClusterLinks:
+    """All relays between nodes, in a thread of their own; `close` ends it.
+
+    There is a relay for each pair of a dialling node and a dialled address, so that each direction
+    between two nodes can be cut separately.
+    """
+
+    def __init__(self, dialled: Mapping[int, Sequence[str]]) -> None:
+        """Start the relays to the addresses in `dialled`, by node."""
+        self._relays: dict[CutDirection, list[Relay]] = {
+            (source, target): [Relay(address) for address in addresses]
+            for source in dialled
+            for target, addresses in dialled.items()
+            if source != target
+        }
+        self._thread = LoopThread("cluster-links")
+        try:
+            self._thread.run(self._listen())
+        except BaseException:
+            self.close()
+            raise
+
+    def routes(self, source: int) -> dict[str, str]:
+        """Return the relay's address for each address that a node dials."""
+        return {
+            relay.target: relay.address
+            for (dialler, _), relays in self._relays.items()
+            if dialler == source
+            for relay in relays
+        }
+
+    def cut(self, cuts: Iterable[CutDirection]) -> None:
+        """Hold the bytes of these directions and forward all others."""
+        held = set(cuts)  # membership only
+
+        def change() -> None:
+            for (source, target), relays in self._relays.items():
+                ways = {
+                    Direction.TO_SERVER: (source, target),
+                    Direction.TO_CLIENT: (target, source),
+                }
+                for relay in relays:
+                    relay.flow(*(way for way, cut in ways.items() if cut not in held))
+
+        self._thread.call(change)
+
+    def close(self) -> None:
+        """End every connection."""
+        self._thread.call(self._close)
+        self._thread.stop()
+
+    async def _listen(self) -> None:
+        for relays in self._relays.values():
+            for relay in relays:
+                await relay.listen()
+
+    def _close(self) -> None:
+        for relays in self._relays.values():
+            for relay in relays:
+                relay.close()
+
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from quorumlog.server.config import NodeConfig
 from quorumlog.server.directory_format import initial_voters
 from quorumlog.server.node import Node, format_directory
 from quorumlog.simulation import Faults, SimNode, SimWorld
-from quorumlog.simulation.barriers import Direction, apart
+from quorumlog.simulation.links import Direction, apart
 from quorumlog.storage.shell import Appended
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from tests.simulation.cluster.nodes import ClusterNode
 from tests.simulation.cluster.scripted import CLIENT, ScriptedCluster
 
 from quorumlog.errors import InvalidTimestamp
-from quorumlog.simulation.barriers import between
+from quorumlog.simulation.links import between
 
 pytestmark = pytest.mark.slow
 

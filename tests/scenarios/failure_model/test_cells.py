@@ -19,7 +19,7 @@ from quorumlog.clients.producer.producer import AsyncProducer
 from quorumlog.errors import QuorumlogError
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.barriers import apart
+from quorumlog.simulation.links import apart
 from quorumlog.testing.checkers import AnomalyKind, check
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "failure_model.md"

@@ -10,7 +10,7 @@ from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, MemberKind
 from tests.simulation.levels.groups.scripted import SESSION_MS, ScriptedGroup
 
 from quorumlog.broker.groups.shell.group_coordinator_shard import GroupCoordinatorShard
-from quorumlog.simulation.barriers import apart
+from quorumlog.simulation.links import apart
 
 pytestmark = pytest.mark.slow
 

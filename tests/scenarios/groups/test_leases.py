@@ -7,7 +7,7 @@ from tests.simulation.cluster.scripted import CLIENT
 from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, MemberKind
 from tests.simulation.levels.groups.scripted import SESSION_MS, ScriptedGroup
 
-from quorumlog.simulation.barriers import apart
+from quorumlog.simulation.links import apart
 
 pytestmark = pytest.mark.slow
 

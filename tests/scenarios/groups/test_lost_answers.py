@@ -6,7 +6,7 @@ import pytest
 from tests.scenarios.groups.group_under_test import at_work
 from tests.simulation.levels.groups.plan import MemberKind
 
-from quorumlog.simulation.barriers import between
+from quorumlog.simulation.links import between
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from tests.simulation.levels.groups.plan import MemberKind
 from tests.simulation.levels.groups.scripted import ATTENTIVE, SESSION_MS
 
 from quorumlog.clients.groups.member import FOREVER_MS, MemberLease
-from quorumlog.simulation.barriers import apart
+from quorumlog.simulation.links import apart
 
 pytestmark = pytest.mark.slow
 

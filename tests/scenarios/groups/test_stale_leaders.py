@@ -5,7 +5,7 @@ from tests.scenarios.groups.group_under_test import at_work
 from tests.simulation.levels.groups.plan import OFFSETS_TOPIC, MemberKind
 from tests.simulation.levels.groups.scripted import GROUP, SESSION_MS
 
-from quorumlog.simulation.barriers import apart
+from quorumlog.simulation.links import apart
 
 pytestmark = pytest.mark.slow
 

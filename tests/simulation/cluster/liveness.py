@@ -8,8 +8,8 @@ and every replica must be in sync again.
 from typing import Final
 
 from quorumlog.metadata import PartitionImage
-from quorumlog.simulation.barriers import apart
 from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.links import apart
 from quorumlog.testing.checkers import Place
 
 from .nodes import Cluster, ClusterNode

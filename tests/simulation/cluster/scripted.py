@@ -21,8 +21,8 @@ from quorumlog.clients.producer.batches import Delivery
 from quorumlog.errors import QuorumlogError
 from quorumlog.metadata import PartitionImage
 from quorumlog.runtime import Runtime
-from quorumlog.simulation.barriers import apart, between
 from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.links import apart, between
 from quorumlog.simulation.world import NotReached, SimWorld
 from quorumlog.testing.checkers import Place, Stored, check, describe
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
-from quorumlog.simulation.barriers import Direction, apart, between
 from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.links import Direction, apart, between
 
 from ..cluster.machines import ClusterMachine, SimulatedCluster
 

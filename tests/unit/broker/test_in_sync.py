@@ -14,7 +14,7 @@ from quorumlog.errors import (
     OffsetNotAvailable,
 )
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.barriers import Direction
+from quorumlog.simulation.links import Direction
 
 LEAVES_MS = 2 * LAG_MS
 """Longer than a follower may lag and until somebody looks."""

@@ -274,7 +274,7 @@ def test_a_bench_measures_all_that_was_asked_for_behind_its_warm_up(
 
 
 def test_percentiles_are_nearest_ranks() -> None:
-    from quorumlog.cli.bench_report import percentile
+    from quorumlog.cli.bench import percentile
 
     values = list(range(1, 1_001))
     assert [percentile(values, p) for p in (0.1, 50, 99, 99.9, 100)] == [1, 500, 990, 999, 1_000]

@@ -11,7 +11,7 @@ from quorumlog.ids import NodeId
 from quorumlog.metadata.config import ControllerConfig
 from quorumlog.runtime import Runtime
 from quorumlog.server.node import Node
-from quorumlog.simulation.barriers import apart
+from quorumlog.simulation.links import apart
 
 LONG_SESSION_MS = 30_000
 

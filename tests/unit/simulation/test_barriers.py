@@ -7,7 +7,7 @@ from quorumlog.errors import QuorumlogError
 from quorumlog.proto.log_pb2 import PublishRequest, PublishResponse
 from quorumlog.runtime import CallContext, Handler, Method, Runtime, Stream
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.barriers import Barriers, apart, between
+from quorumlog.simulation.links import Barriers, apart, between
 
 STREAM = Method("/test.T/Stream", PublishRequest, PublishResponse, streaming=True)
 ADDRESS = "127.0.0.1:7000"

@@ -4,8 +4,8 @@ are in flight, or are cut off from other brokers but not from members."""
 from typing import Final
 
 from quorumlog.metadata.commands import ElectLeaders
-from quorumlog.simulation.barriers import apart, between
 from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.links import apart, between
 
 from ...cluster.nodes import Cluster, ClusterNode
 from ...faults.cluster_faults import ClusterFaultInjector, ClusterFaultPlan

@@ -16,8 +16,8 @@ from typing import Final
 
 from quorumlog.raftlog.voters import VoterSet
 from quorumlog.runtime import Runtime
-from quorumlog.simulation.barriers import apart
 from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.links import apart
 from quorumlog.simulation.world import NotReached, SimWorld
 from quorumlog.testing.checkers import report
 

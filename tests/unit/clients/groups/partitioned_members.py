@@ -12,7 +12,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.barriers import apart
+from quorumlog.simulation.links import apart
 
 from .group_topic import HEARTBEAT_MS, SESSION_MS, produce
 

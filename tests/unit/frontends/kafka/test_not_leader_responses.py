@@ -12,7 +12,7 @@ from tests.kit.kafka_client import RawClient
 from tests.kit.simulated_cluster import Play, cluster
 
 from quorumlog.ids import TopicId
-from quorumlog.simulation.barriers import apart
+from quorumlog.simulation.links import apart
 
 from .produce_fetch import (
     FETCH,

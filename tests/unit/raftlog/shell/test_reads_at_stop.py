@@ -4,7 +4,7 @@ import asyncio
 
 from quorumlog.errors import Stopping
 from quorumlog.simulation import SimWorld
-from quorumlog.simulation.barriers import apart
+from quorumlog.simulation.links import apart
 
 from .quorum import Quorum
 
