@@ -142,7 +142,7 @@ def must_verify(entry: ProducerEntry | None, producer_epoch: int) -> bool:
 class VerifiedAppend:
     """The precondition of a transactional batch at its turn in the log (rules 2 and 3)."""
 
-    __slots__ = ("_knows_abortable", "_producer", "_producers", "_sequence", "_state")
+    __slots__ = ("_producer", "_producers", "_sequence", "_state")
 
     def __init__(
         self,
@@ -150,28 +150,28 @@ class VerifiedAppend:
         sequence: int,
         producers: VerifiedProducers | None,
         state: VerifiedProducer | None,
-        *,
-        knows_abortable: bool,
     ) -> None:
         """`state`: None if the log had an open transaction when the batch arrived."""
         self._producer = producer
         self._sequence = sequence
         self._producers = producers
         self._state = state
-        self._knows_abortable = knows_abortable
 
     def is_met(self, states: ProducerStates) -> bool:
-        """Return True; raise InvalidTxnState or TransactionAbortable if the transaction has ended,
-        OutOfOrderSequence if an earlier batch must be retried first."""
+        """Return True; raise NotEnoughReplicas if a marker has arrived since the verification,
+        OutOfOrderSequence if an earlier batch must be retried first.
+
+        The marker may be a repeated one of the previous transaction: with transaction.version 2
+        that has the epoch of the next one. A retry asks the coordinator, which has the truth.
+        """
         producer_id, epoch = self._producer
         if not must_verify(states.entry(producer_id, with_outstanding=True), epoch):
             return True
         producers, state = self._producers, self._state
         if producers is None or state is None or not producers.is_valid(state):
-            raise not_in_transaction(
-                f"the transaction of producer {producer_id} ended before the batch was appended;"
-                " abort it",
-                knows_abortable=self._knows_abortable,
+            raise NotEnoughReplicas(
+                f"producer {producer_id}: a marker arrived before the batch was appended, so its"
+                " verification is outdated; retry"
             )
         if _is_below(state.lowest_sequence, self._sequence):
             raise OutOfOrderSequence(

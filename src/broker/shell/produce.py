@@ -220,7 +220,6 @@ class TransactionalAppends:
             sequence,
             leader.verified,
             state,
-            knows_abortable=transaction.knows_abortable,
         )
         replica.figures.transactional[replica] = None
         if state is None or state.is_verified:

@@ -131,9 +131,7 @@ class VerifiedLog(RuleBasedStateMachine):
             )
             self.is_marker_due = False
             return
-        condition = VerifiedAppend(
-            PRODUCER, item.sequence, self.producers, item.state, knows_abortable=True
-        )
+        condition = VerifiedAppend(PRODUCER, item.sequence, self.producers, item.state)
         try:
             assert condition.is_met(self.states)
         except QuorumlogError:

@@ -77,11 +77,8 @@ def append(
     *,
     epoch: int = 0,
     sequence: int = 0,
-    knows_abortable: bool = True,
 ) -> VerifiedAppend:
-    return VerifiedAppend(
-        producer(epoch), sequence, producers, state, knows_abortable=knows_abortable
-    )
+    return VerifiedAppend(producer(epoch), sequence, producers, state)
 
 
 def verified(producers: VerifiedProducers, sequence: int = 0) -> VerifiedProducer:
@@ -109,7 +106,7 @@ def test_only_a_batch_that_would_begin_a_transaction_is_verified() -> None:
 def test_a_verified_batch_is_appended_and_a_waiting_one_is_not() -> None:
     producers = VerifiedProducers()
     state = producers.begin(producer(), 0)
-    with pytest.raises(TransactionAbortable, match="ended before the batch was appended"):
+    with pytest.raises(NotEnoughReplicas, match="its verification is outdated"):
         append(producers, state).is_met(states())
     state.is_verified = True
     assert append(producers, state).is_met(states())
@@ -119,10 +116,8 @@ def test_a_batch_without_a_verification_is_appended_only_to_an_open_transaction(
     """It arrived while the transaction was open; a marker was queued before it."""
     producers = VerifiedProducers()
     assert append(producers, None).is_met(states(data(0)))
-    with pytest.raises(TransactionAbortable):
+    with pytest.raises(NotEnoughReplicas):
         append(producers, None).is_met(states(data(0), marker(1)))
-    with pytest.raises(InvalidTxnState):
-        append(producers, None, knows_abortable=False).is_met(states(data(0), marker(1)))
 
 
 def test_a_marker_deletes_the_verification_also_if_it_is_not_appended() -> None:
@@ -133,7 +128,7 @@ def test_a_marker_deletes_the_verification_also_if_it_is_not_appended() -> None:
     with pytest.raises(InvalidProducerEpoch):
         MarkerAppend(outdated, producers.marked, -1, unexpected).is_met(later)
     assert not producers.is_valid(state)
-    with pytest.raises(TransactionAbortable):
+    with pytest.raises(NotEnoughReplicas):
         append(producers, state).is_met(states())
 
 
