@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from .clients.admin.partitions import Replica as Replica
     from .clients.admin.quorum import Quorum as Quorum
     from .clients.admin.quorum import QuorumReplica as QuorumReplica
+    from .clients.admin.transactions import OpenTransaction as OpenTransaction
+    from .clients.admin.transactions import TransactionalId as TransactionalId
     from .clients.blocking import Admin as Admin
     from .clients.blocking import BulkDelivery as BulkDelivery
     from .clients.blocking import Consumer as Consumer
@@ -121,6 +123,7 @@ _HOMES = {
     "OffsetReset": ".clients.admin.groups",
     "OnDelivery": ".clients.producer.batches",
     "OnPartitions": ".clients.groups.membership",
+    "OpenTransaction": ".clients.admin.transactions",
     "Partition": ".clients.admin.descriptions",
     "PartitionLag": ".clients.consumer.consumer",
     "PartitionOutcome": ".clients.admin.partitions",
@@ -143,6 +146,7 @@ _HOMES = {
     "Topic": ".clients.admin.descriptions",
     "TopicListing": ".clients.admin.descriptions",
     "TopicPartition": ".ids",
+    "TransactionalId": ".clients.admin.transactions",
     "TransactionalProducer": ".clients.blocking",
     "connect": ".clients.blocking",
 }
