@@ -40,6 +40,9 @@ MIN_SESSION_MS: Final = 1_000
 """One test has members with sessions of three seconds, which is less than brokers take unless they
 are told to."""
 
+PARTITIONS: Final = 2
+"""Of a topic that a producer creates: a test commits an offset of its second partition."""
+
 _OWN_BROKER: Final = "it starts a Kafka of its own"
 EXCLUDED: Final[Mapping[str, str]] = {
     "test_admin_integration.py::test_alter_replica_log_dirs": (

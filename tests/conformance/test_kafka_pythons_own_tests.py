@@ -21,13 +21,16 @@ pytestmark = pytest.mark.suite("kafka-python-own", version(kafka_python_tests.PA
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     """A broker, as the tests expect one."""
-    shortest = {"group.min.session.timeout.ms": kafka_python_tests.MIN_SESSION_MS}
+    expected = {
+        "group.min.session.timeout.ms": kafka_python_tests.MIN_SESSION_MS,
+        "num.partitions": kafka_python_tests.PARTITIONS,
+    }
     if os.environ.get(AGAINST) == "kafka":
-        settings = {name: str(value) for name, value in shortest.items()}
+        settings = {name: str(value) for name, value in expected.items()}
         with Kafka(tmp_path / "kafka", node_id=0, settings=settings) as kafka:
             yield kafka.address
         return
-    nodes = ThreeNodes(tmp_path / "nodes", numbers=kafka_python_tests.NODES, settings=shortest)
+    nodes = ThreeNodes(tmp_path / "nodes", numbers=kafka_python_tests.NODES, settings=expected)
     with nodes as up:
         yield up.addresses[0]
         up.check()
