@@ -19,7 +19,7 @@ from quorumlog.clients.config import ClientConfig, parse_bootstrap
 from quorumlog.clients.connection import Connection
 from quorumlog.clients.mirror import ClusterSource, Mirror, Target
 from quorumlog.runtime import Runtime
-from quorumlog.runtime.freed_memory import keep_freed_memory
+from quorumlog.runtime.memory import keep_freed_memory
 from quorumlog.runtime.real import run
 
 TOGETHER: Final = 10_000  # records of one look

@@ -31,7 +31,7 @@ from quorumlog.metadata import (
 )
 from quorumlog.metadata.snapshots import image_slices
 from quorumlog.runtime import Runtime, real
-from quorumlog.runtime.garbage import short_collections
+from quorumlog.runtime.memory import short_collections
 
 REPEATS = 50
 FALLS = NodeId(0)

@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks.metadata.failures import PLACES_A_TOPIC, Rolling, Scale
 from benchmarks.raft.result import machine
 
-from quorumlog.runtime.garbage import short_collections
+from quorumlog.runtime.memory import short_collections
 
 RESULT = Path(__file__).parent.parent / "results" / "metadata_rolling.json"
 

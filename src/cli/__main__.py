@@ -13,7 +13,7 @@ from types import FrameType
 EXIT_INTERRUPTED = 130
 COLLECTED_AT = (50_000, 20, 100)
 """Thresholds of the garbage collector. With Python's defaults, collections during imports take a
-sixth of a node's start. A running node sets its own thresholds (`runtime.garbage`)."""
+sixth of a node's start. A running node sets its own thresholds (`runtime.memory`)."""
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from ..clients.mirror.group_offsets import CopiedOffsets, copy_group_offsets
 from ..clients.offsets import PartitionLike
 from ..frontends.http import HttpRequest, HttpResponse, HttpServer
 from ..runtime import Runtime, Scope
-from ..runtime.freed_memory import keep_freed_memory
+from ..runtime.memory import keep_freed_memory
 from ..runtime.real import run
 from . import settings
 from .output import print_json

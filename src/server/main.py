@@ -17,8 +17,7 @@ from types import FrameType
 
 from ..errors import InvalidConfig, QuorumlogError
 from ..runtime import Runtime
-from ..runtime.freed_memory import keep_freed_memory
-from ..runtime.garbage import short_collections
+from ..runtime.memory import keep_freed_memory, short_collections
 from ..runtime.real import NO_ROUTES, run
 from ..settings import (
     DEFAULT,

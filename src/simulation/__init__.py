@@ -8,8 +8,7 @@ from .fault_options import Faults
 from .files import CrashPoint
 from .loop import Deadlock, Livelock, SimLoop
 from .process import NodeKilled
-from .runner import run
-from .world import NotReached, SimNode, SimWorld
+from .world import NotReached, SimNode, SimWorld, run
 
 __all__ = [
     "run",

@@ -6,8 +6,8 @@ import weakref
 
 import pytest
 
-from quorumlog.runtime import garbage
-from quorumlog.runtime.garbage import short_collections
+from quorumlog.runtime import memory
+from quorumlog.runtime.memory import short_collections
 
 
 class Ring:
@@ -25,7 +25,7 @@ def test_what_a_full_collection_finds_alive_is_not_looked_at_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Thousands of collected tests alone may be more objects than are looked at in a node.
-    monkeypatch.setattr(garbage, "FULL_OBJECTS_MAX", sys.maxsize)
+    monkeypatch.setattr(memory, "FULL_OBJECTS_MAX", sys.maxsize)
     with short_collections():
         kept = Ring()
         gc.collect()
@@ -34,7 +34,7 @@ def test_what_a_full_collection_finds_alive_is_not_looked_at_again(
         del kept
         gc.collect()
         assert gone() is not None
-        for _ in range(garbage.FULL_EVERY):
+        for _ in range(memory.FULL_EVERY):
             gc.collect()
         assert gone() is None, "everything is looked at now and then"
 
@@ -42,13 +42,13 @@ def test_what_a_full_collection_finds_alive_is_not_looked_at_again(
 def test_a_process_of_very_many_objects_is_never_looked_at_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(garbage, "FULL_OBJECTS_MAX", 10)
+    monkeypatch.setattr(memory, "FULL_OBJECTS_MAX", 10)
     with short_collections():
         kept = Ring()
         gc.collect()
         gone = weakref.ref(kept)
         del kept
-        for _ in range(2 * garbage.FULL_EVERY):
+        for _ in range(2 * memory.FULL_EVERY):
             gc.collect()
         assert gone() is not None
     gc.collect()

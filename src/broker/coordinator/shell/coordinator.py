@@ -20,12 +20,29 @@ from ....storage.shell.data_directory import DataDirectory
 from ...shell.replica import Replica
 from ..key_hash import partition_of
 from .internal_topic import CoordinatorNames, InternalTopic, InternalTopicSettings
-from .metrics import CoordinatorMetrics
 
 if TYPE_CHECKING:
     from ...shell.producer_ids import ControllerRelay
     from ..shard import CoordinatorRequest
     from .coordinator_shard import CoordinatorDeps, CoordinatorShard, ReplyCallback
+
+
+class CoordinatorMetrics:
+    """Counters since the start; times in ms."""
+
+    __slots__ = ("decisions", "load_ms_total", "loads", "reloads")
+
+    def __init__(self) -> None:
+        self.decisions = 0  # with records
+        self.loads = 0
+        self.load_ms_total = 0
+        self.reloads = 0  # reloads after a failed append
+
+    def loaded(self, took_ms: int) -> None:
+        """Count a loaded partition."""
+        self.loads += 1
+        self.load_ms_total += took_ms
+
 
 R = TypeVar("R")
 T = TypeVar("T", bound="CoordinatorShard[Any]")

@@ -40,9 +40,9 @@ from ...purgatory import Acks
 from ...shell.replica import Replica
 from ..decision import Answered, Failed, Reply, ShardDecision, Ticket
 from ..shard import CoordinatorRequest, Shard
+from .coordinator import CoordinatorMetrics
 from .internal_topic import CoordinatorNames
 from .loader import ShardLoader
-from .metrics import CoordinatorMetrics
 
 BATCH_BYTES: Final = 512 << 10
 """A batch of this size gets no further decision, and no further offsets of its decision."""

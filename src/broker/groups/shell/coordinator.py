@@ -2,24 +2,46 @@
 that it leads."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ....errors import CoordinatorLoading, CoordinatorNotAvailable, QuorumlogError
 from ....ids import Epoch
-from ...coordinator.shell.coordinator import Coordinator, CoordinatorContext
+from ...coordinator.shell.coordinator import Coordinator, CoordinatorContext, CoordinatorMetrics
 from ...coordinator.shell.internal_topic import CoordinatorNames, InternalTopicSettings
 from ...verification import Verification, Verifier
 from ..config import OFFSETS_TOPIC, GroupConfig
 from .group_ids import check_group
-from .metrics import GroupCensus, GroupMetrics
 
 if TYPE_CHECKING:
     from ....records.control import TransactionMarker
     from ...coordinator.shell.coordinator_shard import CoordinatorDeps
     from ..requests import CommitOutcome, CommitTransactionalOffsets, ListedGroup
     from .group_coordinator_shard import GroupCoordinatorShard
+
+
+@dataclass(slots=True)
+class GroupCensus:
+    """Numbers of groups, members and offsets of a broker at one moment."""
+
+    groups_by_state: dict[str, int] = field(default_factory=dict)
+    members: int = 0
+    offsets: int = 0
+    partitions_served: int = 0
+    partitions_read: int = 0  # being loaded
+
+
+class GroupMetrics(CoordinatorMetrics):
+    """Counters since the start."""
+
+    __slots__ = ("commits", "generations")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits = 0  # committed offsets
+        self.generations = 0  # generations of classic groups, and group epochs of KIP-848 groups
+
 
 NAMES: Final = CoordinatorNames(topic=OFFSETS_TOPIC, entity="group", entities="groups")
 

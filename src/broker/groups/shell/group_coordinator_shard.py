@@ -22,8 +22,8 @@ from ..records import (
 )
 from ..requests import DescribeGroup, FetchOffsets
 from ..shard import GroupShard
+from .coordinator import GroupMetrics
 from .group_ids import check_texts
-from .metrics import GroupMetrics
 
 _LOG = logging.getLogger("quorumlog.groups")
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...coordinator.shell.metrics import CoordinatorMetrics
+from ...coordinator.shell.coordinator import CoordinatorMetrics
 
 
 @dataclass(slots=True)

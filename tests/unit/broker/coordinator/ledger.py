@@ -11,7 +11,11 @@ from tests.kit.replica_cluster import Cluster, world
 
 from quorumlog.broker.coordinator.decision import NOTHING, Answered, ShardDecision, Ticket
 from quorumlog.broker.coordinator.shard import CoordinatorRequest
-from quorumlog.broker.coordinator.shell.coordinator import Coordinator, CoordinatorContext
+from quorumlog.broker.coordinator.shell.coordinator import (
+    Coordinator,
+    CoordinatorContext,
+    CoordinatorMetrics,
+)
 from quorumlog.broker.coordinator.shell.coordinator_shard import (
     BatchLimits,
     CoordinatorDeps,
@@ -21,7 +25,6 @@ from quorumlog.broker.coordinator.shell.internal_topic import (
     CoordinatorNames,
     InternalTopicSettings,
 )
-from quorumlog.broker.coordinator.shell.metrics import CoordinatorMetrics
 from quorumlog.ids import Epoch, ProducerIdentity
 from quorumlog.metadata import ImageDelta
 from quorumlog.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage

@@ -1,4 +1,4 @@
-"""Garbage collection in a process with millions of objects.
+"""Garbage collection in a process with millions of objects, and malloc settings.
 
 A full collection visits every object while the process pauses: seconds with ten million objects.
 Here each full collection freezes the surviving objects, so that the next visits only newer ones: a
@@ -12,6 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+_M_TRIM_THRESHOLD: Final = -1  # numbers of mallopt
+_M_MMAP_THRESHOLD: Final = -3
+_MMAP_BYTES_MIN: Final = 32 << 20  # larger blocks are mapped separately; the maximum of glibc
+_FREE_BYTES_MAX: Final = 64 << 20  # free memory above this is returned to the kernel
 THRESHOLDS: Final = (700, 10, 4)
 """Gen 0: new containers; gen 1 and 2: collections of the younger generation. A full collection
 visits about 28,000 containers."""
@@ -46,3 +50,20 @@ def short_collections() -> Iterator[None]:
         gc.callbacks.remove(on_collection)
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+def keep_freed_memory() -> None:
+    """Let malloc reuse the memory of freed batches, up to a limit, instead of returning it.
+
+    Every request allocates and frees buffers of a batch's size. With glibc's defaults each one is a
+    new mapping whose pages the kernel zeroes: measured, 250 to 900 page faults and 1 to 2 ms of
+    system time per MiB. Has no effect without glibc.
+    """
+    import ctypes  # 3 ms, used only here
+
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):  # TypeError: Windows requires a name
+        return
+    mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES_MIN)
+    mallopt(_M_TRIM_THRESHOLD, _FREE_BYTES_MAX)
