@@ -2,6 +2,7 @@
 requests, timeouts and expiry. Pure."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -313,7 +314,13 @@ class TransactionShard:
     def loaded(self, image: MetadataImage, now_ms: int) -> TransactionDecision:
         """Finish loading; return the markers that this leader must write."""
         builder: DecisionBuilder[TransactionRecord] = DecisionBuilder(now_ms)
-        for name, metadata in self._stored.items():
+        for name, stored in self._stored.items():
+            # The clock of an earlier leader may have been ahead: its timeouts would last longer.
+            metadata = replace(
+                stored,
+                updated_ms=min(stored.updated_ms, now_ms),
+                started_ms=min(stored.started_ms, now_ms),
+            )
             machine = self._machines[name] = TransactionMachine(metadata, self._draw)
             if metadata.partitions or metadata.state in PREPARED:
                 resumed = machine.loaded(image, now_ms)

@@ -246,6 +246,17 @@ def test_a_new_leader_resumes_the_markers(play: ShardPlay, commit: bool) -> None
     assert play.state is (COMPLETE_COMMIT if commit else COMPLETE_ABORT)
 
 
+def test_the_clock_of_an_earlier_leader_does_not_lengthen_a_timeout(play: ShardPlay) -> None:
+    producer = play.init(timeout_ms=1_000)
+    play.now_ms += DAY_MS
+    play.add(producer, A)
+    play.now_ms -= DAY_MS
+    play.reload()
+    assert play.expire() == []
+    play.now_ms += 1_000
+    assert states(play.expire()) == [PREPARE_ABORT]
+
+
 def test_a_new_leader_aborts_at_the_timeout_too(play: ShardPlay) -> None:
     play.begun(A)
     play.reload()
