@@ -72,6 +72,7 @@ simulate-briefly: setup ## some simulated runs of every level
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=6 TWICE=2
 	$(MAKE) --no-print-directory simulate LEVEL=kafka SEEDS=3 TWICE=1
 	$(MAKE) --no-print-directory simulate LEVEL=groups SEEDS=6 TWICE=2
+	$(MAKE) --no-print-directory simulate LEVEL=transactions SEEDS=2 TWICE=1
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=20 TWICE=4
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=20 TWICE=4
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=10 TWICE=2
@@ -103,6 +104,7 @@ test-all: setup ## every test there is, and long simulation
 	$(MAKE) --no-print-directory simulate LEVEL=node SEEDS=300
 	$(MAKE) --no-print-directory simulate LEVEL=kafka SEEDS=100
 	$(MAKE) --no-print-directory simulate LEVEL=groups SEEDS=300
+	$(MAKE) --no-print-directory simulate LEVEL=transactions SEEDS=300
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=100
@@ -169,6 +171,7 @@ soak: setup ## restarts under real clients, then a data directory at work, for M
 	$(BIN)/python -m tests.cluster.quorum_chaos --minutes $(MINUTES)
 	$(BIN)/python -m tests.cluster.cluster_chaos --minutes $(MINUTES)
 	$(BIN)/python -m tests.cluster.cluster_chaos --minutes $(MINUTES) --shape apart
+	$(BIN)/python -m tests.cluster.transaction_chaos --minutes $(MINUTES)
 
 conformance: setup ## other people's Kafka clients against a cluster of three nodes: passed, failed, excluded per suite; SUITE=name for one
 	$(BIN)/python -m tests.conformance $(if $(SUITE),--suite $(SUITE))

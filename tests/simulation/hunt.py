@@ -60,6 +60,7 @@ RUNS: Final[Mapping[str, Callable[[int], Run]]] = {
     "partitions": _partitions,
     "node": partial(_world, "node"),
     "groups": partial(_world, "groups"),
+    "transactions": partial(_world, "transactions"),
 }
 
 

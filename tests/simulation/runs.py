@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Final, Protocol
 
 from quorumlog.simulation.entropy import SimEntropy
@@ -109,46 +110,26 @@ def player_of(level: str) -> Player:
 
 def scenario_of(level: str) -> Play:
     """Return the scenario of a level; imported here, since some import the whole server."""
-    match level:
-        case "mini":
-            from .levels.mini import play as play_mini
+    module = _MODULES.get(level)
+    if module is None:
+        raise ValueError(f"no level {level}: one of {', '.join(LEVELS)}")
+    play: Play = import_module(f".levels.{module}", __package__).play
+    return play
 
-            return play_mini
-        case "broker":
-            from .levels.broker import play as play_broker
 
-            return play_broker
-        case "quorum":
-            from .levels.quorum.level import play as play_quorum
-
-            return play_quorum
-        case "node":
-            from .levels.node.level import play as play_node
-
-            return play_node
-        case "kafka":
-            from .levels.kafka.level import play as play_kafka
-
-            return play_kafka
-        case "groups":
-            from .levels.groups.level import play as play_groups
-
-            return play_groups
-        case "clients":
-            from .levels.clients.level import play as play_clients
-
-            return play_clients
-        case "evil":
-            from .levels.evil.level import play as play_evil
-
-            return play_evil
-        case "storage":
-            from .levels.storage.level import play as play_storage
-
-            return play_storage
-        case _:
-            raise ValueError(f"no level {level}: one of {', '.join(LEVELS)}")
-
+_MODULES: Final = {
+    "mini": "mini",
+    "broker": "broker",
+    "quorum": "quorum.level",
+    "node": "node.level",
+    "kafka": "kafka.level",
+    "groups": "groups.level",
+    "transactions": "transactions.level",
+    "clients": "clients.level",
+    "evil": "evil.level",
+    "storage": "storage.level",
+}
+"""The modules of the levels that run in a `SimWorld`."""
 
 LEVELS: Final = (
     "core",
@@ -158,6 +139,7 @@ LEVELS: Final = (
     "node",
     "kafka",
     "groups",
+    "transactions",
     "clients",
     "evil",
     "storage",

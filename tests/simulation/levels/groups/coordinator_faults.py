@@ -57,13 +57,17 @@ class CoordinatorFaultInjector(ClusterFaultInjector):
         if self._coordinators_ms is None or now_ms < self._act_ms:
             return
         self._act_ms = now_ms + self._drawn.spread(*self._coordinators_ms)
-        node = self._coordinator()
+        node = self.draw_coordinator()
         if node is not None and node.is_up and (act := self._hurt(node, now_ms)):
             self.happened[act] += 1
 
-    def _coordinator(self) -> ClusterNode | None:
+    def draw_coordinator(self) -> ClusterNode | None:
         """Return the coordinator of a drawn part of the groups."""
-        topic = self._cluster.newest_image.topic(OFFSETS_TOPIC)
+        return self.leader_of(OFFSETS_TOPIC)
+
+    def leader_of(self, name: str) -> ClusterNode | None:
+        """Return the leader of a drawn partition of a topic; None without one."""
+        topic = self._cluster.newest_image.topic(name)
         if topic is None:
             return None
         states = [state for _, state in topic.sorted_partitions()]

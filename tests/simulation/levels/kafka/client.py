@@ -142,6 +142,18 @@ class KafkaClient:
 
     async def fetch(self, address: str, positions: Mapping[Place, int]) -> dict[Place, Fetched]:
         """Fetch partitions that one broker leads."""
+        parts = await self.fetch_parts(address, positions)
+        return {place: _fetched(part) for place, part in parts.items()}
+
+    async def fetch_parts(
+        self,
+        address: str,
+        positions: Mapping[Place, int],
+        *,
+        isolation: int = 0,
+        wait_ms: int = FETCH_WAIT_MS,
+    ) -> dict[Place, Any]:
+        """Fetch partitions that one broker leads; return the response's part of each."""
         by_topic: dict[str, list[dict[str, Any]]] = {}
         for (topic, index), offset in positions.items():
             part = {
@@ -155,10 +167,10 @@ class KafkaClient:
             by_topic.setdefault(topic, []).append(part)
         fields = {
             "replica_id": -1,
-            "max_wait": FETCH_WAIT_MS,
+            "max_wait": wait_ms,
             "min_bytes": 1,
             "max_bytes": FETCH_BYTES,
-            "isolation_level": 0,
+            "isolation_level": isolation,
             "session_id": 0,
             "session_epoch": -1,
             "topics": [{"topic": topic, "partitions": parts} for topic, parts in by_topic.items()],
@@ -167,7 +179,7 @@ class KafkaClient:
         }
         answer = await self._ask(address, FETCH, fields)
         return {
-            (one.topic, part.partition_index): _fetched(part)
+            (one.topic, part.partition_index): part
             for one in answer.responses
             for part in one.partitions
         }

@@ -12,10 +12,12 @@ from quorumlog.errors import QuorumlogError, StreamBroken
 from quorumlog.frontends.kafka.schemas import reader_of, request_schema, response_schema
 from quorumlog.frontends.kafka.shapes import MessageShape
 from quorumlog.runtime import ByteConnection, Runtime
+from quorumlog.simulation.byte_network import SimConnection
 
 API_VERSIONS: Final = 18  # its responses never have tagged fields in their header
 NEWEST: Final = {
-    0: 12, 1: 12, 3: 12, 8: 9, 9: 9, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 22: 4, 42: 2, 68: 1
+    0: 12, 1: 12, 3: 12, 8: 9, 9: 9, 10: 6, 11: 9, 12: 4, 13: 5, 14: 5, 22: 5, 24: 3, 25: 4, 26: 5,
+    27: 2, 28: 5, 42: 2, 65: 0, 66: 1, 68: 1
 }  # fmt: skip
 """The versions that name the fields of requests."""
 
@@ -69,8 +71,14 @@ class KafkaLink:
             raise StreamBroken(f"no answer within {timeout_ms} ms") from None
         return _read(key, version, frame)
 
-    def end(self) -> None:
-        """Reset the connection."""
+    def end(self, *, is_drained: bool = False) -> None:
+        """Reset the connection.
+
+        With `is_drained`, requests in flight never arrive; otherwise they may arrive later than
+        requests of the next connection.
+        """
+        if is_drained and isinstance(self._connection, SimConnection):
+            self._connection.lose_sent()
         if not self.is_over:
             self._connection.abort()
             self._broken(StreamBroken("the connection was reset"))

@@ -1,0 +1,365 @@
+"""Level `transactions`: clusters with faults, and applications that write in transactions.
+
+Plain and transactional producers write into the input; two applications in a row process it,
+exactly once each. Incarnations of applications end, sleep and return as zombies; requests arrive
+late or twice; operators end transactions; coordinators and leaders fail. After the faults every
+transaction must be decided within two minutes, everything must be processed, and the history, the
+logs and the committed offsets must agree.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+from tests.kit.node_settings import with_settings
+
+from quorumlog.broker.coordinator.key_hash import partition_of
+from quorumlog.runtime import Runtime
+from quorumlog.simulation.entropy import SimEntropy
+from quorumlog.simulation.world import NotReached, SimWorld
+from quorumlog.testing.checkers import (
+    Place,
+    TransactionHistory,
+    check_transactions,
+    describe,
+)
+
+from ...checkers.transaction_logs import TransactionLogs
+from ...checkers.violation import Violation
+from ...cluster.liveness import CONVERGE_MS, is_whole
+from ...cluster.nodes import Cluster
+from ...faults.cluster_faults import ClusterFaultPlan, draw_fault_plan
+from ..groups.level import NEEDS_MANY
+from ..node.level import CLIENTS, END_MS, SAFETY_MS, Run, facts_of, serve_with_core
+from .application import ApplicationState, ApplicationSupervisor
+from .calls import Generation
+from .clients import Findings, PlainMachine, ReadingMachine
+from .faults import TransactionFaultInjector
+from .offset_order import OffsetOrder
+from .plan import (
+    COMPACTED,
+    DELETED,
+    EXTRA_CONFIGS,
+    INPUT,
+    LAST,
+    OFFSETS_TOPIC,
+    OUTPUT,
+    SHORT,
+    TRANSACTIONS_TOPIC,
+    Kind,
+    TransactionsPlan,
+    draw_cluster,
+    draw_plan,
+    draw_writers,
+    places_of,
+)
+from .producer import Observations
+
+DECIDED_MS: Final = 120_000  # bound for every transaction to be decided after the faults
+PROCESSED_MS: Final = 120_000  # bound for everything to be processed after that
+LOOK_MS: Final = 60_000
+COORDINATOR_LOGS: Final = ("quorumlog.groups", "quorumlog.transactions", "quorumlog.coordinator")
+
+
+@dataclass(slots=True, eq=False)
+class TransactionsRun:
+    """The state of one run."""
+
+    run: Run
+    plan: TransactionsPlan
+    observed: Observations
+    states: list[ApplicationState]
+    supervisors: list[ApplicationSupervisor]
+    order: OffsetOrder
+    outside: list["asyncio.Task[None]"] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        world: SimWorld,
+        entropy: SimEntropy,
+        *,
+        plan: TransactionsPlan | None = None,
+        fault_plan: ClusterFaultPlan | None = None,
+    ) -> "TransactionsRun":
+        """Create a run's cluster and its applications."""
+        plan = plan or draw_plan(entropy.stream("transactions"))
+        options = draw_cluster(entropy.stream("cluster plan"), plan)
+        fault_plan = fault_plan or draw_fault_plan(entropy.stream("storm"))
+        if options.brokers == 1:
+            faults = tuple(fault for fault in fault_plan.faults if fault not in NEEDS_MANY)
+            fault_plan = replace(fault_plan, faults=faults)
+        run = Run.of(world, entropy, options=options, fault_plan=fault_plan)
+        run.workload = draw_writers(entropy.stream("writers"))
+        for node in run.cluster.nodes:
+            node.config = with_settings(node.config, **plan.settings)
+        run.fault_injector = TransactionFaultInjector(
+            run.cluster,
+            fault_plan,
+            entropy.stream("nemesis"),
+            CLIENTS + plan.machines,
+            coordinators_ms=plan.behaviour.coordinators_ms,
+            session_ms=3_000,
+        )
+        observed = Observations(
+            now_ns=lambda: world.loop.now_ns,
+            history=TransactionHistory(records=run.notes.history),
+            next_value=run.notes.next_value,
+            acknowledged=run.notes.acknowledged.total,
+        )
+        bootstrap = run.cluster.kafka_bootstrap.split(",")
+        states = [
+            ApplicationState(
+                one,
+                plan.behaviour,
+                bootstrap,
+                places_of(options, (one.source,)),
+                places_of(options, one.targets),
+                observed,
+                partial(coordinator_epoch, run.cluster),
+            )
+            for one in plan.applications
+        ]
+        made = cls(
+            run,
+            plan,
+            observed,
+            states,
+            [ApplicationSupervisor(world, state) for state in states],
+            OffsetOrder(observed, bootstrap, (INPUT, 0)),
+        )
+        run.makers = {CLIENTS[0]: made.plain_machine, CLIENTS[1]: made.reading_machine}
+        run.look = made.look
+        return made
+
+    # --- machines ------------------------------------------------------------------------------
+
+    def plain_machine(self, run: Run, name: str, runtime: Runtime) -> PlainMachine:
+        """Create the machine that creates topics and writes plain records."""
+        return PlainMachine(
+            runtime, name, run.cluster.bootstrap, run.options, run.workload, run.notes
+        )
+
+    def reading_machine(self, run: Run, name: str, runtime: Runtime) -> ReadingMachine:
+        """Create the machine that reads."""
+        bootstrap = run.cluster.kafka_bootstrap.split(",")
+        return ReadingMachine(runtime, name, bootstrap, self.kept_places, self.observed, run.notes)
+
+    @property
+    def reader(self) -> ReadingMachine:
+        """The machine that reads."""
+        found = self.run.applications[CLIENTS[1]]
+        assert isinstance(found, ReadingMachine)
+        return found
+
+    @property
+    def kept_places(self) -> list[Place]:
+        """The partitions that keep all records."""
+        return places_of(self.run.options, (INPUT, OUTPUT, LAST))
+
+    def look(self) -> None:
+        """Start and end incarnations; raise the errors of programs."""
+        for supervisor in self.supervisors:
+            supervisor.look()
+        for task in list(self.outside):
+            if task.done():
+                self.outside.remove(task)
+                task.result()
+
+    # --- the scenario --------------------------------------------------------------------------
+
+    def play(self, entropy: SimEntropy) -> dict[str, int]:
+        """Run the scenario; raises AssertionError with a violation."""
+        run, world = self.run, self.run.world
+        for name in self.plan.machines:
+            world.node(name).spawn(_idle)
+        run.start()
+        self._start_programs()
+        end_ms = max(SAFETY_MS, world.now_ms() + SAFETY_MS // 2)
+        while world.now_ms() < end_ms:
+            run.step()
+            run.fault_injector.step()
+        served = serve_with_core(run, entropy)
+        run.fault_injector.end_all(run.cluster.nodes)
+        self._calm()
+        run.wait(lambda: is_whole(run.cluster), CONVERGE_MS, "every replica is in sync")
+        self._end_writers()
+        self._wait_for_decisions()
+        self._end_processors()
+        self._wait_for_decisions()
+        self._judge()
+        run.cluster.check_directories()
+        return self._facts() | {"served": served}
+
+    def _start_programs(self) -> None:
+        run, behaviour = self.run, self.plan.behaviour
+        first, second = (run.world.node(name) for name in CLIENTS)
+        self.outside.append(second.attach(self.order.run, name="order"))
+        if behaviour.operator_ms is not None:
+            pause_ms = behaviour.operator_ms
+            self.outside.append(
+                second.attach(
+                    lambda runtime: self.reader.fence_repeatedly(runtime, self.states, pause_ms),
+                    name="operator",
+                )
+            )
+        if any(topic.name == DELETED for topic in run.options.topics):
+            plain = run.applications[CLIENTS[0]]
+            assert isinstance(plain, PlainMachine)
+            self.outside.append(first.attach(plain.delete_repeatedly, name="deletions"))
+
+    def _calm(self) -> None:
+        self.order.is_over = True
+        for state in self.states:
+            state.is_calm = True
+
+    def _end_writers(self) -> None:
+        """Stop plain and transactional writers."""
+        run = self.run
+        run.notes.is_over = True
+        writers = [one for one in self.supervisors if one.state.plan.kind is Kind.WRITE]
+        for writer in writers:
+            writer.state.is_over = True
+        run.wait(
+            lambda: (
+                all(one.has_ended for one in run.applications.values())
+                and all(writer.has_ended for writer in writers)
+                and not self.outside
+            ),
+            END_MS,
+            "the writers end",
+        )
+
+    def _end_processors(self) -> None:
+        """Wait until everything is processed, and stop the applications."""
+        processors = [one for one in self.supervisors if one.state.plan.kind is Kind.PROCESS]
+        self.run.wait(
+            lambda: all(one.state.is_caught_up for one in processors),
+            PROCESSED_MS,
+            "all input is processed",
+        )
+        for processor in processors:
+            processor.state.is_over = True
+        self.run.wait(
+            lambda: all(one.has_ended for one in processors), END_MS, "the applications end"
+        )
+
+    def _wait_for_decisions(self) -> None:
+        """Wait until no transaction is open anywhere."""
+        end_ms = self.run.world.now_ms() + DECIDED_MS
+        places = [
+            *self.kept_places,
+            *places_of(self.run.options, (OFFSETS_TOPIC, SHORT, COMPACTED)),
+        ]
+        while True:
+            left: list[str] = self._ask(lambda runtime: self.reader.undecided(runtime, places))
+            if not left:
+                return
+            if self.run.world.now_ms() >= end_ms:
+                raise Violation("Hanging", f"undecided after {DECIDED_MS} ms: {left[:6]}")
+            for _ in range(10):
+                self.run.step()
+
+    def _judge(self) -> None:
+        """Compare the history with the logs, the committed data and the committed offsets."""
+        options = self.run.options
+        extra = places_of(options, (SHORT, COMPACTED))
+        groups = {
+            state.plan.group: state.sources
+            for state in self.states
+            if state.plan.kind is Kind.PROCESS
+        }
+        found: Findings = self._ask(
+            lambda runtime: self.reader.find_all(runtime, [*self.kept_places, *extra], groups)
+        )
+        epoch_each = {
+            producer_id
+            for producer_id, generation in self.observed.generations.items()
+            if generation is Generation.NEW
+        }
+        logs = TransactionLogs(
+            self.observed.history, epoch_each, frozenset(places_of(options, (COMPACTED,)))
+        )
+        self.observed.counts["markers"] = logs.check(found.logs)
+        anomalies = check_transactions(
+            self.observed.history,
+            found.committed,
+            found.offsets,
+            incomplete=places_of(options, tuple(EXTRA_CONFIGS)),
+            processed=groups,
+        )
+        if anomalies:
+            raise Violation(str(anomalies[0].kind), describe(anomalies))
+        self._ask(self.order.look_at_all)
+
+    def _ask(self, main: Any) -> Any:
+        """Run a program on the reading machine and return its result."""
+        task = self.run.world.node(CLIENTS[1]).attach(main, name="a last look")
+        self.run.wait(task.done, LOOK_MS, "a last look")
+        return task.result()
+
+    def _facts(self) -> dict[str, int]:
+        counts = self.observed.counts
+        return facts_of(self.run) | {
+            "incarnations": sum(state.incarnations for state in self.states),
+            "failed": self.observed.errors.total(),
+            **{name.replace(" ", "_"): counts[name] for name in sorted(counts)},
+        }
+
+
+def coordinator_epoch(cluster: Cluster, transactional_id: str) -> int:
+    """Return the leader epoch of the partition that stores a transactional id."""
+    topic = cluster.newest_image.topic(TRANSACTIONS_TOPIC)
+    if topic is None:
+        return 0
+    index = partition_of(transactional_id, len(topic.partitions))
+    return topic.partitions[index].leader_epoch
+
+
+def play(
+    world: SimWorld,
+    *,
+    plan: TransactionsPlan | None = None,
+    fault_plan: ClusterFaultPlan | None = None,
+) -> dict[str, int]:
+    """Run a seed; raises AssertionError with a violation."""
+    entropy = world.entropy.stream("scenario")
+    with internal_errors() as broken:
+        run = TransactionsRun.of(world, entropy, plan=plan, fault_plan=fault_plan)
+        try:
+            facts = run.play(entropy)
+        except NotReached as error:
+            errors = run.observed.errors.most_common(12)
+            raise NotReached(f"{error}\n  errors of applications: {errors}") from None
+    if broken:
+        raise Violation("BrokenTerm", f"a coordinator failed and reloaded its state: {broken[0]}")
+    return facts
+
+
+@contextmanager
+def internal_errors() -> Iterator[list[str]]:
+    """Collect internal errors that coordinators log: they continue, and report them only there."""
+    found: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "_broke" in record.msg:
+                found.append(f"{record.getMessage()} {record.exc_info and record.exc_info[1]!r}")
+
+    collect = Collect(logging.ERROR)
+    logs = [logging.getLogger(name) for name in COORDINATOR_LOGS]
+    for log in logs:
+        log.addHandler(collect)
+    try:
+        yield found
+    finally:
+        for log in logs:
+            log.removeHandler(collect)
+
+
+async def _idle(runtime: Runtime) -> None:
+    await asyncio.Event().wait()
