@@ -14,6 +14,7 @@ from ..errors import (
     QuorumlogError,
 )
 from ..ids import NodeId, Offset
+from ..records.control import TransactionMarker
 from .isr import FollowerFetch, InSyncReplicas, IsrProposal, LeaderAndIsr
 from .purgatory import Acks, ProducePurgatory, PurgatoryEntry
 from .verification import VerifiedProducers
@@ -106,10 +107,10 @@ class PartitionLeader:
             )
         return state
 
-    def marked(self, producer_id: int) -> None:
-        """Delete the verification of a producer for which a marker arrived."""
+    def marked(self, marker: TransactionMarker) -> None:
+        """Delete the verification of the transaction that an arrived marker ends."""
         if self.verified is not None:
-            self.verified.marked(producer_id)
+            self.verified.marked(marker)
 
     def is_acknowledged(self, acks: Acks, next_offset: Offset) -> bool:
         """Return True if all records below `next_offset` are acknowledged as `acks` requires."""

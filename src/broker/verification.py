@@ -7,7 +7,9 @@ partition leader asks the coordinator before a batch that would begin a transact
 The answer may be outdated when it arrives. Rules, for one partition in one leader epoch:
 
 1. A producer's state is created before the coordinator is asked. Every marker of the producer id
-   deletes it, appended or not, when the marker arrives and again at its turn in the log.
+   deletes it, appended or not, when the marker arrives and again at its turn in the log. But from
+   transaction version 2 on, a marker ends transactions of lower epochs only, and keeps the state of
+   the next one, which has the marker's epoch.
 2. At the turn of a batch in the log, with nothing between the check and the append: the log has an
    open transaction of the batch's epoch, or the state that the batch asked with still exists, is
    verified and has the batch's epoch.
@@ -37,7 +39,12 @@ from ..errors import (
 )
 from ..ids import ProducerIdentity, TopicId
 from ..records.control import TransactionMarker
-from ..storage.producer_state import SEQUENCE_MASK, ProducerEntry, ProducerStates
+from ..storage.producer_state import (
+    EPOCH_PER_TRANSACTION,
+    SEQUENCE_MASK,
+    ProducerEntry,
+    ProducerStates,
+)
 
 PRODUCERS_MAX: Final = 10_000
 """Producers of one partition that are or were verified since their last marker."""
@@ -122,9 +129,15 @@ class VerifiedProducers:
         begun = self._producers[producer_id] = VerifiedProducer(producer, sequence)
         return begun
 
-    def marked(self, producer_id: int) -> None:
-        """Delete the state of a producer for which a marker arrived."""
-        self._producers.pop(producer_id, None)
+    def marked(self, marker: TransactionMarker) -> None:
+        """Delete the state of the transaction that an arrived marker ends (rule 1)."""
+        producer_id, epoch = marker.producer
+        known = self._producers.get(producer_id)
+        if known is not None and (
+            marker.transaction_version < EPOCH_PER_TRANSACTION
+            or known.producer.producer_epoch < epoch
+        ):
+            del self._producers[producer_id]
 
     def is_valid(self, state: VerifiedProducer) -> bool:
         """Return True if a state is verified and no marker or newer epoch has deleted it."""
@@ -161,8 +174,8 @@ class VerifiedAppend:
         """Return True; raise NotEnoughReplicas if a marker has arrived since the verification,
         OutOfOrderSequence if an earlier batch must be retried first.
 
-        The marker may be a repeated one of the previous transaction: with transaction.version 2
-        that has the epoch of the next one. A retry asks the coordinator, which has the truth.
+        Below transaction version 2, the marker may be a late one of the previous transaction. A
+        retry asks the coordinator, which has the truth.
         """
         producer_id, epoch = self._producer
         if not must_verify(states.entry(producer_id, with_outstanding=True), epoch):
@@ -190,11 +203,11 @@ class MarkerAppend:
     def __init__(
         self,
         marker: TransactionMarker,
-        marked: Callable[[int], None],
+        marked: Callable[[TransactionMarker], None],
         last_sequence: int,
         torn: Callable[[int, int], None],
     ) -> None:
-        """`marked` deletes the verification of a producer id. `last_sequence` is that of the
+        """`marked` deletes the verification that the marker ends. `last_sequence` is that of the
         transaction in this partition, -1 if unknown. `torn` gets it with that of the log if they
         differ: a commit of which the log lacks records."""
         self._last_sequence = last_sequence
@@ -203,10 +216,10 @@ class MarkerAppend:
         self._torn = torn
 
     def is_met(self, states: ProducerStates) -> bool:
-        """Delete the verification of the producer, and check the marker; see
+        """Delete the verification that the marker ends, and check the marker; see
         `ProducerStates.check_marker`."""
         marker, last = self._marker, self._last_sequence
-        self._marked(marker.producer.producer_id)
+        self._marked(marker)
         if not states.check_marker(marker):
             return False
         if marker.is_commit and last >= 0:

@@ -117,7 +117,7 @@ class PartitionMarkers:
     ) -> DelayedProduce:
         leader = replica.check()
         state = leader.admit(Acks.ALL)
-        leader.marked(marker.producer.producer_id)
+        leader.marked(marker)
         batch = encode_marker(
             producer_id=marker.producer.producer_id,
             producer_epoch=marker.producer.producer_epoch,

@@ -110,7 +110,7 @@ class VerifiedLog(RuleBasedStateMachine):
     @precondition(lambda self: self.is_marker_due and None not in self.queue)
     @rule()
     def marker_arrives(self) -> None:
-        self.producers.marked(PRODUCER.producer_id)
+        self.producers.marked(MARKER)
         self.queue.append(None)
 
     @precondition(lambda self: self.queue)

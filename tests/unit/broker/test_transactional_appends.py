@@ -204,6 +204,25 @@ def test_a_batch_delayed_past_the_end_of_its_transaction_begins_none() -> None:
     simulate(main)
 
 
+def test_a_marker_of_the_transaction_before_keeps_the_verification_of_the_next_one() -> None:
+    """From version 2 on, the marker has the epoch of the next transaction, which the producer may
+    begin before the marker arrives here."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            coordinator = await opened(b)
+            following = send(b, batch(0, epoch=1))
+            assert await mark(b, 1, version=2) is None
+            coordinator.answer()
+            assert await stored(b, following) == 1
+            assert await mark(b, 2, version=2) is None
+            late = send(b, batch(1, epoch=1))
+            with pytest.raises(InvalidProducerEpoch):
+                await stored(b, late)
+
+    simulate(main)
+
+
 def test_a_batch_queued_behind_the_marker_begins_no_transaction() -> None:
     """The batch arrives while the transaction is open in the log, with the marker ahead of it in
     the queue."""

@@ -137,11 +137,23 @@ def test_an_answer_to_an_earlier_question_verifies_nothing_after_a_marker() -> N
     are the same (KIP-890)."""
     producers = VerifiedProducers()
     earlier = producers.begin(producer(), 0)
-    producers.marked(7)
+    producers.marked(TransactionMarker(producer(), 0, True, 1))
     later = producers.begin(producer(), 1)
     earlier.is_verified = True
     assert not producers.is_valid(earlier)
     assert not producers.is_valid(later)
+
+
+@pytest.mark.parametrize(
+    ("version", "epoch", "keeps"), [(2, 1, False), (2, 0, True), (1, 0, False)]
+)
+def test_a_marker_deletes_the_verification_of_the_transaction_that_it_ends(
+    version: int, epoch: int, keeps: bool
+) -> None:
+    producers = VerifiedProducers()
+    state = verified(producers)
+    producers.marked(TransactionMarker(producer(epoch), 0, True, version))
+    assert producers.is_valid(state) == keeps
 
 
 def test_a_newer_epoch_replaces_the_verification_of_an_older_one() -> None:
