@@ -2,15 +2,25 @@
 
 The questions of one turn of the loop to one coordinator are one request. While the permitted
 requests are in flight, questions wait for the next one.
+
+A producer may write its next transaction while the markers of the last one are being written. If
+its partition is to be added then, the question is repeated for a short time: the refusal would
+reach the client, which waits much longer before it retries (KAFKA-18654).
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from ....errors import CoordinatorNotAvailable, Overloaded, QuorumlogError, Stopping
+from ....errors import (
+    ConcurrentTransactions,
+    CoordinatorNotAvailable,
+    Overloaded,
+    QuorumlogError,
+    Stopping,
+)
 from ....ids import NodeId
 from ....proto import transaction_coordination_pb2 as pb
 from ....runtime import Clock, Network
@@ -32,7 +42,18 @@ REQUESTS_MAX: Final = 4
 WAITING_MAX: Final = 5_000
 """Questions to one coordinator that wait for a request; further ones fail."""
 
+CONCURRENT_MS: Final = 100
+"""The time for which a question is repeated while markers are being written."""
+CONCURRENT_PAUSE_S: Final = 0.005
+"""The pause before a question is repeated."""
+
 Answered: TypeAlias = Callable[[QuorumlogError | None], None]
+
+
+class _Question(NamedTuple):
+    verification: Verification
+    answered: Answered
+    repeats_until_ms: int  # by Clock.now_ms()
 
 
 class _Coordinator:
@@ -42,7 +63,7 @@ class _Coordinator:
 
     def __init__(self) -> None:
         self.requests = 0  # in flight
-        self.waiting: deque[tuple[Verification, Answered]] = deque()
+        self.waiting: deque[_Question] = deque()
 
 
 class TransactionVerifier:
@@ -67,15 +88,20 @@ class TransactionVerifier:
         self._coordinators: dict[NodeId, _Coordinator] = {}
         self._is_due = False  # requests are sent at the end of this turn of the loop
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._pausing: dict[_Question, asyncio.TimerHandle] = {}
         self._is_closed = False
 
     def verify(self, question: Verification, answered: Answered) -> None:
         """Ask the coordinator; see `Verifier`."""
+        self._enqueue(_Question(question, answered, self._clock.now_ms() + CONCURRENT_MS))
+
+    def _enqueue(self, question: _Question) -> None:
+        answered = question.answered
         if self._is_closed:
             answered(Stopping("the broker is stopping; send the batch to the next leader"))
             return
         try:
-            node_id = self._transactions.leader_of(question.transactional_id)
+            node_id = self._transactions.leader_of(question.verification.transactional_id)
         except QuorumlogError as error:
             answered(error)
             return
@@ -90,17 +116,44 @@ class TransactionVerifier:
                 )
             )
             return
-        found.waiting.append((question, answered))
+        found.waiting.append(question)
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._send)
 
+    def _repeat(self, question: _Question) -> None:
+        """Ask again after a pause."""
+        timer = asyncio.get_running_loop().call_later(CONCURRENT_PAUSE_S, self._paused, question)
+        self._pausing[question] = timer
+
+    def _paused(self, question: _Question) -> None:
+        del self._pausing[question]
+        self._enqueue(question)
+
+    def _answer(self, question: _Question, error: QuorumlogError | None) -> None:
+        """Call back, or repeat a question that comes too early."""
+        if (
+            isinstance(error, ConcurrentTransactions)
+            and question.verification.adds
+            and self._clock.now_ms() < question.repeats_until_ms
+            and not self._is_closed
+        ):
+            self._repeat(question)
+        else:
+            question.answered(error)
+
     async def close(self) -> None:
         """Answer every question with an error, and ask no more."""
         self._is_closed = True
+        left = [each for found in self._coordinators.values() for each in found.waiting]
         for found in self._coordinators.values():
-            while found.waiting:
-                found.waiting.popleft()[1](Stopping("the broker is stopping"))
+            found.waiting.clear()
+        for question, timer in self._pausing.items():
+            timer.cancel()
+            left.append(question)
+        self._pausing.clear()
+        for question in left:
+            question.answered(Stopping("the broker is stopping"))
         for task in reversed(list(self._tasks)):
             task.cancel()
 
@@ -126,14 +179,14 @@ class TransactionVerifier:
         self,
         node_id: NodeId,
         coordinator: _Coordinator,
-        taken: Sequence[tuple[Verification, Answered]],
+        taken: Sequence[_Question],
     ) -> None:
         """Send one request, and call back with each answer, whatever happens."""
         errors: Sequence[QuorumlogError | None] = [
             CoordinatorNotAvailable("the broker is stopping; retry")
         ] * len(taken)
         try:
-            errors = await self._ask(node_id, [question for question, _ in taken])
+            errors = await self._ask(node_id, [each.verification for each in taken])
         except QuorumlogError as error:
             _LOG.info("transactions.not_verified broker=%d error=%s", node_id, error)
             errors = [
@@ -144,8 +197,8 @@ class TransactionVerifier:
             ] * len(taken)
         finally:
             coordinator.requests -= 1
-            for (_, answered), outcome in zip(taken, errors, strict=True):
-                answered(outcome)
+            for question, outcome in zip(taken, errors, strict=True):
+                self._answer(question, outcome)
             self._send()
 
     async def _ask(

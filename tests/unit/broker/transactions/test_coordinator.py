@@ -11,6 +11,7 @@ from quorumlog.broker.transactions.requests import (
     InitProducerId,
 )
 from quorumlog.errors import (
+    ConcurrentTransactions,
     CoordinatorNotAvailable,
     InvalidRequest,
     NotCoordinator,
@@ -98,6 +99,44 @@ def test_batch_of_a_partition_outside_of_the_transaction_is_refused() -> None:
         assert markers(nodes, "t", 0) == [(following.producer_epoch, False)]
         assert markers(nodes, "t", 1) == [(following.producer_epoch, False)]
         assert coordinator(nodes, coordinating(nodes)).figures.aborts == {"client": 1}
+
+
+def test_next_transaction_begins_while_the_markers_of_the_last_one_are_written() -> None:
+    """The client would pause before it repeats a refused batch."""
+    with cluster() as nodes:
+        create(nodes, "t", partitions=3)
+        producer = init(nodes)
+        for _ in range(20):
+            for index in range(3):
+                send(nodes, "t", producer, 0, b"x", partition=index, adds=True)
+            producer = end(nodes, producer)
+        nodes.until(lambda: all(stable(nodes, "t", index) for index in range(3)))
+        assert [len(markers(nodes, "t", index)) for index in range(3)] == [20, 20, 20]
+
+
+@pytest.mark.slow
+def test_next_transaction_is_refused_while_markers_cannot_be_written() -> None:
+    with cluster() as nodes:
+        coordinates = coordinating(nodes)
+        others = [number for number in nodes.numbers if number != coordinates]
+        nodes.run(
+            lambda log: log.admin.create_topic(
+                "stuck", assignments=[others], configs={"min.insync.replicas": "2"}
+            )
+        )
+        nodes.run(lambda log: log.admin.create_topic("t", assignments=[[others[0]]]))
+        nodes.until(lambda: led(nodes, "stuck") == others[0] == led(nodes, "t"))
+        producer = init(nodes)
+        send(nodes, "stuck", producer, 0, b"x", adds=True)
+        nodes.machine(others[1]).pause()
+        following = end(nodes, producer)
+        before_ms = nodes.world.loop.now_ns // 1_000_000
+        with pytest.raises(ConcurrentTransactions):
+            send(nodes, "t", following, 0, b"y", adds=True)
+        assert 100 <= nodes.world.loop.now_ns // 1_000_000 - before_ms < 1_000
+        nodes.machine(others[1]).resume()
+        completes(nodes)
+        send(nodes, "t", following, 0, b"y", adds=True)
 
 
 def test_transaction_that_times_out_is_aborted_and_its_producer_fenced() -> None:
