@@ -14,6 +14,9 @@ from ..api import Answer, BrokerContext, Call, Client, Fields, KafkaApi
 from ..error_codes import INVALID_REQUEST, UNSUPPORTED_VERSION
 from ..request import API_VERSIONS
 
+ZERO_LEVELS_FROM: Final = 4
+"""The first version with features that may have level 0: Java clients before 3.8, which send
+version 3, do not connect to a broker that lists one (KAFKA-17011)."""
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -28,7 +31,7 @@ async def api_versions(broker: BrokerContext, call: Call) -> Answer:
     return {
         "error_code": 0,
         "api_keys": [_row(api) for api in APIS],
-        **_features(broker.image),
+        **_features(broker.image, call.version),
     }
 
 
@@ -47,11 +50,12 @@ def _introduce(call: Call) -> bool:
     return True
 
 
-def _features(image: MetadataImage) -> Fields:
+def _features(image: MetadataImage, version: int) -> Fields:
     return {
         "supported_features": [
             {"name": row.name, "min_version": row.level_min, "max_version": row.level_max}
             for row in FEATURES.values()
+            if row.level_min > 0 or version >= ZERO_LEVELS_FROM
         ],
         "finalized_features_epoch": image.offset,
         "finalized_features": [
