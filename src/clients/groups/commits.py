@@ -262,6 +262,8 @@ class Commits:
         while True:
             caller = self.caller()
             self._check_owned(due)
+            if due.transaction is not None:
+                due.transaction.on_send()
             try:
                 await coordinator.commit(
                     self._connection,

@@ -5,7 +5,7 @@ Responses are validated. Retriable errors are retried until the deadline of a ca
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -70,6 +70,7 @@ class TransactionalCommit(NamedTuple):
 
     transactional_id: str
     producer: ProducerIdentity
+    on_send: Callable[[], None]  # called before the offsets are sent, and sent again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

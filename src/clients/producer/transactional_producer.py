@@ -158,10 +158,14 @@ class AsyncTransactionalProducer(AsyncProducer):
         async with self._turn:
             self._check_not_closed()
             self._state.check_open()
-            self._state.add()
             identity = self._state.identity
             assert identity is not None, "an open transaction has an identity"
-            transaction = TransactionalCommit(self._transactional_id, identity)
+
+            def add() -> None:
+                if self._state.identity == identity:  # else a repetition after the end
+                    self._state.add()
+
+            transaction = TransactionalCommit(self._transactional_id, identity, add)
             try:
                 await consumer.commit(offsets, transaction=transaction)
             except InvalidRequest:

@@ -122,6 +122,30 @@ def test_offsets_commit_with_the_transaction(with_log: WithLog) -> None:
     with_log(body)
 
 
+def test_offsets_that_are_not_sent_begin_no_transaction(with_log: WithLog) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("in")
+        await log.admin.create_topic("out")
+        stranger = log.group_consumer("h", "in", auto_commit=False)  # has not joined
+        async with (
+            log.producer(transactional_id="a") as producer,
+            log.group_consumer("g", "in", auto_commit=False) as consumer,
+        ):
+            async with producer.transaction():
+                await producer.send_offsets(consumer, {})
+            async with producer.transaction():
+                with pytest.raises(InvalidRequest):
+                    await producer.send_offsets(consumer, {("in", 0): -7})
+            with pytest.raises(TransactionAbortable, match="has not joined"):
+                async with producer.transaction():
+                    await producer.send_offsets(stranger, {("in", 0): 0})
+            async with producer.transaction():
+                await producer.send("out", b"a")
+        assert await until_values(log, "out", 1) == [b"a"]
+
+    with_log(body)
+
+
 def test_consumer_that_commits_by_itself_is_refused(with_log: WithLog) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("in")
