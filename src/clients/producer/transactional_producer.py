@@ -200,18 +200,20 @@ class AsyncTransactionalProducer(AsyncProducer):
         if state.phase in (TransactionPhase.NEW, TransactionPhase.READY):
             return
         if error is not None:
-            if state.phase is not TransactionPhase.UNUSABLE and not state.is_end_sent:
-                await self._abort_after(error)
+            await self._abort_after(error)
             return
         try:
             await self.commit_transaction()
-        except TransactionAbortable as failure:
+        except BaseException as failure:  # cancellation too: nothing else ends the transaction
             await self._abort_after(failure)
             raise
 
     async def _abort_after(self, error: BaseException) -> None:
-        """Abort because of an error that is being raised. Raise the fatal error of the producer in
-        place of an abortable one."""
+        """Abort because of an error that is being raised, unless the end was requested. Raise the
+        fatal error of the producer in place of an abortable one."""
+        ended = (TransactionPhase.READY, TransactionPhase.UNUSABLE)
+        if self._state.phase in ended or self._state.is_end_sent:
+            return
         timeout_ms = None if isinstance(error, Exception) else CLOSE_ABORT_MS
         try:
             await self.abort_transaction(timeout_ms=timeout_ms)

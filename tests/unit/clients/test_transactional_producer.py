@@ -331,6 +331,30 @@ def test_abort_without_an_answer_is_repeated_by_the_next_transaction() -> None:
     with_producer(body)
 
 
+def test_block_that_is_cancelled_while_it_flushes_aborts() -> None:
+    async def body(
+        producer: AsyncTransactionalProducer, broker: TransactionBroker, log: AsyncLog
+    ) -> None:
+        async def block() -> None:
+            async with producer.transaction():
+                await producer.send("t", b"a")
+
+        broker.hold = asyncio.Event()
+        task = asyncio.create_task(block())
+        await asyncio.sleep(0.5)
+        task.cancel()
+        await asyncio.sleep(0.1)
+        broker.hold.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with producer.transaction():
+            await producer.send("t", b"b")
+        assert [each.commit for each in broker.ended] == [False, True]
+        assert broker.committed == [b"b"]
+
+    with_producer(body)
+
+
 def test_closing_aborts_an_open_transaction() -> None:
     async def body(
         producer: AsyncTransactionalProducer, broker: TransactionBroker, log: AsyncLog
