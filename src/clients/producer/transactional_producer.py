@@ -116,8 +116,8 @@ class AsyncTransactionalProducer(AsyncProducer):
         """Flush, then commit; return once the commit is decided.
 
         Raises TransactionAbortable if a record or the offsets failed: abort then. Raises
-        OutcomeUnknown without an answer within `timeout_ms` (default: `call_timeout_ms`): commit
-        again, or close the producer and create another one with its id.
+        OutcomeUnknown without an answer within `timeout_ms` (default: `call_timeout_ms` after the
+        flush): commit again, or close the producer and create another one with its id.
         """
         async with self._turn:
             self._check_not_closed()
@@ -125,9 +125,11 @@ class AsyncTransactionalProducer(AsyncProducer):
             with self.lock:
                 self.accumulator.refuse()
                 batches = self.accumulator.close_all()
-            deadline_ms = self._deadline_ms(timeout_ms)
-            await self._settled(batches, None if timeout_ms is None else deadline_ms)
+            deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
+            await self._settled(batches, deadline_ms)
             self._state.check_flushed()
+            if deadline_ms is None:
+                deadline_ms = self.connection.deadline_ms()  # the flush has its own limit
             await self._end_transaction(max(deadline_ms, self._clock.now_ms() + 1), commit=True)
 
     async def abort_transaction(self, *, timeout_ms: int | None = None) -> None:

@@ -355,6 +355,26 @@ def test_block_that_is_cancelled_while_it_flushes_aborts() -> None:
     with_producer(body)
 
 
+def test_flush_does_not_use_the_time_of_the_commit() -> None:
+    async def main(runtime: Runtime) -> None:
+        broker = TransactionBroker()
+        async with (
+            cluster(runtime, broker, call_timeout_ms=1_000) as log,
+            producing(log) as producer,
+        ):
+            broker.hold = asyncio.Event()
+            broker.end_errors = [CoordinatorNotAvailable("loading")]
+            await producer.begin_transaction()
+            await producer.send("t", b"a")
+            commit = asyncio.create_task(producer.commit_transaction())
+            await asyncio.sleep(5)
+            broker.hold.set()
+            await commit
+            assert broker.committed == [b"a"]
+
+    run(main)
+
+
 def test_closing_aborts_an_open_transaction() -> None:
     async def body(
         producer: AsyncTransactionalProducer, broker: TransactionBroker, log: AsyncLog
