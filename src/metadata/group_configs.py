@@ -74,8 +74,12 @@ def check_group_changes(
     changes: Iterable[tuple[str, str | None]], present: Mapping[str, str]
 ) -> dict[str, str | None]:
     """Return changes of the present configs in canonical form, by ascending name; None resets to
-    the default. Raise InvalidConfig for an unknown or repeated name, an invalid value, and a
-    session that is not longer than the heartbeat interval, if the group sets both."""
+    the default. Raise InvalidConfig for an unknown or repeated name, an invalid value, and a change
+    after which the session timeout is not above the heartbeat interval.
+
+    The controller has no settings of other brokers, so an absent config counts with the default of
+    its setting.
+    """
     checked: dict[str, str | None] = {}
     for name, value in changes:
         row = known_group_config(name)
@@ -83,8 +87,10 @@ def check_group_changes(
             raise InvalidConfig(f"{name} is given more than once; give each config once")
         checked[name] = None if value is None else check_row(row, value)
     after = {**present, **checked}
-    session, interval = after.get(SESSION_TIMEOUT), after.get(HEARTBEAT_INTERVAL)
-    if session is not None and interval is not None and int(session) <= int(interval):
+    session = after.get(SESSION_TIMEOUT) or GROUP_CONFIGS[SESSION_TIMEOUT].default
+    interval = after.get(HEARTBEAT_INTERVAL) or GROUP_CONFIGS[HEARTBEAT_INTERVAL].default
+    is_compared = SESSION_TIMEOUT in checked or HEARTBEAT_INTERVAL in checked
+    if is_compared and int(session) <= int(interval):
         raise InvalidConfig(
             f"{SESSION_TIMEOUT}: {session} is not above {HEARTBEAT_INTERVAL}={interval}; raise it,"
             " or lower the interval"

@@ -79,6 +79,17 @@ def test_session_must_exceed_the_heartbeat_interval_that_is_set_already() -> Non
     assert check_group_changes(wanted, present) == dict(sorted(wanted))
 
 
+def test_session_and_heartbeat_interval_are_compared_with_the_default_of_an_absent_one() -> None:
+    with pytest.raises(InvalidConfig, match=r"45000 is not above .*=45000"):
+        check_group_changes([(HEARTBEAT_INTERVAL, "45000")], {})
+    present = {SESSION_TIMEOUT: "100000", HEARTBEAT_INTERVAL: "60000"}
+    with pytest.raises(InvalidConfig, match=r"45000 is not above .*=60000"):
+        check_group_changes([(SESSION_TIMEOUT, None)], present)
+    assert check_group_changes([(HEARTBEAT_INTERVAL, None)], present) == {HEARTBEAT_INTERVAL: None}
+    stored_before = {HEARTBEAT_INTERVAL: "60000"}  # by an earlier release
+    assert check_group_changes([(ASSIGNOR, "range")], stored_before) == {ASSIGNOR: "range"}
+
+
 def test_configs_of_each_group_are_stored_by_themselves(cluster: Cluster) -> None:
     cluster.start(1, 2)
     decision = alter(cluster, (SESSION_TIMEOUT, "9000"), (ASSIGNOR, "range"))
