@@ -9,8 +9,10 @@ Rules; m is the epoch of a marker, e the newest epoch of its producer here:
 
 1. A commit with an epoch below e is refused: its transaction has ended.
 2. A commit that begins a transaction here must have been verified at the transaction coordinator
-   (KIP-890), and no marker of its producer may have arrived since the verification began. Otherwise
-   a delayed commit would begin a transaction that no coordinator ends.
+   (KIP-890), and no marker that may end its transaction may have arrived since the verification
+   began. Otherwise a delayed commit would begin a transaction that no coordinator ends. From
+   transaction version 2 on, a marker ends transactions of epochs below m only; m is the epoch of
+   the next one.
 3. Marker of an unknown producer, or m > e: appended, even if the producer has written nothing here:
    its commit may still be on its way.
 4. m = e and no transaction is open: a repeat, acknowledged and not appended (KAFKA-19999).
@@ -39,8 +41,8 @@ EPOCHS_PER_TRANSACTION: Final = 2
 
 
 class VerificationGuard(NamedTuple):
-    """Proof that a verification began after the last marker of a producer. Valid for the producers
-    that issued it, so it ends with a reload."""
+    """Proof that a verification began after the last marker that may end its transaction. Valid for
+    the producers that issued it, so it ends with a reload."""
 
     producers: "TransactionalProducers"
     marker_count: int
@@ -49,13 +51,21 @@ class VerificationGuard(NamedTuple):
 class GroupProducer:
     """The state of one producer."""
 
-    __slots__ = ("coordinator_epoch", "epoch", "is_open", "last_marker", "touched_ms")
+    __slots__ = (
+        "coordinator_epoch",
+        "ended_epoch",
+        "epoch",
+        "is_open",
+        "last_marker",
+        "touched_ms",
+    )
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.coordinator_epoch = -1  # of the last marker; -1: none
         self.is_open = False  # a transaction is open here
-        self.last_marker = 0  # the number of markers of all producers up to its last one
+        self.last_marker = 0  # the number of markers up to its last one below version 2
+        self.ended_epoch = 0  # of its markers from version 2 on: transactions below it have ended
         self.touched_ms = 0
 
 
@@ -101,8 +111,10 @@ class TransactionalProducers:
                 f"producer {producer_id}, epoch {epoch}: the transaction was not verified; begin it"
                 " at the transaction coordinator"
             )
-        last_marker = 0 if known is None else known.last_marker
-        if guard.producers is not self or last_marker > guard.marker_count:
+        has_ended = known is not None and (
+            epoch < known.ended_epoch or known.last_marker > guard.marker_count
+        )
+        if guard.producers is not self or has_ended:
             raise CoordinatorNotAvailable(
                 f"producer {producer_id}, epoch {epoch}: a transaction ended while this one was"
                 " verified; retry"
@@ -128,13 +140,13 @@ class TransactionalProducers:
 
     def end(self, marker: TransactionMarker, now_ms: int) -> bool:
         """Record a marker; return False for a repeat, which must not be appended. Raises
-        InvalidProducerEpoch and TransactionCoordinatorFenced (rules 3 to 7); verifications that
-        began before are void in any case."""
+        InvalidProducerEpoch and TransactionCoordinatorFenced (rules 3 to 7). The verifications of
+        the transactions that it may end are void in any case (rule 2)."""
         self._marker_count += 1
         producer_id, epoch = marker.producer
         known = self._producers.get(producer_id)
         if known is not None:
-            known.last_marker = self._marker_count
+            self._end_verifications(known, marker)
             is_late = epoch == known.epoch and marker.transaction_version >= EPOCHS_PER_TRANSACTION
             if epoch < known.epoch or (is_late and known.is_open):
                 raise InvalidProducerEpoch(
@@ -156,8 +168,14 @@ class TransactionalProducers:
         known = self._of(marker.producer)
         known.is_open = False
         known.coordinator_epoch = marker.coordinator_epoch
-        known.last_marker = self._marker_count
+        self._end_verifications(known, marker)
         known.touched_ms = now_ms
+
+    def _end_verifications(self, known: GroupProducer, marker: TransactionMarker) -> None:
+        if marker.transaction_version < EPOCHS_PER_TRANSACTION:
+            known.last_marker = self._marker_count
+        else:
+            known.ended_epoch = max(known.ended_epoch, marker.producer.producer_epoch)
 
     def _of(self, producer: ProducerIdentity) -> GroupProducer:
         """Return the state of a producer, with the epoch of its newest batch."""

@@ -66,8 +66,10 @@ def test_commit_with_an_older_epoch_is_refused() -> None:
             producers.check_commit(producer(2), None)
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_marker_ends_the_verifications_that_began_before_it(version: int) -> None:
+@pytest.mark.parametrize("version", [0, 1])
+def test_marker_of_the_older_protocol_ends_the_verifications_that_began_before_it(
+    version: int,
+) -> None:
     producers = TransactionalProducers()
     guard = producers.guard(producer(3))
     producers.end(marker(3, version=version), NOW_MS)
@@ -76,21 +78,51 @@ def test_marker_ends_the_verifications_that_began_before_it(version: int) -> Non
     producers.check_commit(producer(3), producers.guard(producer(3)))
 
 
-def test_repeated_marker_ends_verifications_too() -> None:
+def test_marker_keeps_the_verification_of_the_next_transaction() -> None:
+    for producers in (TransactionalProducers(), ended(2), begun(2)):
+        guard = producers.guard(producer(3))
+        assert producers.end(marker(3), NOW_MS)
+        producers.check_commit(producer(3), guard)
+
+
+def test_repeated_marker_keeps_the_verification_of_the_next_transaction() -> None:
     producers = ended(3)
     guard = producers.guard(producer(3))
     assert not producers.end(marker(3), NOW_MS)
+    producers.check_commit(producer(3), guard)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_repeated_marker_of_the_older_protocol_ends_verifications_too(version: int) -> None:
+    producers = ended(3, version=version)
+    guard = producers.guard(producer(3))
+    assert producers.end(marker(3, version=version), NOW_MS)
     with pytest.raises(CoordinatorNotAvailable):
         producers.check_commit(producer(3), guard)
 
 
-def test_refused_marker_ends_verifications_too() -> None:
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_refused_marker_of_an_older_epoch_ends_verifications_below_version_2(version: int) -> None:
     producers = begun(3)
     guard = producers.guard(producer(4))
     with pytest.raises(InvalidProducerEpoch):
-        producers.end(marker(2), NOW_MS)
+        producers.end(marker(2, version=version), NOW_MS)
+    if version == 2:
+        producers.check_commit(producer(4), guard)
+        return
     with pytest.raises(CoordinatorNotAvailable):
         producers.check_commit(producer(4), guard)
+
+
+def test_refused_marker_ends_the_verifications_of_lower_epochs() -> None:
+    producers = TransactionalProducers()
+    producers.end(marker(3, coordinator_epoch=5), NOW_MS)
+    lower, next_one = producers.guard(producer(4)), producers.guard(producer(5))
+    with pytest.raises(TransactionCoordinatorFenced):
+        producers.end(marker(5, coordinator_epoch=4), NOW_MS)
+    with pytest.raises(CoordinatorNotAvailable):
+        producers.check_commit(producer(4), lower)
+    producers.check_commit(producer(5), next_one)
 
 
 def test_marker_of_another_producer_leaves_verifications_valid() -> None:
