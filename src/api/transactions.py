@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..broker.groups.config import OFFSETS_TOPIC
 from ..broker.shell.producer_ids import ProducerIds
-from ..errors import InvalidRequest, QuorumlogError
+from ..errors import CoordinatorLoading, CoordinatorNotAvailable, InvalidRequest, QuorumlogError
 from ..ids import NodeId, ProducerIdentity
 from ..runtime import Clock
 from .metadata_access import MetadataAccess
@@ -109,8 +109,18 @@ class TransactionAdmin:
         group: str,
         context: RequestContext,
     ) -> None:
-        """Add the partition that stores a group's offsets to the transaction; raises
-        InvalidGroupId."""
+        """Add the partition that stores a group's offsets to the transaction; create their topic at
+        first use. Raises InvalidGroupId, and CoordinatorNotAvailable without the topic."""
+        try:
+            await self._groups.coordinator_of(group, deadline_ms=context.deadline_ms)
+        except CoordinatorNotAvailable:
+            if not self._groups.has_topic:
+                raise
+            # The partition has no leader, which its addition does not need.
+        if self._transactions.image.topic(OFFSETS_TOPIC) is None:
+            raise CoordinatorLoading(
+                f"{OFFSETS_TOPIC}: created, but not in this coordinator's metadata yet; retry"
+            )
         partition = self._groups.partition_of(group)
         errors = await self.add_partitions(
             transactional_id, producer, [(OFFSETS_TOPIC, partition)], context

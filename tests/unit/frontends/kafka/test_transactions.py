@@ -304,6 +304,15 @@ async def stored(client: RawClient, *, require_stable: bool = False) -> tuple[in
 UNSTABLE_OFFSET_COMMIT = 88
 
 
+@pytest.mark.parametrize("version", range(5))
+def test_first_offsets_of_a_transaction_create_the_offsets_topic(version: int) -> None:
+    async def work(client: RawClient) -> None:
+        producer = await new_producer(client)
+        assert await group_added(client, producer, version=version) == 0
+
+    run(work)
+
+
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", range(6))
 def test_every_version_commits_offsets_with_the_transaction(version: int, commit: bool) -> None:
