@@ -265,9 +265,7 @@ class CoordinatorShard(Generic[S], ABC):
 
         `reply_to` is called once with the answer. Raises the errors that precede a decision.
         """
-        if self._ended is None and self._replica is not None:
-            self._check_not_replaced(request)  # also while loading: clients then wait
-        state = self._loaded_state()
+        state = self.serving_state(request)
         self._check_storable(request)
         ticket = Ticket(self._next_ticket)
         self._next_ticket += 1
@@ -294,6 +292,13 @@ class CoordinatorShard(Generic[S], ABC):
                     *(each.replies for each in self._uncommitted),
                 ):
                     replies[:] = [reply for reply in replies if reply.ticket in self._waiting]
+
+    def serving_state(self, request: CoordinatorRequest[Any]) -> S:
+        """Return the state that may decide a request. Raises NotCoordinator,
+        CoordinatorNotAvailable if another broker may coordinate, and CoordinatorLoading."""
+        if self._ended is None and self._replica is not None:
+            self._check_not_replaced(request)  # also while loading: clients then wait
+        return self._loaded_state()
 
     def loaded_state(self) -> S:
         """Return the state, for listings. Raises CoordinatorLoading while there is none."""

@@ -82,9 +82,13 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
         transaction, its coordinator verifies or adds the partition of the group (KIP-890)."""
         self.check_key(request.group)
         shard = self._shard_of(request.group)
-        guard = shard.loaded_state().verification_guard(request.producer)
+        guard = shard.serving_state(request).verification_guard(request.producer)
         if guard is not None:
-            await self._verify(request, deadline_ms)
+            try:
+                await self._verify(request, deadline_ms)
+            except CoordinatorLoading:
+                shard.serving_state(request)  # clients retry the error at this broker
+                raise
             request = replace(request, guard=guard)
         return await self.ask(request, deadline_ms=deadline_ms)
 

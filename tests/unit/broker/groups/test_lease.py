@@ -11,12 +11,21 @@ import pytest
 from tests.kit.replica_cluster import Cluster
 
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
-from quorumlog.broker.groups.requests import ClassicHeartbeat, ConsumerBeat, ConsumerHeartbeat
+from quorumlog.broker.groups.requests import (
+    ClassicHeartbeat,
+    CommitOutcome,
+    CommitTransactionalOffsets,
+    ConsumerBeat,
+    ConsumerHeartbeat,
+    OffsetToCommit,
+)
 from quorumlog.errors import CoordinatorNotAvailable, NotCoordinator
-from quorumlog.ids import Epoch
+from quorumlog.ids import Epoch, ProducerIdentity
 from quorumlog.metadata import ImageDelta
+from quorumlog.runtime import Runtime
 
 from .coordinated import (
+    ANSWER_MS,
     GROUP,
     asked,
     begun,
@@ -26,6 +35,7 @@ from .coordinated import (
     image,
     made,
     make_topic,
+    on,
     tried,
 )
 
@@ -142,6 +152,67 @@ def test_who_was_stopped_for_long_tells_nobody_what_it_had_decided_before() -> N
             with contextlib.suppress(*REFUSED):
                 nodes.world.run_until(task, virtual_ms=60_000)
             assert isinstance(task.exception(), REFUSED), task
+
+
+def commit_in_transaction(
+    nodes: Cluster, number: int, answer_ms: int, transactional_id: str = "x"
+) -> CommitOutcome:
+    """Commit an offset in a transaction that its coordinator must verify."""
+    request = CommitTransactionalOffsets(
+        group=GROUP,
+        transactional_id=transactional_id,
+        producer=ProducerIdentity(7, 0),
+        offsets=(OffsetToCommit(topic="t", partition=0, offset=1),),
+    )
+
+    async def main(runtime: Runtime) -> CommitOutcome:
+        deadline_ms = runtime.clock.now_ms() + answer_ms
+        return await coordinator(nodes, number).ask_transactional(request, deadline_ms=deadline_ms)
+
+    return on(nodes, number, main)
+
+
+def cut_off(nodes: Cluster, number: int) -> None:
+    for other in nodes.numbers:
+        if other != number:
+            nodes.separate(number, other)
+
+
+def test_coordinator_without_a_lease_verifies_no_transaction() -> None:
+    """Clients retry CoordinatorLoading at the same broker, so its answer would never change."""
+    with coordinated() as (nodes, old, _):
+        cut_off(nodes, old)
+        nodes.world.run_for(10_000)
+        assert nodes.replica(old, OFFSETS_TOPIC).partition.is_leader
+        with pytest.raises(REFUSED):
+            commit_in_transaction(nodes, old, 1_000)
+
+
+def coordinated_elsewhere(nodes: Cluster, number: int) -> str:
+    """Return a transactional id with another coordinator than this node."""
+    transactions = nodes.nodes[number].parts.transactions
+    assert transactions is not None
+
+    async def main(runtime: Runtime) -> str:
+        deadline_ms = runtime.clock.now_ms() + ANSWER_MS
+        for each in map(str, range(100)):
+            with contextlib.suppress(CoordinatorNotAvailable):
+                if await transactions.coordinator_of(each, deadline_ms=deadline_ms) != number:
+                    return each
+            await asyncio.sleep(0.1)
+        raise AssertionError("all ids have the same coordinator")
+
+    return on(nodes, number, main)
+
+
+def test_coordinator_that_loses_its_lease_during_a_verification_refuses_the_commit() -> None:
+    with coordinated() as (nodes, old, _):
+        transactional_id = coordinated_elsewhere(nodes, old)
+        for number in nodes.numbers:
+            if number != old:
+                nodes.machine(number).pause()
+        with pytest.raises(REFUSED):
+            commit_in_transaction(nodes, old, 20_000, transactional_id)
 
 
 def test_who_cannot_open_its_log_believes_no_member() -> None:
