@@ -3,9 +3,11 @@
 Each partition of a decided transaction gets a marker, written by the partition's leader. The queue
 groups markers into one request per broker, over all transactions, and repeats them until the leader
 acknowledges or the topic is deleted. A leader accepts a repeated marker, so a marker may be sent to
-the old and to the new leader of a partition at once. A request has the leader epoch of each
-partition: a late one would end a later transaction of a producer of an old version, which keeps its
-epoch.
+the old and to the new leader of a partition at once.
+
+Below transaction version 2 a producer keeps its epoch, so a late marker would end its next
+transaction. Each request therefore has the leader epoch of each partition, and only the answer of
+the newest request counts: the next transaction cannot begin while another request is in flight.
 
 A leader answers a request when it has answered all of its markers. So markers of partitions that
 answered late before are sent in requests of their own, behind which no other marker waits.
@@ -23,6 +25,7 @@ from ...errors import InvalidProducerEpoch, MirrorTopic, QuorumlogError
 from ...ids import NO_EPOCH, NO_NODE, Epoch, NodeId, TopicId
 from ...metadata.image import MetadataImage
 from ...records.control import TransactionMarker
+from .config import EPOCH_BUMP_VERSION
 from .requests import MarkerPartition, WriteMarkers
 
 REQUEST_MARKERS_MAX: Final = 500
@@ -209,7 +212,7 @@ class MarkerQueue:
             for marker in () if found is None else list(found.markers):
                 if self._leader_of(marker.partition) != (marker.broker, marker.leader_epoch):
                     self._unqueue(marker)
-                    marker.request = None  # its answer counts only if it is an acknowledgement
+                    marker.request = None  # its errors no longer count; see `answered`
                     self._route(marker)
 
     def outstanding_partitions(self) -> Iterable[tuple[TopicId, int]]:
@@ -277,6 +280,9 @@ class MarkerQueue:
         for marker, error in zip(request.markers, errors, strict=True):
             if marker.is_done:
                 continue
+            version = marker.transaction.marker.transaction_version
+            if version < EPOCH_BUMP_VERSION and marker.request is not request:
+                continue  # the marker is sent again: it must not outlast its transaction
             if error is None or isinstance(error, FINAL):
                 self.outdated += isinstance(error, InvalidProducerEpoch)
                 self._done(marker)

@@ -94,15 +94,15 @@ class MarkerQueueMachine(RuleBasedStateMachine):
         self.left: dict[tuple[int, str], tuple[int, set[MarkerPartition]]] = {}
         self.reports: dict[tuple[int, str], int] = {}  # of the model: to report, by producer id
 
-    def marker(self, name: str, serial: int) -> TransactionMarker:
-        return TransactionMarker(ProducerIdentity(IDS.index(name), serial), 1, True, 2)
-
     @rule(
         coordinator=st.sampled_from(COORDINATORS),
         name=st.sampled_from(IDS),
         chosen=st.sets(st.sampled_from(PARTITIONS), max_size=4),
+        version=st.sampled_from((0, 2)),
     )
-    def decide(self, coordinator: int, name: str, chosen: set[tuple[str, int]]) -> None:
+    def decide(
+        self, coordinator: int, name: str, chosen: set[tuple[str, int]], version: int
+    ) -> None:
         self.serial += 1
         partitions = tuple(
             MarkerPartition(topic, index, self.leaders.ids[topic])
@@ -113,10 +113,11 @@ class MarkerQueueMachine(RuleBasedStateMachine):
             transactional_id=name,
             producer=ProducerIdentity(IDS.index(name), self.serial),
             is_commit=True,
-            transaction_version=2,
+            transaction_version=version,
             partitions=partitions,
         )
-        self.queue.add(coordinator, self.marker(name, self.serial), effect, self.now_ms)
+        marker = TransactionMarker(effect.producer, 1, True, version)
+        self.queue.add(coordinator, marker, effect, self.now_ms)
         self.left[coordinator, name] = self.serial, set(partitions)
 
     @rule(coordinator=st.sampled_from(COORDINATORS))
@@ -166,7 +167,8 @@ class MarkerQueueMachine(RuleBasedStateMachine):
                 st.sampled_from((None, None, NotEnoughReplicas("no"), InvalidProducerEpoch("late")))
             )
             errors.append(error)
-            if not isinstance(error, NotEnoughReplicas):
+            counts = marker.request is request or marker.transaction.marker.transaction_version == 2
+            if counts and not isinstance(error, NotEnoughReplicas):
                 self.acknowledged(marker.transaction, marker.partition)
         self.queue.answered(request, errors, self.now_ms)
 

@@ -1,5 +1,6 @@
 """Decisions of the marker queue: the broker, the time and the request of each marker."""
 
+import pytest
 from immutables import Map
 
 from quorumlog.broker.transactions.marker_queue import (
@@ -57,17 +58,22 @@ class Play:
         self.queue.image_changed(image_of(*leaders), ())
 
     def decide(
-        self, name: str, *partitions: int, producer_id: int = 1, coordinator_epoch: int = 5
+        self,
+        name: str,
+        *partitions: int,
+        producer_id: int = 1,
+        coordinator_epoch: int = 5,
+        version: int = 2,
     ) -> None:
         producer = ProducerIdentity(producer_id, 0)
         effect = WriteMarkers(
             transactional_id=name,
             producer=producer,
             is_commit=True,
-            transaction_version=2,
+            transaction_version=version,
             partitions=tuple(MarkerPartition("t", index, ID) for index in partitions),
         )
-        marker = TransactionMarker(producer, coordinator_epoch, True, 2)
+        marker = TransactionMarker(producer, coordinator_epoch, True, version)
         self.queue.add(0, marker, effect, self.now_ms)
 
     def elect(self, *leaders: int, epoch: int) -> None:
@@ -190,7 +196,7 @@ def test_marker_in_flight_to_a_new_leader_is_not_repeated_after_the_pause() -> N
     assert play.take(BACKOFF_MAX_MS) == []
 
 
-def test_acknowledgement_of_the_old_leader_counts() -> None:
+def test_acknowledgement_of_the_old_leader_counts_in_version_2() -> None:
     play = Play(1)
     play.decide("a", 0)
     (old,) = play.take()
@@ -198,6 +204,37 @@ def test_acknowledgement_of_the_old_leader_counts() -> None:
     play.answer(old)
     assert play.written() == ["a"]
     assert play.take() == []
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("error", [None, InvalidProducerEpoch("a later transaction")])
+def test_late_marker_cannot_end_the_next_transaction_of_the_same_epoch(
+    version: int, error: QuorumlogError | None
+) -> None:
+    """A producer of an old version begins its next transaction only after the last marker."""
+    play = Play(1)
+    play.decide("a", 0, version=version)
+    (old,) = play.take()
+    play.elect(2, epoch=1)
+    (new,) = play.take()
+    play.answer(old, error)
+    assert play.written() == []
+    assert play.queue.outdated == 0
+    play.answer(new)
+    assert play.written() == ["a"]
+
+
+def test_old_version_ignores_the_old_leader_before_the_marker_is_sent_again() -> None:
+    play = Play(1)
+    play.decide("a", 0, version=0)
+    (old,) = play.take()
+    play.elect(NO_NODE, epoch=1)
+    play.answer(old)
+    assert play.written() == []
+    play.elect(2, epoch=2)
+    (new,) = play.take()
+    play.answer(new)
+    assert play.written() == ["a"]
 
 
 def test_new_epoch_of_the_same_leader_is_sent() -> None:
