@@ -641,9 +641,12 @@ class StagedCommits:
         return self._deadlines.next_ms()
 
     def expire(self, out: StagedBuilder, image: MetadataImage, *, limit: int) -> None:
-        """Handle at most `limit` expired deadlines."""
+        """Handle at most `limit` expired deadlines. An earlier one may have ended the stage or the
+        attempt of a later one."""
         for name, key in self._deadlines.due(out.now_ms, limit=limit):
-            stage = self._stages[name]
+            stage = self._stages.get(name)
+            if stage is None:
+                continue
             if key == _STAGE:
                 self._expire_stage(out, stage, image)
             elif key == _ANSWER:
@@ -653,7 +656,9 @@ class StagedCommits:
                     out.store(StagedNameForgotten(transactional_id=name))
                     self._forget(stage)
             else:
-                self._abort_entry(out, stage.attempts[key], image, AbortReason.TIMEOUT)
+                entry = stage.attempts.get(key)
+                if entry is not None and entry.state is AttemptState.OPEN:
+                    self._abort_entry(out, entry, image, AbortReason.TIMEOUT)
 
     def _expire_stage(self, out: StagedBuilder, stage: Stage, image: MetadataImage) -> None:
         if stage.in_state(AttemptState.SEALED):

@@ -422,6 +422,49 @@ def test_a_sealed_stage_expires_after_the_last_activity_of_its_write(play: Stage
     assert play.outcomes() == {early.producer_id: False, late.producer_id: False}
 
 
+def begin_with_timeout(play: StagePlay, attempt: int, timeout_ms: int) -> ProducerIdentity:
+    """A task attempt of batch 0 of the name "batch/7"."""
+    producer = play.ask(
+        BeginAttempt(
+            transactional_id="batch/7",
+            number=0,
+            write_id=7,
+            task=attempt,
+            attempt=attempt,
+            timeout_ms=timeout_ms,
+        )
+    )
+    assert isinstance(producer, ProducerIdentity)
+    return producer
+
+
+@pytest.mark.parametrize("partitions", [(), (A,)])
+def test_a_stage_and_its_open_attempt_expire_in_the_same_millisecond(
+    play: StagePlay, partitions: tuple[tuple[str, int], ...]
+) -> None:
+    name = "batch/7"
+    sealed = begin_with_timeout(play, 0, OPEN_TIMEOUT_MS)
+    play.seal(sealed, {}, name=name)
+    opened = begin_with_timeout(play, 1, OPEN_TIMEOUT_MS)
+    play.add_staged(opened, *partitions, name=name)
+    play.now_ms += OPEN_TIMEOUT_MS
+    play.expire()
+    assert [each.producer.producer_id for each in play.effects] == (
+        [opened.producer_id] if partitions else []
+    )
+    play.mark_all()
+    assert play.shard.open_count == 0
+
+
+def test_a_name_is_forgotten_in_the_millisecond_of_its_stage_deadline(play: StagePlay) -> None:
+    for attempt, timeout_ms in enumerate((2 * UNNAMED_RETENTION_MS, UNNAMED_RETENTION_MS)):
+        producer = begin_with_timeout(play, attempt, timeout_ms)
+        play.abort(0, 7, producer, name="batch/7")
+    play.now_ms += UNNAMED_RETENTION_MS
+    assert play.expire() == [StagedNameForgotten(transactional_id="batch/7")]
+    assert play.shard.staged_names() == []
+
+
 # --- the table of failures ------------------------------------------------------------------------
 
 
