@@ -265,8 +265,9 @@ class TransactionShard:
         return decision + staged
 
     def restart_sessions(self, now_ms: int) -> None:
-        """Change nothing: a transaction's timeout bounds the wait of consumers, and it runs on
-        while its coordinator refuses requests."""
+        """Restart the deadlines of staged attempts, whose keep-alives were refused. The timeout of
+        a transaction still runs: it bounds the wait of consumers."""
+        self._staged.restart_sessions(now_ms)
 
     def _schedule(self, name: str) -> None:
         """Set the deadline of a transactional id after a change: its timeout, or its expiry."""

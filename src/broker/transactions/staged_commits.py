@@ -660,6 +660,12 @@ class StagedCommits:
                 if entry is not None and entry.state is AttemptState.OPEN:
                     self._abort_entry(out, entry, image, AbortReason.TIMEOUT)
 
+    def restart_sessions(self, now_ms: int) -> None:
+        """Extend the deadlines of live attempts after requests were refused for a while."""
+        for entry in self._of_id.values():
+            if entry.state in LIVE:
+                self._touch(entry, now_ms)
+
     def _expire_stage(self, out: StagedBuilder, stage: Stage, image: MetadataImage) -> None:
         if stage.in_state(AttemptState.SEALED):
             self._store_name(

@@ -422,6 +422,25 @@ def test_a_sealed_stage_expires_after_the_last_activity_of_its_write(play: Stage
     assert play.outcomes() == {early.producer_id: False, late.producer_id: False}
 
 
+def test_live_attempts_restart_after_their_coordinator_refused_requests(play: StagePlay) -> None:
+    opened, sealed = play.opened(0, 7, A, task=0), play.sealed(0, 7, task=1)
+    aborted = play.opened(0, 7, A, task=2)
+    play.abort(0, 7, aborted)
+    play.now_ms += STAGE_MS
+    play.shard.restart_sessions(play.now_ms)
+    play.shard.check_invariants()
+    assert play.expire() == []
+    play.now_ms += OPEN_TIMEOUT_MS
+    [record] = play.expire()
+    assert isinstance(record, StagedAttempt)
+    assert record.producer_id == opened.producer_id
+    play.now_ms += STAGE_MS - OPEN_TIMEOUT_MS
+    play.expire()
+    assert play.outcomes() == dict.fromkeys(
+        (each.producer_id for each in (aborted, opened, sealed)), False
+    )
+
+
 def begin_with_timeout(play: StagePlay, attempt: int, timeout_ms: int) -> ProducerIdentity:
     """A task attempt of batch 0 of the name "batch/7"."""
     producer = play.ask(
