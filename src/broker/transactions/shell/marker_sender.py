@@ -138,6 +138,9 @@ class MarkerSender:
         except QuorumlogError as error:
             _LOG.info("transactions.markers_failed broker=%d error=%s", request.broker, error)
             self._queue.failed(request, self._clock.now_ms())
+        except Exception:  # a bug: other markers are still written
+            _LOG.exception("transactions.markers_broke broker=%d", request.broker)
+            self._queue.failed(request, self._clock.now_ms())
         else:
             fenced = [each for each in errors if isinstance(each, TransactionCoordinatorFenced)]
             if fenced:
@@ -191,6 +194,9 @@ class MarkerSender:
         try:
             self._report(report)
         except QuorumlogError:
+            self._queue.not_reported(transaction, self._clock.now_ms())
+        except Exception:  # a bug: other transactions are still reported
+            _LOG.exception("transactions.report_broke partition=%d", transaction.partition)
             self._queue.not_reported(transaction, self._clock.now_ms())
         else:
             self._queue.reported(transaction)

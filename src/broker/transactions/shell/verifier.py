@@ -195,6 +195,14 @@ class TransactionVerifier:
                     f" {error.message}; retry"
                 )
             ] * len(taken)
+        except Exception as error:  # a bug: other questions are still asked
+            _LOG.exception("transactions.verification_broke broker=%d", node_id)
+            errors = [
+                CoordinatorNotAvailable(
+                    f"the question to the transaction coordinator on broker {node_id} failed"
+                    f" unexpectedly: {error}; retry"
+                )
+            ] * len(taken)
         finally:
             coordinator.requests -= 1
             for question, outcome in zip(taken, errors, strict=True):
