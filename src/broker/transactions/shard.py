@@ -229,12 +229,13 @@ class TransactionShard:
     def open_count(self) -> int:
         """The number of transactions and staged attempts that are open, or decided without all of
         their markers."""
-        return len(self._open) + len(self._staged.started_ms())
+        return len(self._open) + len(self._staged.listings())
 
     def oldest_started_ms(self) -> int | None:
         """Return the start of the oldest of the transactions of `open_count`. O(n) of them."""
         starts = [machine.metadata.started_ms for machine in self._open.values()]
-        return min(starts + self._staged.started_ms(), default=None)
+        starts += [each.started_ms for each in self._staged.listings()]
+        return min(starts, default=None)
 
     # --- time and metadata ------------------------------------------------------------------------
 
@@ -265,9 +266,9 @@ class TransactionShard:
         return decision + staged
 
     def restart_sessions(self, now_ms: int) -> None:
-        """Restart the deadlines of staged attempts, whose keep-alives were refused. The timeout of
+        """Extend the deadlines of staged attempts: their keep-alives were refused. The timeout of
         a transaction still runs: it bounds the wait of consumers."""
-        self._staged.restart_sessions(now_ms)
+        self._staged.extend_deadlines(now_ms)
 
     def _schedule(self, name: str) -> None:
         """Set the deadline of a transactional id after a change: its timeout, or its expiry."""

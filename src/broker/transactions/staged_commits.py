@@ -660,7 +660,7 @@ class StagedCommits:
                 if entry is not None and entry.state is AttemptState.OPEN:
                     self._abort_entry(out, entry, image, AbortReason.TIMEOUT)
 
-    def restart_sessions(self, now_ms: int) -> None:
+    def extend_deadlines(self, now_ms: int) -> None:
         """Extend the deadlines of live attempts after requests were refused for a while."""
         for entry in self._of_id.values():
             if entry.state in LIVE:
@@ -769,10 +769,6 @@ class StagedCommits:
             for name, stage in sorted(self._stages.items())
             for producer_id, entry in sorted(stage.attempts.items())
         ]
-
-    def started_ms(self) -> list[int]:
-        """Return the start of each attempt that has not all of its markers."""
-        return [entry.record.started_ms for entry in self._of_id.values()]
 
     # --- storage ----------------------------------------------------------------------------------
 
