@@ -12,7 +12,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias
 
 from ....errors import (
     ConcurrentTransactions,
@@ -40,30 +41,45 @@ REQUEST_QUESTIONS_MAX: Final = 500
 REQUESTS_MAX: Final = 4
 """Requests in flight to one coordinator."""
 WAITING_MAX: Final = 5_000
-"""Questions to one coordinator that wait for a request; further ones fail."""
+"""Questions to one coordinator that wait for a request, or are to be repeated; further ones
+fail."""
 
 CONCURRENT_MS: Final = 100
 """The time for which a question is repeated while markers are being written."""
-CONCURRENT_PAUSE_S: Final = 0.005
-"""The pause before a question is repeated."""
+PAUSE_MIN_MS: Final = 5
+"""The first pause before a question is repeated; each further one is twice as long."""
 
 Answered: TypeAlias = Callable[[QuorumlogError | None], None]
 
 
-class _Question(NamedTuple):
-    verification: Verification
-    answered: Answered
-    repeats_until_ms: int  # by Clock.now_ms()
+class _Question:
+    """A question until it is answered."""
+
+    __slots__ = ("answered", "pause_ms", "repeats_until_ms", "verification")
+
+    def __init__(
+        self, verification: Verification, answered: Answered, repeats_until_ms: int
+    ) -> None:
+        self.verification = verification
+        self.answered = answered
+        self.repeats_until_ms = repeats_until_ms  # by Clock.now_ms()
+        self.pause_ms = PAUSE_MIN_MS  # before the next repeat
 
 
 class _Coordinator:
     """The questions to one broker."""
 
-    __slots__ = ("requests", "waiting")
+    __slots__ = ("pausing", "requests", "waiting")
 
     def __init__(self) -> None:
         self.requests = 0  # in flight
         self.waiting: deque[_Question] = deque()
+        self.pausing: dict[_Question, asyncio.TimerHandle] = {}  # to be repeated
+
+    @property
+    def is_full(self) -> bool:
+        """True if no further question may wait."""
+        return len(self.waiting) + len(self.pausing) >= WAITING_MAX
 
 
 class TransactionVerifier:
@@ -88,7 +104,6 @@ class TransactionVerifier:
         self._coordinators: dict[NodeId, _Coordinator] = {}
         self._is_due = False  # requests are sent at the end of this turn of the loop
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._pausing: dict[_Question, asyncio.TimerHandle] = {}
         self._is_closed = False
 
     def verify(self, question: Verification, answered: Answered) -> None:
@@ -96,24 +111,24 @@ class TransactionVerifier:
         self._enqueue(_Question(question, answered, self._clock.now_ms() + CONCURRENT_MS))
 
     def _enqueue(self, question: _Question) -> None:
-        answered = question.answered
         if self._is_closed:
-            answered(Stopping("the broker is stopping; send the batch to the next leader"))
+            _call_back(question, _stopping())
             return
         try:
             node_id = self._transactions.leader_of(question.verification.transactional_id)
         except QuorumlogError as error:
-            answered(error)
+            _call_back(question, error)
             return
         found = self._coordinators.get(node_id)
         if found is None:
             found = self._coordinators[node_id] = _Coordinator()
-        if len(found.waiting) >= WAITING_MAX:
-            answered(
+        if found.is_full:
+            _call_back(
+                question,
                 Overloaded(
-                    f"{len(found.waiting)} questions to the transaction coordinator on broker"
-                    f" {node_id} are waiting; retry later"
-                )
+                    f"{WAITING_MAX} questions to the transaction coordinator on broker {node_id}"
+                    " are waiting; retry later"
+                ),
             )
             return
         found.waiting.append(question)
@@ -121,44 +136,44 @@ class TransactionVerifier:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._send)
 
-    def _repeat(self, question: _Question) -> None:
-        """Ask again after a pause."""
-        timer = asyncio.get_running_loop().call_later(CONCURRENT_PAUSE_S, self._paused, question)
-        self._pausing[question] = timer
+    def _answer(
+        self, coordinator: _Coordinator, question: _Question, error: QuorumlogError | None
+    ) -> None:
+        """Call back, or repeat a question that comes too early after a pause."""
+        left_ms = question.repeats_until_ms - self._clock.now_ms()
+        if (
+            not isinstance(error, ConcurrentTransactions)
+            or not question.verification.adds
+            or left_ms <= 0
+            or coordinator.is_full
+            or self._is_closed
+        ):
+            _call_back(question, error)
+            return
+        pause_ms, question.pause_ms = min(question.pause_ms, left_ms), 2 * question.pause_ms
+        coordinator.pausing[question] = asyncio.get_running_loop().call_later(
+            pause_ms / 1000, self._repeat, coordinator, question
+        )
 
-    def _paused(self, question: _Question) -> None:
-        del self._pausing[question]
+    def _repeat(self, coordinator: _Coordinator, question: _Question) -> None:
+        del coordinator.pausing[question]
         self._enqueue(question)
 
-    def _answer(self, question: _Question, error: QuorumlogError | None) -> None:
-        """Call back, or repeat a question that comes too early."""
-        if (
-            isinstance(error, ConcurrentTransactions)
-            and question.verification.adds
-            and self._clock.now_ms() < question.repeats_until_ms
-            and not self._is_closed
-        ):
-            self._repeat(question)
-        else:
-            question.answered(error)
-
     async def close(self) -> None:
-        """Answer every question with an error, and ask no more."""
+        """Answer every question with an error, and ask no more. Those in flight are answered when
+        their cancelled tasks have ended."""
         self._is_closed = True
-        left = [each for found in self._coordinators.values() for each in found.waiting]
+        left: list[_Question] = []
         for found in self._coordinators.values():
+            left += [*found.waiting, *found.pausing]
+            for timer in found.pausing.values():
+                timer.cancel()
             found.waiting.clear()
-        for question, timer in self._pausing.items():
-            timer.cancel()
-            left.append(question)
-        self._pausing.clear()
+            found.pausing.clear()
         for question in left:
-            question.answered(Stopping("the broker is stopping"))
+            _call_back(question, _stopping())
         for task in reversed(list(self._tasks)):
             task.cancel()
-
-    def _forget(self, task: "asyncio.Task[None]") -> None:
-        del self._tasks[task]
 
     def _send(self) -> None:
         """Start the requests that are permitted now."""
@@ -167,47 +182,56 @@ class TransactionVerifier:
             while found.waiting and found.requests < REQUESTS_MAX:
                 count = min(len(found.waiting), REQUEST_QUESTIONS_MAX)
                 taken = [found.waiting.popleft() for _ in range(count)]
+                errors: list[QuorumlogError | None] = []
                 found.requests += 1
                 self.requests += 1
                 task = self._spawn(
-                    self._ask_all(node_id, found, taken), name=f"questions to coordinator {node_id}"
+                    self._ask_all(node_id, [each.verification for each in taken], errors),
+                    name=f"questions to coordinator {node_id}",
                 )
                 self._tasks[task] = None
-                task.add_done_callback(self._forget)
+                # A task that is cancelled before its first step runs nothing of its coroutine.
+                task.add_done_callback(partial(self._asked, found, taken, errors))
+
+    def _asked(
+        self,
+        coordinator: _Coordinator,
+        taken: Sequence[_Question],
+        errors: Sequence[QuorumlogError | None],
+        task: "asyncio.Task[None]",
+    ) -> None:
+        """Call back with each answer of a request; without answers, its task was cancelled."""
+        del self._tasks[task]
+        coordinator.requests -= 1
+        for question, error in zip(taken, errors or [_stopping()] * len(taken), strict=True):
+            self._answer(coordinator, question, error)
+        self._send()
 
     async def _ask_all(
         self,
         node_id: NodeId,
-        coordinator: _Coordinator,
-        taken: Sequence[_Question],
+        questions: Sequence[Verification],
+        errors: list[QuorumlogError | None],
     ) -> None:
-        """Send one request, and call back with each answer, whatever happens."""
-        errors: Sequence[QuorumlogError | None] = [
-            CoordinatorNotAvailable("the broker is stopping; retry")
-        ] * len(taken)
+        """Send one request, and append the error of each question, None: verified."""
         try:
-            errors = await self._ask(node_id, [each.verification for each in taken])
+            errors += await self._ask(node_id, questions)
         except QuorumlogError as error:
             _LOG.info("transactions.not_verified broker=%d error=%s", node_id, error)
-            errors = [
+            errors += [
                 CoordinatorNotAvailable(
                     f"the transaction coordinator on broker {node_id} did not answer:"
                     f" {error.message}; retry"
                 )
-            ] * len(taken)
+            ] * len(questions)
         except Exception as error:  # a bug: other questions are still asked
             _LOG.exception("transactions.verification_broke broker=%d", node_id)
-            errors = [
+            errors += [
                 CoordinatorNotAvailable(
                     f"the question to the transaction coordinator on broker {node_id} failed"
                     f" unexpectedly: {error}; retry"
                 )
-            ] * len(taken)
-        finally:
-            coordinator.requests -= 1
-            for question, outcome in zip(taken, errors, strict=True):
-                self._answer(question, outcome)
-            self._send()
+            ] * len(questions)
 
     async def _ask(
         self, node_id: NodeId, questions: Sequence[Verification]
@@ -237,3 +261,16 @@ class TransactionVerifier:
                 f"broker {node_id} returned {len(errors)} answers to {len(questions)} questions"
             )
         return errors
+
+
+def _call_back(question: _Question, error: QuorumlogError | None) -> None:
+    try:
+        question.answered(error)
+    except Exception:  # a bug: other questions are still answered
+        _LOG.exception(
+            "transactions.answer_broke transactional_id=%s", question.verification.transactional_id
+        )
+
+
+def _stopping() -> Stopping:
+    return Stopping("the broker is stopping; send the batch to the next leader")

@@ -1,8 +1,7 @@
-"""Unexpected exceptions in the marker sender and the verifier do not end the node's scope."""
+"""Unexpected exceptions in the marker sender do not end the node's scope."""
 
 import asyncio
 from collections.abc import Sequence
-from typing import cast
 
 import pytest
 
@@ -12,22 +11,12 @@ from quorumlog.broker.transactions.requests import MarkerPartition, MarkersWritt
 from quorumlog.broker.transactions.shell.broker_calls import BrokerCalls
 from quorumlog.broker.transactions.shell.marker_sender import MarkerSender
 from quorumlog.broker.transactions.shell.metrics import TransactionMetrics
-from quorumlog.broker.transactions.shell.verifier import TransactionVerifier
-from quorumlog.broker.verification import Verification
-from quorumlog.errors import CoordinatorNotAvailable, QuorumlogError
+from quorumlog.errors import QuorumlogError
 from quorumlog.ids import NodeId, ProducerIdentity
 from quorumlog.records.control import TransactionMarker
-from quorumlog.runtime import Channel, Network, Runtime
+from quorumlog.runtime import Runtime
 
-from .coordinated import NAME, cluster, coordinating, coordinator, on
 from .shard_play import TOPIC_A, TOPICS, image_of
-
-
-class BrokenNetwork:
-    """The part of a `Network` that the verifier uses, with a bug."""
-
-    def channel(self, address: str) -> Channel:
-        raise RuntimeError("no channel")
 
 
 def test_marker_and_report_are_repeated_after_an_unexpected_exception(
@@ -83,31 +72,3 @@ def test_marker_and_report_are_repeated_after_an_unexpected_exception(
     assert (writes, len(reports)) == ([1, 1], 2)
     assert "RuntimeError: broken write" in caplog.text
     assert "RuntimeError: broken report" in caplog.text
-
-
-def test_questions_fail_retriably_after_an_unexpected_exception(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with cluster() as nodes:
-        number = next(n for n in nodes.numbers if n != coordinating(nodes))
-        question = Verification(NAME, ProducerIdentity(1, 0), "a", 0, TOPIC_A, adds=True)
-        answers: list[QuorumlogError | None] = []
-
-        async def main(runtime: Runtime) -> None:
-            async with runtime.tasks.scope("test") as scope:
-                verifier = TransactionVerifier(
-                    runtime.clock,
-                    scope.spawn,
-                    coordinator(nodes, number),
-                    network=cast(Network, BrokenNetwork()),
-                    cluster_id="c",
-                )
-                for _ in range(2):
-                    verifier.verify(question, answers.append)
-                    await asyncio.sleep(1)
-                await verifier.close()
-
-        on(nodes, number, main)
-    assert [type(each) for each in answers] == [CoordinatorNotAvailable] * 2
-    assert "stopping" not in str(answers[0])
-    assert "RuntimeError: no channel" in caplog.text
