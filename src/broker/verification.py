@@ -16,9 +16,12 @@ The answer may be outdated when it arrives. Rules, for one partition in one lead
 3. A batch above the lowest sequence that asked is refused. A log accepts any first sequence of an
    unknown producer. If the verification of a batch failed, its successor would be accepted, and its
    retry refused for ever.
-4. A newer epoch replaces the state of an older one.
-5. At most `PRODUCERS_MAX` states exist; a new one then drops the oldest. Its batches are refused,
-   and their retry asks again.
+4. A verified state refuses batches of older epochs. A newer epoch replaces it once that is verified
+   too: a batch that no coordinator confirms must not fence a producer. A state without an answer is
+   replaced by that of any other epoch.
+5. States of at most `PRODUCERS_MAX` producers exist; a new one then drops the oldest.
+
+The batches of a state that is replaced or dropped are refused, and their retry asks again.
 
 A state stays after its batch is stored, until the next marker: if the write fails, it is retried
 without another question.
@@ -88,12 +91,15 @@ class Verifier(Protocol):
 class VerifiedProducer:
     """The verification of one producer and epoch."""
 
-    __slots__ = ("is_verified", "lowest_sequence", "producer")
+    __slots__ = ("is_verified", "lowest_sequence", "older", "producer")
 
-    def __init__(self, producer: ProducerIdentity, sequence: int) -> None:
+    def __init__(
+        self, producer: ProducerIdentity, sequence: int, older: "VerifiedProducer | None"
+    ) -> None:
         self.producer = producer
         self.lowest_sequence = sequence  # of the batches that asked
         self.is_verified = False
+        self.older = older  # the verified state of an older epoch, valid until this one is
 
 
 class VerifiedProducers:
@@ -113,35 +119,46 @@ class VerifiedProducers:
         InvalidProducerEpoch if a newer epoch asked before."""
         producer_id, epoch = producer
         known = self._producers.get(producer_id)
-        if known is not None:
-            if known.producer.producer_epoch == epoch:
-                if _is_below(sequence, known.lowest_sequence):
-                    known.lowest_sequence = sequence
-                return known
-            if known.producer.producer_epoch > epoch:
-                raise InvalidProducerEpoch(
-                    f"producer {producer_id} writes with epoch {known.producer.producer_epoch} now,"
-                    f" the batch has {epoch}; another producer took over; close this one"
-                )
-            del self._producers[producer_id]
-        elif len(self._producers) >= self._producers_max:
+        verified = known
+        if known is not None and not known.is_verified:
+            verified = known.older
+        for state in (known, verified):
+            if state is not None and state.producer.producer_epoch == epoch:
+                if _is_below(sequence, state.lowest_sequence):
+                    state.lowest_sequence = sequence
+                return state
+        if verified is not None and verified.producer.producer_epoch > epoch:
+            raise InvalidProducerEpoch(
+                f"producer {producer_id} writes with epoch {verified.producer.producer_epoch} now,"
+                f" the batch has {epoch}; another producer took over; close this one"
+            )
+        if known is None and len(self._producers) >= self._producers_max:
             del self._producers[next(iter(self._producers))]
-        begun = self._producers[producer_id] = VerifiedProducer(producer, sequence)
+        if verified is not None:
+            verified.older = None
+        begun = self._producers[producer_id] = VerifiedProducer(producer, sequence, verified)
         return begun
 
     def marked(self, marker: TransactionMarker) -> None:
-        """Delete the state of the transaction that an arrived marker ends (rule 1)."""
+        """Delete the states of the transactions that an arrived marker ends (rule 1)."""
         producer_id, epoch = marker.producer
         known = self._producers.get(producer_id)
-        if known is not None and (
+        if known is None:
+            return
+        if (
             marker.transaction_version < EPOCH_PER_TRANSACTION
             or known.producer.producer_epoch < epoch
         ):
             del self._producers[producer_id]
+        elif known.older is not None and known.older.producer.producer_epoch < epoch:
+            known.older = None
 
     def is_valid(self, state: VerifiedProducer) -> bool:
         """Return True if a state is verified and no marker or newer epoch has deleted it."""
-        return state.is_verified and self._producers.get(state.producer.producer_id) is state
+        known = self._producers.get(state.producer.producer_id)
+        if known is not None and not known.is_verified:
+            known = known.older
+        return state.is_verified and known is state
 
 
 def must_verify(entry: ProducerEntry | None, producer_epoch: int) -> bool:

@@ -185,6 +185,7 @@ class TransactionalAppends:
         self._has_lapsed = has_lapsed
         # in the order of arrival
         self._waiting: dict[Question, list[tuple[DelayedProduce, TransactionalWrite]]] = {}
+        self._waiting_bytes = 0
 
     def submit(
         self, replica: Replica, append: DelayedProduce, transaction: TransactionalWrite | None
@@ -234,8 +235,10 @@ class TransactionalAppends:
         transaction: TransactionalWrite,
         state: VerifiedProducer,
     ) -> None:
-        """Have a batch wait for the answer to its question; ask unless that was done."""
-        partition = replica.partition
+        """Have a batch wait for the answer to its question; ask unless that was done. The bytes of
+        all waiting batches count as those of queued ones. Raises Overloaded, DiskFull."""
+        partition, size = replica.partition, len(append.batches)
+        self._directory.check_capacity(size, self._waiting_bytes)
         question: Question = (state, transaction.transactional_id, transaction.adds)
         waiting = self._waiting.get(question)
         if waiting is not None:
@@ -247,9 +250,11 @@ class TransactionalAppends:
                     partition=partition.index,
                 )
             waiting.append((append, transaction))
+            self._waiting_bytes += size
             return
         assert self.verifier is not None, "a batch waits without a verifier"
         self._waiting[question] = [(append, transaction)]
+        self._waiting_bytes += size
         self.verifier.verify(
             Verification(
                 transaction.transactional_id,
@@ -268,6 +273,7 @@ class TransactionalAppends:
         if error is None:
             question[0].is_verified = True
         for append, transaction in waiting:
+            self._waiting_bytes -= len(append.batches)
             try:
                 if error is not None:
                     raise verification_error(error, transaction)

@@ -535,10 +535,10 @@ class DataDirectory:
         self.submit(log, append)
         return append
 
-    def check_capacity(self, size: int) -> None:
+    def check_capacity(self, size: int, held_back: int = 0) -> None:
         """Raise DiskFull or Overloaded if an append of a client with this many bytes would be
-        rejected."""
-        self._writer.check_capacity(size)
+        rejected, and if it would be with `held_back` more bytes in the queue."""
+        self._writer.check_capacity(size, held_back)
 
     def submit(self, log: Log, append: PendingAppend) -> None:
         """Queue a caller's own pending append; otherwise like `append_nowait`."""

@@ -154,12 +154,14 @@ class LogWriter:
         if not queue.is_gathering or self._on_loop.is_too_much(queue):
             self._advance(queue)
 
-    def check_capacity(self, size: int) -> None:
-        """Raise the reason to reject a client's append. Consensus and replication limit their own
-        appends: a flood of client appends must not fail the node's own logs."""
+    def check_capacity(self, size: int, held_back: int = 0) -> None:
+        """Raise the reason to reject a client's append; `held_back` are bytes of other appends that
+        the caller queues later. Consensus and replication limit their own appends: a flood of
+        client appends must not fail the node's own logs."""
         if self._space.is_low:
             raise self._space.reserve.rejection()
-        waiting_bytes, most = self._admission.held_bytes, self._config.queue_bytes_max
+        waiting_bytes = self._admission.held_bytes + held_back
+        most = self._config.queue_bytes_max
         if waiting_bytes and waiting_bytes + size > most:
             raise Overloaded(f"{waiting_bytes} bytes are queued; the limit is {most}; retry later")
 

@@ -31,6 +31,7 @@ from quorumlog.records import Record, encode_batch
 from quorumlog.records.control import TransactionMarker
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode
+from quorumlog.storage import DirectoryConfig
 
 from .lone_broker import ME, OTHER, LoneBroker, T, broker, simulate, topic
 
@@ -279,6 +280,24 @@ def test_waiting_batches_are_bounded_and_time_out() -> None:
                 send(b, batch(64))
             with pytest.raises(TimedOut):
                 await stored(b, first)
+
+    simulate(main)
+
+
+def test_the_bytes_of_waiting_batches_count_as_queued() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        size = len(batch(0))
+        config = DirectoryConfig(queue_bytes_max=2 * size)
+        async with broker(runtime, config=config) as b:
+            coordinator = await opened(b)
+            waiting = [send(b, batch(0, producer=each)) for each in (7, 8)]
+            with pytest.raises(Overloaded, match=f"{2 * size} bytes are queued"):
+                send(b, batch(0, producer=9))
+            coordinator.answer(TransactionAbortable("the partition was not added"))
+            retried = send(b, batch(0, producer=9))
+            coordinator.answer()
+            coordinator.answer()
+            assert [await stored(b, each) for each in (waiting[1], retried)] == [0, 1]
 
     simulate(main)
 

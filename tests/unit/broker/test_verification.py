@@ -156,14 +156,55 @@ def test_a_marker_deletes_the_verification_of_the_transaction_that_it_ends(
     assert producers.is_valid(state) == keeps
 
 
-def test_a_newer_epoch_replaces_the_verification_of_an_older_one() -> None:
+def test_a_verified_newer_epoch_replaces_the_verification_of_an_older_one() -> None:
     producers = VerifiedProducers()
     older = verified(producers)
     newer = producers.begin(producer(1), 0)
     assert newer is not older
+    newer.is_verified = True
+    assert producers.is_valid(newer)
     assert not producers.is_valid(older)
     with pytest.raises(InvalidProducerEpoch, match="epoch 1 now, the batch has 0"):
         producers.begin(producer(), 0)
+
+
+def test_an_unverified_epoch_fences_no_producer() -> None:
+    producers = VerifiedProducers()
+    older = verified(producers, sequence=3)
+    first = producers.begin(producer(9), 0)
+    second = producers.begin(producer(8), 0)  # neither has an answer
+    assert producers.is_valid(older)
+    assert producers.begin(producer(), 2) is older
+    assert older.lowest_sequence == 2
+    first.is_verified = True
+    assert not producers.is_valid(first)  # replaced; its retry asks again
+    second.is_verified = True
+    assert producers.is_valid(second)
+    assert not producers.is_valid(older)
+
+
+def test_an_unverified_epoch_refuses_no_older_one() -> None:
+    producers = VerifiedProducers()
+    newer = producers.begin(producer(9), 0)
+    older = verified(producers)
+    newer.is_verified = True
+    assert producers.is_valid(older)
+    assert not producers.is_valid(newer)
+
+
+@pytest.mark.parametrize(
+    ("version", "epoch", "keeps"), [(2, 1, False), (2, 0, True), (1, 0, False)]
+)
+def test_a_marker_deletes_a_verification_with_a_newer_one_under_way(
+    version: int, epoch: int, keeps: bool
+) -> None:
+    producers = VerifiedProducers()
+    state = verified(producers)
+    newer = producers.begin(producer(1), 0)
+    producers.marked(TransactionMarker(producer(epoch), 0, True, version))
+    assert producers.is_valid(state) == keeps
+    newer.is_verified = True
+    assert producers.is_valid(newer) == (version == 2)
 
 
 def test_a_batch_above_the_lowest_sequence_that_asked_is_out_of_order() -> None:
