@@ -415,9 +415,7 @@ class CoordinatorShard(Generic[S], ABC):
             self._uncommitted[-1].replies += decision.replies
             self._uncommitted[-1].effects += decision.effects
         else:
-            self._answer(decision.replies)
-            for effect in decision.effects:
-                self._start(effect)
+            self._deliver(decision.replies, decision.effects)
 
     def _batch_for(self, decision: ShardDecision[Any]) -> _PendingBatch:
         """Return the batch that the decision's first record belongs to."""
@@ -436,11 +434,26 @@ class CoordinatorShard(Generic[S], ABC):
         if due_ms is not None and (self._sleep_until_ms is None or due_ms < self._sleep_until_ms):
             self._wake.set()
 
+    def _deliver(self, replies: Iterable[Reply], effects: Iterable[Any]) -> None:
+        """Start effects, then send replies: a reply may lead to the next request at once."""
+        for effect in effects:
+            self._start(effect)
+        self._answer(replies)
+
     def _answer(self, replies: Iterable[Reply]) -> None:
         for reply in replies:
             reply_to = self._waiting.pop(reply.ticket, None)
             if reply_to is not None:  # else the request was cancelled
-                reply_to(reply.outcome if isinstance(reply, Answered) else reply.error)
+                self._reply(reply_to, reply.outcome if isinstance(reply, Answered) else reply.error)
+
+    def _reply(self, reply_to: ReplyCallback, outcome: Any) -> None:
+        """Send one reply. A bug in handling it concerns no other request, and not the state."""
+        try:
+            reply_to(outcome)
+        except Exception as error:
+            self._log.error(
+                "%s.reply_broke partition=%d", self._kind, self.partition, exc_info=error
+            )
 
     def _now_ms(self) -> int:
         return self._deps.clock.now_ms() + self._wall_ahead_ms
@@ -508,7 +521,7 @@ class CoordinatorShard(Generic[S], ABC):
         self._state_dropped()
         waiting, self._waiting = self._waiting, {}
         for reply_to in waiting.values():
-            reply_to(error.with_traceback(None))
+            self._reply(reply_to, error.with_traceback(None))
         self._wake.set()
 
     async def _open(self) -> None:
@@ -723,9 +736,10 @@ class CoordinatorShard(Generic[S], ABC):
                 f" its {self._names.entities} by now; look up the coordinator again"
             )
             ready = [Failed(reply.ticket, error) for reply in ready]
-        self._answer(ready)
-        for effect in effects:  # committed, so every later coordinator starts the same ones
-            self._start(effect)
+        try:  # the effects are committed: every later coordinator starts the same ones
+            self._deliver(ready, effects)
+        except Exception as error:  # a bug in an effect: the load repeats it
+            self._write_failed(error)
 
     def _wake_loader(self) -> None:
         if self._state is None:

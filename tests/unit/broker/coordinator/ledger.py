@@ -100,7 +100,7 @@ class LedgerShard:
 
 
 class LedgerCoordinatorShard(CoordinatorShard[LedgerShard]):
-    """Its effects go into `started`."""
+    """Its effects go into `started`; `broken` fails at first."""
 
     started: list[str]
 
@@ -125,6 +125,8 @@ class LedgerCoordinatorShard(CoordinatorShard[LedgerShard]):
 
     def _start(self, effect: str) -> None:
         self.started.append(effect)
+        if effect == "broken" and self.started.count(effect) == 1:
+            raise RuntimeError("broken effect")
 
 
 class LedgerCoordinator(Coordinator[LedgerCoordinatorShard]):

@@ -130,3 +130,49 @@ def test_effects_of_a_decision_that_was_not_stored_do_not_start() -> None:
         assert ledger.entries() == []
         assert ledger.started == ["loaded 0", "loaded 0"]
         assert ledger.figures.reloads == 1
+
+
+def test_effects_start_before_their_replies_and_despite_a_bug_in_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with ledgers(1) as opened:
+        ledger = opened.coordinators[1]
+        replies: list[tuple[int, list[str]]] = []
+
+        def reply(outcome: int) -> None:
+            replies.append((outcome, list(ledger.started)))
+
+        def fail(outcome: int) -> None:
+            reply(outcome)
+            raise RuntimeError("broken reply")
+
+        async def submit(runtime: Runtime) -> None:
+            ledger.submit(Put(texts=("a",), effect="first"), fail)
+            ledger.submit(Put(texts=("b",), effect="second"), reply)
+            await asyncio.sleep(1)
+            ledger.submit(Put(effect="third"), fail)  # answered at once
+            ledger.submit(Put(effect="fourth"), reply)
+
+        opened.on(1, submit)
+        started = ["loaded 0", "first", "second"]
+        assert replies == [
+            (1, started),
+            (2, started),
+            (2, [*started, "third"]),
+            (2, [*started, "third", "fourth"]),
+        ]
+        assert ledger.figures.reloads == 0
+        assert caplog.text.count("entries.reply_broke partition=0") == 2
+
+
+def test_state_is_loaded_again_after_a_bug_in_an_effect(caplog: pytest.LogCaptureFixture) -> None:
+    with ledgers(1) as opened:
+        ledger = opened.coordinators[1]
+        task = opened.put(1, Put(texts=("a",), effect="broken"))
+        opened.nodes.until(task.done)
+        with pytest.raises(CoordinatorNotAvailable, match="broken effect"):
+            task.result()
+        opened.nodes.until(lambda: opened.coordinator() == 1)
+        assert ledger.entries() == [("a", None)]
+        assert ledger.started == ["loaded 0", "broken", "loaded 1"]
+        assert "RuntimeError: broken effect" in caplog.text
