@@ -5,14 +5,18 @@ Version 2 has the transaction version of each marker (KIP-1228).
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
-from ....errors import QuorumlogError
+from ....errors import CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator, QuorumlogError
 from ....records.control import TransactionMarker
 from ..api import Answer, BrokerContext, Call, Fields
-from ..error_codes import produce_code
+from ..error_codes import NOT_LEADER_OR_FOLLOWER, produce_code
 from ..item_results import outcomes
 from ..transactions import producer_of
+
+GROUPS_NOT_READY: Final = (CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator)
+"""Errors of a partition of group offsets. Transaction coordinators retry those of a partition's
+leader only."""
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
@@ -62,4 +66,6 @@ def _topics(topics: Sequence[Any], written: Iterator[QuorumlogError | None]) -> 
 
 
 def _code(error: QuorumlogError | None) -> int:
+    if isinstance(error, GROUPS_NOT_READY):
+        return NOT_LEADER_OR_FOLLOWER
     return 0 if error is None else produce_code(error)
