@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..broker.groups.config import OFFSETS_TOPIC
 from ..broker.shell.producer_ids import ProducerIds
-from ..errors import CoordinatorLoading, CoordinatorNotAvailable, InvalidRequest, QuorumlogError
+from ..errors import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    QuorumlogError,
+    TransactionalIdNotFound,
+)
 from ..ids import NodeId, ProducerIdentity
 from ..runtime import Clock
 from .metadata_access import MetadataAccess
@@ -162,9 +168,14 @@ class TransactionAdmin:
 
     # --- operators --------------------------------------------------------------------------------
 
+    @property
+    def has_ids(self) -> bool:
+        """False if there was no transactional id in the cluster so far."""
+        return self._transactions.has_topic
+
     async def coordinator_of(self, transactional_id: str, *, deadline_ms: int) -> NodeId:
-        """Return the coordinator; raises CoordinatorNotAvailable, InvalidRequest for an empty
-        id."""
+        """Return the coordinator; create the topic of transactional ids at first use. Raises
+        CoordinatorNotAvailable, InvalidRequest for an empty id."""
         _check_id(transactional_id)
         return await self._transactions.coordinator_of(transactional_id, deadline_ms=deadline_ms)
 
@@ -174,6 +185,7 @@ class TransactionAdmin:
         """Return the state of a transactional id; raises TransactionalIdNotFound."""
         from ..broker.transactions.requests import DescribeTransaction
 
+        self._check_any_id(transactional_id)
         return await self._ask(DescribeTransaction(transactional_id=transactional_id), context)
 
     async def abort(self, transactional_id: str, context: RequestContext) -> ProducerIdentity:
@@ -181,7 +193,16 @@ class TransactionAdmin:
         that fences it."""
         from ..broker.transactions.requests import AbortTransaction
 
+        self._check_any_id(transactional_id)
         return await self._ask(AbortTransaction(transactional_id=transactional_id), context)
+
+    def _check_any_id(self, transactional_id: str) -> None:
+        _check_id(transactional_id)
+        if not self.has_ids:
+            raise TransactionalIdNotFound(
+                f"transactional id {transactional_id}: it does not exist; the cluster has no"
+                " transactional ids"
+            )
 
     def list_transactions(
         self,

@@ -229,8 +229,9 @@ class TransactionCalls:
             return answer.results
 
         names = request.transactional_ids
+        is_here = request.passed_on or not self._transactions.has_ids
         found = await self._forwarder.at_coordinators(
-            "transactional_ids", names, context, here, there, passed_on=request.passed_on
+            "transactional_ids", names, context, here, there, passed_on=is_here
         )
         return pb.DescribeTransactionsResponse(
             results=[
@@ -256,6 +257,8 @@ class TransactionCalls:
             )
             return pb.AbortTransactionResponse(producer=_message(fencing))
 
+        if not self._transactions.has_ids:  # a look-up of the coordinator would create the topic
+            return await here()
         return await self._forwarder.at_coordinator(
             TRANSACTIONS_ABORT, request, context, request.transactional_id, here
         )

@@ -8,14 +8,24 @@ from tests.kit.node import WAIT_MS, Run, serving
 from tests.kit.replica_cluster import tried
 
 from quorumlog import simulation
-from quorumlog.errors import InvalidRequest, InvalidTransactionTimeout
+from quorumlog.errors import (
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    TransactionalIdNotFound,
+)
 from quorumlog.proto.transactions_pb2 import (
+    AbortTransactionRequest,
+    DescribeTransactionsRequest,
     InitProducerIdRequest,
     InitProducerIdResponse,
     ProducerIdentity,
 )
 from quorumlog.runtime import Channel, Runtime
-from quorumlog.services import TRANSACTIONS_INIT_PRODUCER_ID
+from quorumlog.services import (
+    TRANSACTIONS_ABORT,
+    TRANSACTIONS_DESCRIBE,
+    TRANSACTIONS_INIT_PRODUCER_ID,
+)
 
 
 async def ask(channel: Channel, **fields: Any) -> tuple[int, int]:
@@ -89,5 +99,22 @@ def test_transactional_id_gets_the_next_epoch_of_its_producer_id() -> None:
             assert await initialized() == (producer_id, epoch + 1)
             with pytest.raises(InvalidTransactionTimeout):
                 await ask(channel, transactional_id="a", timeout_ms=0)
+
+    simulation.run(main)
+
+
+def test_operators_of_a_cluster_without_transactions_create_no_topic() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, "/data") as channel:
+            for _ in range(2):  # the second time, a topic would have been created
+                asked = DescribeTransactionsRequest(transactional_ids=["a"])
+                answer = await channel.call(TRANSACTIONS_DESCRIBE, asked, timeout_ms=WAIT_MS)
+                assert "the cluster has no transactional ids" in answer.results[0].error.message
+                with pytest.raises(TransactionalIdNotFound, match="no transactional ids"):
+                    await channel.call(
+                        TRANSACTIONS_ABORT,
+                        AbortTransactionRequest(transactional_id="a"),
+                        timeout_ms=WAIT_MS,
+                    )
 
     simulation.run(main)

@@ -129,6 +129,10 @@ class Coordinator(Generic[T], ABC):
     def check_key(self, key: str) -> None:
         """Raise the error of an invalid key."""
 
+    def _creates_topic(self, request: "CoordinatorRequest[Any]") -> bool:
+        """Return True if the request creates the missing internal topic."""
+        return True
+
     @property
     def image(self) -> MetadataImage:
         """The latest metadata."""
@@ -155,6 +159,11 @@ class Coordinator(Generic[T], ABC):
         key = request.key
         self.check_key(key)
         if self._topic.image is None:
+            if not self._creates_topic(request):
+                raise NotCoordinator(
+                    f"{self._names.entity} {key}: {self._names.topic} does not exist yet; look up"
+                    " the coordinator, which creates it"
+                )
             await self._create_topic(deadline_ms)
         return await self._shard_of(key).ask(request, deadline_ms)
 

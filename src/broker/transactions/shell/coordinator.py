@@ -2,7 +2,7 @@
 `__transaction_state` that it leads."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ....errors import InvalidRequest
 from ....ids import Epoch
@@ -15,6 +15,7 @@ from ..marker_queue import MarkerQueue
 from .metrics import TransactionCensus, TransactionMetrics
 
 if TYPE_CHECKING:
+    from ...coordinator.shard import CoordinatorRequest
     from ...coordinator.shell.coordinator_shard import CoordinatorDeps
     from ..requests import ListedTransaction, MarkersWritten
     from .marker_sender import MarkerSender, WriteHere
@@ -74,6 +75,11 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
                 f"the transactional id has {len(key)} characters, the limit is {ID_LENGTH_MAX}; use"
                 " a shorter one"
             )
+
+    def _creates_topic(self, request: "CoordinatorRequest[Any]") -> bool:
+        from ..requests import BeginAttempt, InitProducerId
+
+        return isinstance(request, InitProducerId | BeginAttempt)
 
     def listings(self) -> "list[ListedTransaction]":
         """Return the transactional ids that this broker coordinates, by ascending name; raise

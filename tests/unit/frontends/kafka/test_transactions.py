@@ -7,6 +7,7 @@ import pytest
 from tests.kit.kafka_client import RawClient
 from tests.kit.kafka_node import KafkaNode
 
+from quorumlog.broker.coordinator.key_hash import partition_of
 from quorumlog.ids import ProducerIdentity
 from quorumlog.records import decode_all
 
@@ -33,9 +34,11 @@ from .transaction_calls import (
 
 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH = 90, 47
 INVALID_TXN_STATE, TRANSACTION_ABORTABLE = 48, 120
+NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR = 6, 16
 INVALID_PRODUCER_ID_MAPPING, INVALID_TRANSACTION_TIMEOUT, INVALID_REQUEST = 49, 50, 42
 UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED = 3, 55
 TRANSACTIONAL_ID_NOT_FOUND, INVALID_REGULAR_EXPRESSION = 105, 128
+METADATA = 3  # a request
 READ_COMMITTED = 1
 TRANSACTION = 1  # a key type
 
@@ -474,3 +477,49 @@ def test_an_operator_aborts_a_transaction_in_one_partition(version: int) -> None
         assert code == UNKNOWN_TOPIC_OR_PARTITION
 
     run(work)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_marker_ends_a_transaction_in_a_partition_of_group_offsets(version: int) -> None:
+    async def work(client: RawClient) -> None:
+        offsets = [
+            {"name": "__consumer_offsets", "partition_indexes": (partition_of(GROUP, 50),)},
+        ]
+        producer = await new_producer(client)
+        code = await marked(client, producer, version, topics=offsets)
+        assert code == NOT_LEADER_OR_FOLLOWER  # there are no groups yet
+        await ready(client)
+        assert await group_added(client, producer) == 0
+        assert await offsets_sent(client, producer, (0, 12)) == [0]
+        assert await stored(client, require_stable=True) == (UNSTABLE_OFFSET_COMMIT, -1)
+        assert await marked(client, producer, version, topics=offsets) == 0
+        assert await stored(client, require_stable=True) == (0, -1)
+
+    run(work)
+
+
+def test_operators_of_a_cluster_without_transactions_create_no_topic() -> None:
+    async def work(client: RawClient) -> None:
+        answer = await client.ask(
+            LIST_TRANSACTIONS,
+            2,
+            state_filters=(),
+            producer_id_filters=(),
+            duration_filter=-1,
+            transactional_id_pattern=None,
+        )
+        assert (answer.error_code, list(answer.transaction_states)) == (0, [])
+        (found,) = await described(client, ID)
+        assert found.error_code == TRANSACTIONAL_ID_NOT_FOUND
+        producer = ProducerIdentity(1, 0)
+        assert await added(client, producer, ("t", 0)) == [NOT_COORDINATOR]
+        assert not await has_transaction_topic(client)
+        await new_producer(client)
+        assert await has_transaction_topic(client)
+
+    run(work)
+
+
+async def has_transaction_topic(client: RawClient) -> bool:
+    answer = await client.ask(METADATA, 1, topics=None)
+    return "__transaction_state" in [each.name for each in answer.topics]
