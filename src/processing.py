@@ -28,7 +28,6 @@ from .clients.blocking import GroupConsumer, Log, TransactionalProducer
 from .clients.blocking.producer import Delivery as BlockingDelivery
 from .clients.consumer.assigned_partitions import Topics
 from .clients.consumer.record import ConsumerRecord
-from .clients.groups.coordinator import CommittedOffset
 from .clients.groups.group_consumer import AsyncGroupConsumer
 from .clients.groups.membership import GroupStart
 from .clients.log import AsyncLog
@@ -36,7 +35,6 @@ from .clients.producer.batches import Delivery
 from .clients.producer.record_input import Content, HeadersIn
 from .clients.producer.transactional_producer import AsyncTransactionalProducer
 from .errors import InvalidRequest, InvalidTxnState, TransactionAbortable
-from .ids import TopicPartition
 
 ATTEMPTS_MAX: Final = 10
 """Default of `attempts_max`."""
@@ -65,26 +63,6 @@ class AbortLimit:
         _log.warning("processing.aborted attempt=%d error=%s", self._aborts, error)
 
 
-def first_offsets(records: Sequence[ConsumerRecord]) -> dict[TopicPartition, int]:
-    """Return the first offset of each partition in a sequence of records."""
-    found: dict[TopicPartition, int] = {}
-    for record in records:
-        found.setdefault(TopicPartition(record.topic, record.partition), record.offset)
-    return found
-
-
-def restart_offsets(
-    first: Mapping[TopicPartition, int],
-    committed: Mapping[TopicPartition, CommittedOffset | None],
-) -> dict[TopicPartition, int]:
-    """Return the offsets to read again from after an abort: the committed ones, since another
-    member may have committed more, or the first ones of partitions without a commit."""
-    return {
-        place: first[place] if stored is None else stored.offset
-        for place, stored in committed.items()
-    }
-
-
 def dead_letter_headers(record: ConsumerRecord, error: BaseException) -> list[tuple[str, Content]]:
     """Return the headers of a dead letter: those of the record, its place and the error."""
     return [
@@ -101,7 +79,9 @@ def _not_ended() -> InvalidTxnState:
 
 
 def _ended_before() -> InvalidTxnState:
-    return InvalidTxnState("the batch was committed or aborted before")
+    return InvalidTxnState(
+        "the batch was committed or aborted before; if abort() raised, repeat it"
+    )
 
 
 def _no_dead_letter_topic() -> InvalidRequest:
@@ -114,6 +94,7 @@ class ProcessorBatch:
     def __init__(self, processor: "Processor", records: Sequence[ConsumerRecord]) -> None:
         self.records = records
         self.is_ended = False
+        self._is_aborted = False  # the transaction; the batch is ended once the consumer is back
         self._processor = processor
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -176,19 +157,17 @@ class ProcessorBatch:
         return True
 
     def abort(self) -> None:
-        """Abort; the next batch begins at the committed offsets again."""
-        self._check_open()
-        consumer = self._processor.consumer
-        self._processor.producer.abort_transaction()
-        first = first_offsets(self.records)
-        owned = [place for place in consumer.assignment() if place in first]
-        committed = consumer.committed(owned) if owned else {}
-        for place, offset in restart_offsets(first, committed).items():
-            consumer.seek(place, offset)
+        """Abort; the next batch begins at the committed offsets again. Repeat it after an error."""
+        if self.is_ended:
+            raise _ended_before()
+        if not self._is_aborted:
+            self._processor.producer.abort_transaction()
+            self._is_aborted = True
+        self._processor.consumer.seek_to_committed()
         self.is_ended = True
 
     def _check_open(self) -> None:
-        if self.is_ended:
+        if self.is_ended or self._is_aborted:
             raise _ended_before()
 
 
@@ -272,6 +251,7 @@ class AsyncProcessorBatch:
     def __init__(self, processor: "AsyncProcessor", records: Sequence[ConsumerRecord]) -> None:
         self.records = records
         self.is_ended = False
+        self._is_aborted = False  # the transaction; the batch is ended once the consumer is back
         self._processor = processor
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -325,19 +305,17 @@ class AsyncProcessorBatch:
         return True
 
     async def abort(self) -> None:
-        """Abort; the next batch begins at the committed offsets again."""
-        self._check_open()
-        consumer = self._processor.consumer
-        await self._processor.producer.abort_transaction()
-        first = first_offsets(self.records)
-        owned = [place for place in await consumer.assignment() if place in first]
-        committed = await consumer.committed(owned) if owned else {}
-        for place, offset in restart_offsets(first, committed).items():
-            await consumer.seek(place, offset)
+        """Abort; the next batch begins at the committed offsets again. Repeat it after an error."""
+        if self.is_ended:
+            raise _ended_before()
+        if not self._is_aborted:
+            await self._processor.producer.abort_transaction()
+            self._is_aborted = True
+        await self._processor.consumer.seek_to_committed()
         self.is_ended = True
 
     def _check_open(self) -> None:
-        if self.is_ended:
+        if self.is_ended or self._is_aborted:
             raise _ended_before()
 
 

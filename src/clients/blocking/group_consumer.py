@@ -285,6 +285,17 @@ class GroupConsumer(Consumer):
         """
         return self._ask(lambda member: member.committed(partitions, timeout_ms=timeout_ms))
 
+    def seek_to_committed(self, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
+        """Seek the assigned partitions to their committed offsets and return these; see
+        `AsyncGroupConsumer.seek_to_committed`."""
+
+        async def seek(member: AsyncGroupConsumer) -> dict[TopicPartition, int]:
+            positions = await member.seek_to_committed(timeout_ms=timeout_ms)
+            self._discard_buffered(positions.__contains__)
+            return positions
+
+        return self._ask(seek)
+
     def add_to_transaction(
         self, send: Callable[[AsyncGroupConsumer], Coroutine[Any, Any, None]]
     ) -> None:

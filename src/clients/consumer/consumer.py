@@ -577,6 +577,7 @@ class AsyncConsumer:
             place = (reader.topic, reader.partition)
             if self._fetcher.readers.get(place) is reader:  # not unassigned during the lookup
                 reader.seek(found[place])
+                reader.begin = reader.position
         self._fetcher.wake()
         self._arrivals.announce()
 

@@ -174,6 +174,7 @@ class PartitionReader:
 
     __slots__ = (
         "_make",
+        "begin",
         "chunks",
         "end",
         "error",
@@ -206,6 +207,7 @@ class PartitionReader:
         self.end = ReadEnd(wants_end)
         self.topic_id: bytes | None = None  # of the topic that the position is in
         self.position = -1  # offset of the next record to be delivered
+        self.begin = -1  # the first position, or that of the application's last seek
         self.fetch_offset = 0  # offset of the next fetch
         self.chunks = FetchedChunks()
         self.records: deque[ConsumerRecord] = deque()  # decoded, of one chunk, not delivered
@@ -230,6 +232,7 @@ class PartitionReader:
         target = old.position if old.target is None else old.target
         reader = cls((old.topic, old.partition), target, wants_end=old.end.is_wanted)
         reader.position = old.position
+        reader.begin = old.begin
         reader.topic_id = old.topic_id
         reader.end = replace(old.end)
         reader.is_paused = old.is_paused
@@ -293,6 +296,7 @@ class PartitionReader:
     def located(self, position: int, end_offset: int | None) -> None:
         """Set the looked-up position, and the end offset if it was requested."""
         self.seek(position, keep_topic=True)
+        self.begin = position
         self.end = ReadEnd(is_wanted=False, offset=end_offset, topic_id=self.topic_id)
 
     # --- delivery ----------------------------------------------------------------------------

@@ -317,6 +317,36 @@ class AsyncGroupConsumer(AsyncConsumer):
         )
         return by_partition(found)
 
+    async def seek_to_committed(
+        self, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Seek the assigned partitions to their committed offsets and return these, for example
+        after an aborted transaction: its records come again.
+
+        A partition without a committed offset continues where this consumer began to read it. A
+        partition that is revoked during the call is left out: its next owner begins at the
+        committed offset.
+        """
+        self._parts.check_open()
+        readers = dict(self._fetcher.readers)
+        deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
+        found = await self.membership.committed(
+            list(readers), deadline_ms=self._connection.deadline_ms(deadline_ms)
+        )
+        positions: dict[PartitionLike, int] = {}
+        for place, reader in readers.items():
+            if reader.is_unlocated or self._fetcher.readers.get(place) is not reader:
+                continue  # at the committed offset soon, or assigned again since
+            stored = found[place]
+            positions[place] = reader.begin
+            if stored is not None and (
+                stored.topic_id in (b"", reader.topic_id) or reader.topic_id is None
+            ):
+                positions[place] = stored.offset  # of the topic that is read
+        self.rewind(positions)
+        self._delivered_at = None
+        return by_partition(positions)
+
     # --- opening and closing -----------------------------------------------------------------
 
     def resume_from(self, before: AsyncConsumer) -> None:

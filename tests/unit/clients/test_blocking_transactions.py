@@ -130,6 +130,41 @@ def test_aborted_batch_comes_again(log: Log) -> None:
     assert committed(log, "once", 1) == [b"1"]
 
 
+def test_abort_of_a_batch_can_be_repeated_until_the_consumer_is_back(log: Log) -> None:
+    log.admin.create_topic("repeated")
+    with log.producer() as producer:
+        producer.send("repeated", "0").result()
+    with Processor(log, "repeated", group="repeated", topics="repeated") as processor:
+        batch = next(processor)
+        batch.send("repeated", "1")
+        processor.consumer.close(commit=False)
+        for _ in range(2):
+            with pytest.raises(ClientClosed):
+                batch.abort()
+        with pytest.raises(InvalidTxnState, match="aborted before"):
+            batch.commit()
+        assert not log.admin.describe_transaction("repeated").is_open
+
+
+def test_consumer_seeks_back_to_its_committed_offsets(log: Log) -> None:
+    log.admin.create_topic("back", partitions=2)
+    with log.producer() as producer:
+        for partition in (0, 1):
+            producer.send_many("back", ["0", "1", "2"], partition=partition).result()
+    with log.group_consumer("back", "back", start="latest", auto_commit=False) as consumer:
+        with log.producer() as producer:
+            for partition in (0, 1):
+                producer.send_many("back", ["3", "4", "5"], partition=partition).result()
+        consumer.commit({("back", 1): 1})
+        found = [next(consumer) for _ in range(5)]  # one of six waits in the buffer
+        assert {record.offset for record in found} <= {3, 4, 5}
+        assert consumer.seek_to_committed() == {("back", 0): 3, ("back", 1): 1}
+        offsets = sorted(
+            (record.partition, record.offset) for record in consumer.records(max_records=8)
+        )
+        assert offsets == [(0, 3), (0, 4), (0, 5), *((1, offset) for offset in range(1, 6))]
+
+
 def test_commands_show_and_abort_transactions(log: Log, address: str) -> None:
     log.admin.create_topic("shown")
     producer = log.producer(transactional_id="shown")

@@ -1,10 +1,12 @@
 """Transactions in a cluster of three simulated nodes: any broker forwards, brokers fail."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from tests.kit.replica_cluster import Cluster, tried, world
 
+from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.clients.log import AsyncLog, make_log
 from quorumlog.clients.producer.transactional_producer import AsyncTransactionalProducer
 from quorumlog.errors import QuorumlogError
@@ -140,3 +142,61 @@ def test_processors_count_each_record_once_while_brokers_restart(cluster: Cluste
     task.result()
     found = cluster.run(lambda log: read(log, "out", count))
     assert sorted(found, key=str) == sorted((b"%d" % each for each in range(count)), key=str)
+
+
+async def coordinators_of(log: AsyncLog, name: str) -> tuple[int, int]:
+    """Return the coordinators of the group and of the transactional id with this name."""
+    group = await log.admin.describe_group(name)
+    return group.coordinator, (await log.admin.describe_transaction(name)).coordinator
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_abort_of_a_batch_survives_an_outage_of_the_group(is_long: bool) -> None:
+    """After a short outage the abort is repeated; during a long one the member loses its
+    partitions, and the records come again with the next assignment."""
+    with world() as simulated:
+        cluster = Cluster(simulated, NODES)
+        groups = GroupConfig(offsets_replicas=1, consumer_session_ms=10_000)
+        for number, config in cluster.configs.items():
+            cluster.configs[number] = replace(config, groups=groups)
+        cluster.start()
+        call_ms = 120_000 if is_long else 2_000
+        state = {"down": 0, "aborts": 0}
+
+        async def process(runtime: Runtime) -> None:
+            addresses = ",".join(f"n{number}:9094" for number in NODES)
+            async with make_log(runtime, addresses, call_timeout_ms=call_ms) as log:
+                await create(log, "in", "out")
+                async with log.producer() as plain:
+                    await plain.send_and_wait("in", b"1", partition=0)
+                for name in "abcdefgh":
+                    loop = AsyncProcessor(log, name, group=name, topics="in")
+                    async with loop:
+                        batch = await anext(loop)
+                        delivery = await batch.send("out", name)
+                        await delivery
+                        group, transaction = await coordinators_of(log, name)
+                        if group == transaction:
+                            continue
+                        cluster.crash(group)
+                        state["down"] = group
+                        while not batch.is_ended and state["aborts"] < 100:
+                            try:
+                                await batch.abort()
+                            except QuorumlogError:
+                                state["aborts"] += 1
+                        again = await anext(loop)
+                        assert [record.value for record in again] == [b"1"]
+                        await again.send("out", b"again")
+                        assert await again.commit()
+                        assert await read(log, "out", 1) == [b"again"]
+                        return
+            raise AssertionError("each group shares its coordinator with its transactional id")
+
+        task = simulated.node("app").spawn(process)
+        cluster.until(lambda: state["down"] > 0 or task.done(), 120_000)
+        simulated.run_for(virtual_ms=60_000 if is_long else 8_000)
+        cluster.start(state["down"])
+        simulated.run_until(task, virtual_ms=240_000)
+        task.result()
+        assert (state["aborts"] > 0) is not is_long
