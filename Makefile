@@ -8,6 +8,7 @@ BIN := $(CURDIR)/$(VENV)/bin
 LEVEL ?= broker
 SEEDS ?= 50
 MINUTES ?= 10
+TRANSACTION_MINUTES ?= 30
 FUZZ_SECONDS ?= 30
 CORE_COVERAGE ?= 97
 
@@ -38,7 +39,7 @@ WORKERS := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 CORE_MODULES := */raftlog/candidate.py,*/raftlog/config.py,*/raftlog/follower.py,*/raftlog/leader.py,*/raftlog/log_view.py,*/raftlog/messages.py,*/raftlog/progress.py,*/raftlog/raft.py,*/raftlog/ready.py,*/raftlog/roles.py,*/raftlog/state.py,*/raftlog/status.py,*/raftlog/voters.py,*/raftlog/writes.py
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup demo test test-plain test-compiled test-all compiled lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate fuzz soak conformance bench dist lock clean
+.PHONY: help setup demo test test-plain test-compiled test-all compiled lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate fuzz soak transaction-chaos conformance bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -109,6 +110,7 @@ test-all: setup ## every test there is, and long simulation
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=100
 	$(MAKE) --no-print-directory simulate LEVEL=storage SEEDS=60
+	$(MAKE) --no-print-directory transaction-chaos
 
 lint: setup ## ruff (rules and format) and the import contracts
 	$(BIN)/ruff check .
@@ -171,7 +173,9 @@ soak: setup ## restarts under real clients, then a data directory at work, for M
 	$(BIN)/python -m tests.cluster.quorum_chaos --minutes $(MINUTES)
 	$(BIN)/python -m tests.cluster.cluster_chaos --minutes $(MINUTES)
 	$(BIN)/python -m tests.cluster.cluster_chaos --minutes $(MINUTES) --shape apart
-	$(BIN)/python -m tests.cluster.transaction_chaos --minutes $(MINUTES)
+
+transaction-chaos: setup ## kill brokers, coordinators and programs with transactions for TRANSACTION_MINUTES=30: each record counts once
+	$(BIN)/python -m tests.cluster.transaction_chaos --minutes $(TRANSACTION_MINUTES)
 
 conformance: setup ## other people's Kafka clients against a cluster of three nodes: passed, failed, excluded per suite; SUITE=name for one
 	$(BIN)/python -m tests.conformance $(if $(SUITE),--suite $(SUITE))

@@ -1,4 +1,4 @@
-"""Exactly once in real processes, while brokers, coordinators and the program are killed."""
+"""Exactly once in real processes, while brokers, coordinators and programs are killed."""
 
 from pathlib import Path
 
@@ -8,14 +8,9 @@ from .transaction_chaos import run_transaction_chaos
 
 
 @pytest.mark.slow
-def test_a_killed_program_counts_every_record_once(tmp_path: Path) -> None:
-    report = run_transaction_chaos(tmp_path, seconds=10, seed=1, pause_s=(0.2, 0.8))
-    assert report["records"] > 100, report
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 def test_every_record_is_counted_once_through_two_minutes_of_kills(tmp_path: Path) -> None:
-    report = run_transaction_chaos(tmp_path, seconds=100, seed=2)
-    assert {"program", "broker", "coordinator"} <= set(report["events"]), report
+    clients = ("confluent", "blocking", "asyncio")
+    report = run_transaction_chaos(tmp_path, clients=clients, seconds=120, seed=2)
+    assert {"program", "broker", "coordinator"} <= set(report["kills"]), report
     assert report["records"] > 1_000, report

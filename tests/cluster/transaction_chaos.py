@@ -1,14 +1,16 @@
-"""A read-process-write program under kills: every input record is counted exactly once.
+"""Read-process-write programs under kills: every input record is counted exactly once.
 
-`python -m tests.cluster.transaction_chaos --minutes 10` runs it and prints a report in JSON. Three
-nodes hold input and output. A producer writes numbered records, and a program processes them in
-transactions. Brokers, coordinators and the program are killed by SIGKILL all the time; the next
-process of the program has the same transactional id. At the end every input record must have
-exactly one committed output record, and the group's offsets must be the ends of the input.
+`python -m tests.cluster.transaction_chaos --minutes 30` runs it and prints a report in JSON. Three
+nodes hold the input and the outputs. A producer writes numbered records, and a program of each
+client processes them in transactions, into an output topic and with a group of its own. Brokers,
+coordinators and programs are killed by SIGKILL all the time; the next process of a program has the
+same transactional id. At the end every input record must have exactly one committed record in every
+output, and the offsets of every group must be the ends of the input.
 """
 
 import argparse
 import json
+import os
 import random
 import signal
 import subprocess
@@ -17,17 +19,23 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import pytest
+from tests.interop.kafka_jars import java_command
 
 import quorumlog
 from quorumlog.errors import QuorumlogError
 from quorumlog.testing import Cluster
 
-from .transaction_program import FATAL, GROUP, RESULT, SOURCE
+from .transaction_program import FATAL, RESULT, SOURCE
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+JAVA_SOURCE: Final = Path(__file__).with_name("TransactionProgram.java")
+CLIENTS: Final = ("confluent", "blocking", "asyncio", "java")
 PARTITIONS: Final = 4
 SETTLE_S: Final = 180.0
 END_S: Final = 60.0  # of a program that was told to stop
@@ -35,7 +43,68 @@ INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
 SETTINGS: Final[dict[str, object]] = {
     "offsets.topic.num.partitions": 3,
     "transaction.state.log.num.partitions": 3,
+    # A killed member keeps its partitions for a session.
+    "group.consumer.session.timeout.ms": 4_000,
+    "group.consumer.heartbeat.interval.ms": 1_000,
 }
+
+
+def program_command(client: str, cluster: Cluster, folder: Path) -> list[str]:
+    """Return the command of a client's program, without its name; skip without a Java."""
+    if client == "java":
+        (java, *options, jars) = java_command()
+        classpath = os.pathsep.join(map(str, [*Path(jars).parent.glob("*.jar"), folder]))
+        compiler = [java, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-cp", classpath]
+        subprocess.run([*compiler, "-d", str(folder), str(JAVA_SOURCE)], check=True)
+        return [java, *options, classpath, "-Xmx128m", "TransactionProgram", cluster.kafka]
+    module = [sys.executable, "-m", "tests.cluster.transaction_program", client]
+    return [*module, cluster.kafka if client == "confluent" else cluster.grpc]
+
+
+@dataclass(slots=True)
+class Program:
+    """The processes of one client's program, one after the other. Its name is its transactional
+    id and its group."""
+
+    name: str
+    command: list[str]
+    log: Path
+    kills: int = 0
+    fatal_ends: int = 0
+    _process: "subprocess.Popen[bytes] | None" = None
+
+    def start(self) -> None:
+        """Start a process."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self.command, self.name, str(PARTITIONS)], cwd=ROOT, stdout=log, stderr=log
+            )
+
+    def revive(self) -> None:
+        """Start it again if it ended with a fatal error of the protocol."""
+        assert self._process is not None
+        code = self._process.poll()
+        if code is not None:
+            assert code == FATAL, f"{self.name} ended with {code}: {self.said()}"
+            self.fatal_ends += 1
+            self.start()
+
+    def kill(self) -> None:
+        """Kill it, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        """Let it end after its transaction."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        code = self._process.wait(END_S)
+        assert code == 0, f"{self.name} ended with {code}: {self.said()}"
+
+    def said(self) -> str:
+        """Return the end of its output."""
+        return self.log.read_text()[-3_000:]
 
 
 @dataclass(slots=True)
@@ -43,45 +112,57 @@ class TransactionChaos:
     """One run."""
 
     folder: Path
+    clients: Sequence[str]
     seconds: float
     seed: int
-    pause_s: tuple[float, float] = (0.3, 2.0)
+    pause_s: tuple[float, float]
     happened: Counter[str] = field(default_factory=Counter)
     _sent: int = 0
-    _lives: int = 0  # of the program
     _is_over: threading.Event = field(default_factory=threading.Event)
     _failures: list[Exception] = field(default_factory=list)  # of the producer
-    _program: "subprocess.Popen[bytes] | None" = None
+    _programs: list[Program] = field(default_factory=list)
 
     def run(self) -> dict[str, Any]:
         """Start everything, kill, judge; return the report."""
         began_s = time.monotonic()
         with Cluster(brokers=3, settings=SETTINGS) as cluster:
+            for client in self.clients:
+                command = program_command(client, cluster, self.folder)
+                self._programs.append(Program(client, command, self.folder / f"{client}.log"))
             try:
                 self._kill_until(cluster, began_s + self.seconds)
-                self._judge(cluster)
+                transactions = self._judge(cluster)
             finally:
                 self._is_over.set()
-                if self._program is not None:
-                    self._program.kill()
-                    self._program.wait()
+                for program in self._programs:
+                    program.kill()
         return {
             "seconds": round(time.monotonic() - began_s, 1),
             "seed": self.seed,
-            "events": dict(self.happened),
+            "kills": dict(self.happened),
             "records": self._sent,
-            "lives": self._lives,
+            "programs": {
+                each.name: {
+                    "kills": each.kills,
+                    "fatal ends": each.fatal_ends,
+                    "markers": transactions[each.name],
+                }
+                for each in self._programs
+            },
         }
 
     def _kill_until(self, cluster: Cluster, end_s: float) -> None:
-        for topic in (SOURCE, RESULT):
+        for topic in (SOURCE, *(RESULT.format(client) for client in self.clients)):
             cluster.create_topic(topic, partitions=PARTITIONS)
         producing = threading.Thread(target=self._produce, args=(cluster.grpc,))
         producing.start()
         rng = random.Random(self.seed)
-        self._start_program(cluster)
+        for program in self._programs:
+            program.start()
         while time.monotonic() < end_s:
             time.sleep(rng.uniform(*self.pause_s))
+            for program in self._programs:
+                program.revive()
             self._happen(cluster, rng)
         self._is_over.set()
         producing.join()
@@ -97,26 +178,25 @@ class TransactionChaos:
                         self._sent += 1
                         producer.send(SOURCE, b"%d" % self._sent, partition=index)
                     producer.flush()
-                    self._is_over.wait(0.02)
+                    self._is_over.wait(0.04)
         except Exception as error:
             self._failures.append(error)
 
     # --- what happens --------------------------------------------------------------------------
 
     def _happen(self, cluster: Cluster, rng: random.Random) -> None:
-        """Kill the program, a broker, or the leader of an internal topic."""
-        self._revive(cluster)
+        """Kill a program, a broker, or the leader of an internal topic."""
         drawn = rng.random()
-        if drawn < 0.4:
-            assert self._program is not None
-            self._program.kill()
-            self._program.wait()
-            self._start_program(cluster)
+        if drawn < 0.5:
+            program = rng.choice(self._programs)
+            program.kill()
+            program.kills += 1
+            program.start()
             self.happened["program"] += 1
             return
         number = 1 + rng.randrange(3)
-        if drawn < 0.75:
-            number = self._leader_of(cluster, rng.choice(INTERNAL)) or number
+        if drawn < 0.8:
+            number = self._leader_of(cluster, rng) or number
             self.happened["coordinator"] += 1
         else:
             self.happened["broker"] += 1
@@ -124,75 +204,45 @@ class TransactionChaos:
         time.sleep(rng.uniform(0.0, 1.0))
         cluster.start(number)
 
-    def _leader_of(self, cluster: Cluster, topic: str) -> int:
-        """Return the leader of a topic's first partition, 0 if it does not exist yet."""
+    def _leader_of(self, cluster: Cluster, rng: random.Random) -> int:
+        """Return the leader of a partition of an internal topic, 0 if it does not exist yet."""
         try:
-            return cluster.leader(topic)
+            return cluster.leader(rng.choice(INTERNAL), rng.randrange(3))
         except QuorumlogError:
             return 0
 
-    def _start_program(self, cluster: Cluster) -> None:
-        self._lives += 1
-        with (self.folder / "program.log").open("ab") as log:
-            self._program = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "tests.cluster.transaction_program"),
-                    *(cluster.kafka, "counter", str(PARTITIONS)),
-                ],
-                cwd=ROOT,
-                stdout=log,
-                stderr=log,
-            )
-
-    def _revive(self, cluster: Cluster) -> None:
-        """Start the program again if it ended with a fatal error of the protocol."""
-        assert self._program is not None
-        code = self._program.poll()
-        if code is None:
-            return
-        assert code == FATAL, f"the program ended with {code}: {self._said()}"
-        self.happened["fatal"] += 1
-        self._start_program(cluster)
-
-    def _said(self) -> str:
-        return (self.folder / "program.log").read_text()[-3_000:]
-
     # --- the end -------------------------------------------------------------------------------
 
-    def _judge(self, cluster: Cluster) -> None:
-        """Wait until all input is processed; compare the committed output with the input."""
+    def _judge(self, cluster: Cluster) -> dict[str, int]:
+        """Wait until all input is processed; compare the committed outputs with the input. Return
+        the number of offsets without a committed record in each output."""
+        transactions = {}
         with quorumlog.connect(cluster.grpc) as log:
             ends = {index: 0 for index in range(PARTITIONS)}
             with log.consumer(SOURCE, until_end=True) as consumer:
                 for record in consumer:
                     ends[record.partition] = record.offset + 1
-            self._wait_until_processed(cluster, log, ends)
-            assert self._program is not None
-            self._program.send_signal(signal.SIGTERM)
-            code = self._program.wait(END_S)
-            assert code == 0, f"the program ended with {code}: {self._said()}"
-            counted: Counter[str] = Counter()
-            with log.consumer(RESULT, until_end=True) as consumer:
-                for record in consumer:
-                    counted[(record.key or b"").decode()] += 1
-        expected = {f"{index}/{offset}" for index, end in ends.items() for offset in range(end)}
-        missing, extra = sorted(expected - set(counted)), sorted(set(counted) - expected)
-        twice = [key for key, count in counted.items() if count > 1]
-        assert not missing, f"{len(missing)} of {len(expected)} records were lost: {missing[:5]}"
-        assert not twice, f"{len(twice)} of {len(expected)} records count twice: {twice[:5]}"
-        assert not extra, f"{len(extra)} records were never read: {extra[:5]}"
+            for program in self._programs:
+                self._wait_until_processed(log, program, ends)
+            for program in self._programs:
+                program.stop()
+                transactions[program.name] = check_output(log, program.name, ends)
+        return transactions
 
     def _wait_until_processed(
-        self, cluster: Cluster, log: quorumlog.Log, ends: dict[int, int]
+        self, log: quorumlog.Log, program: Program, ends: dict[int, int]
     ) -> None:
         end_s = time.monotonic() + SETTLE_S
         committed: dict[int, int | None] = {}
         while any(committed.get(index) != end for index, end in ends.items() if end):
-            assert time.monotonic() < end_s, f"{committed} of {ends} is processed: {self._said()}"
-            self._revive(cluster)
+            assert time.monotonic() < end_s, (
+                f"{program.name}: {committed} of {ends} is processed: {program.said()}"
+            )
+            for each in self._programs:
+                each.revive()
             time.sleep(0.2)
             try:
-                group = log.admin.describe_group(GROUP)
+                group = log.admin.describe_group(program.name)
             except QuorumlogError:
                 continue
             committed = {
@@ -200,11 +250,33 @@ class TransactionChaos:
             }
 
 
+def check_output(log: quorumlog.Log, name: str, ends: dict[int, int]) -> int:
+    """Check that each record of the input is in a program's output exactly once. Return the number
+    of offsets without a committed record: aborted ones, and markers."""
+    counted: Counter[str] = Counter()
+    with log.consumer(RESULT.format(name), until_end=True) as consumer:
+        for record in consumer:
+            counted[(record.key or b"").decode()] += 1
+        end = sum(consumer.end_offsets().values())
+    expected = {f"{index}/{offset}" for index, end in ends.items() for offset in range(end)}
+    missing, extra = sorted(expected - set(counted)), sorted(set(counted) - expected)
+    twice = [key for key, count in counted.items() if count > 1]
+    assert not missing, f"{name}: {len(missing)} of {len(expected)} were lost: {missing[:5]}"
+    assert not twice, f"{name}: {len(twice)} of {len(expected)} count twice: {twice[:5]}"
+    assert not extra, f"{name}: {len(extra)} records were never read: {extra[:5]}"
+    return end - len(expected)
+
+
 def run_transaction_chaos(
-    folder: Path, *, seconds: float, seed: int, pause_s: tuple[float, float] = (0.3, 2.0)
+    folder: Path,
+    *,
+    clients: Sequence[str],
+    seconds: float,
+    seed: int,
+    pause_s: tuple[float, float] = (0.3, 2.5),
 ) -> dict[str, Any]:
     """Run in a folder of its own; raises AssertionError with what went wrong."""
-    return TransactionChaos(folder, seconds, seed, pause_s).run()
+    return TransactionChaos(folder, clients, seconds, seed, pause_s).run()
 
 
 def main() -> int:
@@ -214,8 +286,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
+    clients = list(CLIENTS)
+    try:
+        java_command()
+    except pytest.skip.Exception as reason:
+        print(f"without java: {reason}", flush=True)
+        clients.remove("java")
     with tempfile.TemporaryDirectory() as name:
-        report = run_transaction_chaos(Path(name), seconds=60 * options.minutes, seed=options.seed)
+        seconds = 60 * options.minutes
+        report = run_transaction_chaos(
+            Path(name), clients=clients, seconds=seconds, seed=options.seed
+        )
     print(json.dumps(report, indent=1))
     return 0
 

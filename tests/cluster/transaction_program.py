@@ -1,13 +1,18 @@
 """A program that reads, processes and writes in transactions, in a process of its own:
-`transaction_program.py BOOTSTRAP NAME PARTITIONS`. SIGTERM ends it.
+`python -m tests.cluster.transaction_program CLIENT BOOTSTRAP NAME PARTITIONS`. SIGTERM ends it.
 
-It uses librdkafka. Each input record makes one output record with the input's position as its key,
-in the same transaction as the offsets. One transaction in ten is aborted on purpose. A fatal error
-ends the process with code 3: a successor took the transactional id, or must take it.
+CLIENT is confluent (librdkafka), blocking or asyncio (quorumlog's processors); the Java client has
+`TransactionProgram.java`. NAME is the transactional id, the group, and a part of the output's name.
+Each input record makes one output record with the input's position as its key, in the same
+transaction as the offsets. One transaction in ten is aborted on purpose. A fatal error ends the
+process with code 3: a successor took the transactional id, or must take it.
 """
 
+import asyncio
 import signal
 import sys
+import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
@@ -20,9 +25,12 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+import quorumlog
+from quorumlog.errors import QuorumlogError
+from quorumlog.processing import AsyncProcessor, Processor
+
 SOURCE: Final = "source"
-RESULT: Final = "result"
-GROUP: Final = "counting"
+RESULT: Final = "result-{}"
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 CALL_S: Final = 15.0
 BATCH: Final = 100
@@ -30,14 +38,15 @@ ABORT_EACH: Final = 10
 FATAL: Final = 3  # exit code
 
 
-class Program:
-    """One process."""
+class ConfluentLoop:
+    """The loop of librdkafka's client, which assigns its partitions itself."""
 
     def __init__(self, bootstrap: str, name: str, partitions: int) -> None:
         common: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "topic.metadata.refresh.interval.ms": 1_000,
         }
+        self._output = RESULT.format(name)
         self._producer = Producer(
             common
             | {
@@ -49,7 +58,7 @@ class Program:
         self._consumer = Consumer(
             common
             | {
-                "group.id": GROUP,
+                "group.id": name,
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
@@ -57,21 +66,17 @@ class Program:
         )
         self._partitions = partitions
         self._transactions = 0
-        self.is_over = False
+        self.over = threading.Event()
 
     def run(self) -> None:
         """Process until SIGTERM; raises KafkaException for a fatal error."""
         self._retry(lambda: self._producer.init_transactions(CALL_S))
         self._position()
-        while not self.is_over:
+        while not self.over.is_set():
             messages = [one for one in self._consumer.consume(BATCH, 0.2) if one.error() is None]
             if messages:
                 self._process(messages)
         self._consumer.close()
-
-    def stop(self, number: int, frame: FrameType | None) -> None:
-        """End after the current transaction."""
-        self.is_over = True
 
     def _position(self) -> None:
         """Read from the committed offsets on."""
@@ -95,7 +100,7 @@ class Program:
             self._producer.begin_transaction()
             for one in messages:
                 key = f"{one.partition()}/{one.offset()}"
-                self._producer.produce(RESULT, key=key, value=one.value())
+                self._producer.produce(self._output, key=key, value=one.value())
             places = [TopicPartition(SOURCE, index) for index in range(self._partitions)]
             offsets = [one for one in self._consumer.position(places) if one.offset >= 0]
             self._retry(
@@ -117,7 +122,7 @@ class Program:
             try:
                 call()
             except KafkaException as error:
-                if self.is_over or not _error_of(error).retriable():
+                if self.over.is_set() or not _error_of(error).retriable():
                     raise
             else:
                 return
@@ -129,15 +134,93 @@ def _error_of(error: KafkaException) -> KafkaError:
     return found
 
 
-def main(bootstrap: str, name: str, partitions: str) -> int:
+PROCESSOR_SETTINGS: Final[dict[str, Any]] = {
+    "topics": SOURCE,
+    "idle_ms": 200,
+    "producer_settings": {"transaction_timeout_ms": TRANSACTION_TIMEOUT_MS, "linger_ms": 2},
+    "consumer_settings": {"max_poll_records": BATCH},
+}
+
+
+class BlockingLoop:
+    """The loop of a `Processor`."""
+
+    def __init__(self, bootstrap: str, name: str, partitions: int) -> None:
+        self._bootstrap, self._name = bootstrap, name
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        """Process until SIGTERM; raises QuorumlogError."""
+        turn, output = 0, RESULT.format(self._name)
+        with (
+            quorumlog.connect(self._bootstrap) as log,
+            Processor(log, self._name, group=self._name, **PROCESSOR_SETTINGS) as processor,
+        ):
+            while not self.over.is_set():
+                for batch in processor:
+                    for record in batch:
+                        key = f"{record.partition}/{record.offset}"
+                        batch.send(output, record.value, key=key)
+                    turn += 1
+                    if turn % ABORT_EACH:
+                        batch.commit()
+                    else:
+                        batch.abort()
+                    if self.over.is_set():
+                        break
+
+
+class AsyncLoop:
+    """The loop of an `AsyncProcessor`."""
+
+    def __init__(self, bootstrap: str, name: str, partitions: int) -> None:
+        self._bootstrap, self._name = bootstrap, name
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        """Process until SIGTERM; raises QuorumlogError."""
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        turn, output = 0, RESULT.format(self._name)
+        async with (
+            quorumlog.aio.connect(self._bootstrap) as log,
+            AsyncProcessor(log, self._name, group=self._name, **PROCESSOR_SETTINGS) as processor,
+        ):
+            while not self.over.is_set():
+                async for batch in processor:
+                    for record in batch:
+                        key = f"{record.partition}/{record.offset}"
+                        await batch.send(output, record.value, key=key)
+                    turn += 1
+                    if turn % ABORT_EACH:
+                        await batch.commit()
+                    else:
+                        await batch.abort()
+                    if self.over.is_set():
+                        break
+
+
+LOOPS: Final[dict[str, Callable[[str, str, int], ConfluentLoop | BlockingLoop | AsyncLoop]]] = {
+    "confluent": ConfluentLoop,
+    "blocking": BlockingLoop,
+    "asyncio": AsyncLoop,
+}
+
+
+def main(client: str, bootstrap: str, name: str, partitions: str) -> int:
     """Run; return the exit code."""
-    program = Program(bootstrap, name, int(partitions))
-    signal.signal(signal.SIGTERM, program.stop)
+    loop = LOOPS[client](bootstrap, name, int(partitions))
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        loop.over.set()  # ends after the current transaction
+
+    signal.signal(signal.SIGTERM, stop)
     try:
-        program.run()
-    except KafkaException as error:
-        print(f"{name}: {error}", file=sys.stderr, flush=True)
-        return 0 if program.is_over else FATAL
+        loop.run()
+    except (KafkaException, QuorumlogError) as error:
+        print(f"{name}: {error!r}", file=sys.stderr, flush=True)
+        return 0 if loop.over.is_set() else FATAL
     return 0
 
 
