@@ -83,8 +83,9 @@ async def produce(
 ) -> None:
     """Write one transactional batch. Raises Refused."""
     sequence = identity.sequences.get(partition, 0)
+    now_ms = time.time_ns() // 1_000_000
     batch = encode_batch(
-        [Record(number, 0, None, value) for number, value in enumerate(values)],
+        [Record(number, now_ms, None, value) for number, value in enumerate(values)],
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
         base_sequence=sequence,

@@ -86,7 +86,8 @@ class TransactionIndex:
         """
         found = []
         for base, entries in self._aborted.items():
-            for entry in entries[bisect_left(self._last_offsets[base], start_offset) :]:
+            for index in range(bisect_left(self._last_offsets[base], start_offset), len(entries)):
+                entry = entries[index]
                 if entry.first_offset < end_offset:
                     found.append(entry)
                 if entry.last_stable_offset >= end_offset:

@@ -166,13 +166,14 @@ class FieldReader:
         return [take() for _ in range(count)]
 
     def varint(self) -> int:
-        value = 0
-        for shift in range(VARINT_BYTES_MAX):
-            byte = self.raw(1)[0]
-            value |= (byte & 0x7F) << (7 * shift)
+        value, shift = 0, 0
+        for byte in self._buffer[self._at : self._at + VARINT_BYTES_MAX]:
+            self._at += 1
+            value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise MalformedField(f"the varint that ends at position {self._at} is too long")
+            shift += 7
+        raise MalformedField(f"the varint before position {self._at} is incomplete or too long")
 
     def end(self) -> dict[int, bytes]:
         """End a structure; return its tagged fields."""
@@ -186,13 +187,17 @@ class FieldReader:
     def _length(self) -> int:
         return self.varint() - 1 if self.flexible else self.int32()
 
-    def _number(self, form: Struct) -> int:
+    def numbers(self, form: Struct) -> tuple[int, ...]:
+        """Decode adjacent integers."""
         try:
-            value: int = form.unpack_from(self._buffer, self._at)[0]
+            values: tuple[int, ...] = form.unpack_from(self._buffer, self._at)
         except error:
             raise MalformedField(
-                f"an integer of {form.size} bytes at position {self._at} exceeds the"
+                f"integers of {form.size} bytes at position {self._at} exceed the"
                 f" {len(self._buffer)} bytes"
             ) from None
         self._at += form.size
-        return value
+        return values
+
+    def _number(self, form: Struct) -> int:
+        return self.numbers(form)[0]

@@ -8,6 +8,7 @@ records of staged commits have key types that Kafka does not have.
 
 from itertools import groupby
 from operator import itemgetter
+from struct import Struct
 from typing import Final, TypeAlias
 
 from ...errors import CorruptionError
@@ -54,7 +55,11 @@ _ENDED: Final = (
     TransactionState.COMPLETE_COMMIT,
     TransactionState.COMPLETE_ABORT,
 )
-_STORED: Final = (TransactionState.EMPTY, TransactionState.ONGOING, *_ENDED)
+_STORED: Final = {
+    int(state): state for state in (TransactionState.EMPTY, TransactionState.ONGOING, *_ENDED)
+}
+_HEAD: Final = Struct(">qhib")  # producer id and epoch, timeout, state
+_TIMES: Final = Struct(">qq")  # of the update and the start
 
 
 def encode(record: TransactionRecord) -> Encoded:
@@ -142,15 +147,12 @@ def _metadata(transactional_id: str, body: FieldReader) -> TransactionMetadata:
     if version not in VERSIONS:
         raise MalformedField(f"version {version} is unknown; the known ones are 0 and 1")
     body.flexible = version == 1
-    producer_id = body.int64()
-    epoch = body.int16()
-    timeout_ms = body.int32()
-    state = TransactionState(body.int8())
-    if state not in _STORED:
-        raise MalformedField(f"state {state.kafka_name} is never stored")
+    producer_id, epoch, timeout_ms, number = body.numbers(_HEAD)
+    state = _STORED.get(number)
+    if state is None:
+        raise MalformedField(f"state {TransactionState(number).kafka_name} is never stored")
     topics = body.maybe_items(lambda: _topic(body)) or []
-    updated_ms = body.int64()
-    started_ms = body.int64()
+    updated_ms, started_ms = body.numbers(_TIMES)
     tagged = body.end()
     client_version = _tag(tagged, CLIENT_VERSION_TAG, 0)
     last_epoch = _tag(tagged, LAST_EPOCH_TAG, NO_PRODUCER_EPOCH)

@@ -75,7 +75,7 @@ class TransactionShard:
         self._draw = draw_producer_id
         self._machines: dict[str, TransactionMachine] = {}
         self._open: dict[str, TransactionMachine] = {}  # with an open or decided transaction
-        self._stored: dict[str, TransactionMetadata] = {}  # until `loaded`
+        self._newest_ms = 0  # of the loaded records
         self._deadlines: DeadlineQueue[str] = DeadlineQueue()
         self._staged = StagedCommits(config, draw_producer_id)
         self._handlers: dict[type, Callable[..., TransactionDecision]] = {
@@ -304,9 +304,19 @@ class TransactionShard:
     def replay(self, record: TransactionRecord, producer: ProducerIdentity | None = None) -> None:
         """Apply a stored record; call it in log order."""
         if isinstance(record, TransactionMetadata):
-            self._stored[record.transactional_id] = record
+            name = record.transactional_id
+            machine = self._machines.get(name)
+            if machine is None:
+                self._machines[name] = TransactionMachine(record, self._draw)
+            else:
+                machine.metadata = record
+            self._newest_ms = max(self._newest_ms, record.updated_ms, record.started_ms)
+            self._schedule(name)
         elif isinstance(record, TransactionalIdForgotten):
-            self._stored.pop(record.transactional_id, None)
+            name = record.transactional_id
+            self._machines.pop(name, None)
+            self._open.pop(name, None)
+            self._deadlines.drop(name)
         else:
             self._staged.replay(record)
 
@@ -314,24 +324,31 @@ class TransactionShard:
         """Ignore a control batch: this partition is in no transaction."""
 
     def loaded(self, image: MetadataImage, now_ms: int) -> TransactionDecision:
-        """Finish loading; return the markers that this leader must write."""
+        """Finish loading; return the markers that this leader must write. O(open transactions)."""
         builder: DecisionBuilder[TransactionRecord] = DecisionBuilder(now_ms)
-        for name, stored in self._stored.items():
-            # The clock of an earlier leader may have been ahead: its timeouts would last longer.
-            metadata = replace(
-                stored,
-                updated_ms=min(stored.updated_ms, now_ms),
-                started_ms=min(stored.started_ms, now_ms),
-            )
-            machine = self._machines[name] = TransactionMachine(metadata, self._draw)
-            if metadata.partitions or metadata.state in PREPARED:
-                resumed = machine.loaded(image, now_ms)
-                builder.records += resumed.records
-                builder.effects += resumed.effects
-            self._schedule(name)
-        self._stored.clear()
+        if self._newest_ms > now_ms:
+            self._limit_times(now_ms)
+        for name, machine in list(self._open.items()):
+            resumed = machine.loaded(image, now_ms)
+            builder.records += resumed.records
+            builder.effects += resumed.effects
+            if resumed.records:
+                self._schedule(name)
         self._staged.loaded(builder, image)
         return builder.build()
+
+    def _limit_times(self, now_ms: int) -> None:
+        """Replace times above `now_ms`. The clock of an earlier leader may have been ahead: its
+        timeouts would last longer."""
+        for name, machine in self._machines.items():
+            known = machine.metadata
+            if max(known.updated_ms, known.started_ms) > now_ms:
+                machine.metadata = replace(
+                    known,
+                    updated_ms=min(known.updated_ms, now_ms),
+                    started_ms=min(known.started_ms, now_ms),
+                )
+                self._schedule(name)
 
     def check_invariants(self) -> None:
         """Raise AssertionError for a state that no sequence of calls may reach."""

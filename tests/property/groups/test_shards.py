@@ -13,6 +13,7 @@ import pytest
 from tests.unit.broker.groups.consumer.play import cluster, subscription
 
 from quorumlog.broker.coordinator.decision import Answered, Ticket
+from quorumlog.broker.coordinator.shell.loader import RecordWindow
 from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.broker.groups.consumer import ConsumerGroupMachine
 from quorumlog.broker.groups.consumer_protocol import ConsumerAssignment, encode_assignment
@@ -40,6 +41,7 @@ from quorumlog.broker.groups.requests import (
 from quorumlog.broker.groups.shard import GroupShard
 from quorumlog.errors import InvalidProducerEpoch
 from quorumlog.ids import ProducerIdentity
+from quorumlog.records import Record
 from quorumlog.records.control import TransactionMarker
 
 START_MS = 10**12
@@ -80,11 +82,23 @@ class World:
         return shard
 
     def replay(self, shard: GroupShard) -> None:
-        for entry in self.log:
-            if isinstance(entry, TransactionMarker):
-                shard.replay_marker(entry)
-            else:
-                shard.replay(*entry)
+        """Replay the log as the loader does: without the records that later ones replace."""
+        size = self.random.choice([1, 10, 1_000])
+        for first in range(0, len(self.log), size):
+            window = RecordWindow()
+            window.add(
+                entry
+                if isinstance(entry, TransactionMarker)
+                else (Record(0, 0, *encode(entry[0])), entry[1])
+                for entry in self.log[first : first + size]
+            )
+            for entry in window.take():
+                if isinstance(entry, TransactionMarker):
+                    shard.replay_marker(entry)
+                    continue
+                record = decode(entry[0].key, entry[0].value)
+                assert record is not None
+                shard.replay(record, entry[1])
 
     def draw(self) -> str:
         self._drawn += 1

@@ -1,9 +1,14 @@
-"""Reads a partition of an internal topic in slices, between which the event loop runs."""
+"""Reads a partition of an internal topic in slices, between which the event loop runs.
+
+A record replaces the earlier records of its key, and only the newest one is decoded: a segment that
+is not compacted yet may hold many records of a key, and decoding is the longest part of a load. The
+search for newer records is limited to a window, which bounds the memory.
+"""
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
 from ....errors import CorruptionError
@@ -18,15 +23,54 @@ READ_BYTES: Final = 256 << 10
 """The size of one read; a larger batch is read whole."""
 RECORDS_A_STEP: Final = 200
 """Records decoded in one slice: about two milliseconds."""
+WINDOW_RECORDS: Final = 50_000
+"""Records that are read before the first of them is decoded."""
 
+Undecoded: TypeAlias = tuple[Record, ProducerIdentity | None] | TransactionMarker
+"""A record with the producer of its transactional batch, or a control batch."""
 Entry: TypeAlias = tuple[Any, ProducerIdentity | None] | TransactionMarker
-"""A decoded record with the producer of its transactional batch, or a control batch."""
+"""The same with a decoded record."""
+
+
+class RecordWindow:
+    """Records in log order, without those that a later one replaces.
+
+    A record is replaced by a later one of its key if neither is in a transaction. All others stay.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes | int, Undecoded] = {}  # by key; by number without a key
+        self._unkeyed = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, found: Iterable[Undecoded]) -> None:
+        """Add the next entries of the log."""
+        entries = self._entries
+        for entry in found:
+            key = None
+            if not isinstance(entry, TransactionMarker) and entry[1] is None:
+                key = entry[0].key
+            if key is None:
+                self._unkeyed += 1
+                entries[self._unkeyed] = entry
+            else:
+                entries.pop(key, None)  # the new record is the last one
+                entries[key] = entry
+
+    def take(self) -> deque[Undecoded]:
+        """Return all entries and remove them."""
+        taken = deque(self._entries.values())
+        self._entries.clear()
+        return taken
 
 
 class ShardLoader:
-    """Reads the records of [log start, `end_offset`) of a partition, in order.
+    """Reads the newest records of [log start, `end_offset`) of a partition, in order.
 
-    A damaged record or batch is logged and skipped.
+    A damaged record or batch is logged and skipped. Records that are replaced within a window of
+    WINDOW_RECORDS are not decoded; see `RecordWindow`.
     """
 
     def __init__(
@@ -49,7 +93,8 @@ class ShardLoader:
         self._logger = logging.getLogger(f"quorumlog.{kind}")
         self._decode = decode
         self._offset: int = log.log_start_offset
-        self._read: deque[tuple[Record, ProducerIdentity | None] | TransactionMarker] = deque()
+        self._window = RecordWindow()
+        self._due: deque[Undecoded] = deque()  # to be decoded
 
     async def take(self) -> list[Entry] | None:
         """Return the next entries, possibly none, and None at the end. Each call yields to the
@@ -58,11 +103,15 @@ class ShardLoader:
         Raises DiskFailed, Overloaded.
         """
         await asyncio.sleep(0)
-        if not self._read and not await self._fill():
-            return None
         entries: list[Entry] = []
-        for _ in range(min(RECORDS_A_STEP, len(self._read))):
-            taken = self._read.popleft()
+        if not self._due:
+            if len(self._window) < WINDOW_RECORDS and await self._fill():
+                return entries
+            self._due = self._window.take()
+            if not self._due:
+                return None
+        for _ in range(min(RECORDS_A_STEP, len(self._due))):
+            taken = self._due.popleft()
             if isinstance(taken, TransactionMarker):
                 entries.append(taken)
             elif (record := self._decoded(taken[0])) is not None:
@@ -100,12 +149,12 @@ class ShardLoader:
         return True
 
     def _read_content(self, content: bytes) -> None:
-        """Queue the entries of the batches, without those of a damaged batch."""
+        """Add the entries of the batches to the window, without those of a damaged batch."""
         start, end = self._offset, self._end_offset
         try:
             if not _has_transactions(content):
                 found = decode_all(content, start_offset=start, end_offset=end)
-                self._read.extend([(record, None) for record in found])
+                self._window.add([(record, None) for record in found])
                 return
         except CorruptionError:
             pass  # the good batches are read one by one
@@ -114,7 +163,7 @@ class ShardLoader:
             for position, header in iterate_batches(view):
                 batch = view[position : position + header.size]
                 try:
-                    self._read.extend(_entries(batch, header, start, end))
+                    self._window.add(list(_entries(batch, header, start, end)))
                 except CorruptionError as error:
                     self._report_damage(header.base_offset, error)
         except CorruptionError as error:
@@ -136,9 +185,7 @@ def _has_transactions(content: bytes) -> bool:
     return any(header.attributes & bits for _, header in iterate_batches(content))
 
 
-def _entries(
-    batch: memoryview, header: BatchHeader, start: int, end: int
-) -> Iterator[tuple[Record, ProducerIdentity | None] | TransactionMarker]:
+def _entries(batch: memoryview, header: BatchHeader, start: int, end: int) -> Iterator[Undecoded]:
     """Yield the entries of one batch in [start, end); raise CorruptionError."""
     producer = ProducerIdentity(header.producer_id, header.producer_epoch)
     if header.is_control:
