@@ -12,6 +12,7 @@ from .proto import (
     quorum_pb2,
     raft_pb2,
     replica_pb2,
+    staged_commits_pb2,
     transaction_coordination_pb2,
     transactions_pb2,
 )
@@ -76,6 +77,62 @@ TRANSACTIONS_ABORT = Method(
     "/quorumlog.v1.Transactions/AbortTransaction",
     transactions_pb2.AbortTransactionRequest,
     transactions_pb2.AbortTransactionResponse,
+)
+
+STAGED_COMMITS_OPEN_WRITE = Method(
+    "/quorumlog.v1.StagedCommits/OpenWrite",
+    staged_commits_pb2.OpenWriteRequest,
+    staged_commits_pb2.OpenWriteResponse,
+)
+STAGED_COMMITS_BEGIN = Method(
+    "/quorumlog.v1.StagedCommits/Begin",
+    staged_commits_pb2.BeginAttemptRequest,
+    staged_commits_pb2.BeginAttemptResponse,
+)
+STAGED_COMMITS_KEEP_ALIVE = Method(
+    "/quorumlog.v1.StagedCommits/KeepAlive",
+    staged_commits_pb2.KeepAttemptAliveRequest,
+    staged_commits_pb2.KeepAttemptAliveResponse,
+)
+STAGED_COMMITS_ADD_PARTITIONS = Method(
+    "/quorumlog.v1.StagedCommits/AddPartitions",
+    transactions_pb2.AddPartitionsRequest,
+    transactions_pb2.AddPartitionsResponse,
+)
+STAGED_COMMITS_SEAL = Method(
+    "/quorumlog.v1.StagedCommits/Seal",
+    staged_commits_pb2.SealAttemptRequest,
+    staged_commits_pb2.SealAttemptResponse,
+)
+STAGED_COMMITS_COMMIT = Method(
+    "/quorumlog.v1.StagedCommits/Commit",
+    staged_commits_pb2.CommitStageRequest,
+    staged_commits_pb2.CommitStageResponse,
+)
+STAGED_COMMITS_ABORT = Method(
+    "/quorumlog.v1.StagedCommits/Abort",
+    staged_commits_pb2.AbortStageRequest,
+    staged_commits_pb2.AbortStageResponse,
+)
+STAGED_COMMITS_LIST = Method(
+    "/quorumlog.v1.StagedCommits/List",
+    staged_commits_pb2.ListStagesRequest,
+    staged_commits_pb2.ListStagesResponse,
+)
+STAGED_COMMITS_DESCRIBE = Method(
+    "/quorumlog.v1.StagedCommits/Describe",
+    staged_commits_pb2.DescribeStageRequest,
+    staged_commits_pb2.DescribeStageResponse,
+)
+STAGED_COMMITS_RESET = Method(
+    "/quorumlog.v1.StagedCommits/Reset",
+    staged_commits_pb2.ResetStageRequest,
+    staged_commits_pb2.ResetStageResponse,
+)
+STAGED_COMMITS_DELETE = Method(
+    "/quorumlog.v1.StagedCommits/Delete",
+    staged_commits_pb2.DeleteStageRequest,
+    staged_commits_pb2.DeleteStageResponse,
 )
 
 GROUPS_HEARTBEAT = Method(

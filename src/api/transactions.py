@@ -166,6 +166,12 @@ class TransactionAdmin:
             context,
         )
 
+    # --- staged commits ---------------------------------------------------------------------------
+
+    async def open_write(self, context: RequestContext) -> int:
+        """Return a write id, greater than every one before."""
+        return await self._ids.draw(timeout_ms=self._metadata.relay_ms(context))
+
     # --- operators --------------------------------------------------------------------------------
 
     @property

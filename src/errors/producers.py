@@ -95,17 +95,40 @@ class NumberTooOld(QuorumlogError, name="NUMBER_TOO_OLD", status="FAILED_PRECOND
     """A later batch of this name is committed: the checkpoint was rewound, or is another query's.
     Start with a new checkpoint, or reset the name with `quorumlog commits reset`."""
 
+    def __init__(self, message: str, *, number: int = -1) -> None:
+        """`number` is the last committed one, -1 if unknown."""
+        super().__init__(message)
+        self.number = number
+
 
 class FencedWrite(QuorumlogError, name="FENCED_WRITE", status="FAILED_PRECONDITION"):
     """A later write of this name exists, or this one ended. Stop this driver if another one
     runs."""
 
+    def __init__(self, message: str, *, write_id: int = -1) -> None:
+        """`write_id` is the highest one of the name, -1 if unknown."""
+        super().__init__(message)
+        self.write_id = write_id
+
 
 class StageLost(QuorumlogError, name="STAGE_LOST", status="ABORTED"):
     """A task's attempt expired, was aborted or wrote to a deleted topic. Run the batch again."""
+
+    def __init__(self, message: str, *, task: int = -1) -> None:
+        """`task` is the first one without its attempt, -1 if unknown."""
+        super().__init__(message)
+        self.task = task
 
 
 class StagedAttemptsExceeded(
     QuorumlogError, name="STAGED_ATTEMPTS_EXCEEDED", status="RESOURCE_EXHAUSTED"
 ):
-    """The write has `staged.attempts.max` attempts. Reduce its tasks with `coalesce`."""
+    """The write has `staged.attempts.max` attempts, or the cluster too many names. Reduce the tasks
+    of the write with `coalesce`, or delete names."""
+
+
+class TransactionalIdInUse(
+    QuorumlogError, code=42, name="TRANSACTIONAL_ID_IN_USE", status="FAILED_PRECONDITION"
+):
+    """The transactional id of a producer is a name of staged commits, or the reverse. Choose
+    another one."""

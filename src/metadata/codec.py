@@ -875,7 +875,12 @@ def _cluster_commands() -> Iterator[tuple[str, _Struct, _Struct]]:
     yield (
         "allocate_producer_ids",
         # The broker id is a field of the request around it.
-        _Struct(AllocateProducerIds, controller_pb2.AllocateProducerIdsRequest, "broker_epoch"),
+        _Struct(
+            AllocateProducerIds,
+            controller_pb2.AllocateProducerIdsRequest,
+            "broker_epoch",
+            _Field("count", "producer_id_len"),
+        ),
         _Struct(
             ProducerIdsAllocated,
             controller_pb2.AllocateProducerIdsResponse,

@@ -232,6 +232,7 @@ class AllocateProducerIds(RelayedCommand[ProducerIdsAllocated], frozen=True, kw_
 
     broker_id: NodeId = NO_NODE  # NO_NODE: the caller is not a broker
     broker_epoch: Offset  # of the caller's registration; ignored if it is not a broker
+    count: int = 0  # ids in the block; 0: `PRODUCER_IDS_IN_BLOCK`, which is also the maximum
 
 
 class UnregisterBroker(RelayedCommand[Done], frozen=True, kw_only=True):

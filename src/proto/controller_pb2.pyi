@@ -148,10 +148,12 @@ class AlterGroupConfigsResponse(_message.Message):
     def __init__(self, configs: _Optional[_Iterable[_Union[_admin_pb2.ConfigEntry, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
 
 class AllocateProducerIdsRequest(_message.Message):
-    __slots__ = ("broker_epoch",)
+    __slots__ = ("broker_epoch", "producer_id_len")
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_LEN_FIELD_NUMBER: _ClassVar[int]
     broker_epoch: int
-    def __init__(self, broker_epoch: _Optional[int] = ...) -> None: ...
+    producer_id_len: int
+    def __init__(self, broker_epoch: _Optional[int] = ..., producer_id_len: _Optional[int] = ...) -> None: ...
 
 class AllocateProducerIdsResponse(_message.Message):
     __slots__ = ("producer_id_start", "producer_id_len")

@@ -8,9 +8,12 @@ damage) are included.
 from ..errors import (
     ERROR_BY_NAME,
     CorruptionError,
+    FencedWrite,
     NotController,
     NotLeaderOrFollower,
+    NumberTooOld,
     QuorumlogError,
+    StageLost,
     UnknownServerError,
 )
 from ..ids import NO_EPOCH, NO_NODE, NodeId
@@ -36,6 +39,12 @@ def encode_error(error: QuorumlogError) -> errors_pb2.Error:
         message.path = _plain(error.path)
         if error.position >= 0:
             message.position = error.position
+    elif isinstance(error, NumberTooOld) and error.number >= 0:
+        message.number = error.number
+    elif isinstance(error, FencedWrite) and error.write_id >= 0:
+        message.write_id = error.write_id
+    elif isinstance(error, StageLost) and error.task >= 0:
+        message.task = error.task
     return message
 
 
@@ -57,6 +66,12 @@ def decode_error(message: errors_pb2.Error) -> QuorumlogError:
     elif isinstance(error, CorruptionError):
         error.path = message.path
         error.position = message.position if message.HasField("position") else -1
+    elif isinstance(error, NumberTooOld):
+        error.number = message.number if message.HasField("number") else -1
+    elif isinstance(error, FencedWrite):
+        error.write_id = message.write_id if message.HasField("write_id") else -1
+    elif isinstance(error, StageLost):
+        error.task = message.task if message.HasField("task") else -1
     return error
 
 

@@ -340,6 +340,7 @@ class Node:
         return TransactionsService(
             self._runtime,
             api.transactions,
+            coordinators.transactions,
             coordinators.groups,
             publisher,
             replicas.log_admin,

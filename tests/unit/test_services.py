@@ -12,6 +12,7 @@ from quorumlog.proto import (
     quorum_pb2,
     raft_pb2,
     replica_pb2,
+    staged_commits_pb2,
     transaction_coordination_pb2,
     transactions_pb2,
 )
@@ -26,6 +27,7 @@ FILES = (
     quorum_pb2,
     raft_pb2,
     replica_pb2,
+    staged_commits_pb2,
     transaction_coordination_pb2,
     transactions_pb2,
 )
@@ -66,6 +68,7 @@ def test_services_of_the_protocol_are_the_documented_ones() -> None:
         "Quorum",
         "Raft",
         "Replica",
+        "StagedCommits",
         "TransactionCoordination",
         "Transactions",
     ]

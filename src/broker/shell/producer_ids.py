@@ -18,7 +18,12 @@ from ...errors import (
     UnknownServerError,
 )
 from ...ids import NodeId, Offset
-from ...metadata.commands import AllocateProducerIds, RelayedCommand, Submitted
+from ...metadata.commands import (
+    AllocateProducerIds,
+    ProducerIdsAllocated,
+    RelayedCommand,
+    Submitted,
+)
 from ...runtime import Clock
 
 _R = TypeVar("_R")
@@ -93,11 +98,24 @@ class ProducerIds:
         finally:
             self._asking.release()
 
+    async def draw(self, *, timeout_ms: int) -> int:
+        """Return an id from the controller, never from the block: greater than each id that any
+        broker drew before this call. Raises as `take`."""
+        return (await self._allocate(1, timeout_ms)).start
+
     async def _take_block(self, timeout_ms: int) -> None:
+        block = await self._allocate(0, timeout_ms)
+        self._next = block.start
+        self._end = block.start + block.count
+
+    async def _allocate(self, count: int, timeout_ms: int) -> ProducerIdsAllocated:
+        """Request a block of `count` ids, or of the controller's own size for 0."""
         relay = self._relay
         if relay is None or relay.broker_epoch < 0:
             raise NotController("the broker is starting and has no producer ids yet; retry")
-        command = AllocateProducerIds(broker_id=relay.broker_id, broker_epoch=relay.broker_epoch)
+        command = AllocateProducerIds(
+            broker_id=relay.broker_id, broker_epoch=relay.broker_epoch, count=count
+        )
         try:
             block = (await relay.submit(command, timeout_ms=timeout_ms)).reply
         except (StaleBrokerEpoch, BrokerIdNotRegistered) as error:
@@ -109,5 +127,4 @@ class ProducerIds:
                 f"the controller returned {block.count} producer ids from {block.start} on; check"
                 " that it runs the same version"
             )
-        self._next = block.start
-        self._end = block.start + block.count
+        return block

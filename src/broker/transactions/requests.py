@@ -8,11 +8,12 @@ returned for that partition.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from ...errors import QuorumlogError
 from ...ids import ProducerIdentity, TopicId
 from ..coordinator.shard import CoordinatorRequest
+from .records import AttemptState
 
 R = TypeVar("R")
 
@@ -150,6 +151,16 @@ class TransactionDescription:
     partitions: tuple[tuple[str, int], ...]  # sorted; of a decided one: without its marker
 
 
+def routing_id(transactional_id: str) -> str:
+    """Return the id that selects the coordinator: without suffixes `#<number>`, so that a listed
+    attempt `<name>#<producer id>` has the coordinator of its name."""
+    while True:
+        name, _, number = transactional_id.rpartition("#")
+        if not (name and number.isascii() and number.isdigit()):
+            return transactional_id
+        transactional_id = name
+
+
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class DescribeTransaction(TransactionRequest[TransactionDescription]):
     """A query of one transactional id. Raises TransactionalIdNotFound."""
@@ -166,12 +177,16 @@ class AbortTransaction(TransactionRequest[ProducerIdentity]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedTransaction:
-    """One entry of the list of transactional ids."""
+    """One entry of the list of transactional ids. A staged attempt is `<name>#<producer id>`."""
 
     transactional_id: str
     producer_id: int
     state: str
     started_ms: int  # -1: no transaction yet
+
+
+VISIBLE_WAIT_MS: Final = 30_000
+"""The maximum time that the answer to a commit waits for the markers."""
 
 
 # --- staged commits -------------------------------------------------------------------------------
@@ -218,7 +233,7 @@ class SealedPartition:
     topic: str
     partition: int
     count: int
-    last_sequence: int
+    last_sequence: int  # (count - 1) modulo 2^31; -1: no records
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
@@ -241,13 +256,14 @@ class Winner:
 class CommitStage(TransactionRequest[CommittedBatch]):
     """A driver's request to commit a number with these attempts, one for each task.
 
-    Answered when all markers are written, or after `VISIBLE_WAIT_MS`. A number is decided once: the
+    Answered when all markers are written, or after `wait_ms`. A number is decided once: the
     write id of the answer may be another one. Raises NumberTooOld, FencedWrite and StageLost.
     """
 
     number: int
     write_id: int
     winners: tuple[Winner, ...]
+    wait_ms: int = VISIBLE_WAIT_MS  # at most that
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
@@ -272,13 +288,38 @@ class StageDescription:
     committed_write_id: int
     committed_count: int
     write_id: int
+    number: int  # of that write
     attempts: int
+    open: int  # of the attempts
+    sealed: int  # of the attempts; the others are decided, without all of their markers
     oldest_started_ms: int  # of the attempts; -1: there is none
     updated_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptDescription:
+    """A task attempt that holds a producer id."""
+
+    task: int
+    attempt: int
+    write_id: int
+    producer: ProducerIdentity
+    state: AttemptState
+    started_ms: int
+    count: int  # records; 0: it is not sealed
+    partitions: tuple[tuple[str, int], ...]  # sorted; of a decided attempt: without its marker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedStage:
+    """The commits of a name, with the attempts by task."""
+
+    stage: StageDescription
+    attempts: tuple[AttemptDescription, ...]
+
+
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
-class DescribeStage(TransactionRequest[StageDescription]):
+class DescribeStage(TransactionRequest[DescribedStage]):
     """A query of one name. Raises TransactionalIdNotFound."""
 
 

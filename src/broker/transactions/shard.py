@@ -14,7 +14,7 @@ from ...errors import (
     InvalidTransactionTimeout,
     InvalidTxnState,
     QuorumlogError,
-    TransactionalIdNotFound,
+    TransactionalIdInUse,
 )
 from ...ids import ProducerIdentity
 from ...metadata.image import MetadataImage, TopicImage
@@ -97,8 +97,8 @@ class TransactionShard:
         try:
             if not request.transactional_id:
                 raise InvalidRequest("transactional_id: empty; give the id of the producer")
-            handler = self._staged.handlers.get(type(request))
-            if handler is not None:
+            if self._is_staged(request):
+                handler = self._staged.handlers[type(request)]
                 return self._stage(now_ms, handler, ticket, request, image)
             decision = self._handlers[type(request)](ticket, request, image, now_ms)
         except QuorumlogError as error:
@@ -115,10 +115,23 @@ class TransactionShard:
         step(out, *arguments)
         return out.build()
 
-    def _is_staged(self, name: str, producer: ProducerIdentity) -> bool:
-        """Return True if a request is of a task attempt."""
-        is_name = name not in self._machines and self._staged.has_name(name)
-        return is_name or self._staged.has_id(producer.producer_id)
+    def _is_staged(self, request: TransactionRequest[Any]) -> bool:
+        """Return True if the staged commits decide a request; raise TransactionalIdInUse if its
+        name is a transactional id."""
+        name, kind = request.transactional_id, type(request)
+        if kind not in self._staged.handlers:
+            return False
+        if isinstance(request, AddPartitions | VerifyPartitions):
+            is_name = name not in self._machines and self._staged.has_name(name)
+            return is_name or self._staged.has_id(request.producer.producer_id)
+        if name not in self._machines:
+            return True
+        if kind in self._handlers:
+            return False
+        raise TransactionalIdInUse(
+            f"staged commits {name}: the name is the transactional id of a producer; choose another"
+            " name"
+        )
 
     def _init_producer_id(
         self, ticket: Ticket, request: InitProducerId, image: MetadataImage, now_ms: int
@@ -132,6 +145,7 @@ class TransactionShard:
         machine = self._machines.get(name)
         if machine is not None:
             return machine.init_producer_id(ticket, request, image, now_ms)
+        self._check_not_staged(name)
         metadata = new_metadata(request, draw_id(self._draw, name), now_ms)
         machine = self._machines[name] = TransactionMachine(metadata, self._draw)
         return ShardDecision((metadata,), (Answered(ticket, machine.producer),))
@@ -139,15 +153,11 @@ class TransactionShard:
     def _add_partitions(
         self, ticket: Ticket, request: AddPartitions, image: MetadataImage, now_ms: int
     ) -> TransactionDecision:
-        if self._is_staged(request.transactional_id, request.producer):
-            return self._stage(now_ms, self._staged.add_partitions, ticket, request, image)
         return self._of_producer(request).add_partitions(ticket, request, image, now_ms)
 
     def _verify_partitions(
         self, ticket: Ticket, request: VerifyPartitions, image: MetadataImage, now_ms: int
     ) -> TransactionDecision:
-        if self._is_staged(request.transactional_id, request.producer):
-            return self._stage(now_ms, self._staged.verify_partitions, ticket, request, image)
         return self._of_producer(request).verify_partitions(ticket, request, image)
 
     def _end(
@@ -159,11 +169,18 @@ class TransactionShard:
         """Return the machine for a producer's request."""
         machine = self._machines.get(request.transactional_id)
         if machine is None:
+            self._check_not_staged(request.transactional_id)
             raise InvalidProducerIdMapping(
                 f"transactional id {request.transactional_id}: it does not exist, or it expired"
                 " (transactional.id.expiration.ms); initialize the producer again"
             )
         return machine
+
+    def _check_not_staged(self, name: str) -> None:
+        if self._staged.has_name(name):
+            raise TransactionalIdInUse(
+                f"transactional id {name}: it is a name of staged commits; choose another id"
+            )
 
     def _markers_written(
         self, ticket: Ticket, request: MarkersWritten, image: MetadataImage, now_ms: int
@@ -180,15 +197,13 @@ class TransactionShard:
     def _describe(
         self, ticket: Ticket, request: DescribeTransaction, image: MetadataImage, now_ms: int
     ) -> TransactionDecision:
-        return ShardDecision(replies=(Answered(ticket, self._existing(request).describe()),))
+        found = self._machines[request.transactional_id].describe()
+        return ShardDecision(replies=(Answered(ticket, found),))
 
     def _abort(
         self, ticket: Ticket, request: AbortTransaction, image: MetadataImage, now_ms: int
     ) -> TransactionDecision:
-        name = request.transactional_id
-        if name not in self._machines and self._staged.has_name(name):
-            return self._stage(now_ms, self._staged.abort_name, ticket, name, image)
-        machine = self._existing(request)
+        machine = self._machines[request.transactional_id]
         state = machine.metadata.state
         if state in PREPARED:
             raise ConcurrentTransactions(
@@ -202,14 +217,6 @@ class TransactionShard:
             )
         decision = machine.abort(image, now_ms, reason=AbortReason.OPERATOR, keeps_producer=False)
         return decision + ShardDecision(replies=(Answered(ticket, machine.producer),))
-
-    def _existing(self, request: TransactionRequest[Any]) -> TransactionMachine:
-        machine = self._machines.get(request.transactional_id)
-        if machine is None:
-            raise TransactionalIdNotFound(
-                f"transactional id {request.transactional_id}: it does not exist, or it expired"
-            )
-        return machine
 
     def listings(self) -> list[ListedTransaction]:
         """Return all transactional ids by ascending name, then the attempts of staged commits."""

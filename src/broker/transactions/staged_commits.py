@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from ...errors import (
+    ConcurrentTransactions,
     FencedWrite,
     InvalidProducerIdMapping,
     InvalidRequest,
@@ -28,7 +29,9 @@ from ...errors import (
     TransactionalIdNotFound,
 )
 from ...ids import ProducerIdentity, TopicId
+from ...metadata import INTERNAL_TOPICS
 from ...metadata.image import MetadataImage
+from ...storage.producer_state import SEQUENCE_MASK
 from ..coordinator.deadlines import DeadlineQueue
 from ..coordinator.decision import DecisionBuilder, Ticket
 from .config import EPOCH_BUMP_VERSION, TransactionConfig
@@ -47,22 +50,29 @@ from .records import (
     TransactionRecord,
 )
 from .requests import (
+    VISIBLE_WAIT_MS,
     AbortReason,
     AbortStage,
+    AbortTransaction,
     AddedPartitions,
     AddPartitions,
+    AttemptDescription,
     BeginAttempt,
     CommitStage,
     CommittedBatch,
     DeleteStage,
+    DescribedStage,
     DescribeStage,
+    DescribeTransaction,
     KeepAttemptAlive,
     ListedTransaction,
     MarkerPartition,
     MarkersWritten,
     ResetStage,
     SealAttempt,
+    SealedPartition,
     StageDescription,
+    TransactionDescription,
     TransactionRequest,
     VerifyPartitions,
     Winner,
@@ -73,8 +83,14 @@ from .transaction import DrawProducerId, draw_id, resolve
 OPEN_TIMEOUT_MS: Final = 120_000
 """An open attempt without a sign of life for this long is aborted."""
 STAGE_TIMEOUT_MAX_MS: Final = 24 * 3_600_000
-VISIBLE_WAIT_MS: Final = 30_000
-"""The maximum time that the answer to a commit waits for the markers."""
+NAMES_MAX: Final = 100_000
+"""Names of one partition of `__transaction_state`."""
+COMPLETING_FACTOR: Final = 2
+"""Attempts of a name without all of their markers, as a multiple of `staged.attempts.max`. The next
+write can stage while some partition has no leader."""
+PRODUCER_ID_DIGITS: Final = 19  # of 2^63 - 1
+COUNT_MAX: Final = 2**40
+"""Records of one attempt in one partition."""
 UNNAMED_RETENTION_MS: Final = 900_000
 """Time after the last marker for which a name that belongs to one write is kept, so that a repeated
 commit gets its answer."""
@@ -115,6 +131,11 @@ class AttemptEntry:
         """The identity of the attempt's markers."""
         return ProducerIdentity(self.record.producer_id, self.record.producer_epoch + 1)
 
+    def partitions(self) -> tuple[tuple[str, int], ...]:
+        """Return topic and index of the partitions without a marker, sorted."""
+        held = self.record.partitions if self.state in LIVE else self.unmarked
+        return tuple(sorted({(each.topic, each.partition) for each in held}))
+
 
 class WaitingCommit(NamedTuple):
     """A commit that is answered when its markers are written, or at its deadline."""
@@ -127,10 +148,11 @@ class WaitingCommit(NamedTuple):
 class Stage:
     """A name with the attempts that hold producer ids."""
 
-    __slots__ = ("attempts", "by_attempt", "record", "waiting")
+    __slots__ = ("attempts", "by_attempt", "completing", "record", "waiting")
 
     def __init__(self, record: StagedName) -> None:
         self.record = record
+        self.completing = 0  # attempts that are decided, without all of their markers
         self.attempts: dict[int, AttemptEntry] = {}  # by producer id
         self.by_attempt: dict[tuple[int, int], AttemptEntry] = {}  # by write id and attempt
         self.waiting: list[WaitingCommit] = []
@@ -190,6 +212,8 @@ class StagedCommits:
         self._deadlines: DeadlineQueue[tuple[str, int]] = DeadlineQueue()
         self.handlers: dict[type, Callable[..., None]] = {
             BeginAttempt: self._begin,
+            AddPartitions: self._add_partitions,
+            VerifyPartitions: self._verify_partitions,
             KeepAttemptAlive: self._keep_alive,
             SealAttempt: self._seal,
             CommitStage: self._commit,
@@ -197,6 +221,8 @@ class StagedCommits:
             DescribeStage: self._describe,
             ResetStage: self._reset,
             DeleteStage: self._delete,
+            DescribeTransaction: self._describe_listed,
+            AbortTransaction: self._abort_listed,
         }
         """The handlers of requests: builder, ticket, request, image."""
 
@@ -226,8 +252,7 @@ class StagedCommits:
                 self._check_live(entry, request.task)
                 out.answer(ticket, entry.producer)
                 return
-            if write_id == known.write_id:
-                self._check_count(stage)
+        self._check_count(name, write_id)
         producer = self._take_id(name)
         if stage is None:
             stage = self._stages[name] = Stage(
@@ -268,7 +293,8 @@ class StagedCommits:
             raise NumberTooOld(
                 f"staged commits {known.transactional_id}: batch {number} is older than the last"
                 f" committed one, {known.last_committed}; the checkpoint was rewound or belongs to"
-                " another query: use a new checkpoint, or run `quorumlog commits reset`"
+                " another query: use a new checkpoint, or run `quorumlog commits reset`",
+                number=known.last_committed,
             )
 
     def _check_live(self, entry: AttemptEntry, task: int) -> None:
@@ -280,16 +306,28 @@ class StagedCommits:
         if entry.state not in LIVE:
             raise _lost(entry.record.transactional_id, task, "it expired or was aborted")
 
-    def _check_count(self, stage: Stage) -> None:
-        limit = self._config.staged_attempts_max
-        if len(stage.attempts) < limit:
+    def _check_count(self, name: str, write_id: int) -> None:
+        """Raise an error if the name may get no further attempt of a write: attempts of decided
+        writes hold their ids until their markers are written."""
+        stage = self._stages.get(name)
+        if stage is None:
+            if len(self._stages) >= NAMES_MAX:
+                raise StagedAttemptsExceeded(
+                    f"staged commits {name}: its coordinator has {len(self._stages)} names, the"
+                    f" limit is {NAMES_MAX}; delete names with `quorumlog commits delete`"
+                )
             return
-        count = len(stage.in_state(*LIVE))
-        if count >= limit:
+        limit, live = self._config.staged_attempts_max, len(stage.attempts) - stage.completing
+        if write_id == stage.record.write_id and live >= limit:
             raise StagedAttemptsExceeded(
-                f"staged commits {stage.record.transactional_id}: write {stage.record.write_id} has"
-                f" {count} attempts; the limit is staged.attempts.max={limit}; reduce the tasks of"
-                " the write with coalesce"
+                f"staged commits {name}: write {write_id} has {live} attempts; the limit is"
+                f" staged.attempts.max={limit}; reduce the tasks of the write with coalesce"
+            )
+        if stage.completing >= COMPLETING_FACTOR * limit:
+            raise ConcurrentTransactions(
+                f"staged commits {name}: {stage.completing} attempts of earlier writes wait for"
+                f" their markers, the limit is {COMPLETING_FACTOR} times"
+                f" staged.attempts.max={limit}; check that every partition has a leader; retry"
             )
 
     def _take_id(self, name: str) -> ProducerIdentity:
@@ -318,11 +356,17 @@ class StagedCommits:
             raise _fenced_producer(name, producer)
         return entry
 
-    def add_partitions(
+    def _add_partitions(
         self, out: StagedBuilder, ticket: Ticket, request: AddPartitions, image: MetadataImage
     ) -> None:
         """Add partitions to an open attempt, before the first append to each of them."""
         entry = self._entry(request.transactional_id, request.producer)
+        for topic, _ in request.partitions:
+            if topic in INTERNAL_TOPICS:
+                raise InvalidTxnState(
+                    f"staged commits {request.transactional_id}: {topic} is an internal topic; a"
+                    " staged commit covers records only, no offsets of groups"
+                )
         if entry.state is not AttemptState.OPEN:
             raise _sealed(entry, "no partition can be added")
         topic_ids, errors = resolve(request, image)
@@ -341,7 +385,7 @@ class StagedCommits:
             out.store(entry.record)
         out.answer(ticket, AddedPartitions(errors=errors))
 
-    def verify_partitions(
+    def _verify_partitions(
         self, out: StagedBuilder, ticket: Ticket, request: VerifyPartitions, image: MetadataImage
     ) -> None:
         """Answer which partitions an open attempt may write to."""
@@ -375,6 +419,8 @@ class StagedCommits:
         self, out: StagedBuilder, ticket: Ticket, request: SealAttempt, image: MetadataImage
     ) -> None:
         entry = self._live(request.transactional_id, request.producer)
+        for each in request.partitions:
+            _check_sealed(request.transactional_id, each)
         sealed = {(each.topic, each.partition): each for each in request.partitions}
         added = {(each.topic, each.partition) for each in entry.record.partitions}
         if not sealed.keys() <= added or len(sealed) < len(request.partitions):
@@ -383,12 +429,12 @@ class StagedCommits:
                 " added ones only; run the task again"
             )
         partitions = []
-        for each in entry.record.partitions:
-            found = sealed.get((each.topic, each.partition))
+        for added_one in entry.record.partitions:
+            found = sealed.get((added_one.topic, added_one.partition))
             partitions.append(
-                replace(each, count=0, last_sequence=-1)
+                replace(added_one, count=0, last_sequence=-1)
                 if found is None
-                else replace(each, count=found.count, last_sequence=found.last_sequence)
+                else replace(added_one, count=found.count, last_sequence=found.last_sequence)
             )
         record = replace(
             entry.record, state=AttemptState.SEALED, partitions=tuple(sorted(partitions))
@@ -428,12 +474,15 @@ class StagedCommits:
         name, write_id = request.transactional_id, request.write_id
         stage = self._stages.get(name)
         if stage is None:
-            raise StageLost(f"staged commits {name}: nothing is staged; run the batch again")
+            raise StageLost(
+                f"staged commits {name}: nothing is staged; run the batch again",
+                task=min((each.task for each in request.winners), default=-1),
+            )
         known = stage.record
         if request.number == known.last_committed:
             if known.fenced_write_id < write_id == known.write_id:  # another write committed it
                 self._store_name(out, stage, image, AbortReason.CLIENT, fenced_write_id=write_id)
-            self._answer_commit(out, ticket, stage)
+            self._answer_commit(out, ticket, stage, request.wait_ms)
             return
         self._check_number(known, request.number)
         if write_id != known.write_id:
@@ -457,7 +506,7 @@ class StagedCommits:
             self._deadlines.drop((name, entry.record.producer_id))
             self._start_markers(out, entry, image, None)
         self._deadlines.drop((name, _STAGE))
-        self._answer_commit(out, ticket, stage)
+        self._answer_commit(out, ticket, stage, request.wait_ms)
 
     def _winners(
         self, stage: Stage, request: CommitStage, image: MetadataImage
@@ -482,17 +531,18 @@ class StagedCommits:
             found.append(entry)
         return found
 
-    def _answer_commit(self, out: StagedBuilder, ticket: Ticket, stage: Stage) -> None:
+    def _answer_commit(
+        self, out: StagedBuilder, ticket: Ticket, stage: Stage, wait_ms: int
+    ) -> None:
         """Answer a commit at once if its markers are written, else later."""
         batch = stage.batch()
-        if batch.is_visible:
+        if batch.is_visible or wait_ms <= 0:
             out.answer(ticket, batch)
             return
-        due_ms = out.now_ms + VISIBLE_WAIT_MS
+        due_ms = out.now_ms + min(wait_ms, VISIBLE_WAIT_MS)
         stage.waiting.append(WaitingCommit(ticket, due_ms, batch))
         key = (stage.record.transactional_id, _ANSWER)
-        if key not in self._deadlines:
-            self._deadlines.set(key, due_ms)
+        self._deadlines.set(key, min(each.due_ms for each in stage.waiting))
 
     def _abort(
         self, out: StagedBuilder, ticket: Ticket, request: AbortStage, image: MetadataImage
@@ -565,6 +615,7 @@ class StagedCommits:
         reason: AbortReason | None,
     ) -> None:
         """Start the markers of a decided attempt; free its id at once if it has no partition."""
+        self._stages[entry.record.transactional_id].completing += 1
         entry.unmarked = frozenset(
             MarkerPartition(each.topic, each.partition, each.topic_id, each.last_sequence)
             for each in entry.record.partitions
@@ -613,6 +664,7 @@ class StagedCommits:
         producer_id, epoch = entry.marker_producer
         stage = self._stages[entry.record.transactional_id]
         stage.remove(entry)
+        stage.completing -= 1
         del self._of_id[producer_id]
         if epoch > CLIENT_EPOCH_MAX or len(self._free) >= self._config.staged_attempts_max:
             out.store(ProducerIdForgotten(producer_id=producer_id))
@@ -693,23 +745,75 @@ class StagedCommits:
         """Return True if a name exists."""
         return name in self._stages
 
-    def abort_name(
-        self, out: StagedBuilder, ticket: Ticket, name: str, image: MetadataImage
+    def _abort_listed(
+        self, out: StagedBuilder, ticket: Ticket, request: AbortTransaction, image: MetadataImage
     ) -> None:
-        """Abort the present write of a name; raise InvalidTxnState without one. The answer has no
-        identity: every attempt has its own."""
-        stage = self._stages[name]
-        if not stage.in_state(*LIVE):
-            raise InvalidTxnState(f"staged commits {name}: no attempt is open or sealed")
-        self._store_name(
-            out, stage, image, AbortReason.OPERATOR, fenced_write_id=stage.record.write_id
+        """Abort a listed attempt, or the present write of a name. The answer is the identity that
+        fences the attempt; every attempt of a write has its own.
+
+        Raises ConcurrentTransactions for a decided attempt, InvalidTxnState for a name without
+        attempts to abort, and TransactionalIdNotFound.
+        """
+        name = request.transactional_id
+        stage = self._stages.get(name)
+        if stage is not None:
+            if not stage.in_state(*LIVE):
+                raise InvalidTxnState(f"staged commits {name}: no attempt is open or sealed")
+            self._store_name(
+                out, stage, image, AbortReason.OPERATOR, fenced_write_id=stage.record.write_id
+            )
+            out.answer(ticket, ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH))
+            return
+        entry = self._listed(name)
+        if entry.state not in LIVE:
+            raise ConcurrentTransactions(
+                f"staged attempt {name}: it is decided ({entry.state.name}), and its markers are"
+                " being written; wait for them"
+            )
+        self._abort_entry(out, entry, image, AbortReason.OPERATOR)
+        out.answer(ticket, entry.marker_producer)
+
+    def _listed(self, listed: str) -> AttemptEntry:
+        """Return the attempt `<name>#<producer id>`; raise TransactionalIdNotFound."""
+        name, _, producer_id = listed.rpartition("#")
+        stage = self._stages.get(name)
+        if stage is not None and producer_id.isascii() and producer_id.isdigit():
+            entry = stage.attempts.get(int(producer_id[:PRODUCER_ID_DIGITS]))
+            if entry is not None:
+                return entry
+        raise TransactionalIdNotFound(
+            f"transactional id {listed}: it does not exist, or it expired"
         )
-        out.answer(ticket, ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH))
+
+    def _describe_listed(
+        self,
+        out: StagedBuilder,
+        ticket: Ticket,
+        request: DescribeTransaction,
+        image: MetadataImage,
+    ) -> None:
+        entry = self._listed(request.transactional_id)
+        out.answer(
+            ticket,
+            TransactionDescription(
+                transactional_id=request.transactional_id,
+                state=_LISTED[entry.state],
+                producer=entry.producer,
+                timeout_ms=entry.record.timeout_ms,
+                started_ms=entry.record.started_ms,
+                partitions=entry.partitions(),
+            ),
+        )
 
     def _describe(
         self, out: StagedBuilder, ticket: Ticket, request: DescribeStage, image: MetadataImage
     ) -> None:
-        out.answer(ticket, _description(self._existing(request)))
+        stage = self._existing(request)
+        entries = sorted(
+            stage.attempts.values(), key=lambda each: (each.record.task, each.record.attempt)
+        )
+        attempts = tuple(_attempt_description(each) for each in entries)
+        out.answer(ticket, DescribedStage(stage=_description(stage), attempts=attempts))
 
     def _reset(
         self, out: StagedBuilder, ticket: Ticket, request: ResetStage, image: MetadataImage
@@ -794,6 +898,9 @@ class StagedCommits:
     def loaded(self, out: StagedBuilder, image: MetadataImage) -> None:
         """Finish loading: decide each attempt by the record of its name, resume the markers, and
         start the deadlines of live attempts."""
+        committing = {
+            producer for stage in self._stages.values() for producer in stage.record.committing
+        }
         for entry in list(self._of_id.values()):
             name, write_id = entry.record.transactional_id, entry.record.write_id
             stage = self._stages.get(name)
@@ -807,7 +914,7 @@ class StagedCommits:
                     )
                 )
             stage.add(entry)
-            if entry.producer in stage.record.committing:
+            if entry.producer in committing:
                 entry.state = AttemptState.COMMITTING
             elif write_id <= stage.record.fenced_write_id:
                 entry.state = AttemptState.ABORTING
@@ -839,7 +946,11 @@ class StagedCommits:
                 if entry.state in LIVE:
                     assert record.write_id == known.write_id > known.fenced_write_id, record
                     assert record.number > known.last_committed, (record, known)
-                # 4. Markers are left exactly for decided attempts.
+            # 4. Markers are left exactly for decided attempts.
+            decided = stage.in_state(*_DECIDED)
+            assert stage.completing == len(decided), (known, stage.completing)
+            for producer_id, entry in stage.attempts.items():
+                record = entry.record
                 assert bool(entry.unmarked) == (entry.state in _DECIDED), (record, entry.unmarked)
                 # 5. An attempt commits exactly as the record of its name says.
                 is_winner = tuple(entry.producer) in known.committing
@@ -873,6 +984,26 @@ def _check_begin(request: BeginAttempt) -> None:
         )
 
 
+def _check_sealed(name: str, sealed: SealedPartition) -> None:
+    """Raise InvalidRequest unless the last sequence is that of so many records: the epoch of an
+    attempt starts at sequence 0 in every partition."""
+    count = sealed.count
+    if not 0 <= count <= COUNT_MAX:
+        raise InvalidRequest(
+            f"staged commits {name}: {count} records; give 0..{COUNT_MAX}",
+            topic=sealed.topic,
+            partition=sealed.partition,
+        )
+    last = (count - 1) & SEQUENCE_MASK if count else -1
+    if sealed.last_sequence != last:
+        raise InvalidRequest(
+            f"staged commits {name}: last_sequence {sealed.last_sequence} with {count} records; the"
+            f" sequences of an attempt start at 0, so give {last}",
+            topic=sealed.topic,
+            partition=sealed.partition,
+        )
+
+
 def _is_of(entry: AttemptEntry, winner: Winner, request: CommitStage) -> bool:
     """Return True if a commit names the attempt with its own identity, task, number and write."""
     record = entry.record
@@ -889,7 +1020,8 @@ def _fenced(known: StagedName, write_id: int) -> FencedWrite:
     reason = "ended" if write_id == newest else f"is older than write {newest}"
     return FencedWrite(
         f"staged commits {known.transactional_id}: write {write_id} {reason}; stop this driver if"
-        " another one runs, else run the batch again"
+        " another one runs, else run the batch again",
+        write_id=newest,
     )
 
 
@@ -908,7 +1040,23 @@ def _sealed(entry: AttemptEntry, consequence: str) -> InvalidTxnState:
 
 
 def _lost(name: str, task: int, reason: str) -> StageLost:
-    return StageLost(f"staged commits {name}: task {task}: {reason}; run the batch again")
+    return StageLost(
+        f"staged commits {name}: task {task}: {reason}; run the batch again", task=task
+    )
+
+
+def _attempt_description(entry: AttemptEntry) -> AttemptDescription:
+    record = entry.record
+    return AttemptDescription(
+        task=record.task,
+        attempt=record.attempt,
+        write_id=record.write_id,
+        producer=entry.producer,
+        state=entry.state,
+        started_ms=record.started_ms,
+        count=sum(each.count for each in record.partitions),
+        partitions=entry.partitions(),
+    )
 
 
 def _description(stage: Stage) -> StageDescription:
@@ -920,7 +1068,10 @@ def _description(stage: Stage) -> StageDescription:
         committed_write_id=known.committed_write_id,
         committed_count=known.committed_count,
         write_id=known.write_id,
+        number=known.number,
         attempts=len(starts),
+        open=len(stage.in_state(AttemptState.OPEN)),
+        sealed=len(stage.in_state(AttemptState.SEALED)),
         oldest_started_ms=min(starts, default=-1),
         updated_ms=known.updated_ms,
     )

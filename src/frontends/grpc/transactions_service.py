@@ -1,5 +1,6 @@
-"""The service `Transactions`. Its methods are imported at the first call, so that a broker without
-producers with an id starts without them (`transaction_calls`)."""
+"""The services `Transactions` and `StagedCommits`. Their methods are imported at the first call, so
+that a broker without producers with an id starts without them (`transaction_calls`,
+`staged_commit_calls`)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -7,10 +8,22 @@ from typing import TYPE_CHECKING, Any
 from ...api.transactions import TransactionAdmin
 from ...broker.groups.shell.coordinator import GroupCoordinator
 from ...broker.shell.log_admin import LogAdmin
+from ...broker.transactions.shell import TransactionCoordinator
 from ...ids import NodeId
 from ...metadata.shell.publisher import MetadataPublisher
 from ...runtime import CallContext, Handler, Runtime
 from ...services import (
+    STAGED_COMMITS_ABORT,
+    STAGED_COMMITS_ADD_PARTITIONS,
+    STAGED_COMMITS_BEGIN,
+    STAGED_COMMITS_COMMIT,
+    STAGED_COMMITS_DELETE,
+    STAGED_COMMITS_DESCRIBE,
+    STAGED_COMMITS_KEEP_ALIVE,
+    STAGED_COMMITS_LIST,
+    STAGED_COMMITS_OPEN_WRITE,
+    STAGED_COMMITS_RESET,
+    STAGED_COMMITS_SEAL,
     TRANSACTIONS_ABORT,
     TRANSACTIONS_ABORT_HANGING,
     TRANSACTIONS_ADD_OFFSETS,
@@ -23,16 +36,18 @@ from ...services import (
 )
 
 if TYPE_CHECKING:
+    from .staged_commit_calls import StagedCommitCalls
     from .transaction_calls import TransactionCalls
 
 
 class TransactionsService:
-    """Handlers of `quorumlog.v1.Transactions`."""
+    """Handlers of `quorumlog.v1.Transactions` and `quorumlog.v1.StagedCommits`."""
 
     def __init__(
         self,
         runtime: Runtime,
         transactions: TransactionAdmin,
+        coordinator: TransactionCoordinator,
         groups: GroupCoordinator,
         metadata: MetadataPublisher,
         log_admin: LogAdmin,
@@ -41,11 +56,13 @@ class TransactionsService:
     ) -> None:
         self._runtime = runtime
         self._transactions = transactions
+        self._coordinator = coordinator
         self._groups = groups
         self._metadata = metadata
         self._log_admin = log_admin
         self._node_id = node_id
         self._calls: TransactionCalls | None = None
+        self._staged: StagedCommitCalls | None = None
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handlers by method path, for `Network.serve`."""
@@ -59,16 +76,44 @@ class TransactionsService:
             Handler(TRANSACTIONS_ABORT, self._later("abort_transaction")),
             Handler(TRANSACTIONS_DESCRIBE_PRODUCERS, self._later("describe_producers")),
             Handler(TRANSACTIONS_ABORT_HANGING, self._later("abort_hanging_transaction")),
+            Handler(STAGED_COMMITS_ADD_PARTITIONS, self._later("add_partitions")),
+            Handler(STAGED_COMMITS_OPEN_WRITE, self._later("open_write", staged=True)),
+            Handler(STAGED_COMMITS_BEGIN, self._later("begin", staged=True)),
+            Handler(STAGED_COMMITS_KEEP_ALIVE, self._later("keep_alive", staged=True)),
+            Handler(STAGED_COMMITS_SEAL, self._later("seal", staged=True)),
+            Handler(STAGED_COMMITS_COMMIT, self._later("commit", staged=True)),
+            Handler(STAGED_COMMITS_ABORT, self._later("abort", staged=True)),
+            Handler(STAGED_COMMITS_LIST, self._later("list_names", staged=True)),
+            Handler(STAGED_COMMITS_DESCRIBE, self._later("describe", staged=True)),
+            Handler(STAGED_COMMITS_RESET, self._later("reset", staged=True)),
+            Handler(STAGED_COMMITS_DELETE, self._later("delete", staged=True)),
         )
         return {handler.method.path: handler for handler in table}
 
-    def _later(self, name: str) -> Callable[[Any, CallContext], Awaitable[Any]]:
-        """Return a handler that looks up the method of `TransactionCalls` when it is called."""
+    def _later(
+        self, name: str, *, staged: bool = False
+    ) -> Callable[[Any, CallContext], Awaitable[Any]]:
+        """Return a handler that looks up the method of `TransactionCalls` when it is called, or
+        that of `StagedCommitCalls`."""
 
         async def handle(request: Any, context: CallContext) -> Any:
-            return await getattr(self._loaded(), name)(request, context)
+            calls = self._loaded_staged() if staged else self._loaded()
+            return await getattr(calls, name)(request, context)
 
         return handle
+
+    def _loaded_staged(self) -> "StagedCommitCalls":
+        if self._staged is None:
+            from .staged_commit_calls import StagedCommitCalls
+
+            self._staged = StagedCommitCalls(
+                self._runtime,
+                self._transactions,
+                self._coordinator,
+                self._metadata,
+                node_id=self._node_id,
+            )
+        return self._staged
 
     def _loaded(self) -> "TransactionCalls":
         if self._calls is None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ...errors import UnknownServerError
+from ...errors import InvalidRequest, UnknownServerError
 from ...ids import NO_NODE
 from ...proto import metadata_records_pb2 as pb
 from ..commands import AllocateProducerIds, ProducerIdsAllocated
@@ -20,7 +20,13 @@ def allocate_producer_ids(image: MetadataImage, command: AllocateProducerIds) ->
     """Decide the allocation of the next block. A block whose response is lost is never reused."""
     if command.broker_id != NO_NODE:
         registered(image, command.broker_id, command.broker_epoch)
-    start, end = image.next_producer_id, image.next_producer_id + PRODUCER_IDS_IN_BLOCK
+    count = command.count or PRODUCER_IDS_IN_BLOCK
+    if not 1 <= count <= PRODUCER_IDS_IN_BLOCK:
+        raise InvalidRequest(
+            f"producer_id_len: {count}; give 1..{PRODUCER_IDS_IN_BLOCK}, or 0 for"
+            f" {PRODUCER_IDS_IN_BLOCK}"
+        )
+    start, end = image.next_producer_id, image.next_producer_id + count
     if end > PRODUCER_ID_END:
         raise UnknownServerError(f"no producer ids left: all below {start} are allocated")
     record = pb.ProducerIdsRecord(
@@ -28,5 +34,5 @@ def allocate_producer_ids(image: MetadataImage, command: AllocateProducerIds) ->
     )
     return Decision(
         records=(pb.MetadataRecord(producer_ids=record),),
-        reply=ProducerIdsAllocated(start=start, count=PRODUCER_IDS_IN_BLOCK),
+        reply=ProducerIdsAllocated(start=start, count=count),
     )

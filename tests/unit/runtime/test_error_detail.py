@@ -27,6 +27,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "leader_epoch": numbers,
     "path": st.text(),
     "position": st.sampled_from([-1, 0]) | st.integers(min_value=-1, max_value=2**63 - 1),
+    "number": st.integers(min_value=-1, max_value=2**63 - 1),
+    "write_id": st.integers(min_value=-1, max_value=2**63 - 1),
+    "task": st.integers(min_value=-1, max_value=2**63 - 1),
 }
 # What a producer tells its own caller: these never travel, and keep their words alone if they do.
 LOCAL = {"NOT_DELIVERED", "ROWS_NOT_DELIVERED"}

@@ -12,12 +12,13 @@ from ...coordinator.shell.internal_topic import CoordinatorNames, InternalTopicS
 from ...shell.producer_ids import ProducerIds
 from ..config import TRANSACTIONS_TOPIC, TransactionConfig
 from ..marker_queue import MarkerQueue
+from ..requests import routing_id
 from .metrics import TransactionCensus, TransactionMetrics
 
 if TYPE_CHECKING:
     from ...coordinator.shard import CoordinatorRequest
     from ...coordinator.shell.coordinator_shard import CoordinatorDeps
-    from ..requests import ListedTransaction, MarkersWritten
+    from ..requests import ListedTransaction, MarkersWritten, StageDescription
     from .marker_sender import MarkerSender, WriteHere
     from .transaction_coordinator_shard import TransactionCoordinatorShard
 
@@ -81,12 +82,24 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
 
         return isinstance(request, InitProducerId | BeginAttempt)
 
+    def partition_of(self, key: str) -> int:
+        """Return the partition that stores a transactional id; see `routing_id`."""
+        self.check_key(key)
+        return super().partition_of(routing_id(key))
+
     def listings(self) -> "list[ListedTransaction]":
         """Return the transactional ids that this broker coordinates, by ascending name; raise
         CoordinatorLoading while some of them are loading."""
         shards = sorted(self._shards.items())
         found = [line for _, shard in shards for line in shard.loaded_state().listings()]
         return sorted(found, key=lambda line: line.transactional_id)
+
+    def staged_names(self) -> "list[StageDescription]":
+        """Return the names of staged commits that this broker coordinates, sorted; raise
+        CoordinatorLoading while some of them are loading."""
+        shards = sorted(self._shards.items())
+        found = [line for _, shard in shards for line in shard.loaded_state().staged_names()]
+        return sorted(found, key=lambda line: line.name)
 
     def apply(self, delta: ImageDelta) -> None:
         """Apply a metadata change; call it after the replicas have applied it."""

@@ -13,14 +13,14 @@ from ..config import TransactionConfig
 from ..formats import decode, encode
 from ..marker_queue import MarkerQueue
 from ..records import TransactionRecord
-from ..requests import DescribeTransaction, VerifyPartitions, WriteMarkers
+from ..requests import DescribeStage, DescribeTransaction, VerifyPartitions, WriteMarkers
 from ..shard import TransactionShard
 from .marker_sender import MarkerSender
 from .metrics import TransactionMetrics
 
 _LOG = logging.getLogger("quorumlog.transactions")
 
-READ_ONLY: Final = (DescribeTransaction, VerifyPartitions)
+READ_ONLY: Final = (DescribeStage, DescribeTransaction, VerifyPartitions)
 
 
 class TransactionCoordinatorShard(CoordinatorShard[TransactionShard]):

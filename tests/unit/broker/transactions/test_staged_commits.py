@@ -14,6 +14,7 @@ from quorumlog.broker.transactions.records import (
     StagedNameForgotten,
 )
 from quorumlog.broker.transactions.requests import (
+    VISIBLE_WAIT_MS,
     AbortReason,
     AbortTransaction,
     BeginAttempt,
@@ -28,7 +29,6 @@ from quorumlog.broker.transactions.requests import (
 from quorumlog.broker.transactions.staged_commits import (
     OPEN_TIMEOUT_MS,
     UNNAMED_RETENTION_MS,
-    VISIBLE_WAIT_MS,
 )
 from quorumlog.errors import (
     CoordinatorLoading,
@@ -742,7 +742,7 @@ def test_attempts_are_listed_as_transactions(play: StagePlay) -> None:
         (f"{NAME}#{sealed.producer_id}", "Ongoing"),
     ]
     described = play.ask(DescribeStage(transactional_id=NAME))
-    assert (described.attempts, described.last_committed) == (2, -1)
+    assert (described.stage.attempts, described.stage.last_committed) == (2, -1)
     play.ask(AbortTransaction(transactional_id=NAME))
     assert play.outcomes() == {opened.producer_id: False, sealed.producer_id: False}
     with pytest.raises(InvalidTxnState):
@@ -750,10 +750,10 @@ def test_attempts_are_listed_as_transactions(play: StagePlay) -> None:
 
 
 def test_transactional_ids_and_names_do_not_share_producer_ids(play: StagePlay) -> None:
-    producer = play.init(name=NAME)
+    producer = play.init(name="t")
     staged = play.opened(0, 7, A)
-    assert play.add(producer, B, name=NAME) == [""]
-    play.end(producer, name=NAME)
+    assert play.add(producer, B, name="t") == [""]
+    play.end(producer, name="t")
     play.commit(0, 7, [staged])
     with pytest.raises(StageLost):
         play.answer(play.commit(1, 7, [producer]))

@@ -1,0 +1,349 @@
+"""The methods of the service `StagedCommits`: atomic batches of many writers.
+
+Clients may send a request to any broker, which forwards it to the coordinator of the name.
+AddPartitions is a method of `TransactionCalls`.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import Message
+
+from ...api.request_context import RequestContext
+from ...api.transactions import TransactionAdmin
+from ...api.validation import ANSWER_MS, PARTITIONS_MAX, check_partition
+from ...broker.transactions.requests import (
+    VISIBLE_WAIT_MS,
+    AbortStage,
+    AttemptDescription,
+    BeginAttempt,
+    CommitStage,
+    CommittedBatch,
+    DeleteStage,
+    DescribeStage,
+    KeepAttemptAlive,
+    ResetStage,
+    SealAttempt,
+    SealedPartition,
+    StageDescription,
+    TransactionRequest,
+    Winner,
+)
+from ...broker.transactions.shell import TransactionCoordinator
+from ...errors import InvalidRequest
+from ...ids import NodeId, ProducerIdentity
+from ...metadata.shell.publisher import MetadataPublisher
+from ...proto import groups_pb2, transactions_pb2
+from ...proto import staged_commits_pb2 as pb
+from ...runtime import CallContext, Channel, Method, Runtime
+from ...services import (
+    STAGED_COMMITS_ABORT,
+    STAGED_COMMITS_BEGIN,
+    STAGED_COMMITS_COMMIT,
+    STAGED_COMMITS_DELETE,
+    STAGED_COMMITS_DESCRIBE,
+    STAGED_COMMITS_KEEP_ALIVE,
+    STAGED_COMMITS_LIST,
+    STAGED_COMMITS_RESET,
+    STAGED_COMMITS_SEAL,
+)
+from .call_forwarder import CallForwarder, check_text
+
+STAGE_TIMEOUT_MS_DEFAULT: Final = 900_000
+WINNERS_MAX: Final = 100_000  # the upper bound of staged.attempts.max
+RESERVE_MS: Final = 10 * ANSWER_MS
+"""The time before the deadline at which a commit is answered without all of its markers."""
+
+Q = TypeVar("Q", bound=Message)
+M = TypeVar("M", bound=Message)
+R = TypeVar("R")
+
+
+class StagedCommitCalls:
+    """The methods of the service `StagedCommits`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        transactions: TransactionAdmin,
+        coordinator: TransactionCoordinator,
+        metadata: MetadataPublisher,
+        *,
+        node_id: NodeId,
+    ) -> None:
+        self._runtime = runtime
+        self._transactions = transactions
+        self._coordinator = coordinator
+        self._node_id = node_id
+
+        async def coordinator_of(name: str, deadline_ms: int) -> NodeId:
+            return await coordinator.coordinator_of(name, deadline_ms=deadline_ms)
+
+        self._forwarder = CallForwarder(
+            runtime, metadata, node_id=node_id, coordinator_of=coordinator_of
+        )
+
+    # --- drivers and tasks ------------------------------------------------------------------------
+
+    async def open_write(
+        self, request: pb.OpenWriteRequest, context: CallContext
+    ) -> pb.OpenWriteResponse:
+        """Return a write id of the controller."""
+        deadline_ms = self._forwarder.deadline_ms(context)
+        write_id = await self._transactions.open_write(RequestContext(deadline_ms))
+        return pb.OpenWriteResponse(write_id=write_id)
+
+    async def begin(
+        self, request: pb.BeginAttemptRequest, context: CallContext
+    ) -> pb.BeginAttemptResponse:
+        """Return the producer of a task attempt, or the batch if its number is committed."""
+
+        async def here() -> pb.BeginAttemptResponse:
+            outcome = await self._ask(
+                BeginAttempt(
+                    transactional_id=request.name,
+                    number=request.number,
+                    write_id=request.write_id,
+                    task=request.task,
+                    attempt=request.attempt,
+                    timeout_ms=request.stage_timeout_ms or STAGE_TIMEOUT_MS_DEFAULT,
+                ),
+                context,
+            )
+            if isinstance(outcome, CommittedBatch):
+                return pb.BeginAttemptResponse(committed=_committed(outcome))
+            return pb.BeginAttemptResponse(producer=_message(outcome))
+
+        return await self._forward(STAGED_COMMITS_BEGIN, request, context, here)
+
+    async def keep_alive(
+        self, request: pb.KeepAttemptAliveRequest, context: CallContext
+    ) -> pb.KeepAttemptAliveResponse:
+        """Extend the deadline of an attempt and of its write."""
+
+        async def here() -> pb.KeepAttemptAliveResponse:
+            await self._ask(
+                KeepAttemptAlive(
+                    transactional_id=request.name, producer=_identity(request.producer)
+                ),
+                context,
+            )
+            return pb.KeepAttemptAliveResponse()
+
+        return await self._forward(STAGED_COMMITS_KEEP_ALIVE, request, context, here)
+
+    async def seal(
+        self, request: pb.SealAttemptRequest, context: CallContext
+    ) -> pb.SealAttemptResponse:
+        """Seal an attempt with the records of its partitions."""
+        if len(request.partitions) > PARTITIONS_MAX:
+            raise InvalidRequest(
+                f"partitions: {len(request.partitions)} entries; the limit is {PARTITIONS_MAX}"
+            )
+        for part in request.partitions:
+            check_partition(part.topic, part.partition)
+
+        async def here() -> pb.SealAttemptResponse:
+            await self._ask(
+                SealAttempt(
+                    transactional_id=request.name,
+                    producer=_identity(request.producer),
+                    partitions=tuple(
+                        SealedPartition(
+                            topic=part.topic,
+                            partition=part.partition,
+                            count=part.records,
+                            last_sequence=part.last_sequence,
+                        )
+                        for part in request.partitions
+                    ),
+                ),
+                context,
+            )
+            return pb.SealAttemptResponse()
+
+        return await self._forward(STAGED_COMMITS_SEAL, request, context, here)
+
+    async def commit(
+        self, request: pb.CommitStageRequest, context: CallContext
+    ) -> pb.CommitStageResponse:
+        """Commit one attempt of each task; wait for the markers until shortly before the
+        deadline."""
+        if len(request.winners) > WINNERS_MAX:
+            raise InvalidRequest(
+                f"winners: {len(request.winners)} entries; the limit is {WINNERS_MAX}"
+            )
+
+        async def here() -> pb.CommitStageResponse:
+            left_ms = self._forwarder.deadline_ms(context) - self._runtime.clock.now_ms()
+            committed = await self._ask(
+                CommitStage(
+                    transactional_id=request.name,
+                    number=request.number,
+                    write_id=request.write_id,
+                    winners=tuple(
+                        Winner(task=each.task, producer=_identity(each.producer))
+                        for each in request.winners
+                    ),
+                    wait_ms=max(0, min(VISIBLE_WAIT_MS, left_ms - RESERVE_MS)),
+                ),
+                context,
+            )
+            return pb.CommitStageResponse(committed=_committed(committed))
+
+        return await self._forward(STAGED_COMMITS_COMMIT, request, context, here)
+
+    async def abort(
+        self, request: pb.AbortStageRequest, context: CallContext
+    ) -> pb.AbortStageResponse:
+        """Abort a write or one attempt of it, unless the number is committed."""
+
+        async def here() -> pb.AbortStageResponse:
+            found = await self._ask(
+                AbortStage(
+                    transactional_id=request.name,
+                    number=request.number,
+                    write_id=request.write_id,
+                    producer=_identity(request.producer) if request.HasField("producer") else None,
+                ),
+                context,
+            )
+            return pb.AbortStageResponse(committed=None if found is None else _committed(found))
+
+        return await self._forward(STAGED_COMMITS_ABORT, request, context, here)
+
+    # --- operators --------------------------------------------------------------------------------
+
+    async def list_names(
+        self, request: pb.ListStagesRequest, context: CallContext
+    ) -> pb.ListStagesResponse:
+        """Return the names of all brokers; the response names the brokers that failed."""
+        if request.passed_on:
+            return self._listed_here()
+
+        async def there(channel: Channel, timeout_ms: int) -> pb.ListStagesResponse:
+            asked = pb.ListStagesRequest(passed_on=True)
+            return await channel.call(STAGED_COMMITS_LIST, asked, timeout_ms=timeout_ms)
+
+        answers, errors = await self._forwarder.at_all_brokers(
+            "staged commits", context, self._listed_here, there
+        )
+        found = sorted(
+            (line for answer in answers for line in answer.stages), key=lambda line: line.name
+        )
+        return pb.ListStagesResponse(stages=found, errors=errors)
+
+    async def describe(
+        self, request: pb.DescribeStageRequest, context: CallContext
+    ) -> pb.DescribeStageResponse:
+        """Describe a name with its attempts."""
+
+        async def here() -> pb.DescribeStageResponse:
+            found = await self._ask(DescribeStage(transactional_id=request.name), context)
+            held = {place for each in found.attempts for place in each.partitions}
+            return pb.DescribeStageResponse(
+                stage=_listing(found.stage, self._node_id),
+                attempts=map(_attempt, found.attempts),
+                partitions=[
+                    groups_pb2.GroupPartition(topic=topic, partition=partition)
+                    for topic, partition in sorted(held)
+                ],
+            )
+
+        return await self._forward(STAGED_COMMITS_DESCRIBE, request, context, here)
+
+    async def reset(
+        self, request: pb.ResetStageRequest, context: CallContext
+    ) -> pb.ResetStageResponse:
+        """Set the last committed number, and abort the present write."""
+
+        async def here() -> pb.ResetStageResponse:
+            await self._ask(
+                ResetStage(transactional_id=request.name, last_committed=request.last_committed),
+                context,
+            )
+            return pb.ResetStageResponse()
+
+        return await self._forward(STAGED_COMMITS_RESET, request, context, here)
+
+    async def delete(
+        self, request: pb.DeleteStageRequest, context: CallContext
+    ) -> pb.DeleteStageResponse:
+        """Delete a name without attempts."""
+
+        async def here() -> pb.DeleteStageResponse:
+            await self._ask(DeleteStage(transactional_id=request.name), context)
+            return pb.DeleteStageResponse()
+
+        return await self._forward(STAGED_COMMITS_DELETE, request, context, here)
+
+    # --- internals --------------------------------------------------------------------------------
+
+    async def _forward(
+        self,
+        method: Method[Q, M],
+        request: Q,
+        context: CallContext,
+        here: Callable[[], Awaitable[M]],
+    ) -> M:
+        """Handle a request at the coordinator of its name."""
+        asked: Any = request
+        check_text("name", asked.name)
+        return await self._forwarder.at_coordinator(method, request, context, asked.name, here)
+
+    def _listed_here(self) -> pb.ListStagesResponse:
+        names = self._coordinator.staged_names()
+        return pb.ListStagesResponse(stages=[_listing(each, self._node_id) for each in names])
+
+    async def _ask(self, request: TransactionRequest[R], context: CallContext) -> R:
+        deadline_ms = self._forwarder.deadline_ms(context)
+        return await self._coordinator.ask(request, deadline_ms=deadline_ms)
+
+
+def _identity(message: transactions_pb2.ProducerIdentity) -> ProducerIdentity:
+    return ProducerIdentity(message.producer_id, message.producer_epoch)
+
+
+def _message(identity: ProducerIdentity) -> transactions_pb2.ProducerIdentity:
+    return transactions_pb2.ProducerIdentity(
+        producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
+    )
+
+
+def _committed(batch: CommittedBatch) -> pb.CommittedBatch:
+    return pb.CommittedBatch(
+        number=batch.number,
+        write_id=batch.write_id,
+        records=batch.count,
+        visible=batch.is_visible,
+    )
+
+
+def _listing(stage: StageDescription, coordinator: NodeId) -> pb.StageListing:
+    return pb.StageListing(
+        name=stage.name,
+        last_committed=stage.last_committed,
+        committed_write_id=stage.committed_write_id,
+        committed_records=stage.committed_count,
+        write_id=stage.write_id,
+        number=stage.number,
+        open=stage.open,
+        sealed=stage.sealed,
+        completing=stage.attempts - stage.open - stage.sealed,
+        oldest_started_ms=stage.oldest_started_ms,
+        updated_ms=stage.updated_ms,
+        coordinator=coordinator,
+    )
+
+
+def _attempt(attempt: AttemptDescription) -> pb.StagedAttempt:
+    return pb.StagedAttempt(
+        task=attempt.task,
+        attempt=attempt.attempt,
+        write_id=attempt.write_id,
+        producer=_message(attempt.producer),
+        state=attempt.state.name.capitalize(),
+        started_ms=attempt.started_ms,
+        partitions=len(attempt.partitions),
+        records=attempt.count,
+    )
