@@ -119,6 +119,7 @@ class StagedWorld(RuleBasedStateMachine):
         self.released = 0  # decisions that are committed, with their replies and effects
         self.logs = {part: PartitionLog() for part in PARTITIONS}
         self.effects: list[WriteMarkers] = []
+        self.late: list[WriteMarkers] = []  # of earlier coordinators
         self.tasks: list[Task] = []
         self.writes: list[tuple[int, int]] = []  # number and write id of each driver
         self.committed: dict[int, tuple[int, frozenset[int]]] = {}  # write and attempts by number
@@ -202,6 +203,7 @@ class StagedWorld(RuleBasedStateMachine):
             assert record is not None
             self.shard.replay(record)
         self.requests.clear()
+        self.late += self.effects
         self.effects.clear()
         self.released = len(self.steps)
         self.take(self.shard.loaded(IMAGE, self.now_ms))
@@ -373,6 +375,14 @@ class StagedWorld(RuleBasedStateMachine):
         for each in done:
             self.logs[each.topic, each.partition].mark(effect.producer, effect.is_commit)
         self.ask(MarkersWritten(transactional_id=NAME, producer=effect.producer, partitions=done))
+
+    @rule(choice=st.integers(0, 50))
+    def mark_late(self, choice: int) -> None:
+        """A marker that an earlier coordinator sent arrives, perhaps once more."""
+        if self.late:
+            effect = self.late[choice % len(self.late)]
+            for each in effect.partitions:
+                self.logs[each.topic, each.partition].mark(effect.producer, effect.is_commit)
 
     @rule(passed_ms=st.sampled_from([1, OPEN_TIMEOUT_MS, STAGE_MS]))
     def expire(self, passed_ms: int) -> None:
