@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tests.kit.replica_cluster import Cluster
 
-from quorumlog.broker.coordinator.decision import Answered, Ticket
 from quorumlog.broker.coordinator.shell.coordinator_shard import (
     BATCH_BYTES,
     CANCELLED_MAX,
@@ -380,14 +379,9 @@ def test_a_state_whose_storing_broke_by_a_bug_is_thrown_away_too() -> None:
         assert asked(nodes, 1, commit(1)) == TAKEN
 
         async def broken(_: Runtime) -> None:
-            part, ticket = term(nodes, 1), Ticket(-1)
-
-            def fail(outcome: Any) -> None:
-                raise RuntimeError(f"a bug: {outcome}")
-
-            part._waiting[ticket] = fail
+            part = term(nodes, 1)
             part._writing = batch = _PendingBatch()
-            batch.replies.append(Answered(ticket, None))
+            batch.effects.append("groups have none")
             part._appended(batch, Appended(Offset(0), Offset(0), -1, Offset(0)))
 
         on(nodes, 1, broken)
