@@ -14,9 +14,15 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final, TypeAlias
 
-from ...errors import CorruptionError
 from ...ids import TopicId
-from ..coordinator.fields import INT32, INT64, FieldReader, FieldWriter, MalformedField
+from ..coordinator.fields import (
+    INT32,
+    INT64,
+    FieldReader,
+    FieldWriter,
+    MalformedField,
+    malformed_record,
+)
 from .config import OFFSETS_TOPIC
 from .records import (
     NO_TIME_MS,
@@ -103,12 +109,7 @@ def decode(
     try:
         return _decode(key, value)
     except (MalformedField, ValueError) as error:
-        raise CorruptionError(
-            f"{OFFSETS_TOPIC}: record {offset} is malformed: {error}; the record is skipped",
-            position=offset,
-            topic=OFFSETS_TOPIC,
-            partition=partition,
-        ) from None
+        raise malformed_record(OFFSETS_TOPIC, error, offset=offset, partition=partition) from None
 
 
 def _decode(key: bytes, value: bytes | None) -> GroupRecord | None:

@@ -16,6 +16,7 @@ from ...errors import (
 from ...ids import ProducerIdentity
 from ...metadata.image import MetadataImage, TopicImage
 from ...records.control import TransactionMarker
+from ...storage.producer_state import ProducerLimits
 from ..coordinator.decision import NOTHING, Answered, Failed, ShardDecision, Ticket
 from .classic_group import ClassicGroupMachine
 from .config import GroupConfig
@@ -79,14 +80,17 @@ class GroupShard:
     log order, and then `loaded`.
     """
 
-    def __init__(self, config: GroupConfig, draw: Callable[[], str]) -> None:
+    def __init__(
+        self, config: GroupConfig, draw: Callable[[], str], producer_limits: ProducerLimits
+    ) -> None:
+        """`draw` returns a random member id; `producer_limits` are those of the partition's log."""
         self._config = config
         self._group_configs: Mapping[str, Mapping[str, str]] = {}  # of the last image
         self._draw = draw
         self._groups: dict[str, Machine] = {}
         self._stored: dict[str, ClassicGroup] = {}  # classic groups, until `loaded`
         self._offsets = Offsets(config)
-        self._producers = TransactionalProducers()
+        self._producers = TransactionalProducers(producer_limits)
         self._deadlines: list[tuple[int, str]] = []  # a heap; valid: equal to `_due`
         self._due: dict[str, int] = {}
         self._check_ms: int | None = None  # time of the next expiry check of offsets

@@ -19,9 +19,12 @@ Rules; m is the epoch of a marker, e the newest epoch of its producer here:
 5. m = e and a transaction is open, or m < e: refused; it belongs to an earlier transaction.
 6. Below transaction version 2 the epoch does not distinguish transactions: m >= e is appended.
 7. A marker of an older coordinator epoch than the last one is refused.
-8. A producer without an open transaction is forgotten after `KEPT_MS`.
+8. An idle producer is forgotten after `producer.id.expiration.ms` and `LONGER_MS`, and the longest
+   idle one if there would be more than `producer.ids.max`; never one with an open transaction.
 """
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ...errors import (
@@ -31,13 +34,11 @@ from ...errors import (
     TransactionCoordinatorFenced,
 )
 from ...ids import ProducerIdentity
-from ...records.control import TransactionMarker
+from ...records.control import EPOCH_BUMP_VERSION, TransactionMarker
+from ...storage.producer_state import ProducerLimits
 
-KEPT_MS: Final = 25 * 3_600_000
-"""Longer than the log remembers an idle producer (`producer.id.expiration.ms`), by default."""
-
-EPOCHS_PER_TRANSACTION: Final = 2
-"""The first transaction version in which every transaction has an epoch of its own."""
+LONGER_MS: Final = 3_600_000
+"""The log, which must not be stricter, measures idle time at intervals."""
 
 
 class VerificationGuard(NamedTuple):
@@ -57,6 +58,7 @@ class GroupProducer:
         "epoch",
         "is_open",
         "last_marker",
+        "newest_marker",
         "touched_ms",
     )
 
@@ -65,6 +67,7 @@ class GroupProducer:
         self.coordinator_epoch = -1  # of the last marker; -1: none
         self.is_open = False  # a transaction is open here
         self.last_marker = 0  # the number of markers up to its last one below version 2
+        self.newest_marker = 0  # the number of markers up to its last one
         self.ended_epoch = 0  # of its markers from version 2 on: transactions below it have ended
         self.touched_ms = 0
 
@@ -72,11 +75,16 @@ class GroupProducer:
 class TransactionalProducers:
     """The producers of one partition; times are in milliseconds of the wall clock."""
 
-    __slots__ = ("_marker_count", "_producers")
+    __slots__ = ("_forgotten_marker", "_limits", "_marker_count", "_producers")
 
-    def __init__(self) -> None:
-        self._producers: dict[int, GroupProducer] = {}
+    def __init__(self, limits: ProducerLimits) -> None:
+        """`limits` are those of the log."""
+        self._limits = limits
+        self._producers: dict[int, GroupProducer] = {}  # the longest idle first
         self._marker_count = 0  # of all producers, appended or not
+        self._forgotten_marker = (
+            0  # the number of markers up to the last one of forgotten producers
+        )
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -111,8 +119,9 @@ class TransactionalProducers:
                 f"producer {producer_id}, epoch {epoch}: the transaction was not verified; begin it"
                 " at the transaction coordinator"
             )
-        has_ended = known is not None and (
-            epoch < known.ended_epoch or known.last_marker > guard.marker_count
+        has_ended = self._forgotten_marker > guard.marker_count or (
+            known is not None
+            and (epoch < known.ended_epoch or known.last_marker > guard.marker_count)
         )
         if guard.producers is not self or has_ended:
             raise CoordinatorNotAvailable(
@@ -122,9 +131,7 @@ class TransactionalProducers:
 
     def begin(self, producer: ProducerIdentity, now_ms: int) -> None:
         """Record a transactional batch of a producer."""
-        known = self._of(producer)
-        known.is_open = True
-        known.touched_ms = now_ms
+        self._touch(producer, now_ms).is_open = True
 
     def _check_epoch(self, producer: ProducerIdentity) -> None:
         producer_id, epoch = producer
@@ -147,7 +154,7 @@ class TransactionalProducers:
         known = self._producers.get(producer_id)
         if known is not None:
             self._end_verifications(known, marker)
-            is_late = epoch == known.epoch and marker.transaction_version >= EPOCHS_PER_TRANSACTION
+            is_late = epoch == known.epoch and marker.transaction_version >= EPOCH_BUMP_VERSION
             if epoch < known.epoch or (is_late and known.is_open):
                 raise InvalidProducerEpoch(
                     f"producer {producer_id}: a marker of epoch {epoch} belongs to an earlier"
@@ -165,26 +172,41 @@ class TransactionalProducers:
         return True
 
     def _apply(self, marker: TransactionMarker, now_ms: int) -> None:
-        known = self._of(marker.producer)
+        known = self._touch(marker.producer, now_ms)
         known.is_open = False
         known.coordinator_epoch = marker.coordinator_epoch
         self._end_verifications(known, marker)
-        known.touched_ms = now_ms
 
     def _end_verifications(self, known: GroupProducer, marker: TransactionMarker) -> None:
-        if marker.transaction_version < EPOCHS_PER_TRANSACTION:
+        known.newest_marker = self._marker_count
+        if marker.transaction_version < EPOCH_BUMP_VERSION:
             known.last_marker = self._marker_count
         else:
             known.ended_epoch = max(known.ended_epoch, marker.producer.producer_epoch)
 
-    def _of(self, producer: ProducerIdentity) -> GroupProducer:
+    def _touch(self, producer: ProducerIdentity, now_ms: int) -> GroupProducer:
         """Return the state of a producer, with the epoch of its newest batch."""
         producer_id, epoch = producer
-        known = self._producers.get(producer_id)
+        known = self._producers.pop(producer_id, None)
         if known is None:
-            known = self._producers[producer_id] = GroupProducer(epoch)
+            known = GroupProducer(epoch)
+            self._make_room()
+        self._producers[producer_id] = known
         known.epoch = epoch
+        known.touched_ms = now_ms
         return known
+
+    def _make_room(self) -> None:
+        """Forget the longest idle producers, so that one more fits, as far as rule 8 allows."""
+        surplus = len(self._producers) + 1 - self._limits.producers_max
+        if surplus > 0:
+            idle = (each for each, known in self._producers.items() if not known.is_open)
+            self._forget(list(islice(idle, surplus)))
+
+    def _forget(self, producer_ids: Iterable[int]) -> None:
+        for producer_id in producer_ids:
+            known = self._producers.pop(producer_id)
+            self._forgotten_marker = max(self._forgotten_marker, known.newest_marker)
 
     # --- loading and expiry -----------------------------------------------------------------------
 
@@ -200,10 +222,11 @@ class TransactionalProducers:
 
     def expire(self, now_ms: int) -> None:
         """Forget idle producers without an open transaction; O(producers)."""
-        idle = [
-            producer_id
-            for producer_id, known in self._producers.items()
-            if not known.is_open and now_ms - known.touched_ms >= KEPT_MS
-        ]
-        for producer_id in idle:
-            del self._producers[producer_id]
+        kept_ms = self._limits.expiration_ms + LONGER_MS
+        self._forget(
+            [
+                producer_id
+                for producer_id, known in self._producers.items()
+                if not known.is_open and now_ms - known.touched_ms >= kept_ms
+            ]
+        )

@@ -278,6 +278,9 @@ class DataDirectory:
         self.was_clean = found.is_clean
         self._runtime = runtime
         self._config = config
+        self.producer_limits = ProducerLimits(
+            expiration_ms=config.producer_expiration_ms, producers_max=config.producers_max
+        )
         self._lock = found.lock
         self._pool = FilePool(runtime.files, open_files_max=config.open_files_max)
         self._indexes = IndexCache(config.index_cache_bytes)
@@ -481,10 +484,7 @@ class DataDirectory:
             torn_bytes_max=unsynced_bytes_max(config, self._config),
             wall_ms=self._runtime.clock.wall_ms(),
             cleaned_to=stored.cleaner_offsets.get(name),
-            producer_limits=ProducerLimits(
-                expiration_ms=self._config.producer_expiration_ms,
-                producers_max=self._config.producers_max,
-            ),
+            producer_limits=self.producer_limits,
         )
 
     def _adopt(

@@ -43,6 +43,7 @@ from quorumlog.errors import InvalidProducerEpoch
 from quorumlog.ids import ProducerIdentity
 from quorumlog.records import Record
 from quorumlog.records.control import TransactionMarker
+from quorumlog.storage.producer_state import ProducerLimits
 
 START_MS = 10**12
 TOPICS = ("t", "u", "w")
@@ -74,7 +75,7 @@ class World:
 
     def read(self) -> GroupShard:
         """Have another coordinator read the log."""
-        shard = GroupShard(self.config, self.draw)
+        shard = GroupShard(self.config, self.draw, ProducerLimits())
         self.replay(shard)
         self.waiting.clear()
         self.shard = shard
@@ -125,7 +126,7 @@ class World:
 
     def expect_the_log_to_say_so(self) -> None:
         """What is stored is what a coordinator has that reads it; joins under way are not."""
-        other = GroupShard(self.config, self.draw)
+        other = GroupShard(self.config, self.draw, ProducerLimits())
         self.replay(other)
         other.loaded(self.image, self.now_ms)
         assert other._offsets._groups == self.shard._offsets._groups

@@ -12,6 +12,7 @@ from quorumlog.broker.groups.config import GroupConfig
 from quorumlog.broker.groups.records import Partitions
 from quorumlog.broker.groups.requests import ConsumerBeat, ConsumerHeartbeat
 from quorumlog.broker.groups.shard import GroupShard
+from quorumlog.storage.producer_state import ProducerLimits
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ class Crowd:
         self.config = GroupConfig()
         self.image = cluster({"t": PARTITIONS})
         self.now_ms = START_MS
-        self.shard = GroupShard(self.config, lambda: "drawn")
+        self.shard = GroupShard(self.config, lambda: "drawn", ProducerLimits())
         self.shard.loaded(self.image, self.now_ms)
         self.epochs: dict[str, int] = {}
         self.owned: dict[str, Partitions] = {}

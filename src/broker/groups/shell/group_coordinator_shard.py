@@ -55,7 +55,8 @@ class GroupCoordinatorShard(CoordinatorShard[GroupShard]):
         # small fields.
         fitting = limits.decision_bytes_max * 15 // 32
         bytes_max = min(self._config.group_bytes_max, fitting)
-        return GroupShard(replace(self._config, group_bytes_max=bytes_max), self._draw)
+        config = replace(self._config, group_bytes_max=bytes_max)
+        return GroupShard(config, self._draw, self._deps.directory.producer_limits)
 
     def _encode(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
         return encode(record)

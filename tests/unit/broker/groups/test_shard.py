@@ -44,6 +44,7 @@ from quorumlog.errors import (
     StaleMemberEpoch,
     UnknownMember,
 )
+from quorumlog.storage.producer_state import ProducerLimits
 
 from .classic.play import subscription
 from .offsets_image import ID, image_of
@@ -63,7 +64,7 @@ class Played:
         self.image = IMAGE
         self.log: list[GroupRecord] = list(log or ())
         self._drawn = self._tickets = 0
-        self.shard = GroupShard(CONFIG, self._draw)
+        self.shard = GroupShard(CONFIG, self._draw, ProducerLimits())
         for record in self.log:
             key, value = encode(record)
             found = decode(key, value)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorumlog.broker.groups.transactional_producers import KEPT_MS, TransactionalProducers
+from quorumlog.broker.groups.transactional_producers import LONGER_MS, TransactionalProducers
 from quorumlog.errors import (
     CoordinatorNotAvailable,
     InvalidProducerEpoch,
@@ -11,8 +11,10 @@ from quorumlog.errors import (
 )
 from quorumlog.ids import ProducerIdentity
 from quorumlog.records.control import TransactionMarker
+from quorumlog.storage.producer_state import ProducerLimits
 
 NOW_MS = 1_000
+LIMITS = ProducerLimits(expiration_ms=1_000, producers_max=3)
 
 
 def producer(epoch: int, producer_id: int = 7) -> ProducerIdentity:
@@ -27,14 +29,14 @@ def marker(
 
 def begun(epoch: int) -> TransactionalProducers:
     """Producers of which one has a transaction open."""
-    producers = TransactionalProducers()
+    producers = TransactionalProducers(LIMITS)
     producers.begin(producer(epoch), NOW_MS)
     return producers
 
 
 def ended(epoch: int, *, version: int = 2) -> TransactionalProducers:
     """Producers of which one has ended its transaction."""
-    producers = TransactionalProducers()
+    producers = TransactionalProducers(LIMITS)
     assert producers.end(marker(epoch, version=version), NOW_MS)
     return producers
 
@@ -43,7 +45,7 @@ def ended(epoch: int, *, version: int = 2) -> TransactionalProducers:
 
 
 def test_first_commit_of_a_transaction_needs_a_verification() -> None:
-    producers = TransactionalProducers()
+    producers = TransactionalProducers(LIMITS)
     with pytest.raises(InvalidTxnState):
         producers.check_commit(producer(3), None)
     guard = producers.guard(producer(3))
@@ -70,7 +72,7 @@ def test_commit_with_an_older_epoch_is_refused() -> None:
 def test_marker_of_the_older_protocol_ends_the_verifications_that_began_before_it(
     version: int,
 ) -> None:
-    producers = TransactionalProducers()
+    producers = TransactionalProducers(LIMITS)
     guard = producers.guard(producer(3))
     producers.end(marker(3, version=version), NOW_MS)
     with pytest.raises(CoordinatorNotAvailable):
@@ -79,7 +81,7 @@ def test_marker_of_the_older_protocol_ends_the_verifications_that_began_before_i
 
 
 def test_marker_keeps_the_verification_of_the_next_transaction() -> None:
-    for producers in (TransactionalProducers(), ended(2), begun(2)):
+    for producers in (TransactionalProducers(LIMITS), ended(2), begun(2)):
         guard = producers.guard(producer(3))
         assert producers.end(marker(3), NOW_MS)
         producers.check_commit(producer(3), guard)
@@ -115,7 +117,7 @@ def test_refused_marker_of_an_older_epoch_ends_verifications_below_version_2(ver
 
 
 def test_refused_marker_ends_the_verifications_of_lower_epochs() -> None:
-    producers = TransactionalProducers()
+    producers = TransactionalProducers(LIMITS)
     producers.end(marker(3, coordinator_epoch=5), NOW_MS)
     lower, next_one = producers.guard(producer(4)), producers.guard(producer(5))
     with pytest.raises(TransactionCoordinatorFenced):
@@ -126,16 +128,16 @@ def test_refused_marker_ends_the_verifications_of_lower_epochs() -> None:
 
 
 def test_marker_of_another_producer_leaves_verifications_valid() -> None:
-    producers = TransactionalProducers()
+    producers = TransactionalProducers(LIMITS)
     guard = producers.guard(producer(3))
     producers.end(marker(3, producer_id=8), NOW_MS)
     producers.check_commit(producer(3), guard)
 
 
 def test_reload_ends_verifications() -> None:
-    guard = TransactionalProducers().guard(producer(3))
+    guard = TransactionalProducers(LIMITS).guard(producer(3))
     with pytest.raises(CoordinatorNotAvailable):
-        TransactionalProducers().check_commit(producer(3), guard)
+        TransactionalProducers(LIMITS).check_commit(producer(3), guard)
 
 
 # --- markers --------------------------------------------------------------------------------------
@@ -184,7 +186,7 @@ def test_marker_of_an_older_epoch_is_refused(version: int) -> None:
 
 
 def test_marker_of_an_older_coordinator_is_refused() -> None:
-    producers = TransactionalProducers()
+    producers = TransactionalProducers(LIMITS)
     producers.end(marker(3, coordinator_epoch=5), NOW_MS)
     producers.begin(producer(3), NOW_MS)
     with pytest.raises(TransactionCoordinatorFenced):
@@ -196,7 +198,7 @@ def test_marker_of_an_older_coordinator_is_refused() -> None:
 
 
 def test_loaded_producers_fence_as_before() -> None:
-    producers = TransactionalProducers()
+    producers = TransactionalProducers(LIMITS)
     producers.begin(producer(3), 0)
     producers.replay_marker(marker(4, version=0))
     producers.begin(producer(4), 0)
@@ -207,12 +209,40 @@ def test_loaded_producers_fence_as_before() -> None:
 
 
 def test_idle_producers_are_forgotten_unless_a_transaction_is_open() -> None:
-    producers = TransactionalProducers()
+    producers = TransactionalProducers(LIMITS)
     producers.begin(producer(0, producer_id=1), 0)
     producers.replay_marker(marker(0, producer_id=2))
     producers.loaded(NOW_MS)
-    producers.expire(NOW_MS + KEPT_MS - 1)
+    producers.expire(NOW_MS + 1_000 + LONGER_MS - 1)
     assert len(producers) == 2
-    producers.expire(NOW_MS + KEPT_MS)
+    producers.expire(NOW_MS + 1_000 + LONGER_MS)
     assert len(producers) == 1
     assert producers.is_open(1)
+
+
+def test_longest_idle_producers_are_forgotten_above_the_limit() -> None:
+    producers = TransactionalProducers(LIMITS)
+    for producer_id in (1, 2, 3):
+        producers.begin(producer(0, producer_id=producer_id), NOW_MS)
+    for producer_id in (3, 2):  # 1 stays open
+        producers.end(marker(1, producer_id=producer_id), NOW_MS)
+    producers.begin(producer(0, producer_id=4), NOW_MS)
+    assert len(producers) == 3
+    producers.check_commit(producer(0, producer_id=3), producers.guard(producer(0, producer_id=3)))
+    with pytest.raises(InvalidProducerEpoch):
+        producers.guard(producer(0, producer_id=2))
+    producers.begin(producer(0, producer_id=5), NOW_MS)
+    producers.begin(producer(0, producer_id=6), NOW_MS)  # none is idle
+    assert len(producers) == 4
+
+
+def test_commit_is_verified_again_after_its_producer_was_forgotten_with_its_marker() -> None:
+    """The marker that arrived during the verification is no longer known."""
+    producers = TransactionalProducers(LIMITS)
+    guard = producers.guard(producer(0, producer_id=1))
+    producers.end(marker(1, producer_id=1), NOW_MS)
+    for producer_id in (2, 3, 4):
+        producers.end(marker(1, producer_id=producer_id), NOW_MS)
+    with pytest.raises(CoordinatorNotAvailable):
+        producers.check_commit(producer(0, producer_id=1), guard)
+    producers.check_commit(producer(0, producer_id=1), producers.guard(producer(0, producer_id=1)))

@@ -63,7 +63,7 @@ class TransactionalShard:
         self._next_offset = self.log[-1].offset + 1 if self.log else 0
         self._drawn = 0
         self.outcomes: dict[Ticket, Any] = {}
-        self.shard = GroupShard(config, self._draw)
+        self.shard = GroupShard(config, self._draw, ProducerLimits())
         for entry in self.log:
             if entry.marker is not None:
                 self.shard.replay_marker(entry.marker._replace(transaction_version=0))
