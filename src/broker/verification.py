@@ -41,9 +41,8 @@ from ..errors import (
     TransactionAbortable,
 )
 from ..ids import ProducerIdentity, TopicId
-from ..records.control import TransactionMarker
+from ..records.control import EPOCH_BUMP_VERSION, TransactionMarker
 from ..storage.producer_state import (
-    EPOCH_PER_TRANSACTION,
     SEQUENCE_MASK,
     ProducerEntry,
     ProducerStates,
@@ -145,10 +144,7 @@ class VerifiedProducers:
         known = self._producers.get(producer_id)
         if known is None:
             return
-        if (
-            marker.transaction_version < EPOCH_PER_TRANSACTION
-            or known.producer.producer_epoch < epoch
-        ):
+        if marker.transaction_version < EPOCH_BUMP_VERSION or known.producer.producer_epoch < epoch:
             del self._producers[producer_id]
         elif known.older is not None and known.older.producer.producer_epoch < epoch:
             known.older = None

@@ -39,13 +39,18 @@ class Marker(NamedTuple):
     coordinator_epoch: int  # of the writer; an older epoch than the last one is fenced
 
 
+EPOCH_BUMP_VERSION: Final = 2
+"""The first transaction version in which the end of a transaction raises the producer's epoch, so
+that each transaction, and its marker, has an epoch of its own (KIP-890)."""
+
+
 class TransactionMarker(NamedTuple):
     """The decision of a transaction coordinator that a partition is to store as a marker."""
 
     producer: ProducerIdentity  # of the marker's batch
     coordinator_epoch: int  # the leader epoch of the coordinator's partition
     is_commit: bool
-    transaction_version: int  # 2: the marker's epoch is above the epoch of the data (KIP-890)
+    transaction_version: int  # see EPOCH_BUMP_VERSION
 
     @property
     def kind(self) -> MarkerType:

@@ -46,7 +46,7 @@ from ..errors import (
     TransactionCoordinatorFenced,
 )
 from ..records.batch import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchHeader
-from ..records.control import MarkerType, TransactionMarker, parse_marker
+from ..records.control import EPOCH_BUMP_VERSION, MarkerType, TransactionMarker, parse_marker
 from .append import AppendOrigin, Headers
 
 if TYPE_CHECKING:
@@ -57,9 +57,6 @@ BATCHES_KEPT: Final = 5
 
 SEQUENCE_MASK: Final = 2**31 - 1
 """Sequences count modulo 2^31."""
-
-EPOCH_PER_TRANSACTION: Final = 2
-"""The first transaction version in which each transaction has an epoch of its own (KIP-890)."""
 
 _KINDS: Final = TRANSACTIONAL_BIT | CONTROL_BIT
 
@@ -361,7 +358,7 @@ class ProducerStates:
         marker of an earlier transaction. An unknown producer accepts any marker: its delayed batch
         may still arrive, and is fenced then. Older versions are checked by `plan` alone.
         """
-        if marker.transaction_version < EPOCH_PER_TRANSACTION:
+        if marker.transaction_version < EPOCH_BUMP_VERSION:
             return True
         producer_id, epoch = marker.producer
         if producer_id in self._pending:

@@ -1,4 +1,4 @@
-"""Encodings of the fields in keys and values of `__consumer_offsets`.
+"""Encodings of the fields in keys and values of the coordinators' topics.
 
 Integers are big-endian. Strings, bytes and arrays follow their length. In flexible versions that is
 a varint of the length + 1, and every structure ends with its tagged fields.
@@ -7,6 +7,8 @@ a varint of the length + 1, and every structure ends with its tagged fields.
 from collections.abc import Callable, Iterable
 from struct import Struct, error
 from typing import Final, TypeVar
+
+from ...errors import CorruptionError
 
 T = TypeVar("T")
 
@@ -20,6 +22,18 @@ VARINT_BYTES_MAX: Final = 5
 
 class MalformedField(Exception):
     """The bytes do not match their type and version; the text gives the reason."""
+
+
+def malformed_record(
+    topic: str, error: Exception, *, offset: int, partition: int | None
+) -> CorruptionError:
+    """Return the error of a record with a malformed key or value."""
+    return CorruptionError(
+        f"{topic}: record {offset} is malformed: {error}; the record is skipped",
+        position=offset,
+        topic=topic,
+        partition=partition,
+    )
 
 
 class FieldWriter:

@@ -9,7 +9,6 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 TRANSACTION_VERSION: Final = "transaction.version"
 """The feature of the transaction protocol. From its finalized level 2 on, every abort by the
 coordinator raises the producer's epoch in the way of EndTxn version 5 (KIP-890)."""
-EPOCH_BUMP_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

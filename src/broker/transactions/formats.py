@@ -11,10 +11,17 @@ from operator import itemgetter
 from struct import Struct
 from typing import Final, TypeAlias
 
-from ...errors import CorruptionError
 from ...ids import TopicId
-from ..coordinator.fields import INT16, INT64, FieldReader, FieldWriter, MalformedField
-from .config import EPOCH_BUMP_VERSION, TRANSACTIONS_TOPIC
+from ...records.control import EPOCH_BUMP_VERSION
+from ..coordinator.fields import (
+    INT16,
+    INT64,
+    FieldReader,
+    FieldWriter,
+    MalformedField,
+    malformed_record,
+)
+from .config import TRANSACTIONS_TOPIC
 from .records import (
     CLIENT_EPOCH_MAX,
     NO_PRODUCER_EPOCH,
@@ -87,11 +94,8 @@ def decode(
     try:
         return _decode(key, value)
     except (MalformedField, ValueError) as error:
-        raise CorruptionError(
-            f"{TRANSACTIONS_TOPIC}: record {offset} is malformed: {error}; the record is skipped",
-            position=offset,
-            topic=TRANSACTIONS_TOPIC,
-            partition=partition,
+        raise malformed_record(
+            TRANSACTIONS_TOPIC, error, offset=offset, partition=partition
         ) from None
 
 

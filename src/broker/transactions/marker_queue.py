@@ -24,8 +24,7 @@ from typing import Final
 from ...errors import InvalidProducerEpoch, MirrorTopic, QuorumlogError
 from ...ids import NO_EPOCH, NO_NODE, Epoch, NodeId, TopicId
 from ...metadata.image import MetadataImage
-from ...records.control import TransactionMarker
-from .config import EPOCH_BUMP_VERSION
+from ...records.control import EPOCH_BUMP_VERSION, TransactionMarker
 from .requests import MarkerPartition, WriteMarkers
 
 REQUEST_MARKERS_MAX: Final = 500

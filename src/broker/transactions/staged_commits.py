@@ -31,10 +31,11 @@ from ...errors import (
 from ...ids import ProducerIdentity, TopicId
 from ...metadata import INTERNAL_TOPICS
 from ...metadata.image import MetadataImage
+from ...records.control import EPOCH_BUMP_VERSION
 from ...storage.producer_state import SEQUENCE_MASK
 from ..coordinator.deadlines import DeadlineQueue
 from ..coordinator.decision import DecisionBuilder, Ticket
-from .config import EPOCH_BUMP_VERSION, TransactionConfig
+from .config import TransactionConfig
 from .records import (
     CLIENT_EPOCH_MAX,
     NO_PRODUCER_EPOCH,

@@ -30,8 +30,9 @@ from ...errors import (
 )
 from ...ids import ProducerIdentity, TopicId
 from ...metadata.image import MetadataImage
+from ...records.control import EPOCH_BUMP_VERSION
 from ..coordinator.decision import NOTHING, Answered, Failed, ShardDecision, Ticket
-from .config import EPOCH_BUMP_VERSION, TRANSACTION_VERSION
+from .config import TRANSACTION_VERSION
 from .records import (
     CLIENT_EPOCH_MAX,
     EPOCH_MAX,
