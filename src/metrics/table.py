@@ -398,10 +398,24 @@ TRANSACTIONAL_IDS: Final = Metric(
 TRANSACTIONS_OPEN: Final = Metric(
     "quorumlog_transactions_open",
     _G,
-    "Transactions of these ids that are open, or decided without all of their markers.",
+    "Transactions of these ids and staged attempts that are open, or decided without all of their"
+    " markers.",
 )
 TRANSACTIONS_OLDEST: Final = Metric(
     "quorumlog_transactions_oldest_seconds", _G, "Age of the oldest of these transactions; 0: none."
+)
+STAGED_NAMES: Final = Metric(
+    "quorumlog_staged_names", _G, "Names of staged commits that this broker coordinates."
+)
+STAGED_ATTEMPTS: Final = Metric(
+    "quorumlog_staged_attempts",
+    _G,
+    "Task attempts of these names, by state: open, sealed, or completing (committed or aborted,"
+    " without all of their markers).",
+    ("state",),
+)
+STAGED_OLDEST: Final = Metric(
+    "quorumlog_staged_oldest_seconds", _G, "Age of the oldest of these attempts; 0: none."
 )
 TRANSACTION_COMMITS: Final = Metric(
     "quorumlog_transaction_commits",

@@ -48,7 +48,7 @@ from .requests import (
     TransactionRequest,
     VerifyPartitions,
 )
-from .staged_commits import StagedCommits
+from .staged_commits import StagedCommits, StagedCounts
 from .transaction import (
     PREPARED,
     DrawProducerId,
@@ -232,17 +232,22 @@ class TransactionShard:
         """The number of transactional ids."""
         return len(self._machines)
 
+    def staged_counts(self) -> StagedCounts:
+        """Count the names of staged commits and their attempts; O(attempts)."""
+        return self._staged.counts()
+
     @property
     def open_count(self) -> int:
         """The number of transactions and staged attempts that are open, or decided without all of
         their markers."""
-        return len(self._open) + len(self._staged.listings())
+        staged = self._staged.counts()
+        return len(self._open) + staged.open + staged.sealed + staged.completing
 
     def oldest_started_ms(self) -> int | None:
         """Return the start of the oldest of the transactions of `open_count`. O(n) of them."""
         starts = [machine.metadata.started_ms for machine in self._open.values()]
-        starts += [each.started_ms for each in self._staged.listings()]
-        return min(starts, default=None)
+        staged = self._staged.counts().oldest_started_ms
+        return min(starts if staged is None else [staged, *starts], default=None)
 
     # --- time and metadata ------------------------------------------------------------------------
 

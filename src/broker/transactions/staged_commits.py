@@ -26,6 +26,7 @@ from ...errors import (
     StagedAttemptsExceeded,
     StageLost,
     TransactionAbortable,
+    TransactionalIdInUse,
     TransactionalIdNotFound,
 )
 from ...ids import ProducerIdentity, TopicId
@@ -136,6 +137,16 @@ class AttemptEntry:
         """Return topic and index of the partitions without a marker, sorted."""
         held = self.record.partitions if self.state in LIVE else self.unmarked
         return tuple(sorted({(each.topic, each.partition) for each in held}))
+
+
+class StagedCounts(NamedTuple):
+    """The numbers of names and attempts, for the metrics."""
+
+    names: int
+    open: int
+    sealed: int
+    completing: int  # decided, without all of their markers
+    oldest_started_ms: int | None  # of the attempts
 
 
 class WaitingCommit(NamedTuple):
@@ -362,12 +373,7 @@ class StagedCommits:
     ) -> None:
         """Add partitions to an open attempt, before the first append to each of them."""
         entry = self._entry(request.transactional_id, request.producer)
-        for topic, _ in request.partitions:
-            if topic in INTERNAL_TOPICS:
-                raise InvalidTxnState(
-                    f"staged commits {request.transactional_id}: {topic} is an internal topic; a"
-                    " staged commit covers records only, no offsets of groups"
-                )
+        _check_topics(request)
         if entry.state is not AttemptState.OPEN:
             raise _sealed(entry, "no partition can be added")
         topic_ids, errors = resolve(request, image)
@@ -391,6 +397,7 @@ class StagedCommits:
     ) -> None:
         """Answer which partitions an open attempt may write to."""
         entry = self._entry(request.transactional_id, request.producer)
+        _check_topics(request)
         if entry.state is not AttemptState.OPEN:
             raise _sealed(entry, "nothing can be written")
         known = {(each.partition, each.topic_id) for each in entry.record.partitions}
@@ -862,6 +869,19 @@ class StagedCommits:
         """Return all names, sorted."""
         return [_description(stage) for _, stage in sorted(self._stages.items())]
 
+    def counts(self) -> StagedCounts:
+        """Count names and attempts; O(attempts)."""
+        states = [entry.state for entry in self._of_id.values()]
+        opened, sealed = states.count(AttemptState.OPEN), states.count(AttemptState.SEALED)
+        starts = (entry.record.started_ms for entry in self._of_id.values())
+        return StagedCounts(
+            names=len(self._stages),
+            open=opened,
+            sealed=sealed,
+            completing=len(states) - opened - sealed,
+            oldest_started_ms=min(starts, default=None),
+        )
+
     def listings(self) -> list[ListedTransaction]:
         """Return the attempts as transactions `<name>#<producer id>`, sorted."""
         return [
@@ -983,6 +1003,16 @@ def _check_begin(request: BeginAttempt) -> None:
             f"staged commits {name}: stage.timeout.ms={request.timeout_ms}; give"
             f" {OPEN_TIMEOUT_MS} to {STAGE_TIMEOUT_MAX_MS}"
         )
+
+
+def _check_topics(request: AddPartitions | VerifyPartitions) -> None:
+    """Raise TransactionalIdInUse for a commit of group offsets."""
+    for topic, _ in request.partitions:
+        if topic in INTERNAL_TOPICS:
+            raise TransactionalIdInUse(
+                f"staged commits {request.transactional_id}: {topic} is an internal topic, and a"
+                " staged commit has no offsets of groups; use a transactional producer"
+            )
 
 
 def _check_sealed(name: str, sealed: SealedPartition) -> None:

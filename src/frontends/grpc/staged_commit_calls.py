@@ -30,7 +30,7 @@ from ...broker.transactions.requests import (
     Winner,
 )
 from ...broker.transactions.shell import TransactionCoordinator
-from ...errors import InvalidRequest
+from ...errors import InvalidRequest, TransactionalIdNotFound
 from ...ids import NodeId, ProducerIdentity
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import groups_pb2, transactions_pb2
@@ -250,6 +250,7 @@ class StagedCommitCalls:
                 ],
             )
 
+        self._check_topic(request.name)
         return await self._forward(STAGED_COMMITS_DESCRIBE, request, context, here)
 
     async def reset(
@@ -264,6 +265,7 @@ class StagedCommitCalls:
             )
             return pb.ResetStageResponse()
 
+        self._check_topic(request.name)
         return await self._forward(STAGED_COMMITS_RESET, request, context, here)
 
     async def delete(
@@ -275,6 +277,7 @@ class StagedCommitCalls:
             await self._ask(DeleteStage(transactional_id=request.name), context)
             return pb.DeleteStageResponse()
 
+        self._check_topic(request.name)
         return await self._forward(STAGED_COMMITS_DELETE, request, context, here)
 
     # --- internals --------------------------------------------------------------------------------
@@ -290,6 +293,12 @@ class StagedCommitCalls:
         asked: Any = request
         check_text("name", asked.name)
         return await self._forwarder.at_coordinator(method, request, context, asked.name, here)
+
+    def _check_topic(self, name: str) -> None:
+        """Raise TransactionalIdNotFound if there are no names: the look-up of a coordinator would
+        create the topic."""
+        if not self._coordinator.has_topic:
+            raise TransactionalIdNotFound(f"staged commits {name}: no such name")
 
     def _listed_here(self) -> pb.ListStagesResponse:
         names = self._coordinator.staged_names()

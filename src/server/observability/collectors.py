@@ -66,6 +66,11 @@ def collect_transactions(scrape: Scrape, transactions: TransactionCoordinator) -
     scrape.put(rows.TRANSACTIONAL_IDS, census.ids)
     scrape.put(rows.TRANSACTIONS_OPEN, census.open)
     scrape.put(rows.TRANSACTIONS_OLDEST, census.oldest_ms / 1000)
+    scrape.put(rows.STAGED_NAMES, census.staged_names)
+    scrape.put(rows.STAGED_ATTEMPTS, census.attempts_open, "open")
+    scrape.put(rows.STAGED_ATTEMPTS, census.attempts_sealed, "sealed")
+    scrape.put(rows.STAGED_ATTEMPTS, census.attempts_completing, "completing")
+    scrape.put(rows.STAGED_OLDEST, census.attempts_oldest_ms / 1000)
     scrape.put(rows.TRANSACTION_COMMITS, figures.commits)
     for reason in AbortReason:
         scrape.put(rows.TRANSACTION_ABORTS, figures.aborts.get(reason.value, 0), reason.value)

@@ -25,6 +25,7 @@ class Session:
         self.broker_id = NodeId(1)
         self.broker_epoch = Offset(5)
         self.asked: list[int] = []  # the broker epochs
+        self.counts: list[int] = []
         self.takes_s = 0.0
         self.refusals: list[Exception] = []
         self.length = 3
@@ -33,6 +34,7 @@ class Session:
         assert isinstance(command, AllocateProducerIds)
         assert command.is_repeatable
         self.asked.append(command.broker_epoch)
+        self.counts.append(command.count)
         start = 1_000 * len(self.asked)
         async with asyncio.timeout(timeout_ms / 1000):
             await asyncio.sleep(self.takes_s)
@@ -50,6 +52,22 @@ def test_many_at_once_get_different_ids_and_share_the_requests_for_blocks() -> N
         taken = await asyncio.gather(*[ids.take(timeout_ms=5_000) for _ in range(7)])
         assert sorted(taken) == [1_000, 1_001, 1_002, 2_000, 2_001, 2_002, 3_000]
         assert session.asked == [5, 5, 5]
+
+    run(main)
+
+
+def test_a_drawn_id_comes_from_the_controller_alone() -> None:
+    async def main(runtime: Runtime) -> None:
+        session = Session()
+        ids = ProducerIds(runtime.clock)
+        ids.attach(session)
+        assert await ids.take(timeout_ms=1_000) == 1_000
+        assert [await ids.draw(timeout_ms=1_000) for _ in range(2)] == [2_000, 3_000]
+        assert await ids.take(timeout_ms=1_000) == 1_001
+        assert session.counts == [0, 1, 1]
+        session.refusals = [StaleBrokerEpoch("a newer one exists")]
+        with pytest.raises(NotController):
+            await ids.draw(timeout_ms=1_000)
 
     run(main)
 

@@ -220,9 +220,11 @@ COMMANDS: list[tuple[controller_pb2.RelayRequest, Relayed]] = [
     (
         controller_pb2.RelayRequest(
             broker_id=7,
-            allocate_producer_ids=controller_pb2.AllocateProducerIdsRequest(broker_epoch=9),
+            allocate_producer_ids=controller_pb2.AllocateProducerIdsRequest(
+                broker_epoch=9, producer_id_len=1
+            ),
         ),
-        AllocateProducerIds(broker_id=NodeId(7), broker_epoch=Offset(9)),
+        AllocateProducerIds(broker_id=NodeId(7), broker_epoch=Offset(9), count=1),
     ),
 ]
 

@@ -253,9 +253,9 @@ def test_commands_of_a_past_life_are_refused(cluster: Cluster, broker_id: int) -
 # --- producer ids --------------------------------------------------------------------------------
 
 
-def allocated(cluster: Cluster, broker: int = NO_NODE) -> tuple[int, int]:
+def allocated(cluster: Cluster, broker: int = NO_NODE, count: int = 0) -> tuple[int, int]:
     epoch = cluster.epoch(broker) if broker != NO_NODE else Offset(-1)
-    command = AllocateProducerIds(broker_id=NodeId(broker), broker_epoch=epoch)
+    command = AllocateProducerIds(broker_id=NodeId(broker), broker_epoch=epoch, count=count)
     reply = cluster.do(command).reply
     assert isinstance(reply, ProducerIdsAllocated)
     return reply.start, reply.count
@@ -269,6 +269,18 @@ def test_each_block_of_producer_ids_begins_where_the_one_before_ended(cluster: C
         (2000, 1000),
     ]
     assert cluster.image.next_producer_id == 3000
+
+
+def test_a_block_of_producer_ids_has_the_requested_size(cluster: Cluster) -> None:
+    cluster.start(1)
+    assert [allocated(cluster, 1, count=count) for count in (1, 0, 1000)] == [
+        (0, 1),
+        (1, 1000),
+        (1001, 1000),
+    ]
+    for count in (-1, 1001):
+        with pytest.raises(InvalidRequest, match="producer_id_len"):
+            allocated(cluster, 1, count=count)
 
 
 def test_a_past_life_of_a_broker_gets_no_producer_ids(cluster: Cluster) -> None:

@@ -114,10 +114,11 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
             self._sender.close()
 
     def census(self) -> TransactionCensus:
-        """Count transactional ids, transactions and markers; O(open transactions)."""
+        """Count transactional ids, transactions, staged attempts and markers; O(open
+        transactions and attempts)."""
         found = TransactionCensus()
         clock = self._context.runtime.clock
-        oldest_ms = wall_ms = clock.wall_ms()
+        oldest_ms = attempts_oldest_ms = wall_ms = clock.wall_ms()
         for _, shard in sorted(self._shards.items()):
             state = shard.state
             if state is None:
@@ -128,7 +129,15 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
             found.open += state.open_count
             started_ms = state.oldest_started_ms()
             oldest_ms = oldest_ms if started_ms is None else min(oldest_ms, started_ms)
+            staged = state.staged_counts()
+            found.staged_names += staged.names
+            found.attempts_open += staged.open
+            found.attempts_sealed += staged.sealed
+            found.attempts_completing += staged.completing
+            if staged.oldest_started_ms is not None:
+                attempts_oldest_ms = min(attempts_oldest_ms, staged.oldest_started_ms)
         found.oldest_ms = wall_ms - oldest_ms
+        found.attempts_oldest_ms = wall_ms - attempts_oldest_ms
         found.markers = self._markers.marker_count()
         found.markers_repeated = self._markers.repeats
         since_ms = self._markers.oldest_since_ms()

@@ -12,6 +12,11 @@ class TransactionCensus:
     ids: int = 0
     open: int = 0  # open, or decided without all of their markers
     oldest_ms: int = 0  # age of the oldest of them; 0: there is none
+    staged_names: int = 0
+    attempts_open: int = 0
+    attempts_sealed: int = 0
+    attempts_completing: int = 0  # decided, without all of their markers
+    attempts_oldest_ms: int = 0  # age of the oldest attempt; 0: there is none
     partitions_served: int = 0
     partitions_read: int = 0  # being loaded
     markers: int = 0  # that are not acknowledged

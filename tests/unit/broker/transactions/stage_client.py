@@ -123,13 +123,14 @@ class StageClient:
         sequence: int,
         *values: bytes,
         partition: int = 0,
+        key: bytes | None = None,
         name: str = NAME,
     ) -> int:
         """Append at the leader; return the first offset."""
         request = log_pb2.PublishRequest(
             topic=topic,
             partition=partition,
-            records=[log_pb2.Record(value=value) for value in values],
+            records=[log_pb2.Record(key=key, value=value) for value in values],
             producer=producer,
             base_sequence=sequence,
             transactional_id=name,

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from quorumlog.broker.transactions import staged_commits
 from quorumlog.broker.transactions.config import TransactionConfig
 from quorumlog.broker.transactions.records import (
     CLIENT_EPOCH_MAX,
@@ -22,15 +23,20 @@ from quorumlog.broker.transactions.requests import (
     CommittedBatch,
     DeleteStage,
     DescribeStage,
+    DescribeTransaction,
     MarkerPartition,
     ResetStage,
+    SealAttempt,
+    SealedPartition,
     Winner,
+    routing_id,
 )
 from quorumlog.broker.transactions.staged_commits import (
     OPEN_TIMEOUT_MS,
     UNNAMED_RETENTION_MS,
 )
 from quorumlog.errors import (
+    ConcurrentTransactions,
     CoordinatorLoading,
     FencedWrite,
     InvalidProducerIdMapping,
@@ -41,6 +47,7 @@ from quorumlog.errors import (
     ProducerFenced,
     StagedAttemptsExceeded,
     StageLost,
+    TransactionalIdInUse,
     TransactionalIdNotFound,
 )
 from quorumlog.ids import ProducerIdentity, TopicId
@@ -196,6 +203,31 @@ def test_a_write_has_a_bounded_number_of_attempts() -> None:
     assert play.begin(0, 8) == (FIRST_ID + 3, 0)  # the next write aborts these
 
 
+def test_attempts_without_their_markers_are_bounded() -> None:
+    """A driver that restarts again and again is held back until the markers are written."""
+    play = StagePlay(config=TransactionConfig(staged_attempts_max=3))
+    for write in (7, 8):
+        for task in range(3):
+            play.opened(0, write, A, task=task)
+    play.begin(0, 9)  # three attempts of write 7 abort, and three of write 8
+    drawn = play.next_id
+    for write in (9, 10):
+        with pytest.raises(ConcurrentTransactions, match="wait for their markers"):
+            play.begin(0, write, task=1)
+    assert play.next_id == drawn
+    play.mark_all()
+    assert isinstance(play.begin(0, 10, task=1), ProducerIdentity)
+
+
+def test_names_of_a_partition_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged_commits, "NAMES_MAX", 2)
+    play = StagePlay()
+    for name in ("a", "b", "a"):
+        play.begin(0, 7, name=name)
+    with pytest.raises(StagedAttemptsExceeded, match="commits delete"):
+        play.begin(0, 7, name="c")
+
+
 @pytest.mark.parametrize("timeout_ms", [OPEN_TIMEOUT_MS - 1, 24 * 3_600_000 + 1])
 def test_a_stage_timeout_has_bounds(play: StagePlay, timeout_ms: int) -> None:
     with pytest.raises(InvalidTransactionTimeout):
@@ -245,6 +277,49 @@ def test_a_seal_ends_the_writes_of_an_attempt(play: StagePlay) -> None:
     assert len(play.log) == size
     with pytest.raises(InvalidTxnState):
         play.seal(producer, {A: 11})
+
+
+@pytest.mark.parametrize(
+    ("count", "last_sequence"),
+    [(-1, -1), (2**40 + 1, 0), (0, 0), (2, 2), (2, -1), (2**31, 2**31 - 2), (2**31 + 1, 1)],
+)
+def test_a_seal_has_the_last_sequence_of_its_records(
+    play: StagePlay, count: int, last_sequence: int
+) -> None:
+    producer = play.opened(0, 7, A)
+    with pytest.raises(InvalidRequest):
+        play.ask(sealing(producer, count, last_sequence))
+    assert play.verify_staged(producer, A) == [""]  # still open
+    play.ask(sealing(producer, 2**31 + 1, 0))  # sequences count modulo 2^31
+    play.commit(0, 7, [producer])
+    (effect,) = play.effects
+    assert effect.partitions[0].last_sequence == 0
+
+
+def sealing(producer: ProducerIdentity, count: int, last_sequence: int) -> SealAttempt:
+    sealed = SealedPartition(topic="a", partition=0, count=count, last_sequence=last_sequence)
+    return SealAttempt(transactional_id=NAME, producer=producer, partitions=(sealed,))
+
+
+def test_internal_topics_are_in_no_attempt() -> None:
+    topics = {"a": TOPIC_A, "__consumer_offsets": TOPIC_B}
+    play = StagePlay(image=image_of(topics))
+    producer = play.opened(0, 7)
+    for ask in (play.add_staged, play.verify_staged):
+        with pytest.raises(TransactionalIdInUse, match="internal topic"):
+            ask(producer, ("__consumer_offsets", 0))
+    assert play.newest_id() == StagedAttempt(
+        producer_id=producer.producer_id,
+        producer_epoch=0,
+        transactional_id=NAME,
+        number=0,
+        write_id=7,
+        task=0,
+        attempt=0,
+        state=AttemptState.OPEN,
+        timeout_ms=STAGE_MS,
+        started_ms=play.now_ms,
+    )
 
 
 def test_a_seal_lists_added_partitions_only(play: StagePlay) -> None:
@@ -749,6 +824,45 @@ def test_attempts_are_listed_as_transactions(play: StagePlay) -> None:
         play.ask(AbortTransaction(transactional_id=NAME))
 
 
+def test_a_listed_attempt_is_described_and_aborted(play: StagePlay) -> None:
+    first, second = play.opened(0, 7, A, B), play.sealed(0, 7, task=1)
+    listed = f"{NAME}#{first.producer_id}"
+    found = play.ask(DescribeTransaction(transactional_id=listed))
+    assert (found.state, found.producer, found.partitions) == ("Ongoing", first, (A, B))
+    assert play.ask(AbortTransaction(transactional_id=listed)) == (first.producer_id, 1)
+    with pytest.raises(ConcurrentTransactions):
+        play.ask(AbortTransaction(transactional_id=listed))
+    assert play.outcomes() == {first.producer_id: False}
+    play.mark_all()
+    for missing in (listed, f"{NAME}#", f"{NAME}#x", f"x#{second.producer_id}", "#1"):
+        with pytest.raises(TransactionalIdNotFound):
+            play.ask(DescribeTransaction(transactional_id=missing))
+        with pytest.raises(TransactionalIdNotFound):
+            play.ask(AbortTransaction(transactional_id=missing))
+    play.commit(0, 7, [second])
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "routed"),
+    [
+        ("a#1", "a"),
+        ("a#1#22", "a"),
+        ("a#b#1", "a#b"),
+        ("a", "a"),
+        ("a#", "a#"),
+        ("a#b", "a#b"),
+        ("#1", "#1"),
+        ("#1#2", "#1"),
+        ("a#\u0661", "a#\u0661"),
+    ],
+)
+def test_a_listed_attempt_has_the_coordinator_of_its_name(
+    transactional_id: str, routed: str
+) -> None:
+    assert routing_id(transactional_id) == routed
+    assert routing_id(f"{transactional_id}#7") == routed  # an attempt of this name
+
+
 def test_transactional_ids_and_names_do_not_share_producer_ids(play: StagePlay) -> None:
     producer = play.init(name="t")
     staged = play.opened(0, 7, A)
@@ -758,3 +872,15 @@ def test_transactional_ids_and_names_do_not_share_producer_ids(play: StagePlay) 
     with pytest.raises(StageLost):
         play.answer(play.commit(1, 7, [producer]))
     assert play.outcomes() == {producer.producer_id: True}
+
+
+def test_a_name_and_a_transactional_id_exclude_each_other(play: StagePlay) -> None:
+    play.init(name="t")
+    with pytest.raises(TransactionalIdInUse):
+        play.begin(0, 7, name="t")
+    staged = play.opened(0, 7, A)
+    with pytest.raises(TransactionalIdInUse):
+        play.init(name=NAME)
+    with pytest.raises(TransactionalIdInUse):
+        play.end(staged, name=NAME)
+    assert play.shard.id_count == 1

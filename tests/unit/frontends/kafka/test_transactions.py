@@ -8,6 +8,7 @@ from tests.kit.kafka_client import RawClient
 from tests.kit.kafka_node import KafkaNode
 
 from quorumlog.broker.coordinator.key_hash import partition_of
+from quorumlog.broker.transactions.requests import BeginAttempt
 from quorumlog.ids import ProducerIdentity
 from quorumlog.records import decode_all
 
@@ -441,6 +442,38 @@ def test_a_transactional_id_is_described_with_its_partitions() -> None:
         assert empty.error_code == INVALID_REQUEST
 
     run(work)
+
+
+def test_staged_attempt_is_described_and_closed_to_producers() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        client, transactions = kafka.client, kafka.node.parts.transactions
+        assert transactions is not None
+        other = await new_producer(client, "other")  # creates the topic
+        deadline_ms = kafka.runtime.clock.now_ms() + 20_000
+        attempt = await transactions.ask(
+            BeginAttempt(
+                transactional_id=ID, number=0, write_id=1, task=0, attempt=0, timeout_ms=900_000
+            ),
+            deadline_ms=deadline_ms,
+        )
+        assert isinstance(attempt, ProducerIdentity)
+        assert await sent(client, attempt, 0, b"a", version=12) == 0
+        listed = f"{ID}#{attempt.producer_id}"
+        found, missing = await described(client, listed, f"{ID}#{other.producer_id}")
+        assert (found.error_code, found.transaction_state) == (0, "Ongoing")
+        assert found.producer_id == attempt.producer_id
+        assert [(each.topic, each.partitions) for each in found.topics] == [("t", (0,))]
+        assert missing.error_code == TRANSACTIONAL_ID_NOT_FOUND
+        assert (await initialised(client))[0] == INVALID_REQUEST
+        assert (await ended(client, attempt)).error_code == INVALID_REQUEST
+        await ready(client)
+        for version in (4, 5):  # the leader of the offsets verifies, or adds
+            codes = await offsets_sent(client, attempt, (0, 1), version=version)
+            assert codes == [INVALID_REQUEST]
+        assert await group_added(client, attempt) == INVALID_REQUEST
+        assert (await committed(client))[0] == []
+
+    run_with_topic(main)
 
 
 async def marked(client: RawClient, producer: ProducerIdentity, version: int, **fields: Any) -> int:
