@@ -7,11 +7,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.kit.node_process import lose_topic
+
+from quorumlog.testing import Broker
 
 from ..interop.kafka_jars import VERSION, java_command
 from .clients.confluent import Confluent
 from .clients.kafka_python import KafkaPython
 from .cluster import Cluster, ThreeNodes
+from .driving import read
 from .records import numbered
 
 pytestmark = [pytest.mark.long, pytest.mark.suite("kafka-tools", VERSION), pytest.mark.timeout(240)]
@@ -35,7 +39,10 @@ CLASSES = {
     "console-producer": "org.apache.kafka.tools.ConsoleProducer",
     "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+    "transactional-message-copier": "org.apache.kafka.tools.TransactionalMessageCopier",
 }
+WHERE = {"transactional-message-copier": "--broker-list"}
 
 Tool = Callable[..., str]
 
@@ -43,10 +50,15 @@ Tool = Callable[..., str]
 @pytest.fixture
 def tool(cluster: Cluster) -> Tool:
     """Runs `kafka-NAME --bootstrap-server ...` and returns what it prints."""
+    return tool_of(cluster.bootstrap)
+
+
+def tool_of(bootstrap: str) -> Tool:
+    """Return the function that runs a tool on a cluster."""
 
     def run(name: str, *arguments: str, stdin: str = "", code: int = 0) -> str:
         command = [*java_command(), "-Xmx256m", CLASSES[name]]
-        where = ["--bootstrap-server", cluster.bootstrap]
+        where = [WHERE.get(name, "--bootstrap-server"), bootstrap]
         finished = subprocess.run(
             [*command, *arguments, *where] if name == "cluster" else [*command, *where, *arguments],
             input=stdin,
@@ -316,6 +328,57 @@ def test_transactions_are_listed_described_and_aborted_in_a_partition(
         assert aborted["CurrentTransactionStartOffset"] == "None"
     missing = tool("transactions", "describe", "--transactional-id", "no such id", code=1)
     assert "could not be found" in missing
+
+
+def test_a_hanging_transaction_is_found_and_aborted(tmp_path: Path) -> None:
+    """The coordinator lost its state, with a transaction open in a partition."""
+    with Broker(data_dir=tmp_path / "data") as broker:
+        name = broker.create_topic()
+        with Confluent(broker.kafka).transactional(name) as writer:
+            writer.begin()
+            writer.send(name, numbered(10))
+            broker.stop()
+            lose_topic(broker.data_dir, "__transaction_state")
+            broker.start()
+        tool = tool_of(broker.kafka)
+        hanging = ("find-hanging", "--broker-id", "1", "--max-transaction-timeout", "0")
+        (found,) = table(tool("transactions", *hanging))
+        assert (found["Topic"], found["Partition"], found["StartOffset"]) == (name, "0", "0")
+        where = ("--topic", name, "--partition", "0", "--start-offset", "0")
+        tool("transactions", "abort", *where)
+        assert table(tool("transactions", *hanging)) == []
+        with KafkaPython(broker.kafka).writer() as plain:
+            plain.send(name, numbered(3))
+        with Confluent(broker.kafka).reader(name, {0: "beginning"}, is_committed=True) as reader:
+            assert [one.offset for one in read(reader, 3)] == [11, 12, 13]  # behind the marker
+
+
+@pytest.mark.parametrize("is_group", [False, True])
+def test_messages_are_copied_in_transactions(tool: Tool, topic: MakeTopic, is_group: bool) -> None:
+    """Kafka's own read-process-write program aborts some of its transactions at random."""
+    source, target = topic(), topic()
+    printed = tool(
+        "verifiable-producer", "--topic", source, "--max-messages", "500", "--acks", "-1"
+    )
+    said = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    (done,) = [each for each in said if each["name"] == "tool_data"]
+    assert (done["sent"], done["acked"]) == (500, 500)
+    printed = tool(
+        "transactional-message-copier",
+        *("--transactional-id", source, "--consumer-group", source, "--enable-random-aborts"),
+        *("--input-topic", source, "--input-partition", "0", "--output-topic", target),
+        *("--transaction-size", "20", "--use-group-metadata"),
+        *(["--group-mode"] if is_group else []),
+    )
+    said = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    assert said[-1]["remaining"] == 0, said
+    read_back = tool(
+        "console-consumer",
+        *("--topic", target, "--from-beginning", "--max-messages", "501", "--timeout-ms", "5000"),
+        *("--command-property", "isolation.level=read_committed"),
+    )
+    copied = [line for line in read_back.splitlines() if line.isdigit()]
+    assert copied == [str(number) for number in range(500)]
 
 
 def test_the_console_writes_and_reads(tool: Tool, topic: MakeTopic) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,17 @@ _PORTS = Ports()  # of this process, to its end: a node comes back at its own
 def free_port() -> int:
     """A port that nobody listens on now, and that nobody else gets while its node is down."""
     return int(_PORTS.take().rpartition(":")[2])
+
+
+def lose_topic(data_dir: Path, topic: str) -> None:
+    """Remove a topic's logs, and what the checkpoints say of them, from the directory of a stopped
+    node: its brokers find the topic in the metadata, and no record."""
+    for log in data_dir.glob(f"{topic}-*"):
+        shutil.rmtree(log)
+    for checkpoint in data_dir.glob("*-offset-checkpoint"):
+        version, _, *entries = checkpoint.read_text().splitlines()
+        kept = [entry for entry in entries if not entry.startswith(f"{topic} ")]
+        checkpoint.write_text("\n".join([version, str(len(kept)), *kept, ""]))
 
 
 class NodeProcess:

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 from tests.kit.command import succeed
+from tests.kit.node_process import lose_topic
 
 from quorumlog.clients.blocking import Log
 from quorumlog.errors import (
@@ -14,6 +15,7 @@ from quorumlog.errors import (
     TransactionAbortable,
 )
 from quorumlog.processing import Processor
+from quorumlog.testing import Broker
 
 
 def committed(log: Log, topic: str, count: int) -> list[bytes | None]:
@@ -193,3 +195,31 @@ def test_commands_show_and_abort_transactions(log: Log, address: str) -> None:
     with pytest.raises(QuorumlogError):
         producer.commit_transaction()
     producer.close()
+
+
+def test_commands_find_and_abort_a_transaction_that_its_coordinator_lost() -> None:
+    with Broker() as broker:
+        broker.create_topic("lost", partitions=2)
+        with broker.connect() as log:
+            producer = log.producer(transactional_id="lost")
+            producer.begin_transaction()
+            producer.send("lost", "open", partition=1).result()
+            with log.producer() as plain:
+                plain.send("lost", "behind", partition=1).result()
+            broker.stop()
+            lose_topic(broker.data_dir, "__transaction_state")
+            broker.start()
+            address = broker.grpc
+            listed = succeed("transactions", "find-hanging", "lost", "-o", "json", address=address)
+            assert '"first_offset": 0' in listed
+            explained = succeed("explain", "lso", "lost", address=address)
+            assert "quorumlog transactions find-hanging lost -p 1 --abort" in explained
+            assert succeed("consume", "lost", "--until-end", address=address) == ""
+            aborted = succeed("transactions", "find-hanging", "--abort", "--yes", address=address)
+            assert aborted.splitlines()[-1] == "Aborted 1 transaction."
+            assert succeed("consume", "lost", "--until-end", address=address) == "behind\n"
+            again = succeed("transactions", "find-hanging", address=address)
+            assert again == "No hanging transactions.\n"
+            with pytest.raises(QuorumlogError):
+                producer.commit_transaction()
+            producer.close()
