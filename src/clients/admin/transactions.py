@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...errors import QuorumlogError
+from ...errors import TransactionalIdNotFound
 from ...ids import ProducerIdentity, TopicPartition
 from ...proto import groups_pb2
 from ...proto import transactions_pb2 as pb
@@ -75,22 +75,39 @@ async def list_transactions(
     return [_transactional_id(each) for each in answer.transactions]
 
 
+async def describe_transactions(
+    connection: Connection, names: Sequence[str]
+) -> list[TransactionalId | TransactionalIdNotFound]:
+    """Return each transactional id, or the error that it is not found, in order. The broker that
+    gets the request sends one to each coordinator."""
+    found: list[TransactionalId | TransactionalIdNotFound] = []
+    for first in range(0, len(names), PARTS_MAX):
+        asked = names[first : first + PARTS_MAX]
+
+        async def attempt(
+            remaining_ms: int, asked: Sequence[str] = asked
+        ) -> list[TransactionalId | TransactionalIdNotFound]:
+            answer = await connection.call_any(
+                TRANSACTIONS_DESCRIBE,
+                pb.DescribeTransactionsRequest(transactional_ids=asked),
+                deadline_ms=connection.runtime.clock.now_ms() + remaining_ms,
+            )
+            if len(answer.results) != len(asked):
+                raise invalid_response(
+                    f"described {len(answer.results)} transactional ids for {len(asked)}"
+                )
+            return [_described(result) for result in answer.results]
+
+        found += await connection.repeat(attempt)
+    return found
+
+
 async def describe_transaction(connection: Connection, name: str) -> TransactionalId:
     """Return a transactional id; raise TransactionalIdNotFound."""
-
-    async def attempt(remaining_ms: int) -> pb.TransactionDescription:
-        answer = await connection.call_any(
-            TRANSACTIONS_DESCRIBE,
-            pb.DescribeTransactionsRequest(transactional_ids=[name]),
-            deadline_ms=connection.runtime.clock.now_ms() + remaining_ms,
-        )
-        if len(answer.results) != 1:
-            raise invalid_response(f"described {len(answer.results)} transactional ids for 1")
-        if answer.results[0].HasField("error"):
-            raise decode_error(answer.results[0].error)
-        return answer.results[0]
-
-    return _transactional_id((await connection.repeat(attempt)).transaction)
+    (found,) = await describe_transactions(connection, [name])
+    if isinstance(found, TransactionalIdNotFound):
+        raise found
+    return found
 
 
 async def abort_transaction(connection: Connection, name: str) -> None:
@@ -162,12 +179,23 @@ async def find_hanging(
     found = await open_transactions(connection, leaders)
     if not found:
         return []
-    by_producer = {each.producer_id: each for each in await list_transactions(connection, (), 0)}
-    hanging = []
-    for each in found:
-        listed = by_producer.get(each.producer.producer_id)
-        if listed is None or not await _has_partition(connection, listed.name, each):
-            hanging.append(each)
+    listed = await list_transactions(connection, (), 0)
+    names = {each.producer_id: each.name for each in listed}
+    known = dict.fromkeys(
+        names[each.producer.producer_id] for each in found if each.producer.producer_id in names
+    )
+    described = await describe_transactions(connection, list(known))
+    decided = {  # by a coordinator, which writes a marker to the partition
+        (each.producer_id, *place)
+        for each in described
+        if isinstance(each, TransactionalId)
+        for place in each.partitions
+    }
+    hanging = [
+        each
+        for each in found
+        if (each.producer.producer_id, each.topic, each.partition) not in decided
+    ]
     places = dict.fromkeys((each.topic, each.partition) for each in hanging)
     again = await open_transactions(connection, {place: leaders[place] for place in places})
     still = {(each.topic, each.partition, each.producer, each.first_offset) for each in again}
@@ -176,17 +204,6 @@ async def find_hanging(
         for each in hanging
         if (each.topic, each.partition, each.producer, each.first_offset) in still
     ]
-
-
-async def _has_partition(connection: Connection, name: str, found: OpenTransaction) -> bool:
-    """Return True if the coordinator will write a marker to the partition."""
-    try:
-        described = await describe_transaction(connection, name)
-    except QuorumlogError as error:
-        if error.retriable:
-            raise
-        return False
-    return (found.topic, found.partition) in described.partitions
 
 
 async def abort_hanging(connection: Connection, found: OpenTransaction) -> None:
@@ -204,6 +221,15 @@ async def abort_hanging(connection: Connection, found: OpenTransaction) -> None:
         await channel.call(TRANSACTIONS_ABORT_HANGING, request, timeout_ms=timeout_ms)
 
     await connection.call_leader(found.topic, found.partition, call)
+
+
+def _described(result: pb.TransactionDescription) -> TransactionalId | TransactionalIdNotFound:
+    if not result.HasField("error"):
+        return _transactional_id(result.transaction)
+    error = decode_error(result.error)
+    if isinstance(error, TransactionalIdNotFound):
+        return error
+    raise error
 
 
 def _partition(place: PartitionLike) -> groups_pb2.GroupPartition:

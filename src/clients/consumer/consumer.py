@@ -49,11 +49,11 @@ class PartitionLag:
     """The application's lag in one partition."""
 
     position: int  # offset of the next record to be delivered
-    high_watermark: int  # exclusive end of the committed records
+    high_watermark: int  # or the last stable offset, at isolation level "read_committed"
 
     @property
     def lag(self) -> int:
-        """Offsets from the position to the high watermark, >= 0.
+        """Offsets from the position to the end of the readable records, >= 0.
 
         It is an upper bound of the number of records: compaction leaves gaps.
         """
@@ -384,7 +384,8 @@ class AsyncConsumer:
     async def lag(self) -> dict[TopicPartition, PartitionLag]:
         """Query each assigned partition's distance between position and end.
 
-        `statistics()` has the same as of the last fetch responses, without a request.
+        `statistics()` has the distance to the high watermark, as of the last fetch responses,
+        without a request.
         """
         await self._parts.ready()
         await self._parts.located(self._fetcher.readers.values())

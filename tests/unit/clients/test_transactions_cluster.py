@@ -67,6 +67,21 @@ def test_every_broker_forwards_to_the_coordinators(cluster: Cluster) -> None:
     cluster.run(work)
 
 
+def test_open_transactions_of_several_coordinators_are_not_hanging(cluster: Cluster) -> None:
+    async def work(log: AsyncLog) -> None:
+        await create(log, "out")
+        producers = [log.producer(transactional_id=name) for name in "abcd"]
+        for producer in producers:
+            await producer.begin_transaction()
+            await producer.send_and_wait("out", b"1", partition=0)
+        assert len(await log.admin.open_transactions([("out", 0)])) == 4
+        assert await log.admin.find_hanging_transactions([("out", 0)]) == []
+        for producer in producers:
+            await producer.close()
+
+    cluster.run(work)
+
+
 def test_transaction_survives_the_failure_of_its_coordinator(cluster: Cluster) -> None:
     coordinators: list[int] = []
 
