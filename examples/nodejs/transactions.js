@@ -21,11 +21,11 @@ async function work(log, source, target, { group, transactionalId, failAt }) {
   while (from < end) {
     try {
       let taken = 0;
-      let next = from;
+      let next = end; // the last offsets may be those of markers, which no reader gets
       for await (const record of log.subscribe(source, { from, end })) {
         await producer.publish(target, 0, [{ value: String(record.value).toUpperCase() }]);
-        next = record.offset + 1;
         if (++taken === TURN) {
+          next = record.offset + 1;
           break;
         }
       }
@@ -84,7 +84,11 @@ async function main(address) {
   log.close();
 }
 
-main(process.argv[2] ?? '127.0.0.1:9094').catch((error) => {
-  console.error(error);
-  process.exitCode = 1;
-});
+module.exports = { work };
+
+if (require.main === module) {
+  main(process.argv[2] ?? '127.0.0.1:9094').catch((error) => {
+    console.error(error);
+    process.exitCode = 1;
+  });
+}

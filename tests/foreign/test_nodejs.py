@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import quorumlog
 from quorumlog.testing import Broker
 
 from .node_packages import installed
@@ -76,6 +77,29 @@ def test_the_loop_with_transactions_counts_each_record_once(address: str) -> Non
         "stored: ABCDEFDEFGH",
         "fenced: PRODUCER_FENCED retriable: false",
     ]
+
+
+def test_the_loop_with_transactions_ends_behind_markers(address: str) -> None:
+    """The input was written in transactions: an offset without a record is at its end."""
+    with quorumlog.connect(address) as log:
+        for name in ("in", "out"):
+            log.admin.create_topic(name)
+        with log.producer(transactional_id="in") as producer, producer.transaction():
+            producer.send_many("in", ["a", "b", "c"])
+        with log.consumer("in") as consumer:  # once the marker is written
+            assert [record.text for record in consumer.records(max_records=3)] == ["a", "b", "c"]
+        code = f"""
+            const {{ Client }} = require('{EXAMPLE}/client');
+            const {{ work }} = require('{EXAMPLE}/transactions');
+            const log = new Client('{address}');
+            const names = {{ group: 'upper', transactionalId: 'upper' }};
+            work(log, 'in', 'out', names).then((turns) => {{ console.log(turns); log.close(); }});
+        """
+        assert run_node("-", code=code) == "2\n"
+        with log.consumer("out") as consumer:
+            assert [record.text for record in consumer.records(max_records=3)] == ["A", "B", "C"]
+        stored = log.admin.describe_group("upper").offsets
+        assert [each.committed for each in stored] == [4]
 
 
 def test_the_quick_start_of_the_page_prints_what_the_page_says(address: str) -> None:
