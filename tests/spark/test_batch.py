@@ -71,6 +71,36 @@ def test_every_record_is_read_once_where_it_was_stored(
     )
 
 
+def test_committed_records_of_transactions_are_read(
+    log: quorumlog.Log, topic: MakeTopic, load: Load
+) -> None:
+    """A committed transaction, an aborted one, and an open one with a record behind it."""
+    name = topic()
+    producers = {each: log.producer(transactional_id=f"{name}.{each}") for each in ("a", "b")}
+    for first, commits in ((0, True), (10, False)):
+        producers["a"].begin_transaction()
+        producers["a"].send_many(name, [f"value-{first + row}" for row in range(10)]).result()
+        if commits:
+            producers["a"].commit_transaction()
+        else:
+            producers["a"].abort_transaction()
+    producers["b"].begin_transaction()
+    producers["b"].send(name, "value-20").result()
+    with log.producer() as plain:
+        plain.send(name, "value-21").result()
+    with log.consumer(name) as consumer:  # until the markers are written
+        assert len(list(consumer.records(max_records=10))) == 10
+    assert values(load(name)) == list(range(10))
+    assert load(name).count() == 10
+    assert values(load(name, isolationLevel="read_uncommitted")) == list(range(22))
+    producers["b"].commit_transaction()
+    with log.consumer(name) as consumer:
+        assert len(list(consumer.records(max_records=12))) == 12
+    assert values(load(name)) == [*range(10), 20, 21]
+    for producer in producers.values():
+        producer.close()
+
+
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_codec_reads_the_same(
     log: quorumlog.Log, topic: MakeTopic, load: Load, compression: str

@@ -67,6 +67,24 @@ def stream(spark: "SparkSession", broker: Any, tmp_path: Path) -> Stream:
     return Stream(spark, broker, tmp_path / "checkpoint")
 
 
+def test_a_stream_reads_transactions_once_they_are_committed(
+    log: quorumlog.Log, topic: MakeTopic, stream: Stream
+) -> None:
+    name = topic()
+    with log.producer(transactional_id=name) as producer:
+        producer.begin_transaction()
+        producer.send_many(name, ["1", "2"]).result()
+        assert stream.run(subscribe=name) in ([], [[]])
+        producer.commit_transaction()
+        producer.begin_transaction()
+        producer.send(name, "3").result()
+        producer.abort_transaction()
+        fill(log, name, range(4, 5))
+        with log.consumer(name) as consumer:  # until the markers are written
+            assert len(list(consumer.records(max_records=3))) == 3
+        assert stream.run(subscribe=name) == [[1, 2, 4]]
+
+
 def test_a_stream_reads_from_earliest_and_a_restart_reads_only_what_is_new(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream
 ) -> None:
