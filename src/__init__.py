@@ -21,6 +21,8 @@ Entry points:
 - `ClientConfig`, `ProducerConfig` and `ConsumerConfig` define the settings. Pass them as keyword
   arguments: `connect(..., connect_timeout_ms=500)`, `producer(linger_ms=20)`, `consumer(...,
   start="latest")`.
+- Staged commits: the processes of a parallel job write, and one call makes all their records
+  visible: `open_write()`, `staged_producer()` and `commit_write()` of a client.
 - `processing` has read-process-write loops: `Processor` and `AsyncProcessor`.
 - `errors` defines the exceptions, all subclasses of `QuorumlogError`. Each message names a remedy;
   a call that raised a `RetriableError` may succeed if it is repeated.
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
     from .clients.admin.partitions import Replica as Replica
     from .clients.admin.quorum import Quorum as Quorum
     from .clients.admin.quorum import QuorumReplica as QuorumReplica
+    from .clients.admin.staged_commits import CommitAttempt as CommitAttempt
+    from .clients.admin.staged_commits import NamedCommits as NamedCommits
     from .clients.admin.transactions import OpenTransaction as OpenTransaction
     from .clients.admin.transactions import TransactionalId as TransactionalId
     from .clients.blocking import Admin as Admin
@@ -70,6 +74,7 @@ if TYPE_CHECKING:
     from .clients.blocking import GroupConsumer as GroupConsumer
     from .clients.blocking import Log as Log
     from .clients.blocking import Producer as Producer
+    from .clients.blocking import StagedProducer as StagedProducer
     from .clients.blocking import TransactionalProducer as TransactionalProducer
     from .clients.blocking import connect as connect
     from .clients.config import ClientConfig as ClientConfig
@@ -88,6 +93,10 @@ if TYPE_CHECKING:
     from .clients.producer.batches import OnDelivery as OnDelivery
     from .clients.producer.partitioner import Partitioner as Partitioner
     from .clients.producer.producer import ProducerStatistics as ProducerStatistics
+    from .clients.staged_commits import CommittedWrite as CommittedWrite
+    from .clients.staged_commits import PartitionCount as PartitionCount
+    from .clients.staged_commits import StagedWrite as StagedWrite
+    from .clients.staged_commits import TaskResult as TaskResult
     from .errors import QuorumlogError as QuorumlogError
     from .ids import TopicPartition as TopicPartition
     from .records.record import Record as Record
@@ -101,7 +110,9 @@ _HOMES = {
     "ClientConfig": ".clients.config",
     "ClientQuotas": ".clients.admin.configs",
     "Cluster": ".clients.admin.descriptions",
+    "CommitAttempt": ".clients.admin.staged_commits",
     "CommittedOffset": ".clients.groups.coordinator",
+    "CommittedWrite": ".clients.staged_commits",
     "Config": ".clients.admin.configs",
     "Consumer": ".clients.blocking",
     "ConsumerConfig": ".clients.config",
@@ -120,11 +131,13 @@ _HOMES = {
     "Log": ".clients.blocking",
     "LogDir": ".clients.admin.configs",
     "LogSize": ".clients.admin.configs",
+    "NamedCommits": ".clients.admin.staged_commits",
     "OffsetReset": ".clients.admin.groups",
     "OnDelivery": ".clients.producer.batches",
     "OnPartitions": ".clients.groups.membership",
     "OpenTransaction": ".clients.admin.transactions",
     "Partition": ".clients.admin.descriptions",
+    "PartitionCount": ".clients.staged_commits",
     "PartitionLag": ".clients.consumer.consumer",
     "PartitionOutcome": ".clients.admin.partitions",
     "PartitionReplicas": ".clients.admin.partitions",
@@ -142,6 +155,9 @@ _HOMES = {
     "Record": ".records.record",
     "Replica": ".clients.admin.partitions",
     "Shift": ".clients.admin.groups",
+    "StagedProducer": ".clients.blocking",
+    "StagedWrite": ".clients.staged_commits",
+    "TaskResult": ".clients.staged_commits",
     "TimestampMs": ".clients.offsets",
     "Topic": ".clients.admin.descriptions",
     "TopicListing": ".clients.admin.descriptions",

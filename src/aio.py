@@ -12,6 +12,7 @@ from .clients.log import AsyncLog
 from .clients.producer.batches import Delivery
 from .clients.producer.bulk import AsyncBulkDelivery
 from .clients.producer.producer import AsyncProducer
+from .clients.producer.staged_producer import AsyncStagedProducer
 from .clients.producer.transactional_producer import AsyncTransactionalProducer
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "AsyncLog",
     "AsyncProducer",
     "AsyncRecords",
+    "AsyncStagedProducer",
     "AsyncTransactionalProducer",
     "Delivery",
     "connect",

@@ -6,6 +6,7 @@ runtime, real or simulated.
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -31,7 +32,18 @@ from .groups.membership import Callbacks, GroupStart, OnPartitions
 from .offsets import Bound, Position, resolve
 from .producer.partitioner import Partitioner
 from .producer.producer import AsyncProducer, Threading
+from .producer.staged_producer import AsyncStagedProducer, TaskAttempt, task_attempt
 from .producer.transactional_producer import AsyncTransactionalProducer
+from .staged_commits import (
+    COMMIT_TIMEOUT_MS,
+    STAGE_TIMEOUT_MS,
+    CommittedWrite,
+    StagedWrite,
+    TaskResult,
+    abort_write,
+    commit_write,
+    open_write,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -188,6 +200,85 @@ class AsyncLog:
         self._children[consumer] = None
         return consumer
 
+    # --- staged commits ----------------------------------------------------------------------
+
+    async def open_write(
+        self,
+        name: str | None = None,
+        number: int = 0,
+        *,
+        stage_timeout_ms: int = STAGE_TIMEOUT_MS,
+    ) -> StagedWrite:
+        """Return a write of a batch, for the driver of a parallel job. Send it to the tasks.
+
+        The batches of a name have ascending numbers, and each number is committed once: a repeated
+        job with the same name and number writes nothing. Without a name the write is atomic, but a
+        repeated job writes again. Once a task of it has begun, earlier writes of the name are
+        aborted and fenced.
+
+        `stage_timeout_ms`, 2 minutes to 24 hours, is the time from the last sign of a task to the
+        commit; the write is aborted after it.
+        """
+        return await open_write(self._connection, name, number, stage_timeout_ms=stage_timeout_ms)
+
+    def staged_producer(
+        self,
+        write: StagedWrite,
+        task: int,
+        *,
+        attempt: int | None = None,
+        partitioner: str | Partitioner = "murmur2",
+        **settings: Unpack[ProducerSettings],
+    ) -> AsyncStagedProducer:
+        """Return the producer of one attempt of a task, in any process. Use it in `async with`, or
+        close it; see `AsyncStagedProducer`.
+
+        `attempt` is a number that no other attempt of the write has, also no repetition of the same
+        task (default: random). The other arguments are those of `producer`.
+        """
+        found = task_attempt(write, task, attempt, self._runtime.entropy)
+        config = make_config(ProducerConfig, {**settings, "transactional_id": write.name})
+        producer = self.add_producer(config, partitioner, attempt=found)
+        assert isinstance(producer, AsyncStagedProducer), "made with an attempt"
+        return producer
+
+    async def commit_write(
+        self,
+        write: StagedWrite,
+        results: Sequence[TaskResult],
+        *,
+        timeout_ms: int = COMMIT_TIMEOUT_MS,
+        on_different: str = "raise",
+    ) -> CommittedWrite | None:
+        """Commit one result of each task: their records become visible, all others are aborted.
+
+        Returns the committed batch; `is_mine` is False if another write had committed the number.
+        Returns None if no task has a record: the number stays open. May be repeated, also by a
+        later process. After the decision it waits up to 30 s until readers get all records
+        (`is_visible`).
+
+        Raises StageLost if a task must run again, FencedWrite if a later write exists, and
+        NumberTooOld after a later batch. Raises OutcomeUnknown without an answer within
+        `timeout_ms`: commit again. Raises CommittedBatchDiffers if another write committed another
+        number of records; `on_different="warn"` logs it instead.
+        """
+        return await commit_write(
+            self._connection,
+            write,
+            list(results),
+            timeout_ms=timeout_ms,
+            on_different=on_different,
+        )
+
+    async def abort_write(self, write: StagedWrite) -> CommittedWrite | None:
+        """Abort a write: its records never become visible, and its tasks are fenced.
+
+        Returns the committed batch if its number is decided already, which does not change.
+        """
+        return await abort_write(self._connection, write)
+
+    # --- reading -----------------------------------------------------------------------------
+
     async def read_arrow(
         self,
         topic: str,
@@ -302,10 +393,16 @@ class AsyncLog:
         config: ProducerConfig,
         partitioner: str | Partitioner,
         threading: Threading | None = None,
+        attempt: TaskAttempt | None = None,
     ) -> AsyncProducer:
-        """Return a producer; with `threading` other threads may append to it."""
-        kind = AsyncProducer if config.transactional_id is None else AsyncTransactionalProducer
-        producer = kind(
+        """Return a producer, with `attempt` that of a task; with `threading` other threads may
+        append to it."""
+        make: Callable[..., AsyncProducer] = AsyncProducer
+        if attempt is not None:
+            make = partial(AsyncStagedProducer, attempt=attempt)
+        elif config.transactional_id is not None:
+            make = AsyncTransactionalProducer
+        producer = make(
             self._connection,
             self._open_scope(),
             config,

@@ -79,6 +79,7 @@ from .network import (
     TimedOut,
 )
 from .producers import (
+    CommittedBatchDiffers,
     ConcurrentTransactions,
     DuplicateSequence,
     FencedWrite,
@@ -150,6 +151,7 @@ __all__ = [
     "TransportError",
     "AddressInUse",
     "BrokerIdNotRegistered",
+    "CommittedBatchDiffers",
     "ConcurrentTransactions",
     "CoordinatorLoading",
     "CoordinatorNotAvailable",

@@ -120,6 +120,13 @@ class StageLost(QuorumlogError, name="STAGE_LOST", status="ABORTED"):
         self.task = task
 
 
+class CommittedBatchDiffers(
+    QuorumlogError, name="COMMITTED_BATCH_DIFFERS", status="FAILED_PRECONDITION"
+):
+    """The batch was committed before with another number of records. Give each job a name of its
+    own, and each batch the same input in every run."""
+
+
 class StagedAttemptsExceeded(
     QuorumlogError, name="STAGED_ATTEMPTS_EXCEEDED", status="RESOURCE_EXHAUSTED"
 ):

@@ -69,6 +69,7 @@ from .network import (
     TimedOut,
 )
 from .producers import (
+    CommittedBatchDiffers,
     ConcurrentTransactions,
     DuplicateSequence,
     FencedWrite,
@@ -176,6 +177,7 @@ ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
     FencedWrite,
     StageLost,
     StagedAttemptsExceeded,
+    CommittedBatchDiffers,
     OffsetNoteTooLarge,
     CoordinatorLoading,
     CoordinatorNotAvailable,

@@ -83,6 +83,13 @@ from .partitions import (
     places_to_delete,
 )
 from .quorum import Quorum, add_voter, describe_quorum, remove_voter, transfer_leadership
+from .staged_commits import (
+    NamedCommits,
+    delete_commits,
+    describe_commits,
+    list_commits,
+    reset_commits,
+)
 from .transactions import (
     OpenTransaction,
     TransactionalId,
@@ -591,7 +598,8 @@ class AsyncAdmin:
     async def list_transactions(
         self, *, states: Collection[str] = (), open_for_ms_min: int = 0
     ) -> list[TransactionalId]:
-        """Return transactional ids by name; `states` ("Ongoing", ...) restricts them, and
+        """Return transactional ids by name, and attempts of staged commits as `<name>#<producer
+        id>`; `states` ("Ongoing", ...) restricts them, and
         `open_for_ms_min` (0: any) to those whose last transaction began so long ago."""
         return await list_transactions(self._connection, states, open_for_ms_min)
 
@@ -605,7 +613,8 @@ class AsyncAdmin:
     async def abort_transaction(self, transactional_id: str) -> None:
         """Abort the open transaction of a transactional id and fence its producer.
 
-        Raises TransactionalIdNotFound, InvalidTxnState without an open transaction.
+        With the name of staged commits it aborts the present write, with `<name>#<producer id>` one
+        attempt. Raises TransactionalIdNotFound, InvalidTxnState without an open transaction.
         """
         await abort_transaction(self._connection, transactional_id)
 
@@ -628,6 +637,32 @@ class AsyncAdmin:
     async def abort_hanging_transaction(self, hanging: OpenTransaction) -> None:
         """Write an abort marker for a transaction of `find_hanging_transactions`."""
         await abort_hanging(self._connection, hanging)
+
+    # --- staged commits ------------------------------------------------------------------------
+
+    async def list_commits(self) -> list[NamedCommits]:
+        """Return all names of staged commits, sorted."""
+        return await list_commits(self._connection)
+
+    async def describe_commits(self, name: str) -> NamedCommits:
+        """Return a name of staged commits with its attempts; raise TransactionalIdNotFound."""
+        return await describe_commits(self._connection, name)
+
+    async def reset_commits(self, name: str, last_committed: int) -> None:
+        """Set the number of a name's last committed batch, -1 for none, and abort its present
+        write.
+
+        The next number can be written again; records that are committed stay. Raises
+        TransactionalIdNotFound.
+        """
+        await reset_commits(self._connection, name, last_committed)
+
+    async def delete_commits(self, name: str) -> None:
+        """Delete a name: repeated batches are not recognised any more.
+
+        Raises TransactionalIdNotFound, and InvalidTxnState while it has attempts.
+        """
+        await delete_commits(self._connection, name)
 
     async def _leaders(
         self, partitions: PartitionLike | Iterable[PartitionLike]

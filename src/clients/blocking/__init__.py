@@ -8,6 +8,7 @@ from .consumer import Consumer
 from .group_consumer import GroupConsumer
 from .log import Log, connect
 from .producer import BulkDelivery, Delivery, Producer
+from .staged_producer import StagedProducer
 from .transactional_producer import Transaction, TransactionalProducer
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "GroupConsumer",
     "Log",
     "Producer",
+    "StagedProducer",
     "Transaction",
     "TransactionalProducer",
     "connect",

@@ -16,6 +16,7 @@ from ..admin.partitions import (
     Reassignment,
 )
 from ..admin.quorum import Quorum
+from ..admin.staged_commits import NamedCommits
 from ..admin.transactions import OpenTransaction, TransactionalId
 from ..consumer.assigned_partitions import Topics
 from ..offsets import PartitionLike
@@ -304,6 +305,22 @@ class Admin:
     def abort_hanging_transaction(self, hanging: OpenTransaction) -> None:
         """Write an abort marker; see `AsyncAdmin.abort_hanging_transaction`."""
         self._call(lambda admin: admin.abort_hanging_transaction(hanging))
+
+    def list_commits(self) -> list[NamedCommits]:
+        """Return all names of staged commits, sorted."""
+        return self._call(lambda admin: admin.list_commits())
+
+    def describe_commits(self, name: str) -> NamedCommits:
+        """Return a name of staged commits with its attempts; see `AsyncAdmin.describe_commits`."""
+        return self._call(lambda admin: admin.describe_commits(name))
+
+    def reset_commits(self, name: str, last_committed: int) -> None:
+        """Set the number of a name's last committed batch; see `AsyncAdmin.reset_commits`."""
+        self._call(lambda admin: admin.reset_commits(name, last_committed))
+
+    def delete_commits(self, name: str) -> None:
+        """Delete a name of staged commits; see `AsyncAdmin.delete_commits`."""
+        self._call(lambda admin: admin.delete_commits(name))
 
     def _call(self, work: Callable[[AsyncAdmin], Coroutine[Any, Any, T]]) -> T:
         return self._log.call(lambda log: work(log.admin))

@@ -19,11 +19,20 @@ from ..groups.membership import Callbacks, GroupStart, OnPartitions
 from ..log import READ_ARROW_COLUMNS, AsyncLog
 from ..offsets import Bound, Position
 from ..producer.partitioner import Partitioner
+from ..producer.staged_producer import task_attempt
+from ..staged_commits import (
+    COMMIT_TIMEOUT_MS,
+    STAGE_TIMEOUT_MS,
+    CommittedWrite,
+    StagedWrite,
+    TaskResult,
+)
 from .admin import Admin
 from .consumer import Consumer
 from .group_consumer import GroupConsumer
 from .io_thread import FORK_WAIT_S, STATE, IoThread
 from .producer import Producer
+from .staged_producer import StagedProducer
 from .transactional_producer import TransactionalProducer
 
 if TYPE_CHECKING:
@@ -164,6 +173,65 @@ class Log:
         consumer = GroupConsumer(self, make, callbacks, lambda it: self._groups.pop(it, None))
         self._groups[consumer] = None
         return consumer
+
+    def open_write(
+        self,
+        name: str | None = None,
+        number: int = 0,
+        *,
+        stage_timeout_ms: int = STAGE_TIMEOUT_MS,
+    ) -> StagedWrite:
+        """Return a write of a batch, for the driver of a parallel job; see `AsyncLog.open_write`.
+
+        ```python
+        def run_task(write: StagedWrite, task: int) -> TaskResult:  # in any process
+            with quorumlog.connect() as log, log.staged_producer(write, task) as producer:
+                producer.send("out", b"...")
+                return producer.seal()
+
+        write = log.open_write("daily-report", number=17)
+        with ProcessPoolExecutor() as pool:
+            results = list(pool.map(run_task, repeat(write), range(8)))
+        log.commit_write(write, results)
+        ```
+        """
+        return self.call(
+            lambda log: log.open_write(name, number, stage_timeout_ms=stage_timeout_ms)
+        )
+
+    def staged_producer(
+        self,
+        write: StagedWrite,
+        task: int,
+        *,
+        attempt: int | None = None,
+        partitioner: str | Partitioner = "murmur2",
+        **settings: Unpack[ProducerSettings],
+    ) -> StagedProducer:
+        """Return the producer of one attempt of a task, in any process. Use it in `with`, or close
+        it; see `AsyncLog.staged_producer`."""
+        io, _ = self.opened()
+        found = task_attempt(write, task, attempt, io.runtime.entropy)
+        return StagedProducer(self, partitioner, settings, found)
+
+    def commit_write(
+        self,
+        write: StagedWrite,
+        results: Sequence[TaskResult],
+        *,
+        timeout_ms: int = COMMIT_TIMEOUT_MS,
+        on_different: str = "raise",
+    ) -> CommittedWrite | None:
+        """Commit one result of each task; see `AsyncLog.commit_write`."""
+        return self.call(
+            lambda log: log.commit_write(
+                write, results, timeout_ms=timeout_ms, on_different=on_different
+            )
+        )
+
+    def abort_write(self, write: StagedWrite) -> CommittedWrite | None:
+        """Abort a write; see `AsyncLog.abort_write`."""
+        return self.call(lambda log: log.abort_write(write))
 
     def read_arrow(
         self,

@@ -41,6 +41,7 @@ from ..producer.record_input import Bulk, Content, HeadersIn, make_bulk, size_bo
 from .io_thread import STATE, IoThread, refuse_callbacks
 
 if TYPE_CHECKING:
+    from ..log import AsyncLog
     from ..producer.arrow_producer import ArrowSource
     from .log import Log
 
@@ -345,12 +346,11 @@ class Producer:
         lock = STATE.fork_safe_lock()
 
         async def make() -> AsyncProducer:
-            return log.add_producer(
-                self._config,
-                self._partitioner,
-                Threading(lock, io.loop.call_soon_threadsafe),
-            )
+            return self._open(log, Threading(lock, io.loop.call_soon_threadsafe))
 
         self._producer = producer = io.wait(make())
         self._fast_path = lock, producer.accumulator.accept, producer.wall_ms
         self._io = io  # last: other threads check it first
+
+    def _open(self, log: "AsyncLog", threading: Threading) -> AsyncProducer:
+        return log.add_producer(self._config, self._partitioner, threading)

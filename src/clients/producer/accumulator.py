@@ -228,17 +228,14 @@ class Accumulator:
         failed."""
         return self._waiting([queue])
 
-    def batch_size(self, topic: str) -> int:
-        """Return the limit of a batch of a known topic, in bytes before compression."""
-        return self._topics[topic].batch_size
-
     def has_topic(self, topic: str) -> bool:
         """Return True if the topic was admitted."""
         return topic in self._topics
 
-    def partitions(self, topic: str) -> int:
-        """Return the number of partitions of an admitted topic."""
-        return len(self._topics[topic].queues)
+    def topic(self, topic: str) -> TopicQueues:
+        """Return the queues of an admitted topic, with the limit of a batch in bytes before
+        compression."""
+        return self._topics[topic]
 
     def queue(self, topic: str, partition: int) -> PartitionQueue:
         """Return a partition's queue; raise UnknownTopicOrPartition if there is none."""
@@ -249,6 +246,10 @@ class Accumulator:
         if not 0 <= partition < len(queues):
             raise absent(topic, partition, len(queues))
         return queues[partition]
+
+    def queues(self) -> list[PartitionQueue]:
+        """Return the queues of all admitted topics."""
+        return [queue for topic in self._topics.values() for queue in topic.queues]
 
     def forget_topic(self, topic: str, waiting: Sequence[PartitionQueue] = ()) -> list[Batch]:
         """Remove a deleted topic; return its batches that are not in flight, for the caller to

@@ -282,7 +282,7 @@ class _Sending:
         is_whole = False
         try:
             await self._producer.ensure_topic(self._topic)
-            count = self._producer.accumulator.partitions(self._topic)
+            count = len(self._producer.accumulator.topic(self._topic).queues)
             self._turn = self._runtime.entropy.stream("arrow").below(count)
             is_whole, refused, error = await self._send_slices()
         except Exception as failure:
@@ -350,8 +350,8 @@ class _Sending:
             is_transactional=config.transactional_id is not None,
         )
         wall_ms = self._runtime.clock.wall_ms()
-        count = producer.accumulator.partitions(self._topic)
-        batch_bytes = producer.accumulator.batch_size(self._topic)
+        queues = producer.accumulator.topic(self._topic)
+        count, batch_bytes = len(queues.queues), queues.batch_size
 
         def job() -> list[EncodedRows]:
             part = piece.part

@@ -282,13 +282,9 @@ class AsyncProducer:
         """
         with self.lock:
             batches = self.accumulator.close_all()
-        try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                for batch in batches:
-                    await settled(batch)
-        except TimeoutError:
-            waiting = sum(batch.count for batch in batches if not batch.is_done)
-            raise TimedOut(f"{waiting} records have no outcome after {timeout_ms} ms") from None
+        await self._settled(
+            batches, None if timeout_ms is None else self._clock.now_ms() + timeout_ms
+        )
         self._raise_unobserved()
 
     async def close(self, *, flush: bool = True, timeout_ms: int | None = None) -> None:
@@ -458,7 +454,7 @@ class AsyncProducer:
             until_ms = self._block_until_ms()
         if not self.accumulator.has_topic(topic):
             await self.ensure_topic(topic, until_ms=until_ms)
-        if partition is not None and partition >= self.accumulator.partitions(topic):
+        if partition is not None and partition >= len(self.accumulator.topic(topic).queues):
             await self._look_again(topic, partition, until_ms)
         await self._wait_room(topic, size, until_ms)
         return until_ms
@@ -525,6 +521,28 @@ class AsyncProducer:
         with self.lock:
             left = self._incomplete.take_all()
         self._outcomes.fail(left, ClientClosed(reason))
+
+    def _drop_waiting(self, error: QuorumlogError) -> None:
+        """Accept and send nothing more; fail the batches that are not in flight."""
+        with self.lock:
+            self.accumulator.refuse()
+            self._ready.is_halted = True
+            batches = self._incomplete.withdraw_waiting()
+        if batches:
+            self._outcomes.fail(batches, error)
+
+    async def _settled(self, batches: Sequence[Batch], deadline_ms: int | None) -> None:
+        """Wait until all batches have an outcome; raise TimedOut at the deadline."""
+        left_ms = None if deadline_ms is None else max(0, deadline_ms - self._clock.now_ms())
+        try:
+            async with asyncio.timeout(None if left_ms is None else left_ms / 1000):
+                for batch in batches:
+                    await settled(batch)
+        except TimeoutError:
+            waiting = sum(batch.count for batch in batches if not batch.is_done)
+            raise TimedOut(
+                f"{waiting} records have no outcome after {left_ms} ms; try again"
+            ) from None
 
     def _wake(self) -> None:
         self._sender.wake()

@@ -62,6 +62,7 @@ class SequenceNumbers:
     producer_id: int = NO_ID
     epoch: int = 0
     next_sequence: int = 0
+    record_count: int = 0  # records with a number of this identity
     has_gap: bool = False  # a number of this epoch was given up: the next epoch must begin
     is_spent: bool = False  # a leader reported that another producer has the id
     is_trusted: bool = False  # the leader certainly has the state of this identity
@@ -84,14 +85,14 @@ class SequenceNumbers:
             self.producer_id, self.epoch = producer_id, 0
         else:
             self.epoch += 1
-        self.next_sequence = 0
+        self.next_sequence = self.record_count = 0
         self.has_gap = self.is_spent = self.is_trusted = False
 
     def adopt(self, identity: ProducerIdentity) -> None:
         """Start the identity of a transaction, unless it is the present one."""
         if (self.producer_id, self.epoch) != identity:
             self.producer_id, self.epoch = identity
-            self.next_sequence = 0
+            self.next_sequence = self.record_count = 0
             self.has_gap = self.is_spent = self.is_trusted = False
 
     def give(self, count: int) -> ProducerSequence:
@@ -99,6 +100,7 @@ class SequenceNumbers:
         assert not self.needs_identity, f"{self} needs a new identity"
         number = ProducerSequence(self.producer_id, self.epoch, self.next_sequence)
         self.next_sequence = number.after(count).sequence
+        self.record_count += count
         return number
 
     def is_current(self, number: ProducerSequence | None) -> bool:

@@ -17,7 +17,6 @@ from ...errors import (
     OutcomeUnknown,
     ProducerUnusable,
     QuorumlogError,
-    TimedOut,
     TransactionAbortable,
 )
 from ...ids import ProducerIdentity
@@ -29,7 +28,7 @@ from ..connection import Connection
 from ..groups.coordinator import TransactionalCommit
 from ..retry import is_retriable
 from ..topology import invalid_response
-from .batches import Batch, OnDelivery, settled
+from .batches import Batch, OnDelivery
 from .bulk import Span
 from .partitioner import Partitioner
 from .producer import AsyncProducer, Threading
@@ -292,19 +291,6 @@ class AsyncTransactionalProducer(AsyncProducer):
         with self.lock:
             self._failures.take()  # the application gave the records up
 
-    async def _settled(self, batches: list[Batch], deadline_ms: int | None) -> None:
-        """Wait until all batches have an outcome; raise TimedOut at the deadline."""
-        left_ms = None if deadline_ms is None else max(0, deadline_ms - self._clock.now_ms())
-        try:
-            async with asyncio.timeout(None if left_ms is None else left_ms / 1000):
-                for batch in batches:
-                    await settled(batch)
-        except TimeoutError:
-            raise TimedOut(
-                f"producer {self._transactional_id}: records of the transaction have no outcome"
-                f" after {left_ms} ms; try again"
-            ) from None
-
     async def _end_transaction(self, deadline_ms: int, *, commit: bool) -> None:
         """Commit or abort at the coordinator, if it has the transaction."""
         if self._ready.has_taken:
@@ -349,19 +335,13 @@ class AsyncTransactionalProducer(AsyncProducer):
         """Fail the batches that are not in flight, if the transaction can only be aborted."""
         if not self._state.is_dropping:
             return
-        with self.lock:
-            self.accumulator.refuse()
-            self._ready.is_halted = True
-            batches = self._incomplete.withdraw_waiting()
-        if batches:
-            reason = self._state.error
-            self._outcomes.fail(
-                batches,
-                TransactionAbortable(
-                    f"producer {self._transactional_id}: the transaction was aborted before the"
-                    f" record was sent{'' if reason is None else f': {reason.message}'}"
-                ),
+        reason = self._state.error
+        self._drop_waiting(
+            TransactionAbortable(
+                f"producer {self._transactional_id}: the transaction was aborted before the record"
+                f" was sent{'' if reason is None else f': {reason.message}'}"
             )
+        )
 
     def _check_not_closed(self) -> None:
         if self.is_closed:
