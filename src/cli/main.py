@@ -63,6 +63,7 @@ ENTRIES = {
         CLUSTER, "groups", "app", "List and describe consumer groups, reset their offsets"
     ),
     "transactions": Entry(CLUSTER, "transactions", "app", "List, describe and abort transactions"),
+    "commits": Entry(CLUSTER, "commits", "app", "List, describe and reset staged commits"),
     "configs": Entry(
         CLUSTER, "configs", "app", "Describe and alter configs, describe broker settings"
     ),

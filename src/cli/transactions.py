@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import TransactionalIdNotFound
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption
 from .output import count_text, print_json, print_table, time_text
@@ -11,7 +12,9 @@ from .partitions.command import PartitionOption, SomeTopic
 from .partitions.reassignment import partitions_of_topics, topics_of
 
 if TYPE_CHECKING:
+    from ..clients.admin.staged_commits import NamedCommits
     from ..clients.admin.transactions import OpenTransaction, TransactionalId
+    from ..clients.blocking import Log
 
 app = typer.Typer(
     help="List, describe and abort transactions, and find hanging ones.",
@@ -45,7 +48,8 @@ def list_transactions(
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """List the transactional ids of all brokers by name, with the state of the last transaction."""
+    """List the transactional ids of all brokers by name, with the state of the last transaction. A
+    task attempt of staged commits is listed as NAME#PRODUCER_ID."""
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
@@ -82,7 +86,14 @@ def describe(
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
-        found = log.admin.describe_transaction(name)
+        try:
+            found = log.admin.describe_transaction(name)
+        except TransactionalIdNotFound:
+            if _commits_of(log, name) is not None:
+                raise TransactionalIdNotFound(
+                    f"{name} is a name of staged commits; run `quorumlog commits describe {name}`"
+                ) from None
+            raise
     if output is Output.JSON:
         print_json(_id_json(found))
         return
@@ -99,18 +110,46 @@ def describe(
 
 
 @app.command("abort", short_help="Abort an open transaction")
-def abort(name: NameArgument, yes: YesOption = False, bootstrap: BootstrapOption = None) -> None:
+def abort(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="Transactional id of the producer; name of staged commits, or one attempt of them"
+            " as listed",
+        ),
+    ],
+    yes: YesOption = False,
+    bootstrap: BootstrapOption = None,
+) -> None:
     """Abort the open transaction of a transactional id and fence its producer, which cannot commit
-    any more."""
+    any more. With the name of staged commits abort the present write with all its attempts."""
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
-        found = log.admin.describe_transaction(name)
-        question = f"Abort the transaction of {name} ({found.state}) and fence its producer?"
+        try:
+            found = log.admin.describe_transaction(name)
+            question = f"Abort the transaction of {name} ({found.state}) and fence its producer?"
+        except TransactionalIdNotFound:
+            stage = _commits_of(log, name)
+            if stage is None:
+                raise
+            question = (
+                f"Abort write {stage.write_id} of the staged commits {name}"
+                f" ({count_text(stage.open + stage.sealed, 'attempt')})?"
+            )
         if not yes and not confirmed(question):
             raise typer.Exit(1)
         log.admin.abort_transaction(name)
     typer.echo(f"Aborted the transaction of {name}.")
+
+
+def _commits_of(log: "Log", name: str) -> "NamedCommits | None":
+    """Return the staged commits of a name; None if there is no such name."""
+    try:
+        return log.admin.describe_commits(name)
+    except TransactionalIdNotFound:
+        return None
 
 
 @app.command("find-hanging", short_help="Find transactions that no coordinator will end")
