@@ -84,6 +84,19 @@ def test_arrow_goes_there_and_back_the_second_time_too(address: str, tmp_path: P
         assert output.endswith("equal: True\n")
 
 
+def test_parallel_job_commits_the_records_of_all_processes_once(
+    address: str, tmp_path: Path
+) -> None:
+    job = ("totals", "--bootstrap", address, "--tasks", "3", "--number")
+    output = run("parallel_job.py", *job, "17", "--fail-first", folder=tmp_path)
+    assert output == "batch 17 is committed: 300 records\n"
+    again = run("parallel_job.py", *job, "17", folder=tmp_path)
+    assert again == "batch 17 was committed before: 300 records\n"
+    with quorumlog.connect(address) as log:
+        found = sorted(str(record.text) for record in read(log, "totals"))
+    assert found == sorted(f"task {task}, record {n}" for task in range(3) for n in range(100))
+
+
 def test_every_example_is_run() -> None:
     text = Path(__file__).read_text()
     names = {path.name for path in EXAMPLES.glob("*.py")} - PLAYED_ELSEWHERE

@@ -1,6 +1,8 @@
 """The pictures of docs/raft.md are what the simulator draws now, and all show what they should."""
 
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
@@ -12,10 +14,10 @@ from tests.simulation.levels.core.trace import (
     Started,
     TraceEvent,
 )
+from tests.simulation.pictures import staged_commit, transaction
 from tests.simulation.pictures.layout import lay_out
 from tests.simulation.pictures.scripts import DIAGRAMS, DiagramSpec, play_diagram
 from tests.simulation.pictures.svg import draw
-from tests.simulation.pictures.transaction import HEADS, TITLE, play_transaction
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 
@@ -27,13 +29,30 @@ def test_the_picture_is_what_the_simulator_draws_now(story: DiagramSpec) -> None
     assert (PICTURES / f"{story.name}.svg").read_text() == drawn, "run `make pictures`"
 
 
-def test_the_picture_of_a_transaction_has_the_messages_of_a_run_now() -> None:
+@pytest.mark.parametrize(
+    ("name", "script", "play"),
+    [
+        ("transaction", transaction, transaction.play_transaction),
+        ("staged_commit", staged_commit, staged_commit.play_staged_commit),
+    ],
+)
+def test_the_picture_of_whole_nodes_has_the_messages_of_a_run_now(
+    name: str, script: ModuleType, play: Callable[[], tuple[list[TraceEvent], list[int]]]
+) -> None:
     """Whole nodes run: their times depend on every message since their start."""
-    trace, columns = play_transaction()
-    diagram = lay_out(trace, nodes=columns, heads=HEADS)
-    assert TITLE in draw(diagram, title=TITLE)
+    trace, columns = play()
+    diagram = lay_out(trace, nodes=columns, heads=script.HEADS)
+    assert script.TITLE in draw(diagram, title=script.TITLE)
     drawn = sorted(arrow.words for arrow in diagram.arrows)
-    assert sorted(texts_of("transaction", "message")) == drawn, "run `make pictures`"
+    assert sorted(texts_of(name, "message")) == drawn, "run `make pictures`"
+
+
+def test_the_staged_commit_shows_its_decision_before_the_markers() -> None:
+    words = words_of("staged_commit")
+    assert words.count("Begin") == words.count("Seal") == words.count("WriteMarkers") == 2
+    steps = ("2 sealed", "2 committing", "batch 0 complete")
+    assert sorted(steps, key=words.index) == list(steps)
+    assert "end 1, LSO 0" in words
 
 
 def test_the_transaction_shows_every_state_and_a_marker_for_each_partition() -> None:

@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
+from . import staged_commit, transaction
 from .layout import lay_out
 from .scripts import DIAGRAMS, play_diagram
 from .svg import draw
-from .transaction import HEADS, TITLE, play_transaction
 
 
 def main() -> int:
@@ -21,10 +21,15 @@ def main() -> int:
         path = folder / f"{spec.name}.svg"
         path.write_text(draw(lay_out(trace, nodes=nodes), title=spec.title))
         print(f"{path}: {spec.title}, {len(trace)} events")
-    trace, columns = play_transaction()
-    path = folder / "transaction.svg"
-    path.write_text(draw(lay_out(trace, nodes=columns, heads=HEADS), title=TITLE))
-    print(f"{path}: {TITLE}, {len(trace)} events")
+    for name, script, play in (
+        ("transaction", transaction, transaction.play_transaction),
+        ("staged_commit", staged_commit, staged_commit.play_staged_commit),
+    ):
+        trace, columns = play()
+        path = folder / f"{name}.svg"
+        diagram = lay_out(trace, nodes=columns, heads=script.HEADS)
+        path.write_text(draw(diagram, title=script.TITLE))
+        print(f"{path}: {script.TITLE}, {len(trace)} events")
     return 0
 
 

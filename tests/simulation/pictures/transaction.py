@@ -35,7 +35,8 @@ HEADS: Final = {
     GROUPS: "group coordinator",
 }
 KAFKA_PORT: Final = 9092
-CALLS: Final = "/quorumlog.v1.TransactionCoordination/"
+CALLS: Final = ("/quorumlog.v1.TransactionCoordination/", "/quorumlog.v1.StagedCommits/")
+"""Prefixes of the traced methods."""
 PRODUCE, FIND_COORDINATOR, INIT_PRODUCER_ID = (0, 12), (10, 4), (22, 5)
 END_TXN, TXN_OFFSET_COMMIT, OFFSET_FETCH = (26, 5), (28, 5), (9, 8)
 NAMES: Final = {
@@ -76,7 +77,9 @@ class Trace:
     responses: defaultdict[tuple[int, str], deque[int]] = field(
         default_factory=lambda: defaultdict(deque)
     )
-    """By sender and method: the number of each response on its way, in order."""
+    """By sender and method: the number of each response on its way, in order; the column of its
+    client before it leaves."""
+    last_delivered: int = 0
     _seen: dict[int, tuple[str, str]] = field(default_factory=dict)
     _count: int = 0
 
@@ -97,9 +100,19 @@ class Trace:
         )
         return self._count
 
+    def label(self, number: int, message: str) -> None:
+        """Replace the text of a message."""
+        self.events = [
+            replace(event, message=message)
+            if isinstance(event, Sent) and event.number == number
+            else event
+            for event in self.events
+        ]
+
     def deliver(self, number: int) -> None:
         """Record an arrival."""
         self.events.append(Delivered(at_us=self.now_us(), number=number))
+        self.last_delivered = number
         self.look()
 
     def look(self) -> None:
@@ -171,6 +184,11 @@ class TracedNetwork(_Delegate):
         )
 
 
+def traced_runtime(runtime: Runtime, trace: Trace, node: int) -> Runtime:
+    """Return the ports of a node with a traced network."""
+    return replace(runtime, network=cast("Network", TracedNetwork(runtime.network, trace, node)))
+
+
 class _TracedChannel(_Delegate):
     def __init__(self, inner: Any, trace: Trace, node: int, address: str) -> None:
         super().__init__(inner)
@@ -182,7 +200,7 @@ class _TracedChannel(_Delegate):
         if not method.path.startswith(CALLS):
             return await self._inner.call(method, request, timeout_ms=timeout_ms)
         trace, place = self._trace, (self._peer, method.path)
-        number = trace.send(self._node, self._peer, method.path.removeprefix(CALLS))
+        number = trace.send(self._node, self._peer, method.path.rpartition("/")[2])
         trace.requests[place].append((number, self._node))
         answer = await self._inner.call(method, request, timeout_ms=timeout_ms)
         trace.deliver(trace.responses[place].popleft())
@@ -213,33 +231,30 @@ class _TracedConnection(_Delegate):
 
     def write(self, buffers: Sequence[Buffer]) -> None:
         responses = self._trace.responses[self._node, ""]
-        if responses and responses[0] == 0:
-            responses[0] = self._trace.send(self._node, CLIENT, "")
+        if responses and responses[0] <= CLIENT:
+            responses[0] = self._trace.send(self._node, responses[0], "")
         self._inner.write(buffers)
 
 
 class TracedClient:
-    """A connection of the client to one node."""
+    """A connection of a client to one node."""
 
-    def __init__(self, client: RawClient, trace: Trace, node: int) -> None:
+    def __init__(self, client: RawClient, trace: Trace, node: int, column: int = CLIENT) -> None:
         self._client = client
         self._trace = trace
         self._node = node
+        self._column = column  # of the client, at most CLIENT
 
     async def ask(self, kind: Kind, label: Callable[[Any], str], **request: Any) -> Any:
         """Send a request and return its answer, which `label` names in the diagram."""
         trace, place = self._trace, (self._node, "")
-        trace.requests[place].append((trace.send(CLIENT, self._node, NAMES[kind]), CLIENT))
-        trace.responses[place].append(0)  # the response has no number before it leaves
+        column = self._column
+        trace.requests[place].append((trace.send(column, self._node, NAMES[kind]), column))
+        trace.responses[place].append(column)  # the response has no number before it leaves
         answer = await self._client.ask(*kind, **request)
         assert not _errors(answer), (NAMES[kind], answer)
         number = trace.responses[place].popleft()
-        trace.events = [
-            replace(event, message=label(answer))
-            if isinstance(event, Sent) and event.number == number
-            else event
-            for event in trace.events
-        ]
+        trace.label(number, label(answer))
         trace.deliver(number)
         return answer
 
@@ -265,9 +280,7 @@ def play_transaction() -> tuple[list[TraceEvent], list[int]]:
         combined=True,
         brokers=3,
         kafka=[f"{{}}:{KAFKA_PORT}"],
-        runtime_of=lambda node, runtime: replace(
-            runtime, network=cast("Network", TracedNetwork(runtime.network, trace, node))
-        ),
+        runtime_of=lambda node, runtime: traced_runtime(runtime, trace, node),
     ) as play:
         play.ask(lambda runtime: _script(runtime, play, trace))
     return trace.events, list(HEADS)
@@ -281,8 +294,8 @@ async def _script(runtime: Runtime, play: Play, trace: Trace) -> None:
     )
     await channel.call(ADMIN_CREATE_TOPIC, topic, timeout_ms=WAIT_MS)
     clients = {node: await connect(runtime, f"n{node}:{KAFKA_PORT}") for node in play.machines}
-    application = await _name_at(clients[COORDINATOR], 1, COORDINATOR)
-    group = await _name_at(clients[COORDINATOR], 0, GROUPS)
+    application = await name_at(clients[COORDINATOR], 1, COORDINATOR)
+    group = await name_at(clients[COORDINATOR], 0, GROUPS)
     for _ in range(PATIENCE_MS):
         if not _errors(await clients[GROUPS].ask(*OFFSET_FETCH, groups=[{"group_id": group}])):
             break
@@ -356,7 +369,7 @@ async def _commit(clients: Mapping[int, TracedClient], application: str, group: 
     )
 
 
-async def _name_at(client: RawClient, key_type: int, node: int) -> str:
+async def name_at(client: RawClient, key_type: int, node: int) -> str:
     """Return a group or transactional id that a node coordinates."""
     for number in range(PATIENCE_MS):
         name = f"app-{number // TRIES}"
@@ -374,9 +387,9 @@ def _states(play: Play, group: str) -> list[tuple[int, str, str]]:
     found = []
     if state := _transaction(play):
         found.append((COORDINATOR, state, BANDS[state]))
-    end, stable = _ends(play, LEADER, TOPIC, 0)
+    end, stable = ends(play, LEADER, TOPIC, 0)
     found.append((LEADER, f"end {end}, LSO {stable}", "open" if stable < end else "idle"))
-    end, stable = _ends(play, GROUPS, OFFSETS, partition_of(group, PARTITIONS))
+    end, stable = ends(play, GROUPS, OFFSETS, partition_of(group, PARTITIONS))
     if stable < end:
         found.append((GROUPS, "offset pending", "open"))
     elif end:
@@ -392,7 +405,7 @@ def _transaction(play: Play) -> str:
     return next((each.state for each in node.parts.transactions.listings()), "")
 
 
-def _ends(play: Play, number: int, topic: str, partition: int) -> tuple[int, int]:
+def ends(play: Play, number: int, topic: str, partition: int) -> tuple[int, int]:
     """Return the log end offset and the last stable offset of a partition at a node."""
     node = play[number].node
     assert node is not None, "the node is down"
