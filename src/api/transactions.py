@@ -106,7 +106,11 @@ class TransactionAdmin:
         request = kind(
             transactional_id=transactional_id, producer=producer, partitions=tuple(partitions)
         )
-        return (await self._ask(request, context)).errors
+        if isinstance(request, VerifyPartitions):
+            return (await self._ask(request, context)).errors
+        _check_id(transactional_id)
+        added = await self._transactions.add_partitions(request, deadline_ms=context.deadline_ms)
+        return added.errors
 
     async def add_offsets(
         self,

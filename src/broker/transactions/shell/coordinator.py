@@ -1,10 +1,11 @@
 """The transaction coordinator of a broker: serves the transactional ids in the partitions of
 `__transaction_state` that it leads."""
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ....errors import InvalidRequest
+from ....errors import ConcurrentTransactions, InvalidRequest
 from ....ids import Epoch
 from ....metadata.delta import ImageDelta
 from ...coordinator.shell.coordinator import Coordinator, CoordinatorContext
@@ -18,7 +19,13 @@ from .metrics import TransactionCensus, TransactionMetrics
 if TYPE_CHECKING:
     from ...coordinator.shard import CoordinatorRequest
     from ...coordinator.shell.coordinator_shard import CoordinatorDeps
-    from ..requests import ListedTransaction, MarkersWritten, StageDescription
+    from ..requests import (
+        AddedPartitions,
+        AddPartitions,
+        ListedTransaction,
+        MarkersWritten,
+        StageDescription,
+    )
     from .marker_sender import MarkerSender, WriteHere
     from .transaction_coordinator_shard import TransactionCoordinatorShard
 
@@ -30,6 +37,8 @@ ID_LENGTH_MAX: Final = 8_150
 stored."""
 WAITS_MAX: Final = 10_000
 """Pending requests of one partition."""
+MARKERS_MS: Final = 100
+"""The time for which the begin of a transaction waits for the markers of the last one."""
 
 
 class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
@@ -50,6 +59,8 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
         self._write_here = write_here
         self._is_stocking = False  # a block of producer ids is being requested
         self._markers = MarkerQueue()
+        # The requests that wait for the markers of a transactional id.
+        self._completions: dict[str, dict[asyncio.Future[None], None]] = {}
         self._sender: MarkerSender | None = None  # created with the first shard
         entropy = context.runtime.entropy
         super().__init__(
@@ -86,6 +97,37 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
         """Return the partition that stores a transactional id; see `routing_id`."""
         self.check_key(key)
         return super().partition_of(routing_id(key))
+
+    async def add_partitions(
+        self, request: "AddPartitions", *, deadline_ms: int
+    ) -> "AddedPartitions":
+        """Add partitions as `ask` does. If the markers of the last transaction are being written,
+        wait for them for a short time: clients wait longer before they retry."""
+        clock = self._context.runtime.clock
+        until_ms = min(deadline_ms, clock.now_ms() + MARKERS_MS)
+        name = request.transactional_id
+        while True:
+            waiting = self._completions.setdefault(name, {})
+            # Created first: the refusal may arrive after the last marker.
+            completed = asyncio.get_running_loop().create_future()
+            waiting[completed] = None
+            try:
+                try:
+                    return await self.ask(request, deadline_ms=deadline_ms)
+                except ConcurrentTransactions as error:
+                    refusal = error
+                left_ms = until_ms - clock.now_ms()
+                if left_ms <= 0:
+                    raise refusal
+                try:
+                    async with asyncio.timeout(left_ms / 1000):
+                        await completed
+                except TimeoutError:
+                    pass  # the next refusal is the answer
+            finally:
+                del waiting[completed]
+                if not waiting:
+                    del self._completions[name]
 
     def listings(self) -> "list[ListedTransaction]":
         """Return the transactional ids that this broker coordinates, by ascending name; raise
@@ -184,6 +226,9 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
     def _report(self, report: "MarkersWritten") -> None:
         """Have a shard decide a report; raise the error if it does not."""
         self.submit(report, _ignore)
+        for completed in self._completions.get(report.transactional_id, ()):
+            if not completed.done():
+                completed.set_result(None)
 
     def _draw_producer_id(self) -> int | None:
         """Return a new producer id; None: there is none at hand, and a block is requested."""

@@ -5,6 +5,7 @@ from tests.kit.replica_cluster import Cluster
 
 from quorumlog.broker.transactions.config import TRANSACTIONS_TOPIC
 from quorumlog.broker.transactions.requests import (
+    AddedPartitions,
     AddPartitions,
     DescribeTransaction,
     EndTransaction,
@@ -23,6 +24,7 @@ from quorumlog.errors import (
 from quorumlog.runtime import Runtime
 
 from .coordinated import (
+    ANSWER_MS,
     NAME,
     add,
     asked,
@@ -46,6 +48,16 @@ from .coordinated import (
 def state(nodes: Cluster) -> str:
     """The state of the transactional id, as its coordinator describes it."""
     return tried(nodes, DescribeTransaction(transactional_id=NAME)).state
+
+
+def added(nodes: Cluster, number: int, request: AddPartitions) -> AddedPartitions:
+    """Add partitions at a node, as its front ends do."""
+
+    async def main(runtime: Runtime) -> AddedPartitions:
+        deadline_ms = runtime.clock.now_ms() + ANSWER_MS
+        return await coordinator(nodes, number).add_partitions(request, deadline_ms=deadline_ms)
+
+    return on(nodes, number, main)
 
 
 def completes(nodes: Cluster) -> None:
@@ -114,6 +126,20 @@ def test_next_transaction_begins_while_the_markers_of_the_last_one_are_written()
         assert [len(markers(nodes, "t", index)) for index in range(3)] == [20, 20, 20]
 
 
+def test_addition_of_a_partition_waits_for_the_markers_of_the_last_transaction() -> None:
+    """The client would pause before it repeats a refused request."""
+    with cluster() as nodes:
+        create(nodes, "t")
+        producer, number = init(nodes), coordinating(nodes)
+        send(nodes, "t", producer, 0, b"x", adds=True)
+        producer = end(nodes, producer)
+        request = AddPartitions(transactional_id=NAME, producer=producer, partitions=(("t", 0),))
+        with pytest.raises(ConcurrentTransactions):
+            asked(nodes, number, request)
+        assert added(nodes, number, request) == AddedPartitions(errors=(None,))
+        assert state(nodes) == "Ongoing"
+
+
 @pytest.mark.slow
 def test_next_transaction_is_refused_while_markers_cannot_be_written() -> None:
     with cluster() as nodes:
@@ -130,10 +156,15 @@ def test_next_transaction_is_refused_while_markers_cannot_be_written() -> None:
         send(nodes, "stuck", producer, 0, b"x", adds=True)
         nodes.machine(others[1]).pause()
         following = end(nodes, producer)
-        before_ms = nodes.world.loop.now_ns // 1_000_000
-        with pytest.raises(ConcurrentTransactions):
-            send(nodes, "t", following, 0, b"y", adds=True)
-        assert 100 <= nodes.world.loop.now_ns // 1_000_000 - before_ms < 1_000
+        request = AddPartitions(transactional_id=NAME, producer=following, partitions=(("t", 0),))
+        for begin in (
+            lambda: send(nodes, "t", following, 0, b"y", adds=True),
+            lambda: added(nodes, coordinates, request),
+        ):
+            before_ms = nodes.world.loop.now_ns // 1_000_000
+            with pytest.raises(ConcurrentTransactions):
+                begin()
+            assert 100 <= nodes.world.loop.now_ns // 1_000_000 - before_ms < 1_000
         nodes.machine(others[1]).resume()
         completes(nodes)
         send(nodes, "t", following, 0, b"y", adds=True)
