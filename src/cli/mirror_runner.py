@@ -24,7 +24,7 @@ from ..clients.mirror import (
     MirrorSource,
     Target,
 )
-from ..clients.mirror.group_offsets import CopiedOffsets, copy_group_offsets
+from ..clients.mirror.group_offsets import CopiedOffsets, CopyEnd, copy_group_offsets
 from ..clients.offsets import PartitionLike
 from ..frontends.http import HttpRequest, HttpResponse, HttpServer
 from ..runtime import Runtime, Scope
@@ -174,9 +174,9 @@ async def _source(
 
 
 async def _copy_groups(
-    source: Connection, target: Connection, copied_to: Mapping[PartitionLike, int]
+    source: Connection, target: Connection, ends: Mapping[PartitionLike, CopyEnd]
 ) -> CopiedOffsets:
-    return await copy_group_offsets(source, target, copied_to)
+    return await copy_group_offsets(source, target, ends)
 
 
 async def _serve(runtime: Runtime, scope: Scope, mirror: Mirror, address: str) -> None:

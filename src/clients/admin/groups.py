@@ -162,7 +162,9 @@ async def describe_group(connection: Connection, name: str) -> Group:
     """Query the coordinator, the committed offsets and the end offsets; see `AsyncAdmin`."""
     deadline_ms = connection.deadline_ms()
     described = await _describe(connection, name, deadline_ms)
-    stored = await coordinator.fetch(connection, name, None, deadline_ms=deadline_ms)
+    stored = await coordinator.fetch(
+        connection, name, None, require_stable=False, deadline_ms=deadline_ms
+    )
     members = tuple(map(_member, described.members))
     readers: dict[PartitionLike, GroupMember] = {
         place: member for member in members for place in member.owned or member.target

@@ -252,11 +252,13 @@ async def fetch(
     places: Collection[PartitionLike] | None,
     *,
     by: Caller = OUTSIDE,
+    require_stable: bool = True,
     deadline_ms: int,
 ) -> dict[PartitionLike, CommittedOffset | None]:
     """Return the committed offsets of these partitions (None: of all that have one).
 
-    Waits for offsets of open transactions.
+    `require_stable`: wait for the end of transactions with offsets; else return the last ones that
+    are in force.
     """
     asked = None if places is None else list(dict.fromkeys(places))
 
@@ -264,7 +266,7 @@ async def fetch(
         request = groups_pb2.FetchOffsetsRequest(
             group=group,
             partitions=_partitions(asked or ()),
-            require_stable=True,
+            require_stable=require_stable,
             member_id=by.member_id,
             member_epoch=by.epoch,
         )

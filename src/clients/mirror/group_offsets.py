@@ -1,12 +1,14 @@
 """Committed offsets of groups: copied from the source's coordinators to the target's.
 
 A copy has its source's offsets, so a committed offset has the same meaning in both. Offsets in the
-target are never decreased, and a group with members there is not changed.
+target are never decreased, and a group with members there is not changed. An offset behind a marker
+at the end of the source becomes the end of the copy, which has no marker: readers could not
+continue beyond its end.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ...errors import QuorumlogError
 from ..admin.groups import list_groups
@@ -27,21 +29,32 @@ class CopiedOffsets:
     refused: Mapping[str, str]  # errors by group
 
 
+class CopyEnd(NamedTuple):
+    """The end of the copy of a partition."""
+
+    offset: int
+    reached: int  # the source has no records to copy between `offset` and here
+
+
 def offsets_to_commit(
-    theirs: Committed, mine: Committed, copied_to: Mapping[PartitionLike, int]
+    theirs: Committed, mine: Committed, ends: Mapping[PartitionLike, CopyEnd]
 ) -> Committed:
     """Return the offsets to commit: copied up to there already, and larger than the target's.
     Pure."""
-    return {
-        place: CommittedOffset(each.offset, each.note)
+    found = {
+        place: CommittedOffset(min(each.offset, ends[place].offset), each.note)
         for place, each in theirs.items()
-        if each.offset <= copied_to.get(place, -1)
-        and (place not in mine or mine[place].offset < each.offset)
+        if place in ends and each.offset <= ends[place].reached
+    }
+    return {
+        place: each
+        for place, each in found.items()
+        if place not in mine or mine[place].offset < each.offset
     }
 
 
 async def copy_group_offsets(
-    source: Connection, target: Connection, copied_to: Mapping[PartitionLike, int]
+    source: Connection, target: Connection, ends: Mapping[PartitionLike, CopyEnd]
 ) -> CopiedOffsets:
     """Copy committed offsets of these partitions, up to the mirrored offsets.
 
@@ -53,12 +66,12 @@ async def copy_group_offsets(
     refused: dict[str, str] = {}
     for name in names:
         try:
-            theirs = await _stored(source, name, copied_to)
+            theirs = await _stored(source, name, ends)
             if not theirs:
                 continue
             groups += 1
-            mine = await _stored(target, name, copied_to)
-            news = offsets_to_commit(theirs, mine, copied_to)
+            mine = await _stored(target, name, ends)
+            news = offsets_to_commit(theirs, mine, ends)
             await coordinator.commit(target, name, news, deadline_ms=target.deadline_ms())
         except QuorumlogError as error:
             refused[name] = str(error)
@@ -70,5 +83,8 @@ async def copy_group_offsets(
 async def _stored(
     connection: Connection, group: str, places: Collection[PartitionLike]
 ) -> Committed:
-    stored = await coordinator.fetch(connection, group, None, deadline_ms=connection.deadline_ms())
+    deadline_ms = connection.deadline_ms()
+    stored = await coordinator.fetch(
+        connection, group, None, require_stable=False, deadline_ms=deadline_ms
+    )
     return {place: each for place, each in stored.items() if place in places and each is not None}

@@ -18,8 +18,8 @@ from ...runtime import Buffer, Runtime, Scope
 from ..admin.descriptions import Topic
 from ..offsets import PartitionLike
 from .batches import Divergence, PreparedBatches, find_divergence, overlap, prepare
-from .copy_progress import CopyProgress, CopyState
-from .group_offsets import CopiedOffsets
+from .copy_progress import CopyProgress, CopyState, reached
+from .group_offsets import CopiedOffsets, CopyEnd
 from .source import MirrorSource, PartitionData, PartitionFetch, SourceTopic, source_name
 from .target import SOURCE, CopyBounds, CopyChunk, Target
 
@@ -30,7 +30,7 @@ LOOKS_MAX: Final = 16  # concurrent comparisons
 STEP_BACK: Final = 8  # factor of the distance at which a comparison continues after compaction
 
 
-CopyGroups: TypeAlias = Callable[[Mapping[PartitionLike, int]], Awaitable[CopiedOffsets]]
+CopyGroups: TypeAlias = Callable[[Mapping[PartitionLike, CopyEnd]], Awaitable[CopiedOffsets]]
 """Copies committed offsets of groups, up to the mirrored offsets; see `group_offsets`."""
 
 
@@ -309,15 +309,15 @@ class Mirror:
     async def _copy_groups_once(self) -> None:
         if self._copy_groups is None:
             return
-        copied_to = {
-            progress.place: progress.copied_to
+        ends = {
+            progress.place: CopyEnd(progress.copied_to, reached(progress))
             for progress in self._copies.values()
             if progress.state is CopyState.COPYING
         }
-        if not copied_to:
+        if not ends:
             return
         try:
-            done = await self._copy_groups(copied_to)
+            done = await self._copy_groups(ends)
         except QuorumlogError as error:
             self._report_problem("all groups", f"group offsets are not copied now: {error}")
             return

@@ -1,5 +1,6 @@
 """Transactions in a cluster of three simulated nodes: any broker forwards, brokers fail."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -80,6 +81,24 @@ def test_open_transactions_of_several_coordinators_are_not_hanging(cluster: Clus
             await producer.close()
 
     cluster.run(work)
+
+
+def test_group_is_described_while_a_transaction_with_its_offsets_is_open(cluster: Cluster) -> None:
+    async def work(log: AsyncLog) -> None:
+        await create(log, "in")
+        async with log.producer() as plain:
+            await plain.send("in", b"1", partition=0)
+        producer = log.producer(transactional_id="a", transaction_timeout_ms=600_000)
+        await producer.begin_transaction()
+        async with log.group_consumer("g", "in", auto_commit=False) as consumer:
+            async for _ in consumer.records(max_records=1):
+                await producer.send_offsets(consumer)
+            described = await asyncio.wait_for(log.admin.describe_group("g"), 5)
+            assert [each.committed for each in described.offsets] == [None] * 3
+        await producer.commit_transaction()
+        await producer.close()
+
+    cluster.run(work, virtual_ms=240_000)
 
 
 def test_transaction_survives_the_failure_of_its_coordinator(cluster: Cluster) -> None:

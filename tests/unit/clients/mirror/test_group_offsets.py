@@ -12,6 +12,7 @@ from quorumlog.clients.groups.coordinator import CommittedOffset
 from quorumlog.clients.log import AsyncLog
 from quorumlog.clients.mirror.group_offsets import (
     CopiedOffsets,
+    CopyEnd,
     copy_group_offsets,
     offsets_to_commit,
 )
@@ -27,11 +28,22 @@ def at(offset: int) -> CommittedOffset:
     return CommittedOffset(offset, "note", leader_epoch=4, commit_ms=9)
 
 
+def ends(offsets: Mapping[PartitionLike, int]) -> dict[PartitionLike, CopyEnd]:
+    return {place: CopyEnd(offset, offset) for place, offset in offsets.items()}
+
+
+def test_an_offset_behind_a_marker_becomes_the_end_of_the_copy() -> None:
+    behind = {P: CopyEnd(5, 6)}
+    assert offsets_to_commit({P: at(6)}, {}, behind) == {P: CommittedOffset(5, "note")}
+    assert offsets_to_commit({P: at(6)}, {P: at(5)}, behind) == {}
+    assert offsets_to_commit({P: at(7)}, {}, behind) == {}
+
+
 def test_offsets_go_forward_to_what_is_copied_and_without_the_sources_epochs() -> None:
     theirs = {P: at(5), Q: at(7), R: at(3)}
-    news = offsets_to_commit(theirs, {Q: at(8)}, {P: 5, Q: 10, R: 2})
+    news = offsets_to_commit(theirs, {Q: at(8)}, ends({P: 5, Q: 10, R: 2}))
     assert news == {P: CommittedOffset(5, "note")}, "Q is further here, R is not copied so far"
-    assert offsets_to_commit(theirs, {P: at(5), Q: at(6)}, {P: 9, Q: 9}) == {
+    assert offsets_to_commit(theirs, {P: at(5), Q: at(6)}, ends({P: 9, Q: 9})) == {
         Q: CommittedOffset(7, "note")
     }
 
@@ -93,7 +105,7 @@ def test_a_group_that_cannot_be_read_keeps_no_other_out(clusters: Clusters) -> N
         source = LacksOne(target.runtime, target._bootstrap, target.config)
         await source.open()
         try:
-            done = await copy_group_offsets(source, target, {P: 3})
+            done = await copy_group_offsets(source, target, ends({P: 3}))
         finally:
             await source.close()
         assert done.groups == 1, "that is b"
@@ -108,7 +120,7 @@ def test_groups_are_copied_by_one_look_at_a_time(clusters: Clusters) -> None:
     clusters.send("t", b"a")
     under_way, most = 0, 0
 
-    async def copy(copied_to: Mapping[PartitionLike, int]) -> CopiedOffsets:
+    async def copy(ends: Mapping[PartitionLike, CopyEnd]) -> CopiedOffsets:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
