@@ -66,8 +66,8 @@ class PartitionMarkers:
         election lost acknowledged records. The marker is appended nonetheless.
 
         None: committed now or earlier. InvalidProducerEpoch: a later transaction of the producer
-        has begun or ended here. Both are final, as are TransactionCoordinatorFenced, UnknownTopicId
-        and MirrorTopic. `topic_id`: empty: not checked.
+        has begun or ended here. Both are final, as is MirrorTopic; after any other error the marker
+        must be repeated until the topic is deleted. `topic_id`: empty: not checked.
         """
         try:
             outcome = await self._write(

@@ -8,6 +8,9 @@ the old and to the new leader of a partition at once.
 Below transaction version 2 a producer keeps its epoch, so a late marker would end its next
 transaction. Each request therefore has the leader epoch of each partition, and only the answer of
 the newest request counts: the next transaction cannot begin while another request is in flight.
+A request that timed out counts as ended. If it arrives nonetheless, after the repeated one and at
+the same leader, it ends the next transaction of its producer: the older protocol has no means
+against it, and Apache Kafka has the same flaw (KIP-1228).
 
 A leader answers a request when it has answered all of its markers. So markers of partitions that
 answered late before are sent in requests of their own, behind which no other marker waits.

@@ -387,6 +387,32 @@ def test_markers_below_version_2_are_appended_again() -> None:
     simulate(main)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_delayed_marker_ends_the_next_transaction_below_version_2_only(version: int) -> None:
+    """Its request timed out and was repeated; it arrives when the next transaction is open. Below
+    version 2 nothing distinguishes it (docs/transactions.md)."""
+    marker_epoch = version - 1
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            coordinator = await written(b)
+            assert await mark(b, marker_epoch, version=version) is None  # the repeated request
+            sequence = 1 if version == 1 else 0
+            following = send(b, batch(sequence, epoch=marker_epoch))
+            coordinator.answer()
+            assert await stored(b, following) == 2
+            late = await mark(b, marker_epoch, version=version)
+            log = b.replicas.hosted.local_replica("t", 0).log
+            if version == 1:
+                assert late is None
+                assert log.last_stable_offset == end(b) == 4
+            else:
+                assert isinstance(late, InvalidProducerEpoch)
+                assert (log.last_stable_offset, end(b)) == (2, 3)
+
+    simulate(main)
+
+
 def test_a_marker_of_an_older_coordinator_is_refused() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
