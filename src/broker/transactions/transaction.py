@@ -343,7 +343,8 @@ class TransactionMachine:
         keeps_producer: bool,
         reason: AbortReason | None,
     ) -> TransactionDecision:
-        """Return the decision record with the marker work; without partitions, the completion."""
+        """Return the decision record with the marker work; without partitions, the completion, and
+        marker work without partitions, which is counted."""
         known = self.metadata
         epoch, last_epoch, next_id = known.producer_epoch, known.last_producer_epoch, NO_PRODUCER_ID
         if raises_epoch:
@@ -365,9 +366,10 @@ class TransactionMachine:
         )
         self.unmarked = self._existing_partitions(image)
         self._topic_ids = _NO_TOPIC_IDS
+        effects = (self._markers(reason),)
         if not self.unmarked:
-            return self._complete(now_ms)
-        return ShardDecision((self.metadata,), effects=(self._markers(reason),))
+            return self._complete(now_ms) + ShardDecision(effects=effects)
+        return ShardDecision((self.metadata,), effects=effects)
 
     def _existing_partitions(self, image: MetadataImage) -> frozenset[MarkerPartition]:
         """Return the partitions of the transaction that still exist."""

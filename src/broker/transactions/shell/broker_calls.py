@@ -15,7 +15,8 @@ R = TypeVar("R", bound=Message)
 
 
 class BrokerCalls:
-    """Calls brokers at the addresses in the metadata. Belongs to the loop's thread."""
+    """Calls brokers at the addresses in the metadata. Belongs to the loop's thread. The network
+    closes the channels at its end."""
 
     def __init__(self, network: Network, image: Callable[[], MetadataImage]) -> None:
         self._network = network
@@ -34,4 +35,11 @@ class BrokerCalls:
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = self._network.channel(address)
+            await self._close_others()
         return await channel.call(method, request, timeout_ms=timeout_ms)
+
+    async def _close_others(self) -> None:
+        """Close the channels to addresses that no broker has any more."""
+        present = {broker.grpc_address for broker in self._image().sorted_brokers()}
+        for address in [each for each in self._channels if each not in present]:
+            await self._channels.pop(address).close()

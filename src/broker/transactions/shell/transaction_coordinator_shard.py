@@ -86,7 +86,8 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionShard]):
             figures.aborts[reason] = figures.aborts.get(reason, 0) + 1
         elif effect.is_commit:
             figures.commits += 1
-        self._sender.start(self.partition, self.leader_epoch, effect)
+        if effect.partitions:
+            self._sender.start(self.partition, self.leader_epoch, effect)
 
     def _state_dropped(self) -> None:
         self._markers.drop(self.partition, self.leader_epoch)

@@ -140,6 +140,15 @@ def test_addition_of_a_partition_waits_for_the_markers_of_the_last_transaction()
         assert state(nodes) == "Ongoing"
 
 
+def test_abort_without_partitions_is_counted_and_needs_no_marker() -> None:
+    with cluster() as nodes:
+        producer = init(nodes)
+        end(nodes, producer, commit=False)
+        coordinates = coordinator(nodes, coordinating(nodes))
+        assert coordinates.figures.aborts == {"client": 1}
+        assert coordinates.figures.marker_requests == coordinates.census().open == 0
+
+
 @pytest.mark.slow
 def test_next_transaction_is_refused_while_markers_cannot_be_written() -> None:
     with cluster() as nodes:
