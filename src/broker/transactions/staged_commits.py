@@ -9,6 +9,7 @@ ones. So a number is committed once, whichever driver, task or coordinator repea
 An id returns to the pool when all its markers are written, with the epoch of the markers. Pure.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -160,11 +161,12 @@ class WaitingCommit(NamedTuple):
 class Stage:
     """A name with the attempts that hold producer ids."""
 
-    __slots__ = ("attempts", "by_attempt", "completing", "record", "waiting")
+    __slots__ = ("attempts", "by_attempt", "completing", "invisible", "record", "waiting")
 
     def __init__(self, record: StagedName) -> None:
         self.record = record
         self.completing = 0  # attempts that are decided, without all of their markers
+        self.invisible: dict[int, int] = {}  # by number: those of them that commit
         self.attempts: dict[int, AttemptEntry] = {}  # by producer id
         self.by_attempt: dict[tuple[int, int], AttemptEntry] = {}  # by write id and attempt
         self.waiting: list[WaitingCommit] = []
@@ -172,10 +174,6 @@ class Stage:
     def add(self, entry: AttemptEntry) -> None:
         self.attempts[entry.record.producer_id] = entry
         self.by_attempt[entry.record.write_id, entry.record.attempt] = entry
-
-    def remove(self, entry: AttemptEntry) -> None:
-        del self.attempts[entry.record.producer_id]
-        del self.by_attempt[entry.record.write_id, entry.record.attempt]
 
     def in_state(self, *states: AttemptState) -> list[AttemptEntry]:
         """Return the attempts in one of these states, the oldest first."""
@@ -201,12 +199,26 @@ class Stage:
         )
 
     def is_visible(self, number: int) -> bool:
-        """Return True if every marker of a committed number and of those before it is written.
-        Stops at the first one that is not: each attempt that completes calls it."""
-        return not any(
-            entry.state is AttemptState.COMMITTING and entry.record.number <= number
-            for entry in self.attempts.values()
-        )
+        """Return True if every marker of a committed number and of those before it is written."""
+        return not any(each <= number for each in self.invisible)
+
+    def decided(self, entry: AttemptEntry) -> None:
+        """Count an attempt that needs its markers now."""
+        self.completing += 1
+        if entry.state is AttemptState.COMMITTING:
+            number = entry.record.number
+            self.invisible[number] = self.invisible.get(number, 0) + 1
+
+    def completed(self, entry: AttemptEntry) -> None:
+        """Remove an attempt with all its markers."""
+        del self.attempts[entry.record.producer_id]
+        del self.by_attempt[entry.record.write_id, entry.record.attempt]
+        self.completing -= 1
+        if entry.state is AttemptState.COMMITTING:
+            number = entry.record.number
+            self.invisible[number] -= 1
+            if not self.invisible[number]:
+                del self.invisible[number]
 
 
 class StagedCommits:
@@ -623,7 +635,7 @@ class StagedCommits:
         reason: AbortReason | None,
     ) -> None:
         """Start the markers of a decided attempt; free its id at once if it has no partition."""
-        self._stages[entry.record.transactional_id].completing += 1
+        self._stages[entry.record.transactional_id].decided(entry)
         entry.unmarked = frozenset(
             MarkerPartition(each.topic, each.partition, each.topic_id, each.last_sequence)
             for each in entry.record.partitions
@@ -671,8 +683,7 @@ class StagedCommits:
         """Return a producer id to the pool with the epoch of its markers, or drop it."""
         producer_id, epoch = entry.marker_producer
         stage = self._stages[entry.record.transactional_id]
-        stage.remove(entry)
-        stage.completing -= 1
+        stage.completed(entry)
         del self._of_id[producer_id]
         if epoch > CLIENT_EPOCH_MAX or len(self._free) >= self._config.staged_attempts_max:
             out.store(ProducerIdForgotten(producer_id=producer_id))
@@ -884,15 +895,17 @@ class StagedCommits:
 
     def listings(self) -> list[ListedTransaction]:
         """Return the attempts as transactions `<name>#<producer id>`, sorted."""
+        entries = sorted(
+            self._of_id.items(), key=lambda each: (each[1].record.transactional_id, each[0])
+        )
         return [
             ListedTransaction(
-                transactional_id=f"{name}#{producer_id}",
+                transactional_id=f"{entry.record.transactional_id}#{producer_id}",
                 producer_id=producer_id,
                 state=_LISTED[entry.state],
                 started_ms=entry.record.started_ms,
             )
-            for name, stage in sorted(self._stages.items())
-            for producer_id, entry in sorted(stage.attempts.items())
+            for producer_id, entry in entries
         ]
 
     # --- storage ----------------------------------------------------------------------------------
@@ -970,6 +983,9 @@ class StagedCommits:
             # 4. Markers are left exactly for decided attempts.
             decided = stage.in_state(*_DECIDED)
             assert stage.completing == len(decided), (known, stage.completing)
+            commits = stage.in_state(AttemptState.COMMITTING)
+            numbers = Counter(entry.record.number for entry in commits)
+            assert stage.invisible == numbers, (known, stage.invisible)
             for producer_id, entry in stage.attempts.items():
                 record = entry.record
                 assert bool(entry.unmarked) == (entry.state in _DECIDED), (record, entry.unmarked)
