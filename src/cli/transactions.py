@@ -42,7 +42,7 @@ def list_transactions(
             "--open-for",
             metavar="SECONDS",
             min=0.0,
-            help="Limit to transactions that began at least this long ago",
+            help="Limit to transactions that began at least this long ago and are not complete",
         ),
     ] = 0.0,
     bootstrap: BootstrapOption = None,

@@ -599,8 +599,11 @@ class AsyncAdmin:
         self, *, states: Collection[str] = (), open_for_ms_min: int = 0
     ) -> list[TransactionalId]:
         """Return transactional ids by name, and attempts of staged commits as `<name>#<producer
-        id>`; `states` ("Ongoing", ...) restricts them, and
-        `open_for_ms_min` (0: any) to those whose last transaction began so long ago."""
+        id>`.
+
+        `states` ("Ongoing", ...) restricts them, and `open_for_ms_min` (0: all) to those with a
+        transaction that began so long ago and is open or has markers to write.
+        """
         return await list_transactions(self._connection, states, open_for_ms_min)
 
     async def describe_transaction(self, transactional_id: str) -> TransactionalId:

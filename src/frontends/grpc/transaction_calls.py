@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from ...broker.transactions.requests import ListedTransaction, TransactionDescription
 
 ANY_AGE: Final = -1
+OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
+"""The states with an age: the transaction is open, or has markers to write."""
 
 
 class TransactionCalls:
@@ -308,8 +310,10 @@ class TransactionCalls:
 
     def _listed_here(self, request: pb.ListTransactionsRequest) -> pb.ListTransactionsResponse:
         states = {state.lower() for state in request.states}
+        aged = request.open_for_ms_min > 0
         listed = self._transactions.list_transactions(
-            open_for_ms_min=request.open_for_ms_min or ANY_AGE
+            open_for_ms_min=request.open_for_ms_min if aged else ANY_AGE,
+            states=OPEN_STATES if aged else (),
         )
         return pb.ListTransactionsResponse(
             transactions=[

@@ -1,5 +1,6 @@
 """Transactions from the clients to the disk: commit, abort, fencing, offsets, operators."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
@@ -209,6 +210,28 @@ def test_deleted_topic_makes_the_transaction_abortable(with_log: WithLog) -> Non
 
 
 # --- operators -----------------------------------------------------------------------------------
+
+
+def test_list_by_age_has_no_transaction_that_is_complete(with_log: WithLog) -> None:
+    async def body(log: AsyncLog) -> None:
+        await log.admin.create_topic("out")
+        async with log.producer(transactional_id="ended") as ended, ended.transaction():
+            await ended.send("out", b"1")
+        for _ in range(10_000):
+            if await log.admin.list_transactions(states=["CompleteCommit"]):
+                break
+            await asyncio.sleep(0.001)
+        async with log.producer(transactional_id="open") as producer:
+            await producer.begin_transaction()
+            await producer.send_and_wait("out", b"2")
+            for _ in range(10_000):
+                if found := await log.admin.list_transactions(open_for_ms_min=1):
+                    break
+                await asyncio.sleep(0.001)
+            assert [each.name for each in found] == ["open"]
+            assert [each.name for each in await log.admin.list_transactions()] == ["ended", "open"]
+
+    with_log(body)
 
 
 def test_operators_list_describe_and_abort_transactions(with_log: WithLog) -> None:
