@@ -281,11 +281,21 @@ def _open_cause(
     age = ""
     if listed.started_ms >= 0:
         age = f" for {max(0, now_ms - listed.started_ms) // 1000} s"
-    what = f"a transaction of {listed.name} is open from {held.first_offset}{age} ({listed.state})"
+    name = listed.staged_name
+    holder = f"a transaction of {listed.name}"
+    if name is not None:
+        holder = f"a task attempt of the staged commits {name}"
+    what = f"{holder} is open from {held.first_offset}{age} ({listed.state})"
     if not listed.is_open:
         return (
             f"{what}: it is decided, and its marker is not written yet",
             "Check that the partition has a leader and enough in-sync replicas",
+        )
+    if name is not None:
+        return (
+            what,
+            f"Wait for the commit (`quorumlog commits describe {name}`), or abort the write: "
+            f"`quorumlog transactions abort {name}`",
         )
     return (
         what,

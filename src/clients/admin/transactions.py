@@ -39,6 +39,13 @@ class TransactionalId:
     coordinator: int  # node id
 
     @property
+    def staged_name(self) -> str | None:
+        """The name of the staged commits that it is a task attempt of; None: it is the id of a
+        producer."""
+        name, _, number = self.name.rpartition("#")
+        return name if name and number == str(self.producer_id) else None
+
+    @property
     def is_open(self) -> bool:
         """True if a transaction is open and not decided."""
         return self.state == "Ongoing"

@@ -67,6 +67,14 @@ def test_attempts_are_transactions_and_a_stage_ends_by_its_name(
     assert invoke("transactions", "abort", f"{topic}s", "--yes", address=address).exit_code == 1
 
 
+def test_explain_names_the_commits_that_readers_wait_for(
+    address: str, topic: str, staged: quorumlog.Log
+) -> None:
+    text = succeed("explain", "lso", topic, address=address)
+    assert f"a task attempt of the staged commits {topic} is open from 3" in text
+    assert f"`quorumlog transactions abort {topic}`" in text
+
+
 def test_reset_and_delete_of_a_name(address: str, topic: str, staged: quorumlog.Log) -> None:
     refused = invoke("commits", "delete", topic, "--yes", address=address)
     assert refused.exit_code == 1
