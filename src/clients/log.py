@@ -271,7 +271,7 @@ class AsyncLog:
         )
 
     async def abort_write(self, write: StagedWrite) -> CommittedWrite | None:
-        """Abort a write: its records never become visible, and its tasks are fenced.
+        """Abort the attempts of a write: their records never become visible.
 
         Returns the committed batch if its number is decided already, which does not change.
         """

@@ -31,6 +31,8 @@ STAGE_TIMEOUT_MS: Final = 900_000
 """Default of `StagedWrite.stage_timeout_ms`."""
 COMMIT_TIMEOUT_MS: Final = 300_000
 """Default time limit of a commit with its repetitions."""
+UNNAMED: Final = "batch"
+"""First part of the name of a write without one; the second is its id."""
 ON_DIFFERENT: Final = ("raise", "warn")
 
 _PICKLE_VERSION: Final = 1
@@ -79,7 +81,7 @@ class StagedWrite(_Portable):
 
     def for_batch(self, name: str, number: int) -> "StagedWrite":
         """Return this write with another name and number, if only the tasks have them."""
-        return replace(self, name=check_name(name), number=check_number("number", number))
+        return replace(self, name=_check_own_name(name), number=check_number("number", number))
 
 
 class PartitionCount(NamedTuple):
@@ -131,7 +133,7 @@ async def open_write(
 ) -> StagedWrite:
     """Return a write with an id of its own; see `AsyncLog.open_write`."""
     if name is not None:
-        check_name(name)
+        _check_own_name(name)
     check_number("number", number)
     if not _STAGE_TIMEOUT_MS_MIN <= stage_timeout_ms <= _STAGE_TIMEOUT_MS_MAX:
         raise InvalidConfig(
@@ -142,7 +144,7 @@ async def open_write(
     if answer.write_id < 0:
         raise invalid_response(f"returned write id {answer.write_id}")
     return StagedWrite(
-        name=f"batch/{answer.write_id}" if name is None else name,
+        name=f"{UNNAMED}/{answer.write_id}" if name is None else name,
         number=number,
         write_id=answer.write_id,
         stage_timeout_ms=stage_timeout_ms,
@@ -217,6 +219,19 @@ def check_name(name: object) -> str:
     if not isinstance(name, str) or not name:
         raise InvalidRequest(f"name is {name!r}: give the name of the commits as a str")
     return name
+
+
+def _check_own_name(name: object) -> str:
+    """Return a name that an application chose; raise InvalidRequest for the form of a write without
+    one, `batch/<write id>`."""
+    found = check_name(name)
+    prefix, _, number = found.rpartition("/")
+    if prefix == UNNAMED and number.isdecimal():
+        raise InvalidRequest(
+            f"name is {name!r}: {UNNAMED}/ with a number is the form of a write without a name;"
+            " give another name"
+        )
+    return found
 
 
 def check_number(what: str, value: object) -> int:

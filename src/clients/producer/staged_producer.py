@@ -132,7 +132,6 @@ class AsyncStagedProducer(AsyncProducer):
         self._keep_alive: asyncio.Task[None] | None = None
         self._outcomes.on_failure = self._fail
         self._sender.on_step = self._drop_failed
-        self.accumulator.refuse()  # until the attempt begins
 
     @property
     def has_begun(self) -> bool:
@@ -185,12 +184,7 @@ class AsyncStagedProducer(AsyncProducer):
         )
         if deadline_ms is not None:
             deadline_ms = max(deadline_ms, self._clock.now_ms() + 1)
-        try:
-            await self.connection.call_any(STAGED_COMMITS_SEAL, request, deadline_ms=deadline_ms)
-        except QuorumlogError as error:
-            if not (is_retriable(error) or isinstance(error, ClientClosed)):
-                self._fail(error)
-            raise
+        await self.connection.call_any(STAGED_COMMITS_SEAL, request, deadline_ms=deadline_ms)
         self._phase = AttemptPhase.SEALED
         self._stop_keep_alive()
         return TaskResult(
@@ -398,7 +392,6 @@ class AsyncStagedProducer(AsyncProducer):
             with self.lock:
                 self._ready.identity = identity
                 self._phase = AttemptPhase.OPEN
-                self.accumulator.resume()
             self._keep_alive = self._scope.spawn(
                 self._renew(identity), name=f"keep-alive of task {task}"
             )

@@ -17,7 +17,7 @@ import pytest
 
 import quorumlog
 from quorumlog.clients.blocking import io_thread
-from quorumlog.errors import InvalidRequest
+from quorumlog.errors import ClientClosed, InvalidRequest
 
 WAIT_S = 60
 ROUNDS = 3
@@ -64,6 +64,31 @@ def consumer_keeps_its_place(address: str, topic: str) -> None:
 
     assert in_child(child) == 0
     assert [next(consumer).offset for _ in range(1_400)] == list(range(600, 2_000))
+    log.close()
+
+
+def staged_attempt_ends(address: str, topic: str) -> None:
+    """A fork ends an attempt that has begun, on both sides, and no other one."""
+    log = quorumlog.connect(address)
+    write = log.open_write(topic, 0)
+    producer = log.staged_producer(write, 0)
+    unused = log.staged_producer(write, 1)
+    producer.send(topic, b"a").result(WAIT_S)
+
+    def child() -> None:
+        with pytest.raises(ClientClosed, match="a fork ended the attempt of task 0"):
+            producer.send(topic, b"b")
+        with pytest.raises(ClientClosed, match="a fork ended the attempt of task 0"):
+            producer.send_many(topic, [b"b"])
+        log.close()
+
+    assert in_child(child) == 0
+    with pytest.raises(ClientClosed, match="a fork ended the attempt of task 0"):
+        producer.seal()
+    unused.send(topic, b"c")
+    committed = log.commit_write(write, [unused.seal()])
+    assert committed is not None
+    assert [record.value for record in log.consumer(topic, until_end=True)] == [b"c"]
     log.close()
 
 
@@ -192,6 +217,7 @@ if __name__ == "__main__":
     all_of_them = (
         both_sides,
         consumer_keeps_its_place,
+        staged_attempt_ends,
         threads_go_on_sending,
         grpc_rests,
         grpc_never_ends,

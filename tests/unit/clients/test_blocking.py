@@ -329,6 +329,7 @@ knows_threads = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc f
     [
         "both_sides",
         "consumer_keeps_its_place",
+        "staged_attempt_ends",
         "threads_go_on_sending",
         pytest.param("grpc_rests", marks=knows_threads),
         pytest.param("grpc_never_ends", marks=knows_threads),

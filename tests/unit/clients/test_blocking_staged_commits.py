@@ -47,6 +47,7 @@ def test_processes_write_and_one_call_makes_all_visible(
 
 def test_records_of_all_threads_are_staged_and_counted_when_dropped(log: Log) -> None:
     log.admin.create_topic("threads", partitions=2)
+    told: list[str] = []
     for _ in range(2):
         write = log.open_write("threads")
         write = write.for_batch("threads", 0)
@@ -59,9 +60,14 @@ def test_records_of_all_threads_are_staged_and_counted_when_dropped(log: Log) ->
                 thread.start()
             for thread in threads:
                 thread.join()
-            producer.send("threads", b"8")
+            told.clear()
+            producer.send(
+                "threads", b"8", on_delivery=lambda *_: told.append(threading.current_thread().name)
+            )
             producer.send_many("threads", ["9"])
             result = producer.seal()
+            assert len(told) == 1
+            assert told != [threading.current_thread().name]
             with pytest.raises(InvalidTxnState, match="is sealed"):
                 producer.send("threads", b"10")
         assert result.count == 10

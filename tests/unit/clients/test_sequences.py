@@ -15,6 +15,7 @@ from quorumlog.clients.producer.sequences import (
     SequenceNumbers,
 )
 from quorumlog.errors import InvalidProducerEpoch, OutOfOrderSequence, QuorumlogError, StreamBroken
+from quorumlog.ids import ProducerIdentity
 from quorumlog.records import decode_all, parse_header
 from quorumlog.records.batch import check_crc
 from quorumlog.records.compression import Codec
@@ -186,6 +187,19 @@ def test_epochs_end_and_another_id_begins() -> None:
     numbering.give_up(ProducerSequence(7, EPOCH_MAX, 0))
     numbering.begin(9)
     assert numbering.give(1) == (9, 0, 0)
+
+
+def test_records_are_counted_within_an_identity_beyond_the_last_sequence() -> None:
+    numbering = SequenceNumbers()
+    for epoch in range(2):
+        numbering.adopt(ProducerIdentity(7, epoch))
+        for _ in range(3):
+            numbering.give(2**30)
+        assert numbering.record_count == 3 * 2**30
+        assert numbering.next_sequence == 2**30
+    numbering.has_gap = True
+    numbering.begin(8)
+    assert numbering.record_count == 0
 
 
 def test_sequences_begin_again_behind_the_largest() -> None:

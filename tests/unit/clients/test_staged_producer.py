@@ -25,6 +25,7 @@ from quorumlog.errors import (
     InvalidRecord,
     InvalidRequest,
     InvalidTxnState,
+    NotEnoughReplicas,
     NumberTooOld,
     OutcomeUnknown,
     QuorumlogError,
@@ -252,6 +253,39 @@ def test_failed_record_fails_the_attempt() -> None:
     play(body, call_timeout_ms=2_000)
 
 
+def test_failure_drops_the_records_that_are_not_sent() -> None:
+    async def body(log: AsyncLog, broker: StagingBroker) -> None:
+        broker.refuse[b"bad"] = InvalidRecord("not good")
+        write = await log.open_write(NAME, 0)
+        broker.hold = asyncio.Event()
+        async with log.staged_producer(write, 0, linger_ms=0) as producer:
+            await producer.send("t", b"bad", partition=0)
+            await asyncio.sleep(0.1)  # the request is under way
+            waiting = await producer.send("t", b"waits", partition=0)
+            broker.hold.set()
+            with pytest.raises(StageLost, match="not good"):
+                await waiting
+        assert len(broker.parts) == 1
+
+    play(body)
+
+
+def test_failure_ends_the_retries_of_other_records() -> None:
+    async def body(log: AsyncLog, broker: StagingBroker) -> None:
+        broker.refuse[b"bad"] = InvalidRecord("not good")
+        broker.refuse[b"later"] = NotEnoughReplicas("two are down")
+        write = await log.open_write(NAME, 0)
+        async with log.staged_producer(write, 0) as producer:
+            await producer.send("t", b"bad", partition=0)
+            await producer.send("t", b"later", partition=1)
+            begin_s = asyncio.get_running_loop().time()
+            with pytest.raises(StageLost, match="not good"):
+                await producer.seal()
+        assert asyncio.get_running_loop().time() - begin_s < 5
+
+    play(body)
+
+
 def test_nothing_is_sent_after_seal_and_close() -> None:
     async def body(log: AsyncLog, broker: StagingBroker) -> None:
         write = await log.open_write(NAME, 0)
@@ -280,10 +314,10 @@ def test_attempt_stays_alive_while_its_input_stalls() -> None:
             await asyncio.sleep(600)
             await producer.send("t", b"b")
             result = await producer.seal()
-        kept = broker.calls.count("KeepAlive")
-        assert 35 <= kept <= 41
-        await asyncio.sleep(60)
-        assert broker.calls.count("KeepAlive") == kept
+            kept = broker.calls.count("KeepAlive")
+            assert 35 <= kept <= 41
+            await asyncio.sleep(60)
+            assert broker.calls.count("KeepAlive") == kept
         await log.commit_write(write, [result])
         assert broker.committed == [b"a", b"b"]
 
@@ -393,6 +427,8 @@ def test_results_of_other_writes_and_tasks_are_refused() -> None:
             with pytest.raises(InvalidRequest, match=message):
                 await log.commit_write(write, results)
         assert "Commit" not in broker.calls
+        with pytest.raises(InvalidRequest, match="is the form of a write without a name"):
+            write.for_batch("batch/12", 12)
         named = write.for_batch("spark/q/", 12)
         assert (named.name, named.number, named.write_id) == ("spark/q/", 12, write.write_id)
 
@@ -403,6 +439,7 @@ def test_results_of_other_writes_and_tasks_are_refused() -> None:
     ("arguments", "error", "message"),
     [
         ({"name": ""}, InvalidRequest, "name is ''"),
+        ({"name": "batch/17"}, InvalidRequest, "is the form of a write without a name"),
         ({"number": -1}, InvalidRequest, "number is -1"),
         ({"stage_timeout_ms": 1_000}, InvalidConfig, "120000 to 86400000"),
     ],
