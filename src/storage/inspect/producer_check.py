@@ -107,9 +107,7 @@ class ProducerCheck:
         there = {entry.last_offset: entry for entry in found}
         for entry in expected:
             said = there.pop(entry.last_offset, None)
-            if said == entry or (
-                said is not None and not self._is_whole and _is_alike(said, entry)
-            ):
+            if said == entry or (said is not None and self._is_explained(said, entry)):
                 continue
             what = f"it has {said}, the batches have {entry}" if said else f"it lacks {entry}"
             at = found.index(said) * ENTRY_SIZE if said else None
@@ -130,6 +128,15 @@ class ProducerCheck:
                 position=found.index(said) * ENTRY_SIZE,
                 offset=said.last_offset,
             )
+
+    def _is_explained(self, said: AbortedTransaction, entry: AbortedTransaction) -> bool:
+        """Return True if records that are removed explain the difference of two entries with the
+        same marker: those before the log start, or the first ones of a transaction."""
+        if said.producer_id != entry.producer_id:
+            return False
+        if self._is_compacted:
+            return said.first_offset <= entry.first_offset
+        return not self._is_whole and said.first_offset == entry.first_offset
 
     # --- snapshots -----------------------------------------------------------------------------
 
@@ -186,6 +193,12 @@ class ProducerCheck:
                 continue  # compaction removed its batches there; it has later ones
             if seen is None:
                 return f"it has producer {producer_id}, which has no batch"
+            if (
+                self._is_compacted
+                and 0 <= entry.transaction_start < seen.transaction_start
+                and _last(entry._replace(transaction_start=seen.transaction_start)) == _last(seen)
+            ):
+                continue  # compaction removed the first records of the transaction
             if _last(entry) != _last(seen):
                 return (
                     f"producer {producer_id} has (epoch, transaction, last batch)"
@@ -213,9 +226,3 @@ def _is_newer(entry: ProducerEntry, seen: ProducerEntry | None) -> bool:
     return (
         entry.epoch >= seen.epoch and entry.batches[-1].last_offset > seen.batches[-1].last_offset
     )
-
-
-def _is_alike(said: AbortedTransaction, entry: AbortedTransaction) -> bool:
-    """Return True if both entries are the same transaction; its last stable offset may depend on
-    transactions before the log start."""
-    return said[:3] == entry[:3]

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from quorumlog.ids import DirectoryId, NodeId, TopicId
-from quorumlog.records.batch import HEADER_SIZE
+from quorumlog.records.batch import HEADER_SIZE, parse_header
 from quorumlog.records.codec import encode_batch
+from quorumlog.records.control import MarkerType, encode_marker
 from quorumlog.records.record import Record
 from quorumlog.storage.checkpoints import decode_meta, encode_id
 from quorumlog.storage.inspect.directory_check import KnownMetadata, check
@@ -17,8 +18,10 @@ from quorumlog.storage.inspect.findings import (
 )
 from quorumlog.storage.inspect.producer_check import ProducerCheck
 from quorumlog.storage.inspect.repair import repair
+from quorumlog.storage.inspect.scan import ValidBatch
 from quorumlog.storage.producer_snapshot import ProducerSnapshot, encode_snapshot
 from quorumlog.storage.producer_state import ProducerEntry, StoredBatch
+from quorumlog.storage.transaction_index import AbortedTransaction, encode_aborted
 
 from .conftest import DATA, ONE, Contents, Tree
 
@@ -304,3 +307,71 @@ def test_a_snapshot_may_have_a_batch_that_compaction_removed_later(plant: Plant)
 
     assert found(is_compacted=True) == []
     assert found(is_compacted=False) == [FindingKind.SNAPSHOT_WRONG]
+
+
+def test_compaction_may_remove_the_first_records_of_an_ended_transaction(plant: Plant) -> None:
+    """An older snapshot, and the transaction index, still have the first offset that it had."""
+    batches = [
+        encode_batch(
+            [Record(0, 1_000, b"k", b"v")],
+            base_offset=offset,
+            leader_epoch=0,
+            producer_id=1,
+            producer_epoch=0,
+            base_sequence=offset,
+            is_transactional=True,
+        )
+        for offset in (10, 11)
+    ]
+    batch = StoredBatch(
+        first_sequence=11, last_sequence=11, first_offset=11, last_offset=11, timestamp=0
+    )
+    entry = ProducerEntry(
+        epoch=0,
+        coordinator_epoch=-1,
+        next_sequence=12,
+        transaction_start=10,
+        touched_ms=0,
+        batches=(batch,),
+    )
+    snapshot = ProducerSnapshot(end_offset=12, entries=((1, entry),), unreplicated=(), age_ms=0)
+    aborted = AbortedTransaction(
+        producer_id=1, first_offset=10, last_offset=12, last_stable_offset=13
+    )
+    marker = encode_marker(
+        producer_id=1,
+        producer_epoch=0,
+        kind=MarkerType.ABORT,
+        coordinator_epoch=0,
+        timestamp_ms=0,
+        base_offset=12,
+    )
+    snapshot_name, index_name = "00000000000000000012.snapshot", "00000000000000000000.txnindex"
+    tree = plant(
+        {
+            f"{DATA}/t-0/{snapshot_name}": encode_snapshot(snapshot),
+            f"{DATA}/t-0/{index_name}": encode_aborted([aborted]),
+        }
+    )
+
+    def found(stored: list[bytes], *, is_compacted: bool) -> list[FindingKind]:
+        findings = Findings()
+        names = [snapshot_name, index_name]
+        producers = ProducerCheck(
+            tree.files, f"{DATA}/t-0", names, first=0, is_compacted=is_compacted
+        )
+        for content in stored:
+            assert (
+                producers.good(ValidBatch(0, parse_header(content), content, 0), findings) is None
+            )
+        producers.end_segment(0, 13, findings)
+        producers.end(13, findings)
+        return sorted(each.kind for each in findings.kept)
+
+    whole = [*batches, marker]
+    assert found(whole, is_compacted=False) == []
+    assert found(whole[1:], is_compacted=True) == []
+    assert found(whole[1:], is_compacted=False) == [
+        FindingKind.SNAPSHOT_WRONG,
+        FindingKind.TRANSACTION_INDEX_WRONG,
+    ]
