@@ -195,7 +195,8 @@ class SimLink:
         if self.broken:
             self._send_unanswered(sender)
             return
-        self._put_in_flight(sender.other, frame, self._arrival_ns(sender.other))
+        arrival_ns = self._arrival_ns(sender.other, self.fabric.delay_ns(sender, frame))
+        self._put_in_flight(sender.other, frame, arrival_ns)
         self._frames_left -= 1
         if self._frames_left == 0 and self.fabric.faults.options.link_break > 0:
             self.break_now()
@@ -262,9 +263,9 @@ class SimLink:
             delay = self.fabric.latency_ns(self._entropy) * 2
         self._notify(sender, self.fabric.loop.now_ns + delay, "no answer", is_local=True)
 
-    def _arrival_ns(self, receiver: LinkEnd) -> int:
+    def _arrival_ns(self, receiver: LinkEnd, delay_ns: int = 0) -> int:
         """Return the arrival time of a frame sent now, never before that of an earlier one."""
-        arrival_ns = self.fabric.loop.now_ns + self.fabric.latency_ns(self._entropy)
+        arrival_ns = self.fabric.loop.now_ns + self.fabric.latency_ns(self._entropy) + delay_ns
         arrival_ns += self.fabric.clog_ns(receiver)
         receiver.last_arrival_ns = max(receiver.last_arrival_ns, arrival_ns)
         return receiver.last_arrival_ns
@@ -381,6 +382,8 @@ class Fabric:
         self.links_broken = 0  # by faults, not by process deaths
         self.failed_handlers: list[Exception] = []  # unexpected errors of handlers
         self.on_sent: Callable[[LinkEnd, Any], None] | None = None  # an observer of the scenario
+        # the further delay of a frame, which later frames of its direction wait for
+        self.delay_ns: Callable[[LinkEnd, Any], int] = lambda sender, frame: 0
 
     # --- addresses ---
 

@@ -21,7 +21,7 @@ from tests.planted.track_record import (
 )
 
 PATCHES = patches()
-OF_NODES = patches("node") + patches("groups")  # whole clusters
+OF_NODES = patches("node") + patches("groups") + patches("transactions")  # whole clusters
 OF_CORES = [patch for patch in PATCHES if patch not in OF_NODES]
 SEEDS_OF_NODES = 40  # a minute of whole clusters each
 

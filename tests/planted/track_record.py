@@ -3,6 +3,7 @@
 A patch begins with two lines, `Rule:` and `Function:`: the rule that it breaks and the functions
 that it changes, as `src/raftlog/leader.py:Leader.maybe_commit`. `git apply` may apply a patch to
 similar lines of another function; a test compares the functions, so that such a drift is noticed.
+A third line `Scenario:` names the scripted scenario that finds the bug, which seeds seldom reach.
 
 A patch is applied to a temporary copy of the package, which a process of its own plays from seed 0
 on. `python -m tests.planted.track_record` hunts all, or those of the levels that it is given, and
@@ -30,6 +31,7 @@ LEVELS: Final = {
     "partitions": ("broker", "metadata"),
     "node": ("broker", "metadata", "server", "storage"),
     "groups": ("broker",),
+    "transactions": ("broker", "storage"),
 }
 """By level of the simulation, which is the folder of its patches: the rooms that they change."""
 SEEDS_MAX: Final = 100  # that any planted bug may need
@@ -44,6 +46,7 @@ class Planted:
     name: str
     rule: str
     functions: list[str]  # that it changes
+    scenario: str  # that was played; "": seeds
     seeds: int  # played until one failed, that one included; 0: none did
     by: str  # the invariant, or where in the core an assertion did not hold
     detail: str
@@ -73,6 +76,12 @@ def functions_of(patch: Path) -> list[str]:
     second = patch.read_text().splitlines()[1]
     assert second.startswith("Function: "), f"{patch.name} does not name its functions"
     return second.removeprefix("Function: ").split(", ")
+
+
+def scenario_of(patch: Path) -> str:
+    """Return the scenario that must find a bug, from the third line of its patch; "": seeds."""
+    third = patch.read_text().splitlines()[2]
+    return third.removeprefix("Scenario: ") if third.startswith("Scenario: ") else ""
 
 
 def changed_functions(folder: Path) -> list[str]:
@@ -137,8 +146,8 @@ def plant(patch: Path, folder: Path) -> None:
 
 
 def hunt(patch: Path, *, first: int = 0, seeds: int = SEEDS_MAX) -> Planted:
-    """Play the package with the patch, from a first seed on, until one fails."""
-    level = level_of(patch)
+    """Play the package with the patch, from a first seed on, until one fails; or its scenario."""
+    level, scenario = level_of(patch), scenario_of(patch)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
@@ -148,6 +157,7 @@ def hunt(patch: Path, *, first: int = 0, seeds: int = SEEDS_MAX) -> Planted:
             [
                 *(sys.executable, "-m", "tests.simulation.hunt"),
                 *("--level", level, "--first", str(first), "--seeds", str(seeds)),
+                *("--scenario", scenario),
             ],
             cwd=ROOT,  # whose tests folder holds the levels
             env=environment,
@@ -162,6 +172,7 @@ def hunt(patch: Path, *, first: int = 0, seeds: int = SEEDS_MAX) -> Planted:
         name=patch.stem,
         rule=rule_of(patch),
         functions=functions_of(patch),
+        scenario=scenario,
         seeds=found.get("seed", -1) + 1,
         by=found.get("by", ""),
         detail=found.get("detail", ""),
@@ -189,9 +200,13 @@ def table(found: list[Planted]) -> str:
     ]
     for bug in found:
         number, _, name = bug.name.partition("_")
+        seeds, events = str(bug.seeds), f"{bug.events:,}"
+        if bug.scenario:
+            seeds, events = "scenario", bug.scenario.replace("_", " ")
         lines.append(
-            f"| {number} {name.replace('_', ' ')} | {bug.rule} | {bug.seeds or 'not found'} |"
-            f" {bug.events:,} | {bug.by} | {function_cell(bug.functions)} |"
+            f"| {number} {name.replace('_', ' ')} | {bug.rule} |"
+            f" {seeds if bug.seeds else 'not found'} |"
+            f" {events} | {bug.by} | {function_cell(bug.functions)} |"
         )
     return "\n".join(lines)
 

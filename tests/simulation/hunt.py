@@ -13,14 +13,16 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Final, Protocol
 
+from quorumlog.simulation.world import NotReached
+
 from .checkers.violation import Violation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The first seed that failed."""
+    """The first seed that failed, or the scenario."""
 
-    seed: int
+    seed: int  # 0: the scenario
     by: str  # the invariant's name, or the place of a failed assertion
     detail: str
     events: int  # of all seeds so far
@@ -78,9 +80,22 @@ def hunt(level: str, seeds: range) -> Found | None:
     return None
 
 
+def play_scenario(name: str) -> Found | None:
+    """Play a named scenario of level `transactions`; return None if it passes."""
+    from .levels.transactions.scenarios import SCENARIOS
+
+    try:
+        SCENARIOS[name]()
+    except Exception as error:
+        return Found(seed=0, by=_finder(error), detail=str(error)[:500], events=0)
+    return None
+
+
 def _finder(error: Exception) -> str:
     if isinstance(error, Violation):
         return error.invariant
+    if isinstance(error, NotReached):
+        return "Liveness"
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = frame.filename.rpartition("/")[2]
     kind = "assertion" if isinstance(error, AssertionError) else type(error).__name__
@@ -93,8 +108,12 @@ def main() -> None:
     parser.add_argument("--level", choices=tuple(RUNS), default="core")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--scenario", default="", help="play this scenario instead of seeds")
     options = parser.parse_args()
-    found = hunt(options.level, range(options.first, options.first + options.seeds))
+    if options.scenario:
+        found = play_scenario(options.scenario)
+    else:
+        found = hunt(options.level, range(options.first, options.first + options.seeds))
     sys.stdout.write(json.dumps(None if found is None else asdict(found)) + "\n")
     sys.stdout.flush()
     os._exit(0)  # no crashed node may clean up

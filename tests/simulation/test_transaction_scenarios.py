@@ -4,9 +4,16 @@ import pytest
 from tests.simulation.levels.transactions import calls
 from tests.simulation.levels.transactions.calls import Generation
 from tests.simulation.levels.transactions.producer import FatalError
+from tests.simulation.levels.transactions.scenarios import SCENARIOS
 from tests.simulation.levels.transactions.scripted import OTHER, OUT, ScriptedTransactions
 
 from quorumlog.simulation.world import SimWorld
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_passes(scenario: str) -> None:
+    SCENARIOS[scenario]()
 
 
 def delayed_commit(generation: Generation) -> tuple[set[str], int]:

@@ -6,7 +6,7 @@ fences.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ from .producer import (
 RETRY_S: Final = 0.2
 OFFSET_OUT_OF_RANGE: Final = 1
 FETCH_WAIT_MS: Final = 200
-HURRY_S: Final = 0.05  # longest wait for a batch before an abort
+HURRY_S: Final = 0.05  # longest wait for a request before an abort
 MARKER_S: Final = (0.01, 3.0)  # until a marker is repeated
 READS: Final = 0.3  # probability of a read inside a writer's transaction
 
@@ -238,7 +238,11 @@ class Incarnation:
         await self._step()
         await producer.send_all(batches)
         await self._step()
-        await producer.send_offsets(self._state.plan.group, ranges, self._member)
+        sending = producer.send_offsets(self._state.plan.group, ranges, self._member)
+        if not self._state.is_calm and self._entropy.uniform(0, 1) < behaviour.hurries:
+            await self._abort_hurriedly(sending)
+            return
+        await sending
         await self._finish()
         if transaction.ended_at >= 0 and not transaction.is_aborted:
             self._positions = positions
@@ -261,9 +265,7 @@ class Incarnation:
                     transaction.reads += [(place, offset, value) for offset, value in records]
         if drawn.uniform(0, 1) < self._state.behaviour.hurries:
             place = self._state.targets[drawn.below(len(self._state.targets))]
-            wait_s = drawn.uniform(0, HURRY_S)
-            await producer.abort_hurriedly(place, [self._record(place)], wait_s)
-            self._state.observed.counts["hurried"] += 1
+            await self._abort_hurriedly(producer.send(place, [self._record(place)]))
         else:
             await self._finish()
 
@@ -290,6 +292,10 @@ class Incarnation:
         sending = self._producer.repeat_marker(self._entropy.uniform(*MARKER_S), epoch)
         assert self._scope is not None, "an incarnation runs in its scope"
         self._late.append(self._scope.spawn(sending, name=f"{self.name} marker"))
+
+    async def _abort_hurriedly(self, sending: Coroutine[Any, Any, None]) -> None:
+        self._state.observed.counts["hurried"] += 1
+        await self._producer.abort_hurriedly(sending, self._entropy.uniform(0, HURRY_S))
 
     async def _abort(self) -> None:
         if self._producer.transaction is not None:

@@ -104,6 +104,7 @@ class TransactionsRun:
             CLIENTS + plan.machines,
             coordinators_ms=plan.behaviour.coordinators_ms,
             session_ms=3_000,
+            late_calls=plan.behaviour.late_calls,
         )
         observed = Observations(
             now_ns=lambda: world.loop.now_ns,

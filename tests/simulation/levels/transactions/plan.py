@@ -83,6 +83,7 @@ class Behaviour:
     repeated: float
     operator_ms: tuple[int, int] | None  # between two transactions ended by an operator
     coordinators_ms: tuple[int, int] | None  # between two faults of coordinators
+    late_calls: float  # of verifications and markers between brokers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,4 +233,5 @@ def _draw_behaviour(entropy: SimEntropy) -> Behaviour:
         repeated=(0.0, 0.1, 0.3)[entropy.below(3)],
         operator_ms=(None, (500, 6_000), (3_000, 15_000))[entropy.below(3)],
         coordinators_ms=(None, (500, 4_000), (2_000, 8_000))[entropy.below(3)],
+        late_calls=(0.0, 0.05, 0.25)[entropy.below(3)],
     )

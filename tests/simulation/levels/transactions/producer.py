@@ -6,9 +6,9 @@ unknown result ends the incarnation: the next one fences it.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.ids import ProducerIdentity
@@ -254,14 +254,12 @@ class TransactionalProducer:
         if self._needs_bump and not self.is_new:
             await self._bump()
 
-    async def abort_hurriedly(
-        self, place: Place, values: list[tuple[bytes | None, bytes]], wait_s: float
-    ) -> None:
-        """Send a batch, give its connections up, and abort: the batch may still wait in its
-        partition's leader."""
+    async def abort_hurriedly(self, sending: Coroutine[Any, Any, None], wait_s: float) -> None:
+        """Send something, give its connections up, and abort: the request may still wait at a
+        partition's leader or at the group's coordinator."""
         try:
             async with asyncio.timeout(wait_s):
-                await self.send(place, values)
+                await sending
         except (TimeoutError, AbortableError):
             pass
         self._calls.drop_connections()

@@ -11,15 +11,18 @@ with SimWorld(1) as world:
 ```
 """
 
-from collections.abc import Coroutine
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from tests.kit.node_settings import with_settings
 
+from quorumlog.broker.coordinator.key_hash import partition_of
 from quorumlog.ids import ProducerIdentity
 from quorumlog.records.compression import Codec
 from quorumlog.runtime import Runtime
+from quorumlog.simulation.links import LinkEnd
 from quorumlog.simulation.world import SimWorld
 from quorumlog.testing.checkers import Place, TransactionHistory, check_transactions
 
@@ -28,6 +31,7 @@ from ...checkers.violation import Violation
 from ...cluster.nodes import ClusterNode
 from ...cluster.options import TopicPlan
 from ...cluster.scripted import CLIENT, ScriptedCluster, options_of
+from ...faults.call_delays import CallDelays
 from ..kafka.client import KafkaClient
 from .calls import Generation, TransactionCalls
 from .clients import Findings, ReadingMachine
@@ -40,16 +44,27 @@ TOPIC: Final = "t"
 OUT: Final[Place] = (TOPIC, 0)
 OTHER: Final[Place] = (TOPIC, 1)
 TIMEOUT_MS: Final = 3_000
+DECIDED_MS: Final = 30_000  # bound for every transaction to be decided after the faults
 NAME: Final = "scripted"
 
 
 class ScriptedTransactions:
     """The cluster, and producers of one program."""
 
-    def __init__(self, world: SimWorld, generation: Generation, **settings: int) -> None:
-        """Create the cluster; `generation` is the version of all producers."""
+    def __init__(
+        self,
+        world: SimWorld,
+        generation: Generation,
+        *,
+        copies: int = 3,
+        coordinators: int = 1,
+        coordinator_copies: int = 3,
+    ) -> None:
+        """Create the cluster; `generation` is the version of all producers. `copies` are replicas
+        of data; `coordinators` are partitions of `__transaction_state`, and `coordinator_copies`
+        their replicas."""
         data = TopicPlan(
-            name=TOPIC, partitions=2, replication=3, min_isr=2, flush_policy="replicated"
+            name=TOPIC, partitions=2, replication=copies, min_isr=2, flush_policy="replicated"
         )
         inner = [
             replace(data, name=name, partitions=1, is_inner=True)
@@ -59,11 +74,16 @@ class ScriptedTransactions:
         self.stage = ScriptedCluster(world, options)
         chosen = {
             "offsets_topic_num_partitions": 1,
-            "transaction_state_log_num_partitions": 1,
+            "transaction_state_log_num_partitions": coordinators,
+            "transaction_state_log_replication_factor": coordinator_copies,
             "group_initial_rebalance_delay_ms": 0,
         }
         for node in self.stage.cluster.nodes:
-            node.config = with_settings(node.config, **(chosen | settings))
+            node.config = with_settings(node.config, **chosen)
+        self.delays_ms: dict[tuple[str, bool], int] = {}
+        """Delays of calls between machines: by path, True for the answer."""
+        self.delayed: ClusterNode | None = None  # the only node that sends late; None: all do
+        world.fabric.delay_ns = CallDelays(self._delay_ms).delay_ns
         notes = self.stage.notes
         self.observed = Observations(
             now_ns=lambda: world.loop.now_ns,
@@ -88,11 +108,17 @@ class ScriptedTransactions:
 
     def do(self, program: Coroutine[Any, Any, T]) -> T:
         """Run a program on the client machine and return its result."""
+        task = self.begin(program)
+        self.stage.until(task.done, "the program has ended")
+        return task.result()
+
+    def begin(self, program: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Start a program on the client machine."""
 
         async def run(runtime: Runtime) -> T:
             return await program
 
-        return self.stage.do(run)
+        return self.stage.begin(run)
 
     def new_producer(
         self, transactional_id: str = NAME, *, timeout_ms: int = 60_000
@@ -103,11 +129,27 @@ class ScriptedTransactions:
         self.do(made.start())
         return made
 
-    def coordinator(self) -> ClusterNode:
-        """Return the coordinator of all transactional ids."""
+    def coordinator(self, transactional_id: str = NAME) -> ClusterNode:
+        """Return the coordinator of a transactional id."""
         topic = self.stage.cluster.newest_image.topic(TRANSACTIONS_TOPIC)
         assert topic is not None, "no transaction was ever begun"
-        return self.stage.cluster.node(topic.sorted_partitions()[0][1].leader)
+        index = partition_of(transactional_id, len(topic.partitions))
+        return self.stage.leader((TRANSACTIONS_TOPIC, index))
+
+    def id_at(self, is_suitable: Callable[[ClusterNode], bool]) -> str:
+        """Return a transactional id with a suitable coordinator; needs a coordinator on every
+        node."""
+        self.new_producer()  # creates the topic
+        names = (f"{NAME}-{number}" for number in range(100))
+        return next(name for name in names if is_suitable(self.coordinator(name)))
+
+    def wait_complete(self) -> None:
+        """Wait until the coordinator has completed every transaction."""
+        reader = self._reader()
+        self.stage.until(
+            lambda: not self.stage.do(lambda runtime: reader.undecided(runtime, [])),
+            "every transaction is complete",
+        )
 
     @property
     def runtime(self) -> Runtime:
@@ -119,17 +161,26 @@ class ScriptedTransactions:
 
     def end(self) -> Findings:
         """End all faults, wait until all is decided, and read everything."""
-        reader = ReadingMachine(
+        reader = self._reader()
+        self.stage.mend()
+        self.delays_ms.clear()
+        places, end_ms = [OUT, OTHER], self.stage.world.now_ms() + DECIDED_MS
+        inner = [(OFFSETS_TOPIC, 0)] if self.stage.state((OFFSETS_TOPIC, 0)) else []
+        while left := self.stage.do(lambda runtime: reader.undecided(runtime, places + inner)):
+            if self.stage.world.now_ms() >= end_ms:
+                raise Violation("Hanging", f"undecided after {DECIDED_MS} ms: {left}")
+            self.stage.run(500)
+        return self.stage.do(lambda runtime: reader.find_all(runtime, places, {}))
+
+    def _delay_ms(self, sender: LinkEnd, path: str, is_answer: bool) -> int:
+        if self.delayed is not None and sender.process.machine.name != self.delayed.name:
+            return 0
+        return self.delays_ms.get((path, is_answer), 0)
+
+    def _reader(self) -> ReadingMachine:
+        return ReadingMachine(
             self.runtime, CLIENT, self.bootstrap, [OUT, OTHER], self.observed, self.stage.notes
         )
-        self.stage.mend()
-        places = [OUT, OTHER]
-
-        def is_decided() -> bool:
-            return not self.stage.do(lambda runtime: reader.undecided(runtime, places))
-
-        self.stage.until(is_decided, "every transaction is decided")
-        return self.stage.do(lambda runtime: reader.find_all(runtime, places, {}))
 
     def anomalies(self, found: Findings) -> set[str]:
         """Return the kinds of anomalies of the history and of the logs."""
