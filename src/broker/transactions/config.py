@@ -56,7 +56,8 @@ class TransactionConfig:
         "staged.attempts.max",
         5_000,
         "Maximum number of task attempts of one staged write. Each holds a producer id until its "
-        "markers are written.",
+        "markers are written. While twice as many attempts of a name wait for markers, no further "
+        "one begins.",
         unit="attempts",
         low=1,
         high=100_000,

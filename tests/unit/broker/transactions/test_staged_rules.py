@@ -204,3 +204,28 @@ def test_new_coordinator_has_the_attempts_and_the_commit(stage: StageClient) -> 
     batch = stage.commit(0, write, [producer])
     assert stage.commit(0, write, [producer]) == batch
     assert stage.committed("t", index) == [b"a"]
+
+
+def test_unclean_leader_reports_the_commit_that_it_lost(stage: StageClient) -> None:
+    """P6: the only replica with the staged records fails before the commit."""
+    nodes = stage.nodes
+    lost, kept = sorted(set(nodes.nodes) - {coordinating(nodes)})
+
+    async def setup(log: AsyncLog) -> None:
+        configs = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+        await log.admin.create_topic("u", assignments=[[lost, kept]], configs=configs)
+
+    nodes.run(setup)
+    nodes.until(lambda: led(nodes, "u") == lost)
+    nodes.crash(kept)
+    write = stage.open_write()
+    producer = stage.sealed(0, write, "u", b"a", b"b")
+    nodes.crash(lost, power=True)
+    nodes.start(kept)
+    nodes.until(lambda: nodes.leader("u") == kept, virtual_ms=60_000)
+    batch = stage.commit(0, write, [producer])
+    assert (batch.records, batch.visible) == (2, True)
+    replicas = nodes.nodes[kept].parts.replicas
+    assert replicas is not None
+    assert replicas.markers.torn_commits == 1
+    assert stage.committed("u") == []
