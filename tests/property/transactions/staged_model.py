@@ -43,6 +43,7 @@ REQUEST = "INVALID_REQUEST"
 TOO_OLD = "NUMBER_TOO_OLD"
 FENCED = "FENCED_WRITE"
 LOST = "STAGE_LOST"
+CONCURRENT = "CONCURRENT_TRANSACTIONS"
 EXCEEDED = "STAGED_ATTEMPTS_EXCEEDED"
 
 
@@ -135,6 +136,8 @@ class StagedModel:
             known_answer = self.repeated(request, self.names[name])
             if known_answer is not ...:
                 return known_answer
+            if sum(not one.is_live for one in self.of(name)) >= 2 * self.limit:
+                return CONCURRENT
         assert given is not None, "no identity"
         if self.free:
             assert self.free.pop(given.producer_id) == given.producer_epoch, given
@@ -315,7 +318,11 @@ class StagedModel:
         if known is None:
             return NOT_FOUND
         if isinstance(request, DescribeStage):
-            return (known.last, known.last_write, known.count, known.write, len(self.of(name)))
+            return (
+                (known.last, known.last_write, known.count),
+                (known.write, known.number),
+                sorted((one.task, one.attempt, one.state) for one in self.of(name)),
+            )
         if isinstance(request, DeleteStage):
             if self.of(name):
                 return INVALID

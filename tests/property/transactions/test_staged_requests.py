@@ -31,13 +31,13 @@ from quorumlog.broker.transactions.requests import (
     CommitStage,
     CommittedBatch,
     DeleteStage,
+    DescribedStage,
     DescribeStage,
     KeepAttemptAlive,
     MarkersWritten,
     ResetStage,
     SealAttempt,
     SealedPartition,
-    StageDescription,
     TransactionRequest,
     VerifyPartitions,
     Winner,
@@ -99,13 +99,12 @@ def value_of(reply: Reply) -> Any:
     outcome = reply.outcome
     if isinstance(outcome, AddedPartitions):
         return names_of(outcome.errors)
-    if isinstance(outcome, StageDescription):
+    if isinstance(outcome, DescribedStage):
+        known = outcome.stage
         return (
-            outcome.last_committed,
-            outcome.committed_write_id,
-            outcome.committed_count,
-            outcome.write_id,
-            outcome.attempts,
+            (known.last_committed, known.committed_write_id, known.committed_count),
+            (known.write_id, known.number),
+            sorted((one.task, one.attempt, one.state.name.lower()) for one in outcome.attempts),
         )
     return outcome
 
