@@ -11,6 +11,7 @@ from tests.simulation.levels.transactions.plan import (
     draw_cluster,
     draw_plan,
 )
+from tests.simulation.levels.transactions.staged_writers import draw_staged
 from tests.simulation.runs import play_seed
 
 from quorumlog.simulation.entropy import SimEntropy
@@ -62,3 +63,12 @@ def test_every_topic_of_a_plan_is_in_its_cluster() -> None:
         names = {topic.name for topic in options.topics}
         for one in plan.applications:
             assert {*one.targets, *([one.source] if one.source else ())} <= names
+
+
+def test_staged_queries_fail_in_every_way_in_some_seeds() -> None:
+    machines = [("a1", "a2"), ("a2", "a3"), ("a3", "a1")]
+    plans = [draw_staged(SimEntropy(f"staged/{seed}"), machines) for seed in range(200)]
+    assert {len(some) for some in plans} == {0, 1, 2}
+    for chance in ("speculates", "fails", "lingers", "aborts", "replays"):
+        drawn = {bool(getattr(one, chance)) for some in plans for one in some}
+        assert drawn == {False, True}, chance

@@ -58,6 +58,7 @@ from .plan import (
     places_of,
 )
 from .producer import Observations
+from .staged_writers import STAGED, StagedWorkload, draw_staged, with_staged_topic
 
 DECIDED_MS: Final = 120_000  # bound for every transaction to be decided after the faults
 PROCESSED_MS: Final = 120_000  # bound for everything to be processed after that
@@ -75,6 +76,7 @@ class TransactionsRun:
     states: list[ApplicationState]
     supervisors: list[ApplicationSupervisor]
     order: OffsetOrder
+    staged: StagedWorkload
     outside: list["asyncio.Task[None]"] = field(default_factory=list)
 
     @classmethod
@@ -89,6 +91,10 @@ class TransactionsRun:
         """Create a run's cluster and its applications."""
         plan = plan or draw_plan(entropy.stream("transactions"))
         options = draw_cluster(entropy.stream("cluster plan"), plan)
+        staged = entropy.stream("staged")
+        queries = draw_staged(staged, [one.machines for one in plan.applications])
+        if queries:
+            options = with_staged_topic(options, staged)
         fault_plan = fault_plan or draw_fault_plan(entropy.stream("storm"))
         if options.brokers == 1:
             faults = tuple(fault for fault in fault_plan.faults if fault not in NEEDS_MANY)
@@ -132,6 +138,15 @@ class TransactionsRun:
             states,
             [ApplicationSupervisor(world, state) for state in states],
             OffsetOrder(observed, bootstrap, (INPUT, 0)),
+            StagedWorkload.of(
+                world,
+                queries,
+                staged,
+                behaviour=plan.behaviour,
+                cluster=run.cluster,
+                places=places_of(options, (STAGED,)),
+                observed=observed,
+            ),
         )
         run.makers = {CLIENTS[0]: made.plain_machine, CLIENTS[1]: made.reading_machine}
         run.look = made.look
@@ -160,12 +175,13 @@ class TransactionsRun:
     @property
     def kept_places(self) -> list[Place]:
         """The partitions that keep all records."""
-        return places_of(self.run.options, (INPUT, OUTPUT, LAST))
+        return places_of(self.run.options, (INPUT, OUTPUT, LAST, STAGED))
 
     def look(self) -> None:
         """Start and end incarnations; raise the errors of programs."""
         for supervisor in self.supervisors:
             supervisor.look()
+        self.staged.look()
         for task in list(self.outside):
             if task.done():
                 self.outside.remove(task)
@@ -215,6 +231,7 @@ class TransactionsRun:
 
     def _calm(self) -> None:
         self.order.is_over = True
+        self.staged.calm()
         for state in self.states:
             state.is_calm = True
 
@@ -222,6 +239,7 @@ class TransactionsRun:
         """Stop plain and transactional writers."""
         run = self.run
         run.notes.is_over = True
+        self.staged.stop()
         writers = [one for one in self.supervisors if one.state.plan.kind is Kind.WRITE]
         for writer in writers:
             writer.state.is_over = True
@@ -229,6 +247,7 @@ class TransactionsRun:
             lambda: (
                 all(one.has_ended for one in run.applications.values())
                 and all(writer.has_ended for writer in writers)
+                and self.staged.has_ended
                 and not self.outside
             ),
             END_MS,
@@ -286,6 +305,7 @@ class TransactionsRun:
             self.observed.history, epoch_each, frozenset(places_of(options, (COMPACTED,)))
         )
         self.observed.counts["markers"] = logs.check(found.logs)
+        batches = self.staged.history.check(found.committed)
         anomalies = check_transactions(
             self.observed.history,
             found.committed,
@@ -295,6 +315,8 @@ class TransactionsRun:
         )
         if anomalies:
             raise Violation(str(anomalies[0].kind), describe(anomalies))
+        if self.staged.supervisors:
+            self.observed.counts["staged batches"] = batches
         self._ask(self.order.look_at_all)
 
     def _ask(self, main: Any) -> Any:
