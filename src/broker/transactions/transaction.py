@@ -132,9 +132,10 @@ class TransactionMachine:
         return self._last_producer()
 
     def _check_producer(self, producer: ProducerIdentity) -> None:
-        """Raise ProducerFenced or InvalidProducerIdMapping for an identity that is not current."""
+        """Raise ProducerFenced or InvalidProducerIdMapping for an identity that is not current, or
+        that no client has: the highest epoch fenced the last one."""
         current = self.producer
-        if producer == current:
+        if producer == current and producer.producer_epoch <= CLIENT_EPOCH_MAX:
             return
         known = self.metadata
         if producer.producer_id not in (known.producer_id, current.producer_id):

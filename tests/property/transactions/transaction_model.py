@@ -36,7 +36,7 @@ class TransactionModel:
     timeout_ms: int = 0
 
     def wrong(self, producer: Identity) -> str | None:
-        if producer == self.now:
+        if producer == self.now and producer[1] <= LAST_EPOCH:
             return CONCURRENT if self.phase == "deciding" else None
         mine = {self.now[0]} | ({self.markers[0]} if self.markers and self.left else set())
         return FENCED if producer[0] in mine else MAPPING

@@ -249,6 +249,8 @@ def test_below_version_2_the_next_producer_gets_the_new_id(play: ShardPlay) -> N
     assert play.effects[-1].producer == (FIRST_ID, EPOCH_MAX)
     play.mark()
     assert play.newest().producer_epoch == EPOCH_MAX
+    with pytest.raises(ProducerFenced):  # no client has this epoch
+        play.add(ProducerIdentity(FIRST_ID, EPOCH_MAX), A)
     assert play.init() == (FIRST_ID + 1, 0)
 
 
