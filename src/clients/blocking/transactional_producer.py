@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..producer.partitioner import Partitioner
 from ..producer.producer import AsyncProducer
-from ..producer.transactional_producer import AsyncTransactionalProducer
+from ..producer.transactional_producer import AsyncTransactionalProducer, not_of_a_group
 from .producer import Producer
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class TransactionalProducer(Producer):
         def send(member: "AsyncGroupConsumer") -> Coroutine[Any, Any, None]:
             return self._transactional(self._producer).send_offsets(member, offsets)
 
+        if not hasattr(consumer, "add_to_transaction"):
+            raise not_of_a_group(consumer)
         consumer.add_to_transaction(send)
 
     def leave_transaction(self, error: BaseException | None) -> None:

@@ -209,9 +209,14 @@ class TransactionStateMachine:
 
     def _abortable(self) -> TransactionAbortable:
         assert self.error is not None, "abortable without an error"
+        remedy = f"abort it and repeat it: {self.error.message}"
+        if isinstance(self.error, InvalidProducerEpoch):
+            remedy = (
+                "it timed out, or another producer has this transactional id; abort it, which"
+                " raises ProducerFenced in the second case"
+            )
         abortable = TransactionAbortable(
-            f"producer {self.transactional_id}: the transaction cannot commit; abort it and repeat"
-            f" it: {self.error.message}",
+            f"producer {self.transactional_id}: the transaction cannot commit; {remedy}",
             topic=self.error.topic,
             partition=self.error.partition,
         )

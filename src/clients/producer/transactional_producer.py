@@ -151,6 +151,8 @@ class AsyncTransactionalProducer(AsyncProducer):
         a consumer that lost its partitions cannot commit. Create it with auto_commit=False. Raises
         TransactionAbortable if the offsets are refused.
         """
+        if not hasattr(consumer, "membership"):
+            raise not_of_a_group(consumer)
         if consumer.config.auto_commit:
             raise InvalidRequest(
                 f"send_offsets: the consumer of group {consumer.group} commits by itself; create"
@@ -370,6 +372,13 @@ class AsyncTransaction:
         traceback: TracebackType | None,
     ) -> None:
         await self._producer.leave_transaction(error)
+
+
+def not_of_a_group(consumer: object) -> InvalidRequest:
+    """Return the error for an argument of `send_offsets` that is no group consumer."""
+    return InvalidRequest(
+        f"send_offsets: {type(consumer).__name__} has no group; give a consumer of group_consumer()"
+    )
 
 
 def _identity(message: pb.ProducerIdentity) -> ProducerIdentity:

@@ -1,6 +1,7 @@
 """Transactions of the blocking clients, against a broker in a process of its own."""
 
 import threading
+from typing import Any
 
 import pytest
 from tests.kit.command import succeed
@@ -9,6 +10,8 @@ from tests.kit.node_process import lose_topic
 from quorumlog.clients.blocking import Log
 from quorumlog.errors import (
     ClientClosed,
+    InvalidProducerEpoch,
+    InvalidRequest,
     InvalidTxnState,
     ProducerFenced,
     QuorumlogError,
@@ -71,8 +74,15 @@ def test_failed_record_is_abortable_and_a_fenced_producer_is_not(log: Log) -> No
         producer.begin_transaction()
         producer.send("failing", "zombie").result()
         with log.producer(transactional_id="failing") as newer:
-            with pytest.raises(ProducerFenced):
+            with pytest.raises(InvalidProducerEpoch):
+                producer.send("failing", "zombie").result()
+            with pytest.raises(TransactionAbortable, match="which raises ProducerFenced"):
                 producer.commit_transaction()
+            plain: Any = log.consumer("failing")
+            with pytest.raises(InvalidRequest, match="Consumer has no group"):
+                producer.send_offsets(plain)
+            with pytest.raises(ProducerFenced):
+                producer.abort_transaction()
             with pytest.raises(ClientClosed):
                 producer.begin_transaction()
             with newer.transaction():

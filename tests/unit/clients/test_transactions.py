@@ -157,6 +157,9 @@ def test_consumer_that_commits_by_itself_is_refused(with_log: WithLog) -> None:
         ):
             with pytest.raises(InvalidRequest, match="auto_commit=False"):
                 await producer.send_offsets(consumer)
+            plain: Any = log.consumer("in")
+            with pytest.raises(InvalidRequest, match="AsyncConsumer has no group"):
+                await producer.send_offsets(plain)
 
     with_log(body)
 
