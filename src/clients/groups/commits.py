@@ -280,7 +280,12 @@ class Commits:
                 raise self._no_member() from error
             else:
                 break
-        for place, offset in due.offsets.items() if due.transaction is None else ():
+        if due.transaction is not None:
+            # A member that rejoins may have its former epoch, so that a commit from before is
+            # accepted, after the new assignment fetched the offsets before it.
+            self._check_owned(due)
+            return
+        for place, offset in due.offsets.items():
             if place in self._fetcher.readers:
                 self._stored[place] = offset.offset
 

@@ -25,9 +25,12 @@ from quorumlog.errors import (
     TransactionAbortable,
 )
 from quorumlog.ids import ProducerIdentity
+from quorumlog.proto import groups_pb2
+from quorumlog.proto import transactions_pb2 as pb
 from quorumlog.records import parse_header
 from quorumlog.records.batch import TRANSACTIONAL_BIT
-from quorumlog.runtime import Runtime
+from quorumlog.runtime import CallContext, Handler, Runtime
+from quorumlog.services import GROUPS_FETCH_OFFSETS, GROUPS_HEARTBEAT
 from quorumlog.simulation import run
 
 from .storing_broker import cluster
@@ -418,5 +421,84 @@ def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
         async with cluster(runtime, TransactionBroker()) as log:
             with pytest.raises(InvalidConfig):
                 log.producer(**settings)
+
+    run(main)
+
+
+class GroupBroker(TransactionBroker):
+    """A broker with a group of one member, whose epoch is 1 after every join."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()  # set: heartbeats are answered
+        self.answers.set()
+        self.stores = asyncio.Event()  # set: offsets are stored
+        self.has_offsets = asyncio.Event()
+
+    def handlers(self) -> dict[str, Any]:
+        table = [
+            Handler(GROUPS_HEARTBEAT, self._heartbeat),
+            Handler(GROUPS_FETCH_OFFSETS, self._fetch_offsets),
+        ]
+        return super().handlers() | {handler.method.path: handler for handler in table}
+
+    async def _heartbeat(
+        self, request: groups_pb2.GroupHeartbeatRequest, context: CallContext
+    ) -> groups_pb2.GroupHeartbeatResponse:
+        await self.answers.wait()
+        response = groups_pb2.GroupHeartbeatResponse(
+            member_epoch=max(1, request.member_epoch),
+            heartbeat_interval_ms=200,
+            session_timeout_ms=2_000,
+        )
+        response.assignment.partitions.add(topic="t", partition=0)
+        return response
+
+    async def _fetch_offsets(
+        self, request: groups_pb2.FetchOffsetsRequest, context: CallContext
+    ) -> groups_pb2.FetchOffsetsResponse:
+        response = groups_pb2.FetchOffsetsResponse()
+        for part in request.partitions:
+            offset = response.results.add().offset
+            offset.topic, offset.partition, offset.offset = part.topic, part.partition, 3
+        return response
+
+    async def _add_offsets(
+        self, request: pb.AddOffsetsRequest, context: CallContext
+    ) -> pb.AddOffsetsResponse:
+        self.has_offsets.set()
+        await self.stores.wait()
+        return await super()._add_offsets(request, context)
+
+
+def test_offsets_stored_after_the_member_joined_again_abort_the_transaction() -> None:
+    """The new assignment has begun at the offsets before."""
+
+    async def main(runtime: Runtime) -> None:
+        broker, lost, assigned = GroupBroker(), asyncio.Event(), asyncio.Event()
+        async with (
+            cluster(runtime, broker) as log,
+            producing(log) as producer,
+            log.group_consumer(
+                "g",
+                "t",
+                auto_commit=False,
+                on_assigned=lambda _: assigned.set(),
+                on_lost=lambda _: lost.set(),
+            ) as consumer,
+        ):
+            await producer.begin_transaction()
+            sending = asyncio.create_task(producer.send_offsets(consumer, {("t", 0): 5}))
+            await broker.has_offsets.wait()
+            assigned.clear()
+            broker.answers.clear()
+            await lost.wait()
+            broker.answers.set()
+            await assigned.wait()
+            broker.stores.set()
+            with pytest.raises(TransactionAbortable, match="nothing is committed"):
+                await sending
+            await producer.abort_transaction()
+            assert broker.committed_offsets == []
 
     run(main)
