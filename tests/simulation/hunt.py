@@ -83,9 +83,10 @@ def hunt(level: str, seeds: range) -> Found | None:
 def play_scenario(name: str) -> Found | None:
     """Play a named scenario of level `transactions`; return None if it passes."""
     from .levels.transactions.scenarios import SCENARIOS
+    from .levels.transactions.staged_scenarios import STAGED_SCENARIOS
 
     try:
-        SCENARIOS[name]()
+        {**SCENARIOS, **STAGED_SCENARIOS}[name]()
     except Exception as error:
         return Found(seed=0, by=_finder(error), detail=str(error)[:500], events=0)
     return None

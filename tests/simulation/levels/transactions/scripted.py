@@ -64,10 +64,14 @@ class ScriptedTransactions:
         of data; `coordinators` are partitions of `__transaction_state`, and `coordinator_copies`
         their replicas."""
         data = TopicPlan(
-            name=TOPIC, partitions=2, replication=copies, min_isr=2, flush_policy="replicated"
+            name=TOPIC,
+            partitions=2,
+            replication=copies,
+            min_isr=min(2, copies),
+            flush_policy="replicated" if copies > 1 else "fsync",
         )
         inner = [
-            replace(data, name=name, partitions=1, is_inner=True)
+            replace(data, name=name, partitions=1, flush_policy="replicated", is_inner=True)
             for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
         ]
         options = replace(options_of(data, *inner), has_kafka=True)
@@ -145,7 +149,7 @@ class ScriptedTransactions:
 
     def wait_complete(self) -> None:
         """Wait until the coordinator has completed every transaction."""
-        reader = self._reader()
+        reader = self.reader()
         self.stage.until(
             lambda: not self.stage.do(lambda runtime: reader.undecided(runtime, [])),
             "every transaction is complete",
@@ -161,7 +165,7 @@ class ScriptedTransactions:
 
     def end(self) -> Findings:
         """End all faults, wait until all is decided, and read everything."""
-        reader = self._reader()
+        reader = self.reader()
         self.stage.mend()
         self.delays_ms.clear()
         places, end_ms = [OUT, OTHER], self.stage.world.now_ms() + DECIDED_MS
@@ -177,7 +181,8 @@ class ScriptedTransactions:
             return 0
         return self.delays_ms.get((path, is_answer), 0)
 
-    def _reader(self) -> ReadingMachine:
+    def reader(self) -> ReadingMachine:
+        """Return the client that reads."""
         return ReadingMachine(
             self.runtime, CLIENT, self.bootstrap, [OUT, OTHER], self.observed, self.stage.notes
         )
