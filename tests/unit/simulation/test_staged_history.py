@@ -4,6 +4,7 @@ import pytest
 from tests.simulation.checkers.violation import Violation
 from tests.simulation.levels.transactions.staged_history import StagedBatch, StagedHistory
 
+from quorumlog.ids import ProducerIdentity
 from quorumlog.testing.checkers import (
     Place,
     Stored,
@@ -28,7 +29,8 @@ class Play:
         self, write: int, task: int = 0, *, key: tuple[str, int] = FIRST
     ) -> tuple[Transaction, bytes]:
         self.at += 1
-        transaction = self.history.begin(key, write, task, at=self.at)
+        producer = ProducerIdentity(self.at, 0)
+        transaction = self.history.begin(key, write, task, producer, at=self.at)
         value = b"%d.%d #%d" % (write, task, self.at)
         self.history.transactions.send(transaction, OUT, value, at=self.at)
         return transaction, value
@@ -126,3 +128,9 @@ def test_batches_are_in_the_order_of_their_numbers(play: Play) -> None:
     play.request(8, two, key=SECOND)
     assert play.history.check(play.found(first, second)) == 2
     expect(play, "BatchOrder", play.found(second, first))
+
+
+def test_an_identity_is_of_one_attempt(play: Play) -> None:
+    play.attempt(7)
+    with pytest.raises(Violation, match="to an attempt before"):
+        play.history.begin(FIRST, 8, 0, ProducerIdentity(play.at, 0), at=play.at)

@@ -137,7 +137,8 @@ class StagedClient:
             return self._answered(key, answer.committed)
         producer = ProducerIdentity(answer.producer.producer_id, answer.producer.producer_epoch)
         self.observed.generations[producer.producer_id] = Generation.NEW
-        transaction = self.history.begin(key, write_id, task, at=self.observed.now_ns())
+        at = self.observed.now_ns()
+        transaction = self.history.begin(key, write_id, task, producer, at=at)
         return StagedAttempt(self, key, write_id, task, producer, transaction)
 
     async def produce(

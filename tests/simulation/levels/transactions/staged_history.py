@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from quorumlog.ids import ProducerIdentity
 from quorumlog.testing.checkers import (
     Place,
     Stored,
@@ -53,9 +54,15 @@ class StagedHistory:
     """The attempts that commits named, by the write that sent them."""
     decided: dict[BatchKey, StagedBatch] = field(default_factory=dict)  # as answered first
     refused: set[tuple[BatchKey, int]] = field(default_factory=set)  # writes that never commit
+    producers: set[ProducerIdentity] = field(default_factory=set)  # of all attempts
 
-    def begin(self, key: BatchKey, write_id: int, task: int, *, at: int) -> Transaction:
-        """Record the begin of a task attempt."""
+    def begin(
+        self, key: BatchKey, write_id: int, task: int, producer: ProducerIdentity, *, at: int
+    ) -> Transaction:
+        """Record the begin of a task attempt; raises Violation if another one had its identity."""
+        if producer in self.producers:
+            raise Violation("IdReused", f"{producer} was returned to an attempt before")
+        self.producers.add(producer)
         name = f"{key[0]}{key[1]} write {write_id} task {task} #{len(self.attempts)}"
         transaction = self.transactions.begin(name, name, at=at)
         self.attempts[name] = StagedAttemptNote(key, write_id, task, transaction)
