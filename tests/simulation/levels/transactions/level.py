@@ -93,8 +93,7 @@ class TransactionsRun:
         options = draw_cluster(entropy.stream("cluster plan"), plan)
         staged = entropy.stream("staged")
         queries = draw_staged(staged, [one.machines for one in plan.applications])
-        if queries:
-            options = with_staged_topic(options, staged)
+        options = with_staged_topic(options, staged) if queries else options
         fault_plan = fault_plan or draw_fault_plan(entropy.stream("storm"))
         if options.brokers == 1:
             faults = tuple(fault for fault in fault_plan.faults if fault not in NEEDS_MANY)
@@ -144,7 +143,6 @@ class TransactionsRun:
                 staged,
                 behaviour=plan.behaviour,
                 cluster=run.cluster,
-                places=places_of(options, (STAGED,)),
                 observed=observed,
             ),
         )

@@ -21,7 +21,7 @@ from quorumlog.testing.checkers import Place
 from ...cluster.nodes import Cluster
 from ...cluster.options import ClusterOptions
 from .calls import Interference
-from .plan import INPUT, Behaviour
+from .plan import INPUT, Behaviour, places_of
 from .producer import Observations
 from .staged_client import REFUSED, AttemptFailed, StagedAttempt, StagedClient
 from .staged_history import BatchKey, StagedBatch, StagedHistory
@@ -133,10 +133,9 @@ class StagedWorkload:
         *,
         behaviour: Behaviour,
         cluster: Cluster,
-        places: Sequence[Place],
         observed: Observations,
     ) -> "StagedWorkload":
-        """Create the queries, which write to these partitions."""
+        """Create the queries, which write to their topic."""
         history = StagedHistory(observed.history)
         queries = [
             StagedQuery(
@@ -144,7 +143,7 @@ class StagedWorkload:
                 behaviour=behaviour,
                 bootstrap=cluster.bootstrap.split(","),
                 kafka_bootstrap=cluster.kafka_bootstrap.split(","),
-                places=places,
+                places=places_of(cluster.options, (STAGED,)),
                 observed=observed,
                 history=history,
             )
