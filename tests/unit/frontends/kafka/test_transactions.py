@@ -38,6 +38,7 @@ INVALID_TXN_STATE, TRANSACTION_ABORTABLE = 48, 120
 NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR = 6, 16
 INVALID_PRODUCER_ID_MAPPING, INVALID_TRANSACTION_TIMEOUT, INVALID_REQUEST = 49, 50, 42
 UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED = 3, 55
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 TRANSACTIONAL_ID_NOT_FOUND, INVALID_REGULAR_EXPRESSION = 105, 128
 METADATA = 3  # a request
 READ_COMMITTED = 1
@@ -291,17 +292,19 @@ def test_each_transaction_of_a_batch_has_its_own_result() -> None:
     run(work)
 
 
-async def stored(client: RawClient, *, require_stable: bool = False) -> tuple[int, int]:
+async def stored(
+    client: RawClient, *, require_stable: bool = False, group: str = GROUP
+) -> tuple[int, int]:
     """Return the error code and the offset of the group at partition 0 of topic `t`."""
     asked = {
-        "group_id": GROUP,
+        "group_id": group,
         "member_id": None,
         "member_epoch": -1,
         "topics": [{"name": "t", "partition_indexes": (0,)}],
     }
     answer = await client.ask(OFFSET_FETCH, 8, groups=[asked], require_stable=require_stable)
-    (group,) = answer.groups
-    (part,) = group.topics[0].partitions
+    (found,) = answer.groups
+    (part,) = found.topics[0].partitions
     return int(part.error_code), part.committed_offset
 
 
@@ -508,6 +511,42 @@ def test_an_operator_aborts_a_transaction_in_one_partition(version: int) -> None
         nowhere: Sequence[dict[str, Any]] = [{"name": "nowhere", "partition_indexes": (0,)}]
         code = await marked(client, producer, version, topics=nowhere)
         assert code == UNKNOWN_TOPIC_OR_PARTITION
+
+    run(work)
+
+
+def test_a_gap_in_the_sequence_is_refused_and_nothing_else_is_lost() -> None:
+    async def work(client: RawClient) -> None:
+        producer = await new_producer(client)
+        await add(client, producer, ("t", 0))
+        assert await sent(client, producer, 0, b"a") == 0
+        assert await sent(client, producer, 5, b"gap") == OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await sent(client, producer, 1, b"b") == 0
+        assert (await ended(client, producer)).error_code == 0
+        await until_state(client, "CompleteCommit")
+        assert (await committed(client))[0] == [b"a", b"b"]
+
+    run(work)
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, INVALID_TXN_STATE), (4, TRANSACTION_ABORTABLE)])
+def test_offsets_of_another_group_are_refused(version: int, code: int) -> None:
+    """Its offsets are in another partition, which the transaction does not have."""
+    other = "other"
+    assert partition_of(other, 50) != partition_of(GROUP, 50)
+
+    async def work(client: RawClient) -> None:
+        for group in (GROUP, other):
+            await ready(client, group)
+        producer = await new_producer(client)
+        assert await group_added(client, producer) == 0
+        assert await offsets_sent(client, producer, (0, 12), version=version) == [0]
+        codes = await offsets_sent(client, producer, (0, 13), version=version, group_id=other)
+        assert codes == [code]
+        assert (await ended(client, producer)).error_code == 0
+        await until_state(client, "CompleteCommit")
+        assert await stored(client, require_stable=True) == (0, 12)
+        assert await stored(client, require_stable=True, group=other) == (0, -1)
 
     run(work)
 
