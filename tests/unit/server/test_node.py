@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -400,6 +401,37 @@ def test_a_topic_deleted_just_before_a_crash_leaves_nothing(
         task = node.restart(second_life)
         world.run_until(task, virtual_ms=60_000)
         task.result()
+
+
+@pytest.mark.parametrize("policy", ["fsync", "replicated"])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_stop_while_a_topic_is_deleted_reports_no_failed_log(
+    folder: str, policy: str, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config_of(folder)
+
+    async def main(runtime: Runtime) -> None:
+        await format_directory(runtime, config)
+        async with Node(runtime, config) as node:
+            channel = runtime.network.channel(node.addresses.grpc)
+            await create(channel, "t", flush_policy=policy)
+            for _ in range(3):
+                await produce(channel, b"old")
+            request = admin_pb2.DeleteTopicRequest(name="t")
+            deletion = asyncio.create_task(
+                channel.call(ADMIN_DELETE_TOPIC, request, timeout_ms=WAIT_MS)
+            )
+            await asyncio.sleep(seed * 0.024)  # each step of the deletion takes 20 to 50 ms
+        with suppress(QuorumlogError):
+            await deletion
+        async with Node(runtime, config):
+            pass
+
+    with SimWorld(seed, faults=Faults(lane_us=(20_000, 50_000))) as world:
+        task = world.node("n1").spawn(main)
+        world.run_until(task, virtual_ms=60_000)
+        task.result()
+    assert [each for each in caplog.messages if "storage.log_failed" in each] == []
 
 
 def test_a_folder_of_another_topic_is_not_taken_over(tmp_path: Path) -> None:
