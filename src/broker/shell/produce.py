@@ -272,8 +272,8 @@ class TransactionalAppends:
         waiting = self._waiting.pop(question)
         if error is None:
             question[0].is_verified = True
+        self._waiting_bytes -= sum(len(append.batches) for append, _ in waiting)
         for append, transaction in waiting:
-            self._waiting_bytes -= len(append.batches)
             try:
                 if error is not None:
                     raise verification_error(error, transaction)
