@@ -267,7 +267,9 @@ class AsyncGroupConsumer(AsyncConsumer):
             self._to_commit(offsets), deadline_ms=deadline_ms, transaction=transaction
         )
         if transaction is not None:
-            self._delivered_at = None
+            # records that a blocking consumer has polled ahead are delivered without another poll
+            is_ahead = bool(self.membership.delivered.undelivered())
+            self._delivered_at = self.membership.revocations if is_ahead else None
 
     def _check_kept(self) -> None:
         """Raise StaleMemberEpoch if a partition with delivered records may have been revoked: its

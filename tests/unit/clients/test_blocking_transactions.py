@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.kit.command import succeed
 from tests.kit.node_process import lose_topic
+from tests.kit.waits import wait_until_blocking
 
 from quorumlog.clients.blocking import Log
 from quorumlog.errors import (
@@ -175,6 +176,37 @@ def test_consumer_seeks_back_to_its_committed_offsets(log: Log) -> None:
             (record.partition, record.offset) for record in consumer.records(max_records=8)
         )
         assert offsets == [(0, 3), (0, 4), (0, 5), *((1, offset) for offset in range(1, 6))]
+
+
+def test_buffered_records_count_as_delivered_when_their_partition_is_lost() -> None:
+    """The second record waited in the buffer while the offsets of the first one were committed."""
+    settings = {
+        "group.consumer.session.timeout.ms": 2_000,
+        "group.consumer.heartbeat.interval.ms": 200,
+    }
+    with Broker(settings=settings) as broker, broker.connect(request_timeout_ms=500) as log:
+        broker.create_topic("in")
+        with log.producer() as plain:
+            plain.send_many("in", ["0", "1", "2"])
+        with (
+            log.producer(transactional_id="buffered") as producer,
+            log.group_consumer("buffered", "in", auto_commit=False) as consumer,
+        ):
+            for text in ("0", "1"):
+                assert next(consumer).text == text
+                producer.begin_transaction()
+                if text == "1":
+                    broker.pause()
+                    wait_until_blocking(lambda: not consumer.assignment())
+                    broker.resume()
+                    wait_until_blocking(lambda: bool(consumer.positions()))
+                    with pytest.raises(TransactionAbortable, match="were revoked"):
+                        producer.send_offsets(consumer)
+                    producer.abort_transaction()
+                else:
+                    producer.send_offsets(consumer)
+                    producer.commit_transaction()
+            assert next(consumer).text == "1"
 
 
 def test_commands_show_and_abort_transactions(log: Log, address: str) -> None:
