@@ -1,7 +1,9 @@
 """Transactions: all or nothing over partitions and groups, for readers at both isolation levels."""
 
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,8 @@ from .driving import WITHIN_S, Driver, Found, Member, Refused, Sent, beginnings,
 pytestmark = [pytest.mark.slow, pytest.mark.needs("transactions")]
 
 MakeTopic = Callable[..., str]
+
+PAGE = Path(__file__).parents[2] / "docs" / "kafka.md"
 
 FENCED = (90, 47, -144)
 """PRODUCER_FENCED, INVALID_PRODUCER_EPOCH (KIP-588), and librdkafka's _FENCED."""
@@ -170,3 +174,10 @@ def test_many_transactions_of_one_producer_are_each_visible_once(
             writer.send(name, sent(str(number)))
             writer.commit()
     assert committed(client, name, 50) == [str(number) for number in range(50)]
+
+
+def test_the_page_lists_the_client_with_its_version_and_these_tests(client: Driver) -> None:
+    count = sum(name.startswith("test_") for name in globals()) - 1  # but this one
+    section = PAGE.read_text().partition("### Clients with transactions")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\S+) \| (.+?) \| (?:older|2) \| (.+?) \|$", section, re.MULTILINE)
+    assert (client.name, client.version, f"{count} of {count}") in rows
