@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,7 +36,8 @@ from .transaction_program import FATAL, RESULT, SOURCE
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 JAVA_SOURCE: Final = Path(__file__).with_name("TransactionProgram.java")
-CLIENTS: Final = ("confluent", "blocking", "asyncio", "java")
+FRANZ_SOURCE: Final = Path(__file__).with_name("franz")
+CLIENTS: Final = ("confluent", "blocking", "asyncio")
 PARTITIONS: Final = 4
 SETTLE_S: Final = 180.0
 END_S: Final = 60.0  # of a program that was told to stop
@@ -50,13 +52,17 @@ SETTINGS: Final[dict[str, object]] = {
 
 
 def program_command(client: str, cluster: Cluster, folder: Path) -> list[str]:
-    """Return the command of a client's program, without its name; skip without a Java."""
+    """Return the command of a client's program, without its name."""
     if client == "java":
         (java, *options, jars) = java_command()
         classpath = os.pathsep.join(map(str, [*Path(jars).parent.glob("*.jar"), folder]))
         compiler = [java, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-cp", classpath]
         subprocess.run([*compiler, "-d", str(folder), str(JAVA_SOURCE)], check=True)
         return [java, *options, classpath, "-Xmx128m", "TransactionProgram", cluster.kafka]
+    if client == "franz-go":
+        built = folder / "franz"
+        subprocess.run(["go", "build", "-o", str(built), "."], cwd=FRANZ_SOURCE, check=True)
+        return [str(built), cluster.kafka]
     module = [sys.executable, "-m", "tests.cluster.transaction_program", client]
     return [*module, cluster.kafka if client == "confluent" else cluster.grpc]
 
@@ -267,6 +273,21 @@ def check_output(log: quorumlog.Log, name: str, ends: dict[int, int]) -> int:
     return end - len(expected)
 
 
+def others() -> list[str]:
+    """Return the clients in other languages that this machine has tools for."""
+    found = []
+    try:
+        java_command()
+        found.append("java")
+    except pytest.skip.Exception as reason:
+        print(f"without java: {reason}", flush=True)
+    if shutil.which("go") is None:
+        print("without franz-go: there is no go on the PATH", flush=True)
+    else:
+        found.append("franz-go")
+    return found
+
+
 def run_transaction_chaos(
     folder: Path,
     *,
@@ -286,12 +307,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    clients = list(CLIENTS)
-    try:
-        java_command()
-    except pytest.skip.Exception as reason:
-        print(f"without java: {reason}", flush=True)
-        clients.remove("java")
+    clients = [*CLIENTS, *others()]
     with tempfile.TemporaryDirectory() as name:
         seconds = 60 * options.minutes
         report = run_transaction_chaos(
