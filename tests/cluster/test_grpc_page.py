@@ -33,13 +33,10 @@ NOT_ANSWERED = {
     "for clients of other brokers": {
         "DUPLICATE_SEQUENCE_NUMBER",
         "UNKNOWN_PRODUCER_ID",
-        "NUMBER_TOO_OLD",
-        "FENCED_WRITE",
-        "STAGE_LOST",
-        "STAGED_ATTEMPTS_EXCEEDED",
     },
     "made by a client for its caller": {
         "CLIENT_CLOSED",
+        "COMMITTED_BATCH_DIFFERS",
         "NETWORK_EXCEPTION",
         "CONNECTION_FAILED",
         "STREAM_BROKEN",
@@ -145,7 +142,7 @@ def test_every_request_of_a_command_line_is_answered(address: str) -> None:
 
 
 def test_every_call_is_explained() -> None:
-    for service in ("Log", "Admin"):
+    for service in ("Log", "Admin", "StagedCommits"):
         for method in DESCRIPTORS.FindServiceByName(f"quorumlog.v1.{service}").methods:
             names = (f"**{method.name}**", f"`{method.name}` is described and not served")
             assert any(name in PAGE for name in names), method.name
