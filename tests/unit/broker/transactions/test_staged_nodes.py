@@ -98,21 +98,23 @@ def test_description_creates_no_name(stage: StageClient) -> None:
     assert stage.names() == []
 
 
-def test_attempt_is_described_and_aborted_by_its_listed_name(stage: StageClient) -> None:
-    write = stage.open_write()
-    producer = stage.sealed(0, write, "t", b"a")
-    other = stage.sealed(0, write, "t", b"b", task=1)
+def test_attempt_is_described_and_aborted_by_its_listed_name() -> None:
+    """The attempts of a name have its coordinator, out of many partitions on three nodes."""
 
-    async def work(log: AsyncLog) -> str:
-        (listed, _) = await log.admin.list_transactions()
-        described = await log.admin.describe_transaction(listed.name)
-        assert (described.producer_id, described.producer_epoch) == (producer.producer_id, 0)
-        assert [(each.topic, each.partition) for each in described.partitions] == [("t", 0)]
+    async def work(log: AsyncLog) -> None:
+        for listed in await log.admin.list_transactions():
+            described = await log.admin.describe_transaction(listed.name)
+            assert described.producer_id == listed.producer_id
+            assert [(each.topic, each.partition) for each in described.partitions] == [("t", 0)]
         assert await log.admin.find_hanging_transactions([("t", 0)]) == []
-        await log.admin.abort_transaction(listed.name)
-        return listed.name
+        await log.admin.abort_transaction(f"{NAME}#{producers[0].producer_id}")
 
-    assert stage.nodes.run(work) == f"{NAME}#{producer.producer_id}"
-    with pytest.raises(StageLost) as lost:
-        stage.commit(0, write, [producer, other])
-    assert lost.value.task == 0
+    with cluster(transaction_state_log_num_partitions=20) as nodes:
+        create(nodes, "t")
+        stage = StageClient(nodes)
+        write = stage.open_write()
+        producers = [stage.sealed(0, write, "t", b"a", task=task) for task in range(5)]
+        nodes.run(work)
+        with pytest.raises(StageLost) as lost:
+            stage.commit(0, write, producers)
+        assert lost.value.task == 0
