@@ -4,7 +4,7 @@ A log holds a producer's batches and markers in the order of their offsets. Wher
 an epoch for each transaction (KIP-890 part 2), a marker has the epoch behind that of its batches.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -154,6 +154,19 @@ class TransactionLogs:
         known, first = self._decided.setdefault(key, (marker, place))
         if known is not marker:
             raise Violation("TornDecision", f"{shown} has {marker.name}, {first} has {known.name}")
+
+
+def ids_with_an_epoch_each(
+    logs: Mapping[Place, Iterable[LogBatch]], shared: Collection[int]
+) -> set[int]:
+    """Return the producer ids of these logs with an epoch for each transaction: all but those in
+    `shared`."""
+    return {
+        batch.producer_id
+        for batches in logs.values()
+        for batch in batches
+        if batch.is_transactional and batch.producer_id not in shared
+    }
 
 
 def _shown(place: Place, batch: LogBatch) -> str:

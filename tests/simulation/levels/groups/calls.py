@@ -34,6 +34,7 @@ VERSIONS: Final = {
     CONSUMER_HEARTBEAT: (1, 1),
 }
 WITH_RETENTION: Final = (2, 4)  # versions of OffsetCommit with a retention time
+STABLE_SINCE: Final = 7  # version of OffsetFetch
 OF_MANY_GROUPS: Final = 8  # since this version OffsetFetch has a list of groups
 
 # Error codes.
@@ -73,19 +74,29 @@ class GroupCalls:
     """
 
     def __init__(
-        self, runtime: Runtime, client: KafkaClient, group: str, *, timeout_ms: int
+        self,
+        runtime: Runtime,
+        client: KafkaClient,
+        group: str,
+        *,
+        timeout_ms: int,
+        is_stable: bool = False,
     ) -> None:
-        """Create the calls; `client` finds the brokers."""
+        """Create the calls; `client` finds the brokers. With `is_stable` no offset is fetched while
+        a transaction with another one is open."""
         self._runtime = runtime
         self._client = client
         self._group = group
         self._timeout_ms = timeout_ms
+        self._is_stable = is_stable
         self._link: KafkaLink | None = None
         self._opening = asyncio.Lock()
         entropy = runtime.entropy.stream(f"versions of {group}")
         self.versions = {
             key: low + entropy.below(high - low + 1) for key, (low, high) in VERSIONS.items()
         }
+        if is_stable:
+            self.versions[OFFSET_FETCH] = max(STABLE_SINCE, self.versions[OFFSET_FETCH])
 
     def close(self) -> None:
         """Close the connection."""
@@ -226,8 +237,8 @@ class GroupCalls:
             group: dict[str, Any] = {"group_id": self._group, "topics": topics}
             group |= {"member_id": member_id or None, "member_epoch": epoch}
             fields = {"groups": [group if version > OF_MANY_GROUPS else _plain(group)]}
-        if version >= 7:
-            fields["require_stable"] = False
+        if version >= STABLE_SINCE:
+            fields["require_stable"] = self._is_stable
         answer = await self._ask(OFFSET_FETCH, fields)
         found = answer if version < OF_MANY_GROUPS else answer.groups[0]
         offsets = {

@@ -20,6 +20,7 @@ from quorumlog.testing.checkers import Place
 
 from .history import GroupHistory, MemberIncarnation
 from .member_reader import RETRY_S, MemberContext
+from .transactional_commits import PLAIN, ClientCommits
 
 POLL_MS: Final = 300
 NEVER: Final = (UnknownServerError, OffsetOutOfRange)  # no fault explains these
@@ -74,11 +75,19 @@ class ClientMember:
         self._done: dict[Place, int] = {}  # the offsets after the processed records
         self._stored: dict[Place, int] = {}
         self._commit_ns = 0
+        self._transactions: ClientCommits | None = None
 
     async def run(self) -> None:
         """Run until a request to leave, or until it is fenced."""
         log = await self._connect()
         consumer = self._consumer(log)
+        if self._setting.observed is not None:
+            self._transactions = ClientCommits(
+                log,
+                self._setting.runtime.entropy.stream("transactional commits"),
+                transactional_id=self._setting.plan.name,
+                timeout_ms=self._setting.behaviour.request_timeout_ms,
+            )
         try:
             while not self._setting.stop.is_set():
                 try:
@@ -205,17 +214,34 @@ class ClientMember:
             offsets[place] = CommittedOffset(offset, note)
         if not news:
             return
-        timeout_ms = self._setting.behaviour.request_timeout_ms
-        try:
-            await consumer.commit(offsets, timeout_ms=timeout_ms)
-        except QuorumlogError as error:
-            self._note(error)
+        if not await self._store(consumer, offsets, numbers):
             return
         for number in numbers:
             self._group_history.committed(number)
         for place, offset in news.items():
             if place in self._life.claims:
                 self._stored[place] = offset
+
+    async def _store(
+        self,
+        consumer: AsyncGroupConsumer,
+        offsets: Mapping[Place, CommittedOffset],
+        numbers: list[int],
+    ) -> bool:
+        """Send a commit, mostly in a transaction. Return True if it is certainly stored."""
+        if self._transactions is not None and self._entropy.uniform(0, 1) >= PLAIN:
+            result = await self._transactions.commit(consumer, offsets)
+            if result.is_stored is False:
+                for number in numbers:
+                    self._group_history.refused(number)
+            return bool(result.is_stored)
+        timeout_ms = self._setting.behaviour.request_timeout_ms
+        try:
+            await consumer.commit(offsets, timeout_ms=timeout_ms)
+        except QuorumlogError as error:
+            self._note(error)
+            return False
+        return True
 
     def _note(self, error: QuorumlogError) -> None:
         self._group_history.errors[type(error).__name__] += 1

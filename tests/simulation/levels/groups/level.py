@@ -6,10 +6,9 @@ have processed every record and committed that.
 """
 
 import asyncio
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from tests.kit.node_settings import with_settings
@@ -20,14 +19,26 @@ from quorumlog.records.compression import Codec
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import NotReached, SimWorld
-from quorumlog.testing.checkers import Place
+from quorumlog.testing.checkers import Place, TransactionHistory
 
+from ...checkers.internal_errors import raise_internal_errors
+from ...checkers.transaction_logs import TransactionLogs, ids_with_an_epoch_each
 from ...checkers.violation import Violation
 from ...cluster.liveness import CONVERGE_MS, is_whole
 from ...cluster.nodes import Cluster
-from ...faults.cluster_faults import ClusterFault, ClusterFaultPlan, draw_fault_plan
+from ...faults.cluster_faults import (
+    ClusterFault,
+    ClusterFaultInjector,
+    ClusterFaultPlan,
+    draw_fault_plan,
+)
 from ..kafka.client import KafkaClient
 from ..node.level import CLIENTS, SAFETY_MS, Run, facts_of, judge, serve_with_core, settle
+from ..transactions.clients import ReadingMachine
+from ..transactions.decisions import ask, wait_for_decisions
+from ..transactions.faults import TransactionFaultInjector
+from ..transactions.plan import places_of
+from ..transactions.producer import Observations
 from .calls import FoundOffset, GroupCalls
 from .checker import check_found, check_offsets, check_owners, check_work, unserved
 from .coordinator_faults import CoordinatorFaultInjector
@@ -36,14 +47,14 @@ from .history import GroupHistory
 from .kept_offsets import KeptOffsets
 from .member_machines import MemberMachines
 from .offset_expiry import OffsetExpiry
-from .plan import OFFSETS_TOPIC, GroupPlan, GroupsPlan, draw_cluster, draw_groups, draw_writers
+from .plan import OFFSETS_TOPIC, GroupPlan, GroupsPlan, draw_cluster, draw_plan, draw_writers
 
-COORDINATOR_LOG: Final = "quorumlog.groups"
 SERVED_MS: Final = 120_000  # bound for every group to process everything after the faults
 LOOK_MS: Final = 60_000  # bound of the last fetch of offsets
 LOOKS: Final = 6  # fetches until everything must be committed: members commit periodically
 BETWEEN_LOOKS_MS: Final = 2_000
 CONFIGURE_MS: Final = 1_000  # a change of configs that was lost is repeated after that
+LATE_CALLS: Final = 0.1  # probability that a call between coordinators and leaders arrives late
 NEEDS_MANY: Final = frozenset(
     {
         ClusterFault.BRIDGE,
@@ -66,6 +77,7 @@ class GroupsRun:
     deleted_groups: DeletedGroups
     kept_offsets: KeptOffsets
     offset_expiry: OffsetExpiry
+    observed: Observations  # of the members' transactions
     _configure_at_ms: int = 0
 
     @classmethod
@@ -78,13 +90,13 @@ class GroupsRun:
         fault_plan: ClusterFaultPlan | None = None,
     ) -> "GroupsRun":
         """Create a run's cluster, its producers and its groups."""
-        first = plan or draw_groups(entropy.stream("groups"), ["any"])
+        first = plan or draw_plan(entropy, ["any"])
         settings = first.settings
         options = draw_cluster(
             entropy.stream("cluster plan"), settings, is_compacted=bool(first.offsets_configs)
         )
         topics = [topic.name for topic in options.topics if not topic.is_inner]
-        plan = plan or draw_groups(entropy.stream("groups"), topics)  # with the same settings
+        plan = plan or draw_plan(entropy, topics)  # with the same settings
         fault_plan = fault_plan or draw_fault_plan(entropy.stream("storm"))
         if options.brokers == 1:
             faults = tuple(fault for fault in fault_plan.faults if fault not in NEEDS_MANY)
@@ -96,15 +108,25 @@ class GroupsRun:
         group_history = GroupHistory(now_ns=lambda: world.loop.now_ns)
         group_history.loads = lambda: loads_of(run.cluster)
         group_history.unnoted = {group.name for group in plan.groups if group.auto_commit}
+        next_value = run.notes.next_value
+        observed = Observations(group_history.now_ns, TransactionHistory(), next_value)
         machines = MemberMachines(
-            world, run.cluster, plan, group_history, run.notes.history, entropy.stream("machines")
+            world,
+            run.cluster,
+            plan,
+            group_history,
+            run.notes.history,
+            observed if plan.is_transactional else None,
+            entropy.stream("machines"),
         )
-        names = CLIENTS + machines.names
-        run.fault_injector = CoordinatorFaultInjector(
+        make: Callable[..., ClusterFaultInjector] = CoordinatorFaultInjector
+        if plan.is_transactional:
+            make = partial(TransactionFaultInjector, late_calls=LATE_CALLS)
+        run.fault_injector = make(
             run.cluster,
             fault_plan,
             entropy.stream("nemesis"),
-            names,
+            CLIENTS + machines.names,
             coordinators_ms=plan.behaviour.coordinators_ms,
             session_ms=plan.groups[0].session_ms,
         )
@@ -125,6 +147,7 @@ class GroupsRun:
             DeletedGroups(kept_offsets, bootstrap),
             kept_offsets,
             offset_expiry,
+            observed,
         )
         run.look = made.look
         return made
@@ -178,6 +201,8 @@ class GroupsRun:
         looking.result()
         check_owners(self.group_history.claims)
         self._look_at_offsets(ends)
+        if self.plan.is_transactional:
+            self._judge_transactions()
         check_work(self.group_history, self.plan.groups, stored)
         check_offsets(self.group_history)
         judge(run, stored)
@@ -197,11 +222,29 @@ class GroupsRun:
             check_owners(self.group_history.claims)
             raise NotReached(f"{error}\n  left to do: {left[:5]}") from None
 
+    def _judge_transactions(self) -> None:
+        """Wait until every transaction is decided, and check the logs of the offsets topic."""
+        run, name = self.run, CLIENTS[-1]
+        places = places_of(run.options, (OFFSETS_TOPIC,))
+        reader = ReadingMachine(
+            run.world.node(name).runtime(),
+            name,
+            run.cluster.kafka_bootstrap.split(","),
+            [],
+            self.observed,
+            run.notes,
+        )
+        wait_for_decisions(run, reader, places)
+        found = ask(run, name, lambda runtime: reader.find_all(runtime, places, {}))
+        epoch_each = ids_with_an_epoch_each(found.logs, self.observed.shares_epochs)
+        logs = TransactionLogs(self.observed.history, epoch_each, frozenset(places))
+        self.observed.counts["markers"] = logs.check(found.logs)
+
     def _look_at_offsets(self, ends: dict[Place, int]) -> None:
         """Fetch the committed offsets once more, with a new client."""
         for group in self.plan.groups:
             places = [place for place in ends if place[0] in group.topics]
-            tries = LOOKS
+            tries = LOOKS * (1 + self.plan.is_transactional)  # some transactions are aborted
             while places and (late := self._uncommitted(group, places, ends)):
                 tries -= 1
                 if not tries:
@@ -234,7 +277,8 @@ class GroupsRun:
             timeout_ms=2_000,
             codec=Codec.NONE,
         )
-        asking = GroupCalls(runtime, client, group.name, timeout_ms=2_000)
+        is_stable = self.plan.is_transactional
+        asking = GroupCalls(runtime, client, group.name, timeout_ms=2_000, is_stable=is_stable)
         while True:
             numbers = {
                 place: self.group_history.fetch_offset(group.name, "the last look", place)
@@ -270,6 +314,10 @@ class GroupsRun:
                 name.replace(" ", "_"): group_history.counts[name]
                 for name in sorted(group_history.counts)
             },
+            **{
+                name.replace(" ", "_"): self.observed.counts[name]
+                for name in sorted(self.observed.counts)
+            },
         }
 
 
@@ -291,26 +339,5 @@ def play(
 ) -> dict[str, int]:
     """Run a seed; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")
-    with internal_errors() as broken:
-        facts = GroupsRun.of(world, entropy, plan=plan, fault_plan=fault_plan).play(entropy)
-    if broken:
-        raise Violation("BrokenTerm", f"a coordinator failed and reloaded its state: {broken[0]}")
-    return facts
-
-
-@contextmanager
-def internal_errors() -> Iterator[list[str]]:
-    """Collect internal errors that coordinators log: they continue, and report them only there."""
-    found: list[str] = []
-
-    class Collect(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "_broke" in record.msg:
-                found.append(f"{record.getMessage()} {record.exc_info and record.exc_info[1]!r}")
-
-    log, collect = logging.getLogger(COORDINATOR_LOG), Collect(logging.ERROR)
-    log.addHandler(collect)
-    try:
-        yield found
-    finally:
-        log.removeHandler(collect)
+    with raise_internal_errors():
+        return GroupsRun.of(world, entropy, plan=plan, fault_plan=fault_plan).play(entropy)

@@ -13,6 +13,7 @@ from quorumlog.testing.checkers import History
 
 from ...checkers.violation import Violation
 from ...cluster.nodes import Cluster
+from ..transactions.producer import Observations
 from .classic_member import ClassicMember
 from .client_member import ClientMember
 from .consumer_member import ConsumerMember
@@ -51,6 +52,7 @@ class MemberMachines:
         plan: GroupsPlan,
         group_history: GroupHistory,
         history: History,
+        observed: Observations | None,
         entropy: SimEntropy,
     ) -> None:
         self.happened: Counter[str] = Counter()
@@ -59,6 +61,7 @@ class MemberMachines:
         self._plan = plan
         self._group_history = group_history
         self._history = history
+        self._observed = observed
         self._entropy = entropy
         self._next_ms = 0
         self._is_calm = False
@@ -136,6 +139,7 @@ class MemberMachines:
             history=self._history,
             places=places,
             stop=stop,
+            observed=self._observed,
         )
         await member_of(setting, lies=machine.is_liar).run()
 

@@ -11,10 +11,13 @@ from quorumlog.runtime import Entropy, Runtime
 from quorumlog.testing.checkers import History, Place
 
 from ..kafka.client import METADATA, KafkaClient
+from ..transactions.calls import Member
+from ..transactions.producer import Observations
 from . import calls
 from .calls import GroupCalls
 from .history import GroupHistory, MemberIncarnation
 from .plan import GroupPlan, MemberBehaviour, MemberPlan
+from .transactional_commits import PLAIN, CommitResult, TransactionalCommits
 
 RETRY_S: Final = 0.2
 TOPIC_IDS_SINCE: Final = 12  # the version of Metadata requests: it returns topic ids
@@ -51,6 +54,7 @@ class MemberContext:
     history: History  # of the reads
     places: list[Place]  # partitions of the group's topics
     stop: asyncio.Event  # set for a clean leave
+    observed: Observations | None = None  # of the transactions; None: there are none
 
     def life(self) -> MemberIncarnation:
         """Start a process in the history."""
@@ -87,23 +91,37 @@ class MemberReader:
     entropy: Entropy
     positions: dict[Place, int] = field(default_factory=dict)  # of the next record to process
     stored: dict[Place, int] = field(default_factory=dict)  # as far as known
+    transactions: TransactionalCommits | None = None
     _claims: int = 0
 
     @classmethod
     def of(cls, setting: MemberContext) -> "MemberReader":
         """Start a member's consumption."""
-        client = setting.client()
+        client, life = setting.client(), setting.life()
+        transactions = None
+        if setting.observed is not None:
+            transactions = TransactionalCommits(
+                setting.runtime,
+                client,
+                setting.observed,
+                name=life.name,
+                transactional_id=setting.plan.name,
+                group=setting.group.name,
+                timeout_ms=setting.behaviour.request_timeout_ms,
+            )
         return cls(
             setting=setting,
-            life=setting.life(),
+            life=life,
             client=client,
             calls=GroupCalls(
                 setting.runtime,
                 client,
                 setting.group.name,
                 timeout_ms=setting.behaviour.request_timeout_ms,
+                is_stable=setting.observed is not None,
             ),
             entropy=setting.runtime.entropy.stream("member"),
+            transactions=transactions,
         )
 
     def now_ns(self) -> int:
@@ -208,6 +226,10 @@ class MemberReader:
             )
             numbers[place] = number
             noted[place] = (offset, note)
+        if self.transactions is not None and self.entropy.uniform(0, 1) >= PLAIN:
+            member = Member(member_id or life.member_id, epoch, life.instance_id)
+            result = await self.transactions.commit(member, noted, is_honest=is_honest)
+            return self._committed(numbers, result, is_honest=is_honest)
         asked_ns = self.now_ns()
         try:
             codes = await self.calls.commit(
@@ -226,6 +248,23 @@ class MemberReader:
                 if code in REFUSED:
                     group_history.refused(numbers[place])
         return codes
+
+    def _committed(
+        self, numbers: dict[Place, int], result: CommitResult, *, is_honest: bool
+    ) -> dict[Place, int]:
+        """Record the result of a transaction; return the code of each partition, none without a
+        known one."""
+        group_history = self.setting.group_history
+        if is_honest and result.is_accepted:
+            self.life.served(result.asked_ns)
+        for number in numbers.values():
+            if result.is_stored or (result.is_accepted and not is_honest):
+                group_history.committed(number)
+            elif result.is_stored is not None:
+                group_history.refused(number)
+        if result.code:
+            self.note(result.code)
+        return dict.fromkeys(numbers, result.code) if result.is_stored or result.code else {}
 
     async def finish_work(self) -> None:
         """Wait for pending work on partitions that are being revoked."""
@@ -285,5 +324,7 @@ class MemberReader:
 
     def close(self) -> None:
         """Close every connection."""
+        if self.transactions is not None:
+            self.transactions.close()
         self.client.close()
         self.calls.close()

@@ -6,9 +6,11 @@ from typing import Final
 
 from quorumlog.simulation.entropy import SimEntropy
 
-from ...cluster.options import ClusterOptions, TopicPlan, Workload, draw_options, draw_workload
+from ...cluster.options import ClusterOptions, Workload, draw_options, draw_workload
+from ..transactions.plan import draws_transactions, inner_topics
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+NO_TRANSACTIONS: Final = {"transaction_state_log_num_partitions": 0}
 RECORDS_MAX: Final = 300
 SMALL_SEGMENTS: Final = {
     "segment.bytes": "8192",  # one decision of a group must fit: two of seven members do
@@ -82,6 +84,7 @@ class GroupsPlan:
     behaviour: MemberBehaviour
     settings: dict[str, int]  # of every node
     offsets_configs: dict[str, str] = field(default_factory=dict)  # of the offsets topic
+    is_transactional: bool = False  # most commits are in transactions
 
     @property
     def members(self) -> list[MemberPlan]:
@@ -126,19 +129,13 @@ def draw_cluster(
     elif options.is_combined and entropy.chance(0.2):
         options = replace(options, brokers=5)
     copies = min(3, options.brokers)
-    offsets = TopicPlan(
-        name=OFFSETS_TOPIC,
-        partitions=settings["offsets_topic_num_partitions"],
-        replication=copies,
-        min_isr=2 if copies == 3 else 1,
-        flush_policy="fsync" if copies == 1 else "replicated",
-        is_inner=True,
-        is_compacted=is_compacted,
-    )
+    offsets, transactions = inner_topics(copies, {**NO_TRANSACTIONS, **settings})
+    offsets = replace(offsets, is_compacted=is_compacted)
+    inner = [offsets, transactions] if transactions.partitions else [offsets]
     topics = tuple(
         replace(topic, partitions=topic.partitions + entropy.below(4)) for topic in topics
     )
-    return replace(options, topics=(*topics, offsets), has_kafka=True)
+    return replace(options, topics=(*topics, *inner), has_kafka=True)
 
 
 def draw_writers(entropy: SimEntropy) -> Workload:
@@ -155,7 +152,15 @@ def draw_writers(entropy: SimEntropy) -> Workload:
     )
 
 
-def draw_groups(entropy: SimEntropy, topics: list[str]) -> GroupsPlan:
+def draw_plan(entropy: SimEntropy, topics: list[str]) -> GroupsPlan:
+    """Draw the groups of a run, in a third of the seeds with transactions."""
+    is_transactional = draws_transactions(entropy)
+    return draw_groups(entropy.stream("groups"), topics, is_transactional=is_transactional)
+
+
+def draw_groups(
+    entropy: SimEntropy, topics: list[str], *, is_transactional: bool = False
+) -> GroupsPlan:
     """Draw one or two groups of two to five members."""
     session_ms = (3_000, 6_000, 10_000)[entropy.below(3)]
     beat_ms = (300, 1_000)[entropy.below(2)]
@@ -168,6 +173,9 @@ def draw_groups(entropy: SimEntropy, topics: list[str]) -> GroupsPlan:
         "retention_check_interval_ms": (700, 3_000)[entropy.below(2)],
         "offsets_retention_check_interval_ms": (300, 2_000)[entropy.below(2)],
     }
+    if is_transactional:
+        partitions = 1 + entropy.stream("transactions").below(3)
+        settings["transaction_state_log_num_partitions"] = partitions
     is_compacted = entropy.chance(0.5)
     groups, machines = [], 0
     for number in range(1 + entropy.below(2)):
@@ -200,7 +208,9 @@ def draw_groups(entropy: SimEntropy, topics: list[str]) -> GroupsPlan:
                 rebalance_ms=(3_000, 8_000)[drawn.below(2)],
                 beat_ms=beat_ms,
                 members=tuple(members),
-                auto_commit=MemberKind.OWN in kinds and drawn.chance(0.4),
+                auto_commit=(
+                    MemberKind.OWN in kinds and drawn.chance(0.4) and not is_transactional
+                ),
             )
         )
     return GroupsPlan(
@@ -208,6 +218,7 @@ def draw_groups(entropy: SimEntropy, topics: list[str]) -> GroupsPlan:
         behaviour=_draw_behaviour(entropy),
         settings=settings,
         offsets_configs=SMALL_SEGMENTS if is_compacted else {},
+        is_transactional=is_transactional,
     )
 
 

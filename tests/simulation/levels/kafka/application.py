@@ -8,6 +8,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
+from quorumlog.clients.config import ISOLATION_LEVELS
 from quorumlog.errors import ConnectionFailed, QuorumlogError
 from quorumlog.records.compression import Codec
 from quorumlog.runtime import Entropy, Runtime
@@ -16,7 +17,8 @@ from quorumlog.testing.checkers import Place
 from ...checkers.violation import Violation
 from ...cluster.options import ClusterOptions, Workload
 from ..node.application import RETRY_S, TIRED, Notes
-from .client import Fetched, KafkaClient, ProducerId
+from ..transactions.committed_reads import READ_COMMITTED, READ_UNCOMMITTED
+from .client import KafkaClient, ProducerId
 
 CERTAINLY_REFUSED: Final = frozenset({10, 18, 87})  # too large: batch, list; invalid record
 # of sequence numbers: a new producer id is needed
@@ -118,13 +120,21 @@ class KafkaApplication:
             life = f"{name}/{self.notes.readers}"
             client = self._client(life)
             positions = dict.fromkeys(self.options.places, 0)
+            isolation = self._isolation if self.notes.readers % 2 else READ_UNCOMMITTED
             end_ms = clock.now_ms() + low + entropy.below(high - low)
             while clock.now_ms() < end_ms and not self.notes.is_over:
-                if not await self._read_on(client, positions, life):
+                if not await self._read_on(client, positions, life, isolation):
                     break
             client.close()
 
-    async def _read_on(self, client: KafkaClient, positions: dict[Place, int], life: str) -> bool:
+    @property
+    def _isolation(self) -> int:
+        """The isolation level of a complete read: in a run with transactions, committed data."""
+        return READ_UNCOMMITTED if self.notes.uncommitted is None else READ_COMMITTED
+
+    async def _read_on(
+        self, client: KafkaClient, positions: dict[Place, int], life: str, isolation: int
+    ) -> bool:
         """Fetch once from every leader. Return True if the reader continues."""
         shares: dict[str, dict[Place, int]] = {}
         for place, offset in positions.items():
@@ -132,9 +142,10 @@ class KafkaApplication:
             if address is not None:
                 shares.setdefault(address, {})[place] = offset
         is_current = sum(map(len, shares.values())) == len(positions)
+        history = self.notes.reads(ISOLATION_LEVELS[isolation == READ_UNCOMMITTED])
         for address, share in shares.items():
             try:
-                found = await client.fetch(address, share)
+                found = await client.fetch(address, share, isolation=isolation)
             except QuorumlogError as error:
                 self.notes.note(error)
                 is_current = False
@@ -145,17 +156,13 @@ class KafkaApplication:
                 if part.code:
                     self.note(part.code, place)
                     is_current = False
-                else:
-                    self._see(place, part, positions, life)
+                    continue
+                positions[place] = part.position
+                if part.records:
+                    history.poll(life, place, part.records, at=self.notes.now_ns())
         if not is_current:
             await self.look(client)
         return True
-
-    def _see(self, place: Place, part: Fetched, positions: dict[Place, int], life: str) -> None:
-        new = [record for record in part.records if record[0] >= positions[place]]
-        if new:
-            self.notes.history.poll(life, place, new, at=self.notes.now_ns())
-            positions[place] = new[-1][0] + 1
 
     async def _read_partition(self, client: KafkaClient, place: Place) -> list[tuple[int, bytes]]:
         stored: list[tuple[int, bytes]] = []
@@ -163,18 +170,19 @@ class KafkaApplication:
         while True:
             address = await self.find(client, place)
             try:
-                part = (await client.fetch(address, {place: position}))[place]
+                fetched = await client.fetch(address, {place: position}, isolation=self._isolation)
             except QuorumlogError as error:
                 self.notes.note(error)
                 await self.look(client)
                 continue
+            part = fetched[place]
             if part.code:
                 self.note(part.code, place)
                 await self.look(client)
                 continue
-            stored += [record for record in part.records if record[0] >= position]
-            position = stored[-1][0] + 1 if stored else 0
-            if position >= part.high_watermark:
+            stored += part.records
+            position = part.position
+            if position >= part.end:
                 return stored
 
 

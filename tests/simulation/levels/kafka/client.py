@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from quorumlog.errors import ConnectionFailed
 from quorumlog.records import Record
-from quorumlog.records.codec import decode_all, encode_batch
+from quorumlog.records.codec import encode_batch
 from quorumlog.records.compression import Codec
 from quorumlog.runtime import Entropy, Runtime
 from quorumlog.testing.checkers import Place
 
+from ..transactions.committed_reads import READ_COMMITTED, READ_UNCOMMITTED, committed_part
 from .connection import KafkaLink
 
 PRODUCE: Final = 0
@@ -24,7 +25,6 @@ VERSIONS: Final = {PRODUCE: (3, 12), FETCH: (4, 12), METADATA: (1, 12), INIT_PRO
 OF_CLUSTER: Final = range(8, 11)  # versions of Metadata with the cluster's operations
 FETCH_WAIT_MS: Final = 300
 FETCH_BYTES: Final = 1 << 20
-INFLATE_LIMIT: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,9 @@ class Fetched:
     """The response for one partition."""
 
     code: int
-    high_watermark: int
-    records: list[tuple[int, bytes]]  # (offset, value); the first ones may be before the position
+    end: int  # of the readable records
+    records: list[tuple[int, bytes]]  # (offset, value), from the position on
+    position: int  # of the next fetch
 
 
 class KafkaClient:
@@ -140,17 +141,19 @@ class KafkaClient:
         ((result,),) = [one.partition_responses for one in answer.responses]
         return int(result.error_code), int(result.base_offset)
 
-    async def fetch(self, address: str, positions: Mapping[Place, int]) -> dict[Place, Fetched]:
+    async def fetch(
+        self, address: str, positions: Mapping[Place, int], *, isolation: int = READ_UNCOMMITTED
+    ) -> dict[Place, Fetched]:
         """Fetch partitions that one broker leads."""
-        parts = await self.fetch_parts(address, positions)
-        return {place: _fetched(part) for place, part in parts.items()}
+        parts = await self.fetch_parts(address, positions, isolation=isolation)
+        return {place: _fetched(part, positions[place], isolation) for place, part in parts.items()}
 
     async def fetch_parts(
         self,
         address: str,
         positions: Mapping[Place, int],
         *,
-        isolation: int = 0,
+        isolation: int = READ_UNCOMMITTED,
         wait_ms: int = FETCH_WAIT_MS,
     ) -> dict[Place, Any]:
         """Fetch partitions that one broker leads; return the response's part of each."""
@@ -216,9 +219,7 @@ class KafkaClient:
         return await link.ask(key, self.versions[key], fields, timeout_ms=self._timeout_ms)
 
 
-def _fetched(part: Any) -> Fetched:
-    records = [
-        (record.offset, record.value or b"")
-        for record in decode_all(part.records or b"", inflate_limit=INFLATE_LIMIT)
-    ]
-    return Fetched(int(part.error_code), int(part.high_watermark), records)
+def _fetched(part: Any, position: int, isolation: int) -> Fetched:
+    end = part.last_stable_offset if isolation == READ_COMMITTED else part.high_watermark
+    found = committed_part(part, position)
+    return Fetched(int(part.error_code), int(end), found.records, found.position)

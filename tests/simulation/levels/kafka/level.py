@@ -16,6 +16,12 @@ from ...checkers.violation import Violation
 from ...cluster.nodes import nodes_up
 from ...cluster.options import draw_options
 from ..node.level import CLIENTS, Run, play_run, read_by
+from ..transactions.plan import draws_transactions
+from ..transactions.writers import (
+    MACHINES,
+    TransactionalWriters,
+    with_transactions,
+)
 from .application import KafkaApplication
 
 
@@ -23,7 +29,12 @@ def play(world: SimWorld) -> dict[str, int]:
     """Run a seed; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")
     options = replace(draw_options(entropy.stream("options")), has_kafka=True)
-    run = Run.of(world, entropy, options=options)
+    if draws_transactions(entropy):
+        options = with_transactions(options, entropy)
+        run = Run.of(world, entropy, options=options, writers=MACHINES)
+        run.writers = TransactionalWriters.of(run, entropy, run.cluster.kafka_bootstrap)
+    else:
+        run = Run.of(world, entropy, options=options)
     run.makers = {CLIENTS[-1]: _kafka_application}
     run.prover = CLIENTS[-1]
     seen = Seen(run)

@@ -49,6 +49,15 @@ class Notes:
     values: int = 0
     readers: int = 0  # lives of readers
     is_clean: bool = True  # no topic of the run may lose data
+    # reads of all stored records in a run with transactions, where `history` has those of
+    # committed ones; None: without transactions
+    uncommitted: History | None = None
+
+    def reads(self, isolation_level: str) -> History:
+        """Return the history of the reads of an isolation level."""
+        if self.uncommitted is None or isolation_level == "read_committed":
+            return self.history
+        return self.uncommitted
 
     def next_value(self, name: str, size: int) -> bytes:
         """Return a unique value."""
@@ -261,15 +270,17 @@ class Application:
             self.notes.readers += 1
             life = f"{name}/{self.notes.readers}"
             end_ms = clock.now_ms() + low + entropy.below(high - low)
+            isolation_level = ISOLATION_LEVELS[self.notes.readers % 2]  # each bounds its reads
             consumer = log.consumer(
-                [topic.name for topic in self.options.topics],
-                isolation_level=ISOLATION_LEVELS[self.notes.readers % 2],  # each bounds its reads
+                [topic.name for topic in self.options.topics if not topic.is_inner],
+                isolation_level=isolation_level,
             )
+            history = self.notes.reads(isolation_level)
             while clock.now_ms() < end_ms and not self.notes.is_over:
-                await self._poll(consumer, life)
+                await self._poll(consumer, life, history)
             await consumer.close()
 
-    async def _poll(self, consumer: AsyncConsumer, life: str) -> None:
+    async def _poll(self, consumer: AsyncConsumer, life: str, history: History) -> None:
         try:
             records = await consumer.poll(timeout_ms=POLL_MS)
         except QuorumlogError as error:
@@ -280,7 +291,7 @@ class Application:
             place = (record.topic, record.partition)
             found.setdefault(place, []).append((record.offset, record.value or b""))
         for place, some in found.items():
-            self.notes.history.poll(life, place, some, at=self.notes.now_ns())
+            history.poll(life, place, some, at=self.notes.now_ns())
 
     async def _after(self, error: QuorumlogError) -> None:
         self.notes.note(error)

@@ -16,9 +16,10 @@ from quorumlog.clients.config import ProducerConfig
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import NotReached, SimWorld
-from quorumlog.testing.checkers import AnomalyKind, Place, Stored, check, describe
+from quorumlog.testing.checkers import AnomalyKind, History, Place, Stored, check, describe
 
 from ...checkers.cluster_invariants import ClusterInvariants
+from ...checkers.internal_errors import raise_internal_errors
 from ...checkers.violation import Violation
 from ...cluster.liveness import (
     CONVERGE_MS,
@@ -33,7 +34,14 @@ from ...cluster.liveness import (
 from ...cluster.nodes import Cluster
 from ...cluster.options import ClusterOptions, Workload, draw_options, draw_workload
 from ...faults.cluster_faults import ClusterFaultInjector, ClusterFaultPlan, draw_fault_plan
+from ..transactions.plan import draws_transactions
+from ..transactions.writers import (
+    MACHINES,
+    TransactionalWriters,
+    with_transactions,
+)
 from .application import Application, Notes
+from .transactional_client import ClientIncarnation
 
 STEP_MS: Final = 50
 SAFETY_MS: Final = 40_000
@@ -41,6 +49,7 @@ VIRTUAL_MS_MIN: Final = 60_000
 START_MS: Final = 60_000  # bound of the first acknowledged record, with faults
 END_MS: Final = 180_000  # bound for the clients to stop and read everything
 CLIENTS: Final = ["client1", "client2"]  # machine names
+NO_WRITERS: Final[list[str]] = []
 IS_IDEMPOTENT: Final = any(one.name == "enable_idempotence" for one in fields(ProducerConfig))
 ALLOWED: Final = frozenset(() if IS_IDEMPOTENT else (AnomalyKind.DUPLICATE,))
 
@@ -74,6 +83,7 @@ class Run:
     makers: Mapping[str, "Maker"] = field(default_factory=dict)
     prover: str = CLIENTS[0]  # the client that proves partitions writable
     look: Callable[[], None] = lambda: None  # called at every step
+    writers: TransactionalWriters | None = None  # None: a run without transactions
 
     @classmethod
     def of(
@@ -83,8 +93,9 @@ class Run:
         *,
         options: ClusterOptions | None = None,
         fault_plan: ClusterFaultPlan | None = None,
+        writers: list[str] = NO_WRITERS,
     ) -> "Run":
-        """Create a run's cluster and clients."""
+        """Create a run's cluster and clients; `writers` are the machines of other clients."""
         options = options or draw_options(entropy.stream("options"))
         fault_plan = draw_fault_plan(entropy.stream("storm")) if fault_plan is None else fault_plan
         cluster = Cluster(world, options, entropy.stream("cluster"))
@@ -95,7 +106,7 @@ class Run:
             cluster=cluster,
             notes=Notes(now_ns=lambda: world.loop.now_ns),
             fault_injector=ClusterFaultInjector(
-                cluster, fault_plan, entropy.stream("nemesis"), CLIENTS
+                cluster, fault_plan, entropy.stream("nemesis"), CLIENTS + writers
             ),
             watch=ClusterInvariants(cluster),
         )
@@ -119,6 +130,8 @@ class Run:
         """Let one step of time pass, with an operator who maintains the voters."""
         self.cluster.run(STEP_MS)
         self.look()
+        if self.writers is not None:
+            self.writers.look()
         self.fault_injector.maintain_voters()
         for name in CLIENTS:
             client = self.world.node(name)
@@ -131,6 +144,21 @@ class Run:
         """Return the state of the nodes and the clients' errors."""
         errors = ", ".join(f"{count} {name}" for name, count in self.notes.errors.most_common())
         return f"{self.cluster.describe()}\n  errors of clients: {errors}"
+
+    def judge_records(
+        self, history: History, stored: Stored, *, allowed: frozenset[AnomalyKind] = ALLOWED
+    ) -> None:
+        """Compare a history with the stored records; raises Violation."""
+        strict = {
+            place: found
+            for place, found in stored.items()
+            if self.options.topic(place[0]).is_strict
+        }
+        loose = {place: found for place, found in stored.items() if place not in strict}
+        found = check(history.of_places(strict), strict, allowed=allowed)
+        found += check(history.of_places(loose), loose, allowed=frozenset({AnomalyKind.DUPLICATE}))
+        if found:
+            raise Violation(str(found[0].kind), describe(found))
 
     async def _run_client(self, name: str, runtime: Runtime) -> None:
         make = self.makers.get(name)
@@ -158,23 +186,45 @@ def play(
 ) -> dict[str, int]:
     """Run a seed; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")
-    return play_run(Run.of(world, entropy, options=options, fault_plan=fault_plan), entropy)
+    if options is None and draws_transactions(entropy):
+        options = with_transactions(draw_options(entropy.stream("options")), entropy)
+        run = Run.of(world, entropy, options=options, fault_plan=fault_plan, writers=MACHINES)
+        make = partial(ClientIncarnation, run.workload)
+        run.writers = TransactionalWriters.of(run, entropy, run.cluster.bootstrap, make)
+    else:
+        run = Run.of(world, entropy, options=options, fault_plan=fault_plan)
+    return play_run(run, entropy)
 
 
 def play_run(run: Run, entropy: SimEntropy) -> dict[str, int]:
     """Run a prepared run."""
-    world = run.world
+    with raise_internal_errors():
+        return _play_run(run, entropy)
+
+
+def _play_run(run: Run, entropy: SimEntropy) -> dict[str, int]:
+    world, writers = run.world, run.writers
     run.start()
+    if writers is not None:
+        writers.start()
     end_ms = max(SAFETY_MS, world.now_ms() + SAFETY_MS // 2)
     while world.now_ms() < end_ms:
         run.step()
         run.fault_injector.step()
     served = serve_with_core(run, entropy)
     run.fault_injector.end_all(run.cluster.nodes)
+    if writers is not None:
+        writers.calm()
     run.wait(lambda: is_whole(run.cluster), CONVERGE_MS, "every replica is in sync")
     while world.now_ms() < VIRTUAL_MS_MIN:
         run.step()
+    if writers is not None:
+        writers.end()
     stored = settle(run)
+    if writers is not None:
+        writers.judge(stored)
+        run.cluster.check_directories()
+        return facts_of(run) | {"served": served} | writers.facts()
     judge(run, stored)
     return facts_of(run) | {"served": served}
 
@@ -217,15 +267,7 @@ def read_by(run: Run, name: str) -> Stored:
 
 def judge(run: Run, stored: Stored) -> None:
     """Compare the clients' history with the stored records, and check the data directories."""
-    strict = {
-        place: found for place, found in stored.items() if run.options.topic(place[0]).is_strict
-    }
-    loose = {place: found for place, found in stored.items() if place not in strict}
-    history = run.notes.history
-    found = check(history.of_places(strict), strict, allowed=ALLOWED)
-    found += check(history.of_places(loose), loose, allowed=frozenset({AnomalyKind.DUPLICATE}))
-    if found:
-        raise Violation(str(found[0].kind), describe(found))
+    run.judge_records(run.notes.history, stored)
     run.cluster.check_directories()
 
 

@@ -8,12 +8,12 @@ fences.
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.records.compression import Codec
 from quorumlog.runtime import Entropy, Runtime, Scope
-from quorumlog.simulation.world import SimWorld
+from quorumlog.simulation.world import SimNode, SimWorld
 from quorumlog.testing.checkers import OffsetRead, Place
 
 from ...checkers.violation import Violation
@@ -75,8 +75,19 @@ class ApplicationState:
         return self.seen_changes == self.observed.changes
 
 
+class ApplicationProcess(Protocol):
+    """One process of an application, as its supervisor uses it."""
+
+    is_replaced: bool  # it slept, or has ended: its successor starts
+    has_crashed: bool  # its machine must crash
+
+    async def run(self) -> None: ...
+
+
 class Incarnation:
     """One process of an application."""
+
+    has_crashed = False
 
     def __init__(self, state: ApplicationState, runtime: Runtime, number: int) -> None:
         plan, behaviour = state.plan, state.behaviour
@@ -405,37 +416,58 @@ class Incarnation:
 class ApplicationSupervisor:
     """Starts an application's incarnations, one after the other, on its machines in turn."""
 
-    def __init__(self, world: SimWorld, state: ApplicationState) -> None:
+    def __init__(
+        self,
+        world: SimWorld,
+        state: ApplicationState,
+        make: Callable[[ApplicationState, Runtime, int], ApplicationProcess] = Incarnation,
+    ) -> None:
+        """Create the supervisor; `make` returns the incarnation of a number."""
         self.state = state
         self._world = world
-        self._current: Incarnation | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._make = make
+        self._current: ApplicationProcess | None = None
+        self._tasks: list[tuple[SimNode, asyncio.Task[None]]] = []
 
     @property
     def has_ended(self) -> bool:
         """True if no incarnation runs, also none that was replaced."""
-        return self.state.is_over and all(task.done() for task in self._tasks)
+        return self.state.is_over and all(task.done() for _, task in self._tasks)
 
     def look(self) -> None:
         """Start the next incarnation if it is due; raise the errors of those that ended."""
-        for task in list(self._tasks):
+        for machine, task in list(self._tasks):
             if task.done():
-                self._tasks.remove(task)
+                self._tasks.remove((machine, task))
                 task.result()
         current = self._current
+        if current is not None and current.has_crashed:
+            self._crash()
         is_replaced = not self._tasks or (current is not None and current.is_replaced)
         if is_replaced and not self.state.is_over:
             self._start()
 
+    def _machine(self) -> SimNode:
+        plan = self.state.plan
+        return self._world.node(plan.machines[self.state.incarnations % 2])
+
     def _start(self) -> None:
         state = self.state
         state.incarnations += 1
-        number = state.incarnations
-        machine = self._world.node(state.plan.machines[number % 2])
+        number, machine = state.incarnations, self._machine()
 
         async def run(runtime: Runtime) -> None:
-            self._current = Incarnation(state, runtime, number)
+            self._current = self._make(state, runtime, number)
             await self._current.run()
 
         self._current = None
-        self._tasks.append(machine.attach(run, name=f"{state.plan.name}/{number}"))
+        task = machine.attach(run, name=f"{state.plan.name}/{number}")
+        self._tasks.append((machine, task))
+
+    def _crash(self) -> None:
+        """Crash the machine of the present incarnation, which is this application's alone."""
+        crashed = self._machine()
+        crashed.crash()
+        crashed.restart()
+        self._tasks = [(machine, task) for machine, task in self._tasks if machine is not crashed]
+        self._current = None

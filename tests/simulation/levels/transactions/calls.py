@@ -116,6 +116,7 @@ class Member:
 
 
 NO_MEMBER: Final = Member()
+NO_NOTES: Final[Mapping[Place, str]] = {}
 
 
 @dataclass(slots=True)
@@ -313,15 +314,16 @@ class TransactionCalls:
         group: str,
         offsets: Mapping[Place, int],
         member: Member = NO_MEMBER,
+        notes: Mapping[Place, str] = NO_NOTES,
     ) -> int:
-        """Commit offsets in the transaction; return the first error code."""
+        """Commit offsets, with metadata, in the transaction; return the first error code."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for (topic, index), offset in offsets.items():
             part = {
                 "partition_index": index,
                 "committed_offset": offset,
                 "committed_leader_epoch": -1,
-                "committed_metadata": "",
+                "committed_metadata": notes.get((topic, index), ""),
             }
             topics.setdefault(topic, []).append(part)
         fields = {

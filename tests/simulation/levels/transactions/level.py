@@ -8,16 +8,12 @@ logs and the committed offsets must agree.
 """
 
 import asyncio
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from tests.kit.node_settings import with_settings
 
-from quorumlog.broker.coordinator.key_hash import partition_of
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import NotReached, SimWorld
@@ -28,16 +24,17 @@ from quorumlog.testing.checkers import (
     describe,
 )
 
+from ...checkers.internal_errors import raise_internal_errors
 from ...checkers.transaction_logs import TransactionLogs
 from ...checkers.violation import Violation
 from ...cluster.liveness import CONVERGE_MS, is_whole
-from ...cluster.nodes import Cluster
 from ...faults.cluster_faults import ClusterFaultPlan, draw_fault_plan
 from ..groups.level import NEEDS_MANY
 from ..node.level import CLIENTS, END_MS, SAFETY_MS, Run, facts_of, serve_with_core
 from .application import ApplicationState, ApplicationSupervisor
 from .calls import Generation
-from .clients import Findings, PlainMachine, ReadingMachine
+from .clients import PlainMachine, ReadingMachine
+from .decisions import ask, coordinator_epoch, wait_for_decisions
 from .faults import TransactionFaultInjector
 from .offset_order import OffsetOrder
 from .plan import (
@@ -49,7 +46,6 @@ from .plan import (
     OFFSETS_TOPIC,
     OUTPUT,
     SHORT,
-    TRANSACTIONS_TOPIC,
     Kind,
     TransactionsPlan,
     draw_cluster,
@@ -60,10 +56,7 @@ from .plan import (
 from .producer import Observations
 from .staged_writers import STAGED, StagedWorkload, draw_staged, with_staged_topic
 
-DECIDED_MS: Final = 120_000  # bound for every transaction to be decided after the faults
-PROCESSED_MS: Final = 120_000  # bound for everything to be processed after that
-LOOK_MS: Final = 60_000
-COORDINATOR_LOGS: Final = ("quorumlog.groups", "quorumlog.transactions", "quorumlog.coordinator")
+PROCESSED_MS: Final = 120_000  # bound for all input to be processed after the faults
 
 
 @dataclass(slots=True, eq=False)
@@ -267,20 +260,9 @@ class TransactionsRun:
         )
 
     def _wait_for_decisions(self) -> None:
-        """Wait until no transaction is open anywhere."""
-        end_ms = self.run.world.now_ms() + DECIDED_MS
-        places = [
-            *self.kept_places,
-            *places_of(self.run.options, (OFFSETS_TOPIC, SHORT, COMPACTED)),
-        ]
-        while True:
-            left: list[str] = self._ask(lambda runtime: self.reader.undecided(runtime, places))
-            if not left:
-                return
-            if self.run.world.now_ms() >= end_ms:
-                raise Violation("Hanging", f"undecided after {DECIDED_MS} ms: {left[:6]}")
-            for _ in range(10):
-                self.run.step()
+        topics = (OFFSETS_TOPIC, SHORT, COMPACTED)
+        places = [*self.kept_places, *places_of(self.run.options, topics)]
+        wait_for_decisions(self.run, self.reader, places)
 
     def _judge(self) -> None:
         """Compare the history with the logs, the committed data and the committed offsets."""
@@ -291,8 +273,10 @@ class TransactionsRun:
             for state in self.states
             if state.plan.kind is Kind.PROCESS
         }
-        found: Findings = self._ask(
-            lambda runtime: self.reader.find_all(runtime, [*self.kept_places, *extra], groups)
+        found = ask(
+            self.run,
+            CLIENTS[1],
+            lambda runtime: self.reader.find_all(runtime, [*self.kept_places, *extra], groups),
         )
         epoch_each = {
             producer_id
@@ -315,13 +299,7 @@ class TransactionsRun:
             raise Violation(str(anomalies[0].kind), describe(anomalies))
         if self.staged.supervisors:
             self.observed.counts["staged batches"] = batches
-        self._ask(self.order.look_at_all)
-
-    def _ask(self, main: Any) -> Any:
-        """Run a program on the reading machine and return its result."""
-        task = self.run.world.node(CLIENTS[1]).attach(main, name="a last look")
-        self.run.wait(task.done, LOOK_MS, "a last look")
-        return task.result()
+        ask(self.run, CLIENTS[1], self.order.look_at_all)
 
     def _facts(self) -> dict[str, int]:
         counts = self.observed.counts
@@ -332,15 +310,6 @@ class TransactionsRun:
         }
 
 
-def coordinator_epoch(cluster: Cluster, transactional_id: str) -> int:
-    """Return the leader epoch of the partition that stores a transactional id."""
-    topic = cluster.newest_image.topic(TRANSACTIONS_TOPIC)
-    if topic is None:
-        return 0
-    index = partition_of(transactional_id, len(topic.partitions))
-    return topic.partitions[index].leader_epoch
-
-
 def play(
     world: SimWorld,
     *,
@@ -349,37 +318,13 @@ def play(
 ) -> dict[str, int]:
     """Run a seed; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")
-    with internal_errors() as broken:
+    with raise_internal_errors():
         run = TransactionsRun.of(world, entropy, plan=plan, fault_plan=fault_plan)
         try:
-            facts = run.play(entropy)
+            return run.play(entropy)
         except NotReached as error:
             errors = run.observed.errors.most_common(12)
             raise NotReached(f"{error}\n  errors of applications: {errors}") from None
-    if broken:
-        raise Violation("BrokenTerm", f"a coordinator failed and reloaded its state: {broken[0]}")
-    return facts
-
-
-@contextmanager
-def internal_errors() -> Iterator[list[str]]:
-    """Collect internal errors that coordinators log: they continue, and report them only there."""
-    found: list[str] = []
-
-    class Collect(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "_broke" in record.msg:
-                found.append(f"{record.getMessage()} {record.exc_info and record.exc_info[1]!r}")
-
-    collect = Collect(logging.ERROR)
-    logs = [logging.getLogger(name) for name in COORDINATOR_LOGS]
-    for log in logs:
-        log.addHandler(collect)
-    try:
-        yield found
-    finally:
-        for log in logs:
-            log.removeHandler(collect)
 
 
 async def _idle(runtime: Runtime) -> None:

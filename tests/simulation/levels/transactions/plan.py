@@ -1,9 +1,11 @@
 """The cluster, topics and applications of a run, drawn from the seed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from quorumlog.runtime import Entropy
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.testing.checkers import Place
 
@@ -100,6 +102,12 @@ class TransactionsPlan:
         return sorted({name for one in self.applications for name in one.machines})
 
 
+def draws_transactions(entropy: SimEntropy) -> bool:
+    """Return True if clients of levels `node`, `kafka` and `groups` write in transactions in a
+    run: in a third of the seeds, those in docs/track-record.md excepted."""
+    return entropy.stream("writes transactions").below(3) == 0
+
+
 def draw_plan(entropy: SimEntropy) -> TransactionsPlan:
     """Draw the applications: two in a row that process, and two or three writers."""
     settings = {
@@ -117,12 +125,12 @@ def draw_plan(entropy: SimEntropy) -> TransactionsPlan:
             ApplicationPlan(
                 name=f"p{number}",
                 kind=Kind.PROCESS,
-                generation=_draw_generation(drawn),
+                generation=draw_generation(drawn),
                 transactional_id="" if drawn.chance(0.4) else f"process-{number}",
                 machines=_draw_machines(drawn),
                 source=source,
                 targets=(target,),
-                timeout_ms=_draw_timeout(drawn),
+                timeout_ms=draw_timeout(drawn),
             )
         )
     for number in range(2 + entropy.below(2)):
@@ -133,15 +141,15 @@ def draw_plan(entropy: SimEntropy) -> TransactionsPlan:
             ApplicationPlan(
                 name=f"w{number}",
                 kind=Kind.WRITE,
-                generation=applications[-1].generation if shared else _draw_generation(drawn),
+                generation=applications[-1].generation if shared else draw_generation(drawn),
                 transactional_id=f"write-{number - shared}",
                 machines=_draw_machines(drawn),
                 targets=tuple(topic for topic in targets if drawn.chance(0.7)) or (INPUT,),
-                timeout_ms=_draw_timeout(drawn),
+                timeout_ms=draw_timeout(drawn),
             )
         )
     return TransactionsPlan(
-        applications=tuple(applications), behaviour=_draw_behaviour(entropy), settings=settings
+        applications=tuple(applications), behaviour=draw_behaviour(entropy), settings=settings
     )
 
 
@@ -152,13 +160,7 @@ def draw_cluster(entropy: SimEntropy, plan: TransactionsPlan) -> ClusterOptions:
     if is_single:
         options = replace(options, is_combined=True, controllers=1, brokers=1, racks=0)
     copies = min(3, options.brokers)
-    base = TopicPlan(
-        name=INPUT,
-        partitions=1,
-        replication=copies,
-        min_isr=2 if copies == 3 else 1,
-        flush_policy="fsync" if copies == 1 else "replicated",
-    )
+    base = replicated_topic(INPUT, copies)
     topics = [
         replace(base, name=name, partitions=1 + entropy.below(3)) for name in (INPUT, OUTPUT, LAST)
     ]
@@ -168,14 +170,30 @@ def draw_cluster(entropy: SimEntropy, plan: TransactionsPlan) -> ClusterOptions:
         for name in EXTRA_CONFIGS
         if name in used
     ]
-    topics += [
-        replace(base, name=name, partitions=plan.settings[setting], is_inner=True)
+    topics += inner_topics(copies, plan.settings)
+    return replace(options, topics=tuple(topics), has_kafka=True)
+
+
+def replicated_topic(name: str, copies: int) -> TopicPlan:
+    """Return the plan of a topic with one partition of so many replicas, as brokers create it."""
+    return TopicPlan(
+        name=name,
+        partitions=1,
+        replication=copies,
+        min_isr=2 if copies == 3 else 1,
+        flush_policy="fsync" if copies == 1 else "replicated",
+    )
+
+
+def inner_topics(copies: int, settings: Mapping[str, int]) -> list[TopicPlan]:
+    """Return the plans of the coordinators' topics, for the settings of the nodes."""
+    return [
+        replace(replicated_topic(name, copies), partitions=settings[setting], is_inner=True)
         for name, setting in (
             (OFFSETS_TOPIC, "offsets_topic_num_partitions"),
             (TRANSACTIONS_TOPIC, "transaction_state_log_num_partitions"),
         )
     ]
-    return replace(options, topics=tuple(topics), has_kafka=True)
 
 
 def places_of(options: ClusterOptions, topics: tuple[str, ...]) -> list[Place]:
@@ -202,8 +220,9 @@ def draw_writers(entropy: SimEntropy) -> Workload:
     )
 
 
-def _draw_generation(entropy: SimEntropy) -> Generation:
-    return Generation.NEW if entropy.chance(0.6) else Generation.OLD
+def draw_generation(entropy: Entropy) -> Generation:
+    """Draw the version of a producer's protocol."""
+    return Generation.NEW if entropy.uniform(0, 1) < 0.6 else Generation.OLD
 
 
 def _draw_machines(entropy: SimEntropy) -> tuple[str, str]:
@@ -212,11 +231,13 @@ def _draw_machines(entropy: SimEntropy) -> tuple[str, str]:
     return machines[first], machines[(first + 1 + entropy.below(2)) % 3]
 
 
-def _draw_timeout(entropy: SimEntropy) -> int:
+def draw_timeout(entropy: Entropy) -> int:
+    """Draw the time-out of transactions, in milliseconds."""
     return (2_000, 5_000, 15_000)[entropy.below(3)]
 
 
-def _draw_behaviour(entropy: SimEntropy) -> Behaviour:
+def draw_behaviour(entropy: SimEntropy) -> Behaviour:
+    """Draw the behaviour of applications."""
     return Behaviour(
         batch_max=entropy.spread(1, 30),
         records_max=entropy.spread(1, 12),

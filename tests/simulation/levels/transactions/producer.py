@@ -22,7 +22,7 @@ from quorumlog.testing.checkers import (
 
 from ...checkers.violation import Violation
 from . import calls
-from .calls import NO_MEMBER, NO_PRODUCER, Generation, Member, TransactionCalls
+from .calls import NO_MEMBER, NO_NOTES, NO_PRODUCER, Generation, Member, TransactionCalls
 from .plan import DELETED
 
 RETRY_S: Final = 0.15
@@ -35,6 +35,10 @@ REFUSED_END: Final = frozenset(
 
 class AbortableError(Exception):
     """The transaction must be aborted; the producer continues."""
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code  # of the refusal, 0: without an answer
 
 
 class NotMemberError(AbortableError):
@@ -56,7 +60,13 @@ class Observations:
     errors: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     ended: int = 0  # transactions
-    generations: dict[int, Generation] = field(default_factory=dict)  # by producer id
+    # by producer id; OLD if any producer with it was
+    generations: dict[int, Generation] = field(default_factory=dict)
+
+    @property
+    def shares_epochs(self) -> set[int]:
+        """The producer ids with one epoch for many transactions."""
+        return {one for one, found in self.generations.items() if found is Generation.OLD}
 
     @property
     def changes(self) -> int:
@@ -176,8 +186,9 @@ class TransactionalProducer:
         group: str,
         ranges: Mapping[Place, tuple[int, int]],
         member: Member = NO_MEMBER,
+        notes: Mapping[Place, str] = NO_NOTES,
     ) -> None:
-        """Commit the ends of input ranges [first, end) with the transaction."""
+        """Commit the ends of input ranges [first, end) with the transaction, with metadata."""
         transaction = self._open()
         for place, found in ranges.items():
             transaction.offsets[group, place] = found
@@ -193,7 +204,7 @@ class TransactionalProducer:
         await self._until_done(
             "commit offsets",
             lambda: self._calls.commit_offsets(
-                self._transactional_id, self.identity, group, offsets, member
+                self._transactional_id, self.identity, group, offsets, member, notes
             ),
             calls.RETRIABLE,
             self._delivery_timeout_ms,
@@ -313,7 +324,8 @@ class TransactionalProducer:
             self._sequences.clear()
         self.identity = identity
         self._needs_bump = False
-        self._observed.generations[identity.producer_id] = self._calls.generation
+        if self._observed.generations.get(identity.producer_id) is not Generation.OLD:
+            self._observed.generations[identity.producer_id] = self._calls.generation
 
     def _ended(self, outcome: TransactionOutcome, following: ProducerIdentity) -> None:
         transaction, identity = self._open(), self.identity
@@ -394,9 +406,9 @@ class TransactionalProducer:
             if code in calls.FATAL:
                 raise FatalError(f"{what}: error {code}")
             if code in calls.NO_LONGER_MEMBER:
-                raise NotMemberError(f"{what}: error {code}")
+                raise NotMemberError(f"{what}: error {code}", code)
             if code not in retriable:
-                raise AbortableError(f"{what}: error {code}")
+                raise AbortableError(f"{what}: error {code}", code)
             await self._look()
         raise AbortableError(f"{what}: no answer")
 
