@@ -133,7 +133,6 @@ class TransactionsRun:
             StagedWorkload.of(
                 world,
                 queries,
-                staged,
                 behaviour=plan.behaviour,
                 cluster=run.cluster,
                 observed=observed,

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from quorumlog.broker.transactions.staged_commits import OPEN_TIMEOUT_MS
 from quorumlog.errors import FencedWrite, NumberTooOld, QuorumlogError
 from quorumlog.runtime import Entropy, Runtime, Scope
 from quorumlog.simulation.entropy import SimEntropy
@@ -29,7 +28,6 @@ from .staged_history import BatchKey, StagedBatch, StagedHistory
 STAGED: Final = "staged"  # the topic of all queries
 COMMIT_MS: Final = 20_000
 CALM_COMMIT_MS: Final = 60_000
-JUMPS_MAX: Final = 10  # so that clocks differ by less than timestamps may
 WRITES: Final = 0.7  # probability that an attempt writes to a partition
 ZOMBIE_S: Final = (0.2, 6.0)
 
@@ -118,18 +116,12 @@ class StagedWorkload:
 
     history: StagedHistory
     supervisors: list[StagedSupervisor]
-    cluster: Cluster
-    entropy: SimEntropy
-    jumps_ms: tuple[int, int] | None  # between two jumps of a coordinator's clock
-    _next_jump_ms: int = 0
-    _jumps: int = 0
 
     @classmethod
     def of(
         cls,
         world: SimWorld,
         plans: Sequence[StagedPlan],
-        entropy: SimEntropy,
         *,
         behaviour: Behaviour,
         cluster: Cluster,
@@ -149,13 +141,7 @@ class StagedWorkload:
             )
             for plan in plans
         ]
-        return cls(
-            history,
-            [StagedSupervisor(world, query) for query in queries],
-            cluster,
-            entropy,
-            (None, (5_000, 20_000))[entropy.below(2)] if queries else None,
-        )
+        return cls(history, [StagedSupervisor(world, query) for query in queries])
 
     @property
     def has_ended(self) -> bool:
@@ -166,25 +152,9 @@ class StagedWorkload:
         """Start and end drivers; raise the errors of programs."""
         for one in self.supervisors:
             one.look()
-        if self.jumps_ms is not None:
-            self._jump(*self.jumps_ms)
-
-    def _jump(self, low_ms: int, high_ms: int) -> None:
-        """Move the clock of a drawn broker ahead, now and then: the attempts of its names expire.
-        The real time-out is longer than most runs."""
-        now_ms = self.cluster.world.now_ms()
-        if now_ms < self._next_jump_ms:
-            return
-        if self._next_jump_ms and self._jumps < JUMPS_MAX:
-            node = self.cluster.nodes[self.entropy.below(len(self.cluster.nodes))]
-            node.sim.jump_wall_ms(OPEN_TIMEOUT_MS)
-            self._jumps += 1
-            self.supervisors[0].query.observed.counts["clock jumps"] += 1
-        self._next_jump_ms = now_ms + low_ms + self.entropy.below(high_ms - low_ms)
 
     def calm(self) -> None:
-        """End the drawn failures of drivers, tasks and clocks."""
-        self.jumps_ms = None
+        """End the drawn failures of drivers and tasks."""
         for one in self.supervisors:
             one.query.is_calm = True
 
