@@ -17,6 +17,7 @@ from tests.planted.track_record import (
     patches,
     plant,
     rule_of,
+    scenario_of,
     seeds_on_page,
 )
 
@@ -67,6 +68,12 @@ def test_each_row_of_the_page_names_the_functions_of_its_bug(level: str) -> None
 
 def test_no_planted_bug_of_the_page_went_unfound() -> None:
     assert "| not found |" not in PAGE.read_text()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_page_has_the_seeds_of_every_bug_without_a_scenario(level: str) -> None:
+    without = [patch for patch in patches(level) if not scenario_of(patch)]
+    assert {patch.stem for patch in without if not seeds_on_page(patch)} == set()
 
 
 def row_name(patch: Path) -> str:

@@ -14,6 +14,7 @@ import ast
 import difflib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -188,27 +189,33 @@ def seeds_on_page(patch: Path) -> int:
     for row in rows:
         cells = [cell.strip() for cell in row.split("|")]
         if cells[1:2] == [f"{number} {name.replace('_', ' ')}"]:
-            return int(cells[3]) if cells[3].isdigit() else 0
+            played = re.match(r"(\d+) seeds?,", cells[3])
+            return int(played[1]) if played else 0
     return 0
 
 
 def table(found: list[Planted]) -> str:
     """The table of the page."""
     lines = [
-        "| patch | the rule it breaks | seeds | events | found by | function |",
-        "|---|---|---|---|---|---|",
+        "| patch | the rule it breaks | found in | found by | function |",
+        "|---|---|---|---|---|",
     ]
     for bug in found:
         number, _, name = bug.name.partition("_")
-        seeds, events = str(bug.seeds), f"{bug.events:,}"
-        if bug.scenario:
-            seeds, events = "scenario", bug.scenario.replace("_", " ")
         lines.append(
-            f"| {number} {name.replace('_', ' ')} | {bug.rule} |"
-            f" {seeds if bug.seeds else 'not found'} |"
-            f" {events} | {bug.by} | {function_cell(bug.functions)} |"
+            f"| {number} {name.replace('_', ' ')} | {bug.rule} | {found_in(bug)} |"
+            f" {bug.by} | {function_cell(bug.functions)} |"
         )
     return "\n".join(lines)
+
+
+def found_in(bug: Planted) -> str:
+    """Return the scenario that found a bug, or the seeds that were played and their events."""
+    if not bug.seeds:
+        return "not found"
+    if bug.scenario:
+        return f"scenario: {bug.scenario.replace('_', ' ')}"
+    return f"{bug.seeds} seed{'s' if bug.seeds > 1 else ''}, {bug.events:,} events"
 
 
 def function_cell(functions: list[str]) -> str:
