@@ -3,7 +3,7 @@ seeds, each under two hash seeds."""
 
 import pytest
 from tests.simulation.levels.transactions.calls import Generation
-from tests.simulation.levels.transactions.level import play
+from tests.simulation.levels.transactions.level import MAKERS, play
 from tests.simulation.levels.transactions.plan import (
     EXTRA_CONFIGS,
     Kind,
@@ -37,6 +37,7 @@ def test_every_kind_of_application_is_drawn() -> None:
         versions = {one.generation for one in applications if one.kind is kind}
         assert versions == set(Generation)
     assert {one.is_fenced_by_member for one in applications} == {False, True}
+    assert {(one.kind, one.is_python) for one in applications} == set(MAKERS)
     assert {topic for one in applications for topic in one.targets} >= set(EXTRA_CONFIGS)
 
 

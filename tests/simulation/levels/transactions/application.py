@@ -52,6 +52,7 @@ class ApplicationState:
     targets: list[Place]
     observed: Observations
     coordinator_epoch: Callable[[str], int]  # by transactional id, at present
+    grpc_bootstrap: str = ""  # of applications with our Python client
     is_calm: bool = False  # no more sleeps, ends and late requests
     is_over: bool = False  # end after the current transaction
     has_ended: bool = False

@@ -80,6 +80,31 @@ class PlainMachine:
             await self._create(log, DELETED, topic.configs)
         await log.close()
 
+    async def abort_repeatedly(
+        self,
+        runtime: Runtime,
+        observed: Observations,
+        states: list[ApplicationState],
+        pause_ms: tuple[int, int],
+    ) -> None:
+        """Abort transactions of drawn producers, as `quorumlog transactions abort` does, until the
+        run is over."""
+        log = await self._application(self.options).connect()
+        entropy = runtime.entropy.stream("aborts")
+        while not self.notes.is_over:
+            await asyncio.sleep(entropy.uniform(*pause_ms) / 1000)
+            ids = states[entropy.below(len(states))].transactional_ids[-1:]
+            try:
+                if entropy.below(2):
+                    listed = await log.admin.list_transactions(states=["Ongoing"])
+                    ids = [each.name for each in listed]
+                if ids:
+                    await log.admin.abort_transaction(ids[entropy.below(len(ids))])
+                    observed.counts["operator aborts"] += 1
+            except QuorumlogError as error:
+                self.notes.note(error)
+        await log.close()
+
     async def _create(self, log: Any, name: str, configs: dict[str, str]) -> None:
         topic = next(topic for topic in self.options.topics if topic.name == name)
         while not self.notes.is_over:

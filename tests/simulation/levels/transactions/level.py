@@ -8,6 +8,7 @@ logs and the committed offsets must agree.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -28,12 +29,14 @@ from ...checkers.internal_errors import raise_internal_errors
 from ...checkers.transaction_logs import TransactionLogs
 from ...checkers.violation import Violation
 from ...cluster.liveness import CONVERGE_MS, is_whole
+from ...cluster.nodes import Cluster
+from ...cluster.options import ClusterOptions
 from ...faults.cluster_faults import ClusterFaultPlan, draw_fault_plan
 from ..groups.level import NEEDS_MANY
 from ..node.level import CLIENTS, END_MS, SAFETY_MS, Run, facts_of, serve_with_core
-from .application import ApplicationState, ApplicationSupervisor
+from .application import ApplicationProcess, ApplicationState, ApplicationSupervisor, Incarnation
 from .calls import Generation
-from .clients import PlainMachine, ReadingMachine
+from .clients import Findings, PlainMachine, ReadingMachine
 from .decisions import ask, coordinator_epoch, wait_for_decisions
 from .faults import TransactionFaultInjector
 from .offset_order import OffsetOrder
@@ -54,9 +57,18 @@ from .plan import (
     places_of,
 )
 from .producer import Observations
+from .python_processor import PythonProcessor, check_processed
+from .python_writer import PythonWriter
 from .staged_writers import STAGED, StagedWorkload, draw_staged, with_staged_topic
 
 PROCESSED_MS: Final = 120_000  # bound for all input to be processed after the faults
+MAKERS: Final[dict[tuple[Kind, bool], Callable[..., ApplicationProcess]]] = {
+    (Kind.PROCESS, False): Incarnation,
+    (Kind.WRITE, False): Incarnation,
+    (Kind.PROCESS, True): PythonProcessor,
+    (Kind.WRITE, True): PythonWriter,
+}
+"""By kind and client: the class of an application's processes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -111,24 +123,16 @@ class TransactionsRun:
             acknowledged=run.notes.acknowledged.total,
         )
         bootstrap = run.cluster.kafka_bootstrap.split(",")
-        states = [
-            ApplicationState(
-                one,
-                plan.behaviour,
-                bootstrap,
-                places_of(options, (one.source,)),
-                places_of(options, one.targets),
-                observed,
-                partial(coordinator_epoch, run.cluster),
-            )
-            for one in plan.applications
-        ]
+        states = states_of(plan, options, run.cluster, observed)
         made = cls(
             run,
             plan,
             observed,
             states,
-            [ApplicationSupervisor(world, state) for state in states],
+            [
+                ApplicationSupervisor(world, state, MAKERS[state.plan.kind, state.plan.is_python])
+                for state in states
+            ],
             OffsetOrder(observed, bootstrap, (INPUT, 0)),
             StagedWorkload.of(
                 world,
@@ -214,9 +218,19 @@ class TransactionsRun:
                     name="operator",
                 )
             )
+        plain = run.applications[CLIENTS[0]]
+        assert isinstance(plain, PlainMachine)
+        if behaviour.aborts_ms is not None:
+            aborts_ms = behaviour.aborts_ms
+            self.outside.append(
+                first.attach(
+                    lambda runtime: plain.abort_repeatedly(
+                        runtime, self.observed, self.states, aborts_ms
+                    ),
+                    name="aborts",
+                )
+            )
         if any(topic.name == DELETED for topic in run.options.topics):
-            plain = run.applications[CLIENTS[0]]
-            assert isinstance(plain, PlainMachine)
             self.outside.append(first.attach(plain.delete_repeatedly, name="deletions"))
 
     def _calm(self) -> None:
@@ -270,7 +284,7 @@ class TransactionsRun:
         groups = {
             state.plan.group: state.sources
             for state in self.states
-            if state.plan.kind is Kind.PROCESS
+            if state.plan.kind is Kind.PROCESS and not state.plan.is_python
         }
         found = ask(
             self.run,
@@ -281,7 +295,7 @@ class TransactionsRun:
             producer_id
             for producer_id, generation in self.observed.generations.items()
             if generation is Generation.NEW
-        }
+        } | self._python_ids(found)
         logs = TransactionLogs(
             self.observed.history, epoch_each, frozenset(places_of(options, (COMPACTED,)))
         )
@@ -298,7 +312,25 @@ class TransactionsRun:
             raise Violation(str(anomalies[0].kind), describe(anomalies))
         if self.staged.supervisors:
             self.observed.counts["staged batches"] = batches
+        for state in self.states:
+            if state.plan.kind is Kind.PROCESS and state.plan.is_python:
+                check_processed(
+                    self.observed.history, found.committed, state.plan.name, state.sources
+                )
         ask(self.run, CLIENTS[1], self.order.look_at_all)
+
+    def _python_ids(self, found: Findings) -> set[int]:
+        """Return the producer ids of Python clients."""
+        writers = tuple(f"{one.plan.name}/" for one in self.states if one.plan.is_python)
+        history = self.observed.history
+        return {
+            batch.producer_id
+            for batches in found.logs.values()
+            for batch in batches
+            for _, _, value in batch.records
+            if (transaction := history.transaction_of(value)) is not None
+            and transaction.producer.startswith(writers)
+        }
 
     def _facts(self) -> dict[str, int]:
         counts = self.observed.counts
@@ -307,6 +339,25 @@ class TransactionsRun:
             "failed": self.observed.errors.total(),
             **{name.replace(" ", "_"): counts[name] for name in sorted(counts)},
         }
+
+
+def states_of(
+    plan: TransactionsPlan, options: ClusterOptions, cluster: Cluster, observed: Observations
+) -> list[ApplicationState]:
+    """Return the state of each application."""
+    return [
+        ApplicationState(
+            one,
+            plan.behaviour,
+            cluster.kafka_bootstrap.split(","),
+            places_of(options, (one.source,)),
+            places_of(options, one.targets),
+            observed,
+            partial(coordinator_epoch, cluster),
+            cluster.bootstrap,
+        )
+        for one in plan.applications
+    ]
 
 
 def play(

@@ -54,6 +54,7 @@ class ApplicationPlan:
     source: str = ""  # topic that it processes
     targets: tuple[str, ...] = ()  # topics that it writes
     timeout_ms: int = 5_000  # of transactions
+    is_python: bool = False  # uses our Python client; version NEW
 
     @property
     def group(self) -> str:
@@ -83,7 +84,8 @@ class Behaviour:
     delivery_timeout_ms: int
     delayed: float  # requests of version NEW
     repeated: float
-    operator_ms: tuple[int, int] | None  # between two transactions ended by an operator
+    operator_ms: tuple[int, int] | None  # between two transactions ended by InitProducerId
+    aborts_ms: tuple[int, int] | None  # between two transactions that an operator aborts
     coordinators_ms: tuple[int, int] | None  # between two faults of coordinators
     late_calls: float  # of verifications and markers between brokers
 
@@ -121,31 +123,35 @@ def draw_plan(entropy: SimEntropy) -> TransactionsPlan:
     extra = [topic for topic in EXTRA_CONFIGS if entropy.chance(0.5)]
     for number, (source, target) in enumerate(((INPUT, OUTPUT), (OUTPUT, LAST))):
         drawn = entropy.stream(f"process/{number}")
+        generation = draw_generation(drawn)
         applications.append(
             ApplicationPlan(
                 name=f"p{number}",
                 kind=Kind.PROCESS,
-                generation=draw_generation(drawn),
+                generation=generation,
                 transactional_id="" if drawn.chance(0.4) else f"process-{number}",
                 machines=_draw_machines(drawn),
                 source=source,
                 targets=(target,),
                 timeout_ms=draw_timeout(drawn),
+                is_python=generation is Generation.NEW and drawn.chance(0.5),
             )
         )
     for number in range(2 + entropy.below(2)):
         drawn = entropy.stream(f"write/{number}")
         shared = number > 0 and drawn.chance(0.3)  # two producers with one transactional id
         targets = (INPUT, OUTPUT, LAST, *extra)
+        generation = applications[-1].generation if shared else draw_generation(drawn)
         applications.append(
             ApplicationPlan(
                 name=f"w{number}",
                 kind=Kind.WRITE,
-                generation=applications[-1].generation if shared else draw_generation(drawn),
+                generation=generation,
                 transactional_id=f"write-{number - shared}",
                 machines=_draw_machines(drawn),
                 targets=tuple(topic for topic in targets if drawn.chance(0.7)) or (INPUT,),
                 timeout_ms=draw_timeout(drawn),
+                is_python=generation is Generation.NEW and drawn.chance(0.5),
             )
         )
     return TransactionsPlan(
@@ -255,4 +261,5 @@ def draw_behaviour(entropy: SimEntropy) -> Behaviour:
         operator_ms=(None, (500, 6_000), (3_000, 15_000))[entropy.below(3)],
         coordinators_ms=(None, (500, 4_000), (2_000, 8_000))[entropy.below(3)],
         late_calls=(0.0, 0.05, 0.25)[entropy.below(3)],
+        aborts_ms=(None, (500, 6_000), (3_000, 15_000))[entropy.below(3)],
     )
