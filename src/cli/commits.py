@@ -25,8 +25,7 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmat
 
 @app.command("list", short_help="List the names of staged commits")
 def list_names(bootstrap: BootstrapOption = None, output: OutputOption = None) -> None:
-    """List the names of staged commits with the number of the last committed batch, and the task
-    attempts that readers wait for."""
+    """List the names with the last committed batch and the number of unfinished task attempts."""
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
@@ -57,7 +56,7 @@ def list_names(bootstrap: BootstrapOption = None, output: OutputOption = None) -
 def describe(
     name: NameArgument, bootstrap: BootstrapOption = None, output: OutputOption = None
 ) -> None:
-    """Show the last committed batch of a name, its present write, and the task attempts that hold
+    """Show the last committed batch of a name, its current write, and the task attempts that hold
     partitions."""
     from . import settings
 
@@ -78,7 +77,7 @@ def describe(
                 f" {found.committed_write_id}"
             )
     typer.echo(
-        f"Staged commits {found.name}: {batch}; present write {found.write_id} of"
+        f"Staged commits {found.name}: {batch}; current write {found.write_id} of"
         f" batch {found.number}, changed {time_text(found.updated_ms)}, coordinator"
         f" {found.coordinator}"
     )
@@ -101,10 +100,12 @@ def describe(
         empty="No attempts.",
     )
     typer.echo("")
+    if found.partitions:
+        typer.echo("Partitions that readers wait for:")
     print_table(
         ("topic", "partition"),
         [tuple(each) for each in found.partitions],
-        empty="No reader waits for it.",
+        empty="No partition is held.",
     )
 
 
@@ -125,16 +126,15 @@ def reset(
             "--to",
             metavar="NUMBER",
             min=-1,
-            help="Number of the last batch to keep; -1: none. The next batch is written again",
+            help="Last committed batch after the reset, or -1 for none",
         ),
     ],
     yes: YesOption = False,
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Set the number of the last committed batch of a name, after its checkpoint was rewound, and
-    abort the present write. Records stay: batches that are repeated are written twice. Asks for
-    confirmation on a terminal."""
+    """Set the last committed batch of a name, and abort its current write. Committed records are
+    not deleted; a repeated batch is stored again. Asks for confirmation on a terminal."""
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
@@ -146,7 +146,7 @@ def reset(
         if found.open + found.sealed:
             question += f" {count_text(found.open + found.sealed, 'attempt')} will be aborted."
         if not yes and not confirmed(question):
-            raise InvalidRequest(f"commits {name} were not reset: not confirmed")
+            raise InvalidRequest(f"staged commits {name}: the name was not reset: not confirmed")
         log.admin.reset_commits(name, to)
     if output is Output.JSON:
         print_json({"name": name, "before": found.last_committed, "after": to})
@@ -161,13 +161,13 @@ def delete(
     bootstrap: BootstrapOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Delete a name without attempts. Its records stay, but a repeated batch is not recognised any
-    more. Asks for confirmation on a terminal."""
+    """Delete a name without attempts. Its records stay, but a repeated batch is stored again.
+    Asks for confirmation on a terminal."""
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
         if not yes and not confirmed(f"Delete the name {name}? Its batches can be written again."):
-            raise InvalidRequest(f"commits {name} were not deleted: not confirmed")
+            raise InvalidRequest(f"staged commits {name}: the name was not deleted: not confirmed")
         try:
             log.admin.delete_commits(name)
         except TransactionalIdNotFound:
@@ -190,7 +190,7 @@ def unknown_name(log: "Log", name: str) -> TransactionalIdNotFound:
     hint = (
         f"did you mean {' or '.join(near)}?" if near else "`quorumlog commits list` lists all names"
     )
-    return TransactionalIdNotFound(f"commits {name} do not exist; {hint}")
+    return TransactionalIdNotFound(f"staged commits {name}: the name does not exist; {hint}")
 
 
 def commits_json(found: "NamedCommits") -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import TransactionalIdNotFound
+from ..errors import InvalidRequest, TransactionalIdNotFound
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption
 from .output import count_text, print_json, print_table, time_text
@@ -22,7 +22,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-NameArgument = Annotated[str, typer.Argument(metavar="ID", help="Transactional id of the producer")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="Transactional id, or NAME#PRODUCER_ID of one attempt of staged commits",
+    ),
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt")]
 
 
@@ -115,33 +121,32 @@ def abort(
         str,
         typer.Argument(
             metavar="ID",
-            help="Transactional id of the producer; name of staged commits, or one attempt of them"
-            " as listed",
+            help="Transactional id, name of staged commits, or NAME#PRODUCER_ID of one attempt",
         ),
     ],
     yes: YesOption = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Abort the open transaction of a transactional id and fence its producer, which cannot commit
-    any more. With the name of staged commits abort the present write with all its attempts."""
+    any more. If ID is a name of staged commits, abort its current write with all attempts. Asks for
+    confirmation on a terminal."""
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
         try:
             found = log.admin.describe_transaction(name)
-            question = f"Abort the transaction of {name} ({found.state}) and fence its producer?"
+            thing = f"the transaction of {name}"
+            question = f"Abort {thing} ({found.state}) and fence its producer?"
         except TransactionalIdNotFound:
             stage = _commits_of(log, name)
             if stage is None:
                 raise
-            question = (
-                f"Abort write {stage.write_id} of the staged commits {name}"
-                f" ({count_text(stage.open + stage.sealed, 'attempt')})?"
-            )
+            thing = f"write {stage.write_id} of the staged commits {name}"
+            question = f"Abort {thing} ({count_text(stage.open + stage.sealed, 'attempt')})?"
         if not yes and not confirmed(question):
-            raise typer.Exit(1)
+            raise InvalidRequest(f"{thing} was not aborted: not confirmed")
         log.admin.abort_transaction(name)
-    typer.echo(f"Aborted the transaction of {name}.")
+    typer.echo(f"Aborted {thing}.")
 
 
 def _commits_of(log: "Log", name: str) -> "NamedCommits | None":
@@ -175,7 +180,7 @@ def find_hanging(
         if end and found:
             question = f"Abort {count_text(len(found), 'transaction')}?"
             if not yes and not confirmed(question):
-                raise typer.Exit(1)
+                raise InvalidRequest("no hanging transaction was aborted: not confirmed")
             for each in found:
                 log.admin.abort_hanging_transaction(each)
     if output is Output.JSON:

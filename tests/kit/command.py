@@ -1,6 +1,7 @@
 """The `quorumlog` command, in this process or in one of its own."""
 
 import json
+import os
 import select
 import subprocess
 import sys
@@ -27,6 +28,33 @@ def succeed(*arguments: str, address: str, stdin: str | bytes = "") -> str:
     result = invoke(*arguments, address=address, stdin=stdin)
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def answer_prompt(answer: bytes, *arguments: str, address: str) -> tuple[int, str]:
+    """Run the command on a terminal, answer its confirmation prompt, and return its exit code and
+    the text on the terminal."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, *arguments, "--bootstrap", address],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    ) as process:
+        try:
+            shown = b""
+            while b"[y/N]" not in shown:
+                assert select.select([ours], [], [], WAIT_S)[0], f"no prompt: {shown.decode()}"
+                shown += os.read(ours, 1_000)
+            os.write(ours, answer)
+            code = process.wait(WAIT_S)
+            while select.select([ours], [], [], 0.0)[0]:
+                shown += os.read(ours, 1_000)
+            return code, shown.decode()
+        finally:
+            os.close(theirs)
+            os.close(ours)  # ends a command that still waits for an answer
 
 
 def json_lines(text: str) -> list[dict[str, object]]:

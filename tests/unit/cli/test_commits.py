@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.kit.command import invoke, succeed
+from tests.kit.command import answer_prompt, invoke, succeed
 
 import quorumlog
 
@@ -44,6 +44,7 @@ def test_names_are_listed_and_described(address: str, topic: str, staged: quorum
     text = succeed("commits", "describe", topic, address=address)
     assert text.startswith(f"Staged commits {topic}: last batch 3, 2 records of write ")
     assert "Sealed" in text
+    assert "\nPartitions that readers wait for:\n" in text
 
 
 def test_attempts_are_transactions_and_a_stage_ends_by_its_name(
@@ -60,8 +61,13 @@ def test_attempts_are_transactions_and_a_stage_ends_by_its_name(
     refused = invoke("transactions", "describe", topic, address=address)
     assert refused.exit_code == 1
     assert f"run `quorumlog commits describe {topic}`" in refused.output
+    write_id = described(address, topic)["write_id"]
+    code, shown = answer_prompt(b"n\n", "transactions", "abort", topic, address=address)
+    assert code == 1
+    assert f"write {write_id} of the staged commits {topic} was not aborted: not confirmed" in shown
+    assert described(address, topic)["sealed"] == 1
     assert succeed("transactions", "abort", topic, "--yes", address=address) == (
-        f"Aborted the transaction of {topic}.\n"
+        f"Aborted write {write_id} of the staged commits {topic}.\n"
     )
     assert described(address, topic)["sealed"] == 0
     assert invoke("transactions", "abort", f"{topic}s", "--yes", address=address).exit_code == 1
@@ -93,5 +99,5 @@ def test_reset_and_delete_of_a_name(address: str, topic: str, staged: quorumlog.
     for command in (("describe", topic), ("reset", topic, "--to", "0"), ("delete", topic, "--yes")):
         result_of = invoke("commits", *command, address=address)
         assert result_of.exit_code == 1
-        assert f"commits {topic} do not exist" in result_of.output
+        assert f"staged commits {topic}: the name does not exist; " in result_of.output
     assert invoke("commits", "reset", topic, "--to", "-2", address=address).exit_code == 2

@@ -2,15 +2,13 @@
 
 import json
 import os
-import select
-import subprocess
 import sys
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
-from tests.kit.command import COMMAND, WAIT_S, invoke, json_lines, succeed
+from tests.kit.command import answer_prompt, invoke, json_lines, succeed
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -196,29 +194,11 @@ def test_offsets_are_counted_on_demand(address: str, topic: str) -> None:
 def test_whoever_sits_at_a_terminal_is_asked_before_a_topic_is_deleted(
     address: str, topic: str
 ) -> None:
-    import pty
-
     succeed("topics", "create", topic, address=address)
     for answer, code in ((b"n\n", 1), (b"maybe\ny\n", 0)):
-        ours, theirs = pty.openpty()
-        with subprocess.Popen(
-            [*COMMAND, "topics", "delete", topic, "--bootstrap", address],
-            stdin=theirs,
-            stdout=subprocess.PIPE,
-            stderr=theirs,
-        ) as process:
-            os.close(theirs)
-            try:
-                asked = b""
-                while b"[y/N]" not in asked:
-                    assert select.select([ours], [], [], WAIT_S)[0], f"no prompt: {asked.decode()}"
-                    asked += os.read(ours, 1_000)
-                question = f"Delete topic {topic} and all records of its 1 partition?"
-                assert question.encode() in asked
-                os.write(ours, answer)
-                assert process.wait(WAIT_S) == code
-            finally:
-                os.close(ours)  # ends a command that still waits for an answer
+        ended, shown = answer_prompt(answer, "topics", "delete", topic, address=address)
+        assert f"Delete topic {topic} and all records of its 1 partition?" in shown
+        assert ended == code
     assert topic not in succeed("topics", "list", address=address)
 
 
