@@ -92,8 +92,8 @@ class TransactionAbortable(
 
 
 class NumberTooOld(QuorumlogError, name="NUMBER_TOO_OLD", status="FAILED_PRECONDITION"):
-    """A later batch of this name is committed: the checkpoint was rewound, or is another query's.
-    Start with a new checkpoint, or reset the name with `quorumlog commits reset`."""
+    """A later batch of this name is committed. Use the next number, or reset the name with
+    `quorumlog commits reset`."""
 
     def __init__(self, message: str, *, number: int = -1) -> None:
         """`number` is the last committed one, -1 if unknown."""
@@ -112,7 +112,8 @@ class FencedWrite(QuorumlogError, name="FENCED_WRITE", status="FAILED_PRECONDITI
 
 
 class StageLost(QuorumlogError, name="STAGE_LOST", status="ABORTED"):
-    """A task's attempt expired, was aborted or wrote to a deleted topic. Run the batch again."""
+    """A task's attempt expired, was aborted or wrote to a deleted topic. Run the task again as a
+    new attempt; after a refused commit, run the batch again."""
 
     def __init__(self, message: str, *, task: int = -1) -> None:
         """`task` is the first one without its attempt, -1 if unknown."""
@@ -130,8 +131,8 @@ class CommittedBatchDiffers(
 class StagedAttemptsExceeded(
     QuorumlogError, name="STAGED_ATTEMPTS_EXCEEDED", status="RESOURCE_EXHAUSTED"
 ):
-    """The write has `staged.attempts.max` attempts, or the cluster too many names. Reduce the tasks
-    of the write with `coalesce`, or delete names."""
+    """The write has `staged.attempts.max` attempts, or its coordinator has 100,000 names. Use fewer
+    tasks, raise `staged.attempts.max`, or delete names."""
 
 
 class TransactionalIdInUse(

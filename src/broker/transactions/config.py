@@ -56,8 +56,8 @@ class TransactionConfig:
         "staged.attempts.max",
         5_000,
         "Maximum number of task attempts of one staged write. Each holds a producer id until its "
-        "markers are written. While twice as many attempts of a name wait for markers, no further "
-        "one begins.",
+        "markers are written. Begin is refused (CONCURRENT_TRANSACTIONS) while at least twice "
+        "this number of attempts of the name wait for their markers.",
         unit="attempts",
         low=1,
         high=100_000,

@@ -221,7 +221,7 @@ class BeginAttempt(TransactionRequest[ProducerIdentity | CommittedBatch]):
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class KeepAttemptAlive(TransactionRequest[None]):
-    """A task's sign of life: its attempt and its stage do not expire. Raises StageLost."""
+    """A task's request to extend the deadlines of its attempt and stage. Raises StageLost."""
 
     producer: ProducerIdentity
 
@@ -326,7 +326,7 @@ class DescribeStage(TransactionRequest[DescribedStage]):
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class ResetStage(TransactionRequest[None]):
     """An operator's request to set the last committed number, for a rewound checkpoint. It aborts
-    the present write. Raises TransactionalIdNotFound."""
+    the current write. Raises TransactionalIdNotFound."""
 
     last_committed: int
 

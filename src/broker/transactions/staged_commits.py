@@ -1,7 +1,7 @@
 """Staged commits: many writers append to many partitions, and one call makes their records visible.
 
-A *name* has numbered batches; a *write* is one execution of one batch by one driver, and its id is
-higher the later it was planned. Each task attempt of a write holds a producer id of the shard's
+A *name* has numbered batches; a *write* is one execution of one batch by one driver, and a later
+write has a greater id. Each task attempt of a write holds a producer id of the shard's
 pool, and its records are one transaction of that producer. The record of the name is the decision:
 it commits the attempts that it lists and aborts every other attempt of its write and of all earlier
 ones. So a number is committed once, whichever driver, task or coordinator repeats a request.
@@ -27,7 +27,6 @@ from ...errors import (
     StagedAttemptsExceeded,
     StageLost,
     TransactionAbortable,
-    TransactionalIdInUse,
     TransactionalIdNotFound,
 )
 from ...ids import ProducerIdentity, TopicId
@@ -84,7 +83,7 @@ from .requests import (
 from .transaction import DrawProducerId, draw_id, resolve
 
 OPEN_TIMEOUT_MS: Final = 120_000
-"""An open attempt without a sign of life for this long is aborted."""
+"""Time after Begin or the last KeepAlive at which an open attempt is aborted."""
 STAGE_TIMEOUT_MAX_MS: Final = 24 * 3_600_000
 NAMES_MAX: Final = 100_000
 """Names of one partition of `__transaction_state`."""
@@ -115,7 +114,7 @@ StagedBuilder = DecisionBuilder[TransactionRecord]
 
 
 class AttemptEntry:
-    """A task attempt: its newest record, and the state that also the record of the name decides."""
+    """A task attempt: its newest record, and its state, which the record of the name can change."""
 
     __slots__ = ("record", "state", "unmarked")
 
@@ -161,12 +160,13 @@ class WaitingCommit(NamedTuple):
 class Stage:
     """A name with the attempts that hold producer ids."""
 
-    __slots__ = ("attempts", "by_attempt", "completing", "invisible", "record", "waiting")
+    __slots__ = ("attempts", "by_attempt", "completing", "record", "unmarked_commits", "waiting")
 
     def __init__(self, record: StagedName) -> None:
         self.record = record
         self.completing = 0  # attempts that are decided, without all of their markers
-        self.invisible: dict[int, int] = {}  # by number: those of them that commit
+        # Committing attempts without all markers, by batch number.
+        self.unmarked_commits: dict[int, int] = {}
         self.attempts: dict[int, AttemptEntry] = {}  # by producer id
         self.by_attempt: dict[tuple[int, int], AttemptEntry] = {}  # by write id and attempt
         self.waiting: list[WaitingCommit] = []
@@ -200,25 +200,25 @@ class Stage:
 
     def is_visible(self, number: int) -> bool:
         """Return True if every marker of a committed number and of those before it is written."""
-        return not any(each <= number for each in self.invisible)
+        return not any(each <= number for each in self.unmarked_commits)
 
-    def decided(self, entry: AttemptEntry) -> None:
+    def count_decided(self, entry: AttemptEntry) -> None:
         """Count an attempt that needs its markers now."""
         self.completing += 1
         if entry.state is AttemptState.COMMITTING:
             number = entry.record.number
-            self.invisible[number] = self.invisible.get(number, 0) + 1
+            self.unmarked_commits[number] = self.unmarked_commits.get(number, 0) + 1
 
-    def completed(self, entry: AttemptEntry) -> None:
+    def remove_completed(self, entry: AttemptEntry) -> None:
         """Remove an attempt with all its markers."""
         del self.attempts[entry.record.producer_id]
         del self.by_attempt[entry.record.write_id, entry.record.attempt]
         self.completing -= 1
         if entry.state is AttemptState.COMMITTING:
             number = entry.record.number
-            self.invisible[number] -= 1
-            if not self.invisible[number]:
-                del self.invisible[number]
+            self.unmarked_commits[number] -= 1
+            if not self.unmarked_commits[number]:
+                del self.unmarked_commits[number]
 
 
 class StagedCommits:
@@ -316,8 +316,8 @@ class StagedCommits:
         if number < known.last_committed:
             raise NumberTooOld(
                 f"staged commits {known.transactional_id}: batch {number} is older than the last"
-                f" committed one, {known.last_committed}; the checkpoint was rewound or belongs to"
-                " another query: use a new checkpoint, or run `quorumlog commits reset`",
+                f" committed batch {known.last_committed}; use the next number, or run `quorumlog"
+                f" commits reset {known.transactional_id} --to {number - 1}`",
                 number=known.last_committed,
             )
 
@@ -328,7 +328,12 @@ class StagedCommits:
                 f" belongs to task {entry.record.task}, the request has task {task}"
             )
         if entry.state not in LIVE:
-            raise _lost(entry.record.transactional_id, task, "it expired or was aborted")
+            raise StageLost(
+                f"staged commits {entry.record.transactional_id}: task {task}: attempt"
+                f" {entry.record.attempt} expired or was aborted; run the task again as a new"
+                " attempt",
+                task=task,
+            )
 
     def _check_count(self, name: str, write_id: int) -> None:
         """Raise an error if the name may get no further attempt of a write: attempts of decided
@@ -345,7 +350,7 @@ class StagedCommits:
         if write_id == stage.record.write_id and live >= limit:
             raise StagedAttemptsExceeded(
                 f"staged commits {name}: write {write_id} has {live} attempts; the limit is"
-                f" staged.attempts.max={limit}; reduce the tasks of the write with coalesce"
+                f" staged.attempts.max={limit}; use fewer tasks, or raise staged.attempts.max"
             )
         if stage.completing >= COMPLETING_FACTOR * limit:
             raise ConcurrentTransactions(
@@ -366,7 +371,7 @@ class StagedCommits:
         """Return True if the producer id is of this shard's pool."""
         return producer_id in self._of_id or producer_id in self._free
 
-    def _entry(self, name: str, producer: ProducerIdentity) -> AttemptEntry:
+    def _live_attempt(self, name: str, producer: ProducerIdentity) -> AttemptEntry:
         """Return the live attempt of an identity; raise ProducerFenced after its end."""
         entry = self._of_id.get(producer.producer_id)
         if entry is None or entry.record.transactional_id != name:
@@ -384,7 +389,7 @@ class StagedCommits:
         self, out: StagedBuilder, ticket: Ticket, request: AddPartitions, image: MetadataImage
     ) -> None:
         """Add partitions to an open attempt, before the first append to each of them."""
-        entry = self._entry(request.transactional_id, request.producer)
+        entry = self._live_attempt(request.transactional_id, request.producer)
         _check_topics(request)
         if entry.state is not AttemptState.OPEN:
             raise _sealed(entry, "no partition can be added")
@@ -408,7 +413,7 @@ class StagedCommits:
         self, out: StagedBuilder, ticket: Ticket, request: VerifyPartitions, image: MetadataImage
     ) -> None:
         """Answer which partitions an open attempt may write to."""
-        entry = self._entry(request.transactional_id, request.producer)
+        entry = self._live_attempt(request.transactional_id, request.producer)
         _check_topics(request)
         if entry.state is not AttemptState.OPEN:
             raise _sealed(entry, "nothing can be written")
@@ -432,22 +437,16 @@ class StagedCommits:
     def _keep_alive(
         self, out: StagedBuilder, ticket: Ticket, request: KeepAttemptAlive, image: MetadataImage
     ) -> None:
-        self._touch(self._live(request.transactional_id, request.producer), out.now_ms)
+        self._touch(
+            self._live_attempt_or_lost(request.transactional_id, request.producer), out.now_ms
+        )
         out.answer(ticket, None)
 
     def _seal(
         self, out: StagedBuilder, ticket: Ticket, request: SealAttempt, image: MetadataImage
     ) -> None:
-        entry = self._live(request.transactional_id, request.producer)
-        for each in request.partitions:
-            _check_sealed(request.transactional_id, each)
-        sealed = {(each.topic, each.partition): each for each in request.partitions}
-        added = {(each.topic, each.partition) for each in entry.record.partitions}
-        if not sealed.keys() <= added or len(sealed) < len(request.partitions):
-            raise InvalidRequest(
-                f"staged commits {request.transactional_id}: a seal lists each partition once, and"
-                " added ones only; run the task again"
-            )
+        entry = self._live_attempt_or_lost(request.transactional_id, request.producer)
+        sealed = _sealed_partitions(entry, request)
         partitions = []
         for added_one in entry.record.partitions:
             found = sealed.get((added_one.topic, added_one.partition))
@@ -467,14 +466,15 @@ class StagedCommits:
         self._touch(entry, out.now_ms)
         out.answer(ticket, None)
 
-    def _live(self, name: str, producer: ProducerIdentity) -> AttemptEntry:
+    def _live_attempt_or_lost(self, name: str, producer: ProducerIdentity) -> AttemptEntry:
         """Return the live attempt of an identity; raise StageLost after its end."""
         try:
-            return self._entry(name, producer)
+            return self._live_attempt(name, producer)
         except (InvalidProducerIdMapping, ProducerFenced):
             raise StageLost(
                 f"staged commits {name}: the attempt of producer {producer.producer_id} epoch"
-                f" {producer.producer_epoch} expired or was aborted; run the task again"
+                f" {producer.producer_epoch} expired or was aborted; run the task again as a new"
+                " attempt"
             ) from None
 
     def _touch(self, entry: AttemptEntry, now_ms: int) -> None:
@@ -536,8 +536,12 @@ class StagedCommits:
         name, found = request.transactional_id, []
         if not request.winners:
             raise InvalidRequest(f"staged commits {name}: a commit names one attempt or more")
-        if len({winner.task for winner in request.winners}) < len(request.winners):
-            raise InvalidRequest(f"staged commits {name}: a commit names one attempt of each task")
+        task, count = Counter(winner.task for winner in request.winners).most_common(1)[0]
+        if count > 1:
+            raise InvalidRequest(
+                f"staged commits {name}: the commit names {count} attempts of task {task}; give one"
+                " attempt of each task"
+            )
         for winner in request.winners:
             entry = self._of_id.get(winner.producer.producer_id)
             if entry is None or not _is_of(entry, winner, request):
@@ -635,7 +639,7 @@ class StagedCommits:
         reason: AbortReason | None,
     ) -> None:
         """Start the markers of a decided attempt; free its id at once if it has no partition."""
-        self._stages[entry.record.transactional_id].decided(entry)
+        self._stages[entry.record.transactional_id].count_decided(entry)
         entry.unmarked = frozenset(
             MarkerPartition(each.topic, each.partition, each.topic_id, each.last_sequence)
             for each in entry.record.partitions
@@ -683,7 +687,7 @@ class StagedCommits:
         """Return a producer id to the pool with the epoch of its markers, or drop it."""
         producer_id, epoch = entry.marker_producer
         stage = self._stages[entry.record.transactional_id]
-        stage.completed(entry)
+        stage.remove_completed(entry)
         del self._of_id[producer_id]
         if epoch > CLIENT_EPOCH_MAX or len(self._free) >= self._config.staged_attempts_max:
             out.store(ProducerIdForgotten(producer_id=producer_id))
@@ -767,7 +771,7 @@ class StagedCommits:
     def _abort_listed(
         self, out: StagedBuilder, ticket: Ticket, request: AbortTransaction, image: MetadataImage
     ) -> None:
-        """Abort a listed attempt, or the present write of a name. The answer is the identity that
+        """Abort a listed attempt, or the current write of a name. The answer is the identity that
         fences the attempt; every attempt of a write has its own.
 
         Raises ConcurrentTransactions for a decided attempt, InvalidTxnState for a name without
@@ -872,7 +876,8 @@ class StagedCommits:
         stage = self._stages.get(request.transactional_id)
         if stage is None:
             raise TransactionalIdNotFound(
-                f"staged commits {request.transactional_id}: no such name"
+                f"staged commits {request.transactional_id}: the name does not exist; `quorumlog"
+                " commits list` lists all names"
             )
         return stage
 
@@ -976,7 +981,7 @@ class StagedCommits:
                 assert self._of_id[producer_id] is entry, record
                 assert record.transactional_id == name, (name, record)
                 assert stage.by_attempt[record.write_id, record.attempt] is entry, record
-                # 3. A live attempt is of the present write, and its number is not decided.
+                # 3. A live attempt is of the current write, and its number is not decided.
                 if entry.state in LIVE:
                     assert record.write_id == known.write_id > known.fenced_write_id, record
                     assert record.number > known.last_committed, (record, known)
@@ -985,7 +990,7 @@ class StagedCommits:
             assert stage.completing == len(decided), (known, stage.completing)
             commits = stage.in_state(AttemptState.COMMITTING)
             numbers = Counter(entry.record.number for entry in commits)
-            assert stage.invisible == numbers, (known, stage.invisible)
+            assert stage.unmarked_commits == numbers, (known, stage.unmarked_commits)
             for producer_id, entry in stage.attempts.items():
                 record = entry.record
                 assert bool(entry.unmarked) == (entry.state in _DECIDED), (record, entry.unmarked)
@@ -1010,25 +1015,48 @@ class StagedCommits:
 
 def _check_begin(request: BeginAttempt) -> None:
     name = request.transactional_id
-    if min(request.number, request.write_id, request.task, request.attempt) < 0:
-        raise InvalidRequest(
-            f"staged commits {name}: number, write id, task and attempt are 0 or more"
-        )
+    for field in ("number", "write_id", "task", "attempt"):
+        value = getattr(request, field)
+        if value < 0:
+            raise InvalidRequest(
+                f"staged commits {name}: {field} {value} is negative; give 0 or more"
+            )
     if not OPEN_TIMEOUT_MS <= request.timeout_ms <= STAGE_TIMEOUT_MAX_MS:
         raise InvalidTransactionTimeout(
-            f"staged commits {name}: stage.timeout.ms={request.timeout_ms}; give"
+            f"staged commits {name}: stage_timeout_ms {request.timeout_ms}; give"
             f" {OPEN_TIMEOUT_MS} to {STAGE_TIMEOUT_MAX_MS}"
         )
 
 
 def _check_topics(request: AddPartitions | VerifyPartitions) -> None:
-    """Raise TransactionalIdInUse for a commit of group offsets."""
+    """Raise InvalidRequest for a commit of group offsets."""
     for topic, _ in request.partitions:
         if topic in INTERNAL_TOPICS:
-            raise TransactionalIdInUse(
-                f"staged commits {request.transactional_id}: {topic} is an internal topic, and a"
-                " staged commit has no offsets of groups; use a transactional producer"
+            raise InvalidRequest(
+                f"staged commits {request.transactional_id}: {topic} is an internal topic; staged"
+                " commits cannot include group offsets; use a transactional producer"
             )
+
+
+def _sealed_partitions(
+    entry: AttemptEntry, request: SealAttempt
+) -> dict[tuple[str, int], SealedPartition]:
+    """Return the partitions of a seal by topic and index; raise InvalidRequest unless each of them
+    was added to the attempt, is listed once, and has the last sequence of its records."""
+    name, sealed = request.transactional_id, dict[tuple[str, int], SealedPartition]()
+    added = {(each.topic, each.partition) for each in entry.record.partitions}
+    for each in request.partitions:
+        _check_sealed(name, each)
+        key = (each.topic, each.partition)
+        if key in sealed or key not in added:
+            fault = "is listed twice" if key in sealed else "was not added to the attempt"
+            raise InvalidRequest(
+                f"staged commits {name}: the partition {fault}; give each added partition once",
+                topic=each.topic,
+                partition=each.partition,
+            )
+        sealed[key] = each
+    return sealed
 
 
 def _check_sealed(name: str, sealed: SealedPartition) -> None:
