@@ -2,6 +2,8 @@
 `__transaction_state` that it leads."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,6 +43,32 @@ MARKERS_MS: Final = 100
 """The time for which the begin of a transaction waits for the markers of the last one."""
 
 
+class MarkerCompletions:
+    """The requests that wait for the markers of a transactional id."""
+
+    def __init__(self) -> None:
+        self._watched: dict[str, dict[asyncio.Future[None], None]] = {}
+
+    @contextmanager
+    def watch(self, transactional_id: str) -> "Iterator[asyncio.Future[None]]":
+        """Yield a future that is done after the next report of markers of the id."""
+        watched = self._watched.setdefault(transactional_id, {})
+        completed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        watched[completed] = None
+        try:
+            yield completed
+        finally:
+            del watched[completed]
+            if not watched:
+                del self._watched[transactional_id]
+
+    def report(self, transactional_id: str) -> None:
+        """Complete the futures of an id: markers of it are written."""
+        for completed in self._watched.get(transactional_id, ()):
+            if not completed.done():
+                completed.set_result(None)
+
+
 class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
     """The transactional ids of this broker. Its keys are transactional ids."""
 
@@ -59,8 +87,7 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
         self._write_here = write_here
         self._is_stocking = False  # a block of producer ids is being requested
         self._markers = MarkerQueue()
-        # The requests that wait for the markers of a transactional id.
-        self._completions: dict[str, dict[asyncio.Future[None], None]] = {}
+        self._completions = MarkerCompletions()
         self._sender: MarkerSender | None = None  # created with the first shard
         entropy = context.runtime.entropy
         super().__init__(
@@ -107,27 +134,19 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
         until_ms = min(deadline_ms, clock.now_ms() + MARKERS_MS)
         name = request.transactional_id
         while True:
-            waiting = self._completions.setdefault(name, {})
-            # Created first: the refusal may arrive after the last marker.
-            completed = asyncio.get_running_loop().create_future()
-            waiting[completed] = None
-            try:
+            # Watched before the request: its refusal may arrive after the last marker.
+            with self._completions.watch(name) as completed:
                 try:
                     return await self.ask(request, deadline_ms=deadline_ms)
-                except ConcurrentTransactions as error:
-                    refusal = error
-                left_ms = until_ms - clock.now_ms()
-                if left_ms <= 0:
-                    raise refusal
+                except ConcurrentTransactions:
+                    left_ms = until_ms - clock.now_ms()
+                    if left_ms <= 0:
+                        raise
                 try:
                     async with asyncio.timeout(left_ms / 1000):
                         await completed
                 except TimeoutError:
-                    pass  # the next refusal is the answer
-            finally:
-                del waiting[completed]
-                if not waiting:
-                    del self._completions[name]
+                    pass  # the next refusal is the result
 
     def listings(self) -> "list[ListedTransaction]":
         """Return the transactional ids that this broker coordinates, by ascending name; raise
@@ -226,9 +245,7 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
     def _report(self, report: "MarkersWritten") -> None:
         """Have a shard decide a report; raise the error if it does not."""
         self.submit(report, _ignore)
-        for completed in self._completions.get(report.transactional_id, ()):
-            if not completed.done():
-                completed.set_result(None)
+        self._completions.report(report.transactional_id)
 
     def _draw_producer_id(self) -> int | None:
         """Return a new producer id; None: there is none at hand, and a block is requested."""
