@@ -24,7 +24,7 @@ The answer may be outdated when it arrives. Rules, for one partition in one lead
 The batches of a state that is replaced or dropped are refused, and their retry asks again.
 
 A state stays after its batch is stored, until the next marker: if the write fails, it is retried
-without another question.
+without another request.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ class TransactionalWrite(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """A question to a transaction coordinator: is this partition in the producer's transaction?"""
+    """A query to a transaction coordinator: is this partition in the producer's transaction?"""
 
     transactional_id: str
     producer: ProducerIdentity
@@ -74,16 +74,16 @@ class Verification(NamedTuple):
 
 
 class Verifier(Protocol):
-    """Asks transaction coordinators for partition leaders."""
+    """Sends the verifications of partition leaders to transaction coordinators."""
 
     def verify(
-        self, question: Verification, answered: Callable[[QuorumlogError | None], None]
+        self, verification: Verification, callback: Callable[[QuorumlogError | None], None]
     ) -> None:
-        """Ask the coordinator; call `answered` exactly once, on the loop, within a bounded time,
-        possibly before this call returns.
+        """Send a verification to its coordinator; call `callback` exactly once, on the loop, within
+        a bounded time, possibly before this call returns.
 
         None: the partition is in the producer's open transaction. The error is that of the
-        coordinator, or the reason why it could not be asked, which is retriable.
+        coordinator, or the reason why the request failed, which is retriable.
         """
 
 
@@ -188,7 +188,7 @@ class VerifiedAppend:
         OutOfOrderSequence if an earlier batch must be retried first.
 
         Below transaction version 2, the marker may be a late one of the previous transaction. A
-        retry asks the coordinator, which has the truth.
+        retry asks the coordinator, whose state decides.
         """
         producer_id, epoch = self._producer
         if not must_verify(states.entry(producer_id, with_outstanding=True), epoch):

@@ -19,8 +19,9 @@ Rules; m is the epoch of a marker, e the newest epoch of its producer here:
 5. m = e and a transaction is open, or m < e: refused; it belongs to an earlier transaction.
 6. Below transaction version 2 the epoch does not distinguish transactions: m >= e is appended.
 7. A marker of an older coordinator epoch than the last one is refused.
-8. An idle producer is forgotten after `producer.id.expiration.ms` and `LONGER_MS`, and the longest
-   idle one if there would be more than `producer.ids.max`; never one with an open transaction.
+8. An idle producer is forgotten after `producer.id.expiration.ms` and `EXPIRATION_MARGIN_MS`, and
+   the longest idle one if there would be more than `producer.ids.max`; never one with an open
+   transaction.
 """
 
 from collections.abc import Iterable
@@ -37,8 +38,9 @@ from ...ids import ProducerIdentity
 from ...records.control import EPOCH_BUMP_VERSION, TransactionMarker
 from ...storage.producer_state import ProducerLimits
 
-LONGER_MS: Final = 3_600_000
-"""The log, which must not be stricter, measures idle time at intervals."""
+EXPIRATION_MARGIN_MS: Final = 3_600_000
+"""Added to the log's expiration time: the log checks idle time at intervals, and must not keep a
+producer longer than this table."""
 
 
 class VerificationGuard(NamedTuple):
@@ -57,8 +59,8 @@ class GroupProducer:
         "ended_epoch",
         "epoch",
         "is_open",
-        "last_marker",
-        "newest_marker",
+        "last_marker_count",
+        "newest_marker_count",
         "touched_ms",
     )
 
@@ -66,8 +68,8 @@ class GroupProducer:
         self.epoch = epoch
         self.coordinator_epoch = -1  # of the last marker; -1: none
         self.is_open = False  # a transaction is open here
-        self.last_marker = 0  # the number of markers up to its last one below version 2
-        self.newest_marker = 0  # the number of markers up to its last one
+        self.last_marker_count = 0  # the number of markers up to its last one below version 2
+        self.newest_marker_count = 0  # the number of markers up to its last one
         self.ended_epoch = 0  # of its markers from version 2 on: transactions below it have ended
         self.touched_ms = 0
 
@@ -75,16 +77,15 @@ class GroupProducer:
 class TransactionalProducers:
     """The producers of one partition; times are in milliseconds of the wall clock."""
 
-    __slots__ = ("_forgotten_marker", "_limits", "_marker_count", "_producers")
+    __slots__ = ("_forgotten_marker_count", "_limits", "_marker_count", "_producers")
 
     def __init__(self, limits: ProducerLimits) -> None:
         """`limits` are those of the log."""
         self._limits = limits
         self._producers: dict[int, GroupProducer] = {}  # the longest idle first
         self._marker_count = 0  # of all producers, appended or not
-        self._forgotten_marker = (
-            0  # the number of markers up to the last one of forgotten producers
-        )
+        # The number of markers up to the last one of a forgotten producer.
+        self._forgotten_marker_count = 0
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -119,9 +120,9 @@ class TransactionalProducers:
                 f"producer {producer_id}, epoch {epoch}: the transaction was not verified; begin it"
                 " at the transaction coordinator"
             )
-        has_ended = self._forgotten_marker > guard.marker_count or (
+        has_ended = self._forgotten_marker_count > guard.marker_count or (
             known is not None
-            and (epoch < known.ended_epoch or known.last_marker > guard.marker_count)
+            and (epoch < known.ended_epoch or known.last_marker_count > guard.marker_count)
         )
         if guard.producers is not self or has_ended:
             raise CoordinatorNotAvailable(
@@ -178,9 +179,9 @@ class TransactionalProducers:
         self._end_verifications(known, marker)
 
     def _end_verifications(self, known: GroupProducer, marker: TransactionMarker) -> None:
-        known.newest_marker = self._marker_count
+        known.newest_marker_count = self._marker_count
         if marker.transaction_version < EPOCH_BUMP_VERSION:
-            known.last_marker = self._marker_count
+            known.last_marker_count = self._marker_count
         else:
             known.ended_epoch = max(known.ended_epoch, marker.producer.producer_epoch)
 
@@ -190,13 +191,13 @@ class TransactionalProducers:
         known = self._producers.pop(producer_id, None)
         if known is None:
             known = GroupProducer(epoch)
-            self._make_room()
+            self._evict_idle()
         self._producers[producer_id] = known
         known.epoch = epoch
         known.touched_ms = now_ms
         return known
 
-    def _make_room(self) -> None:
+    def _evict_idle(self) -> None:
         """Forget the longest idle producers, so that one more fits, as far as rule 8 allows."""
         surplus = len(self._producers) + 1 - self._limits.producers_max
         if surplus > 0:
@@ -206,7 +207,9 @@ class TransactionalProducers:
     def _forget(self, producer_ids: Iterable[int]) -> None:
         for producer_id in producer_ids:
             known = self._producers.pop(producer_id)
-            self._forgotten_marker = max(self._forgotten_marker, known.newest_marker)
+            self._forgotten_marker_count = max(
+                self._forgotten_marker_count, known.newest_marker_count
+            )
 
     # --- loading and expiry -----------------------------------------------------------------------
 
@@ -222,7 +225,7 @@ class TransactionalProducers:
 
     def expire(self, now_ms: int) -> None:
         """Forget idle producers without an open transaction; O(producers)."""
-        kept_ms = self._limits.expiration_ms + LONGER_MS
+        kept_ms = self._limits.expiration_ms + EXPIRATION_MARGIN_MS
         self._forget(
             [
                 producer_id

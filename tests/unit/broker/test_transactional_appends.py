@@ -47,14 +47,14 @@ class Coordinator:
         b.replicas.writer.transactional.verifier = self
 
     def verify(
-        self, question: Verification, answered: Callable[[QuorumlogError | None], None]
+        self, verification: Verification, callback: Callable[[QuorumlogError | None], None]
     ) -> None:
-        self.asked.append((question, answered))
+        self.asked.append((verification, callback))
 
     def answer(self, error: QuorumlogError | None = None, at: int = 0) -> Verification:
-        question, answered = self.asked.pop(at)
-        answered(error)
-        return question
+        verification, callback = self.asked.pop(at)
+        callback(error)
+        return verification
 
 
 def batch(sequence: int, *, epoch: int = 0, producer: int = 7, transactional: bool = True) -> bytes:

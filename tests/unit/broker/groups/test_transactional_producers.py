@@ -2,7 +2,10 @@
 
 import pytest
 
-from quorumlog.broker.groups.transactional_producers import LONGER_MS, TransactionalProducers
+from quorumlog.broker.groups.transactional_producers import (
+    EXPIRATION_MARGIN_MS,
+    TransactionalProducers,
+)
 from quorumlog.errors import (
     CoordinatorNotAvailable,
     InvalidProducerEpoch,
@@ -213,9 +216,9 @@ def test_idle_producers_are_forgotten_unless_a_transaction_is_open() -> None:
     producers.begin(producer(0, producer_id=1), 0)
     producers.replay_marker(marker(0, producer_id=2))
     producers.loaded(NOW_MS)
-    producers.expire(NOW_MS + 1_000 + LONGER_MS - 1)
+    producers.expire(NOW_MS + 1_000 + EXPIRATION_MARGIN_MS - 1)
     assert len(producers) == 2
-    producers.expire(NOW_MS + 1_000 + LONGER_MS)
+    producers.expire(NOW_MS + 1_000 + EXPIRATION_MARGIN_MS)
     assert len(producers) == 1
     assert producers.is_open(1)
 

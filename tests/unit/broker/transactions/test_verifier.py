@@ -1,4 +1,4 @@
-"""The verifier of a broker: every question is answered once, whatever fails."""
+"""The verifier of a broker: every verification has one result, whatever fails."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -29,7 +29,7 @@ Answer = Callable[[], QuorumlogError | None]
 
 
 class Coordinating:
-    """A `Network` whose brokers answer every question alike; also its only channel."""
+    """A `Network` whose brokers answer every verification alike; also its only channel."""
 
     def __init__(self, answer: Answer) -> None:
         self.asked_ms: list[int] = []  # one time for each request
@@ -55,7 +55,7 @@ class Coordinating:
         return response
 
 
-def question(partition: int = 0, *, adds: bool = True) -> Verification:
+def verification(partition: int = 0, *, adds: bool = True) -> Verification:
     return Verification(NAME, ProducerIdentity(1, 0), "a", partition, TOPIC_A, adds=adds)
 
 
@@ -91,14 +91,14 @@ def too_early() -> QuorumlogError | None:
     return ConcurrentTransactions("markers are being written")
 
 
-def test_questions_fail_retriably_after_an_unexpected_exception(
+def test_verifications_fail_retriably_after_an_unexpected_exception(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     answers: list[QuorumlogError | None] = []
 
     async def ask(verifier: TransactionVerifier) -> None:
         for _ in range(2):
-            verifier.verify(question(), answers.append)
+            verifier.verify(verification(), answers.append)
             await asyncio.sleep(1)
 
     verifying(Coordinating(broken), ask)
@@ -107,7 +107,7 @@ def test_questions_fail_retriably_after_an_unexpected_exception(
     assert "RuntimeError: no channel" in caplog.text
 
 
-def test_a_bug_in_handling_an_answer_concerns_no_other_question(
+def test_a_bug_in_handling_an_answer_concerns_no_other_verification(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     answers: list[QuorumlogError | None] = []
@@ -116,10 +116,10 @@ def test_a_bug_in_handling_an_answer_concerns_no_other_question(
         raise RuntimeError("broken callback")
 
     async def ask(verifier: TransactionVerifier) -> None:
-        verifier.verify(question(), fail)
-        verifier.verify(question(1), answers.append)
+        verifier.verify(verification(), fail)
+        verifier.verify(verification(1), answers.append)
         await asyncio.sleep(1)
-        verifier.verify(question(), answers.append)
+        verifier.verify(verification(), answers.append)
         await asyncio.sleep(1)
 
     verifying(Coordinating(lambda: None), ask)
@@ -127,14 +127,14 @@ def test_a_bug_in_handling_an_answer_concerns_no_other_question(
     assert "RuntimeError: broken callback" in caplog.text
 
 
-def test_a_question_that_comes_too_early_is_repeated_after_doubled_pauses() -> None:
+def test_an_early_verification_is_retried_after_doubled_backoffs() -> None:
     """For 100 ms in all: 5, 10, 20, 40, and the 25 ms that are left."""
     answers: list[QuorumlogError | None] = []
 
     async def ask(verifier: TransactionVerifier) -> None:
-        verifier.verify(question(), answers.append)
+        verifier.verify(verification(), answers.append)
         await asyncio.sleep(1)
-        verifier.verify(question(adds=False), answers.append)
+        verifier.verify(verification(adds=False), answers.append)
         await asyncio.sleep(1)
 
     network = Coordinating(too_early)
@@ -142,19 +142,19 @@ def test_a_question_that_comes_too_early_is_repeated_after_doubled_pauses() -> N
     first = network.asked_ms[0]
     asked = [at - first for at in network.asked_ms]
     assert asked[:6] == [0, 5, 15, 35, 75, 100]
-    assert len(asked) == 7  # a question that adds nothing is not repeated
+    assert len(asked) == 7  # a verification that adds nothing is not retried
     assert [type(each) for each in answers] == [ConcurrentTransactions] * 2
 
 
-def test_questions_to_be_repeated_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verifications_before_a_retry_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAITING_MAX", 2)
     answers: list[QuorumlogError | None] = []
 
     async def ask(verifier: TransactionVerifier) -> None:
         for partition in range(2):
-            verifier.verify(question(partition), answers.append)
+            verifier.verify(verification(partition), answers.append)
         await asyncio.sleep(0.003)  # both pause
-        verifier.verify(question(2), answers.append)
+        verifier.verify(verification(2), answers.append)
         assert [type(each) for each in answers] == [Overloaded]
         await asyncio.sleep(1)
 
@@ -162,11 +162,11 @@ def test_questions_to_be_repeated_are_bounded(monkeypatch: pytest.MonkeyPatch) -
     assert [type(each) for each in answers[1:]] == [ConcurrentTransactions] * 2
 
 
-def test_a_question_whose_request_has_not_begun_is_answered_at_the_close() -> None:
+def test_a_verification_without_a_sent_request_fails_at_close() -> None:
     answers: list[QuorumlogError | None] = []
 
     async def ask(verifier: TransactionVerifier) -> None:
-        verifier.verify(question(), answers.append)
+        verifier.verify(verification(), answers.append)
         # In the turn in which the request's task is created, before its first step.
         asyncio.get_running_loop().call_soon(close, verifier)
         await asyncio.sleep(1)
