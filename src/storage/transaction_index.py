@@ -86,6 +86,7 @@ class TransactionIndex:
         """
         found = []
         for base, entries in self._aborted.items():
+            # No slice: a copy of the rest is O(n) per fetch.
             for index in range(bisect_left(self._last_offsets[base], start_offset), len(entries)):
                 entry = entries[index]
                 if entry.first_offset < end_offset:

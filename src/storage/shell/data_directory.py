@@ -536,8 +536,8 @@ class DataDirectory:
         return append
 
     def check_capacity(self, size: int, held_back: int = 0) -> None:
-        """Raise DiskFull or Overloaded if an append of a client with this many bytes would be
-        rejected, and if it would be with `held_back` more bytes in the queue."""
+        """Raise DiskFull or Overloaded if an append of `size` bytes would be rejected, with
+        `held_back` bytes counted as queued."""
         self._writer.check_capacity(size, held_back)
 
     def submit(self, log: Log, append: PendingAppend) -> None:

@@ -447,7 +447,7 @@ class CoordinatorShard(Generic[S], ABC):
                 self._reply(reply_to, reply.outcome if isinstance(reply, Answered) else reply.error)
 
     def _reply(self, reply_to: ReplyCallback, outcome: Any) -> None:
-        """Send one reply. A bug in handling it concerns no other request, and not the state."""
+        """Send one reply. Log an exception of the callback; other requests continue."""
         try:
             reply_to(outcome)
         except Exception as error:

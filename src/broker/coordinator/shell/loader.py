@@ -1,8 +1,8 @@
 """Reads a partition of an internal topic in slices, between which the event loop runs.
 
 A record replaces the earlier records of its key, and only the newest one is decoded: a segment that
-is not compacted yet may hold many records of a key, and decoding is the longest part of a load. The
-search for newer records is limited to a window, which bounds the memory.
+is not compacted yet may hold many records of a key. The search for newer records is limited to a
+window of entries.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ READ_BYTES: Final = 256 << 10
 RECORDS_A_STEP: Final = 200
 """Records decoded in one slice: about two milliseconds."""
 WINDOW_RECORDS: Final = 50_000
-"""Records that are read before the first of them is decoded."""
+"""Entries kept undecoded; a replaced record is not counted. Only the sizes of the records limit
+the bytes of the window."""
 
 Undecoded: TypeAlias = tuple[Record, ProducerIdentity | None] | TransactionMarker
 """A record with the producer of its transactional batch, or a control batch."""
