@@ -188,7 +188,7 @@ class VerifiedAppend:
         OutOfOrderSequence if an earlier batch must be retried first.
 
         Below transaction version 2, the marker may be a late one of the previous transaction. A
-        retry asks the coordinator, whose state decides.
+        retry asks the coordinator: its state decides.
         """
         producer_id, epoch = self._producer
         if not must_verify(states.entry(producer_id, with_outstanding=True), epoch):
