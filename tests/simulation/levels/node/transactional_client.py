@@ -194,7 +194,7 @@ class ClientIncarnation:
             self._state.observed.counts["zombies"] += 1
             self.is_replaced = True
             await asyncio.sleep(self._entropy.uniform(*behaviour.sleep_ms) / 1000)
-        elif drawn < behaviour.sleeps + behaviour.dies:
+        elif drawn < behaviour.sleeps + behaviour.dies and not self.is_replaced:
             self._state.observed.counts["dead"] += 1
             self.has_crashed = True
             await asyncio.Event().wait()
