@@ -133,7 +133,7 @@ def accept_many(
                 )
         except PartitionerFailed as error:
             batch = refused(topic, bulk, index, index + 1, timestamp_ms, error).batch
-            failures.add([batch])
+            failures.add_refused(batch)
         if batch is not current:
             if current is not None:
                 spans.append(Span(begin, index, current, place))

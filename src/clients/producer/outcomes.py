@@ -27,10 +27,20 @@ CONTENT_BYTES_KEPT: Final = 4 << 20
 class Failures:
     """The failed batches of one producer. The caller holds the producer's lock, if there is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_refusal: Callable[[], object] = lambda: None) -> None:
+        """`on_refusal` is called, with the lock held, when `refusal` is set."""
+        self.refusal: QuorumlogError | None = None  # of the first record that was not appended
+        self._on_refusal = on_refusal
         self._batches: list[Batch] = []  # oldest first
         self._content_bytes = 0  # of the batches that keep their content
         self._count_beyond = 0  # records of failed batches beyond the limit
+
+    def add_refused(self, batch: Batch) -> None:
+        """Add a failed batch of records that `send_many` did not append."""
+        self.add([batch])
+        if self.refusal is None:
+            self.refusal = batch.error
+            self._on_refusal()
 
     def add(self, batches: Sequence[Batch]) -> None:
         """Add failed batches, or batches about to fail."""

@@ -107,7 +107,8 @@ class AsyncProducer:
         self._clock = connection.runtime.clock
         self.wall_ms = self._clock.wall_ms
         on_work = self._wake if threading is None else lambda: threading.on_loop(self._wake)
-        self._failures = Failures()
+        self._on_loop = _call_soon if threading is None else threading.on_loop
+        self._failures = Failures(lambda: self._on_loop(self._fail_refused))
         self._incomplete = IncompleteBatches(config, self._failures, on_work)
         self._ready = ready = ReadyQueues(self._incomplete, on_work)
         self.accumulator = Accumulator(
@@ -226,7 +227,7 @@ class AsyncProducer:
         cheaper per record than `send` if all go to one partition (no keys, or `partition` given).
         `keys`, if given, has one key per value. Invalid input is refused as a whole. If the buffer
         stays full after a part was accepted, the remaining records fail with Overloaded and
-        nothing is raised here.
+        nothing is raised here. In a transaction or a staged write, its end raises the error.
         """
         bulk = make_bulk(topic, values, keys, size_max=self.config.max_request_size)
         timestamp = self.stamp(timestamp_ms)
@@ -431,10 +432,15 @@ class AsyncProducer:
             end = len(bulk.values)
             rest = refused(topic, bulk, spans[-1].end, end, timestamp_ms, error)
             with self.lock:
-                self._failures.add([rest.batch])
+                self._failures.add_refused(rest.batch)
             spans.append(rest)
             return False
         return True
+
+    def _fail_refused(self) -> None:
+        """Handle the refusal of a record of `send_many` like a failed batch."""
+        if self._failures.refusal is not None:
+            self._outcomes.on_failure(self._failures.refusal)
 
     async def wait_acceptable(
         self,
@@ -564,3 +570,7 @@ class AsyncProducer:
     def _take_failures(self) -> NotDelivered | None:
         with self.lock:
             return self._failures.take()
+
+
+def _call_soon(call: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_soon(call)

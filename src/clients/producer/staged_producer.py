@@ -122,7 +122,6 @@ class AsyncStagedProducer(AsyncProducer):
         )
         self.attempt = attempt
         self._scope = scope
-        self._on_loop = _call_soon if threading is None else threading.on_loop
         self._phase = AttemptPhase.NEW
         self._error: QuorumlogError | None = None  # that made it fail
         self._committed: CommittedWrite | None = None
@@ -165,6 +164,7 @@ class AsyncStagedProducer(AsyncProducer):
             self._phase = AttemptPhase.SEALING
             self.accumulator.refuse()
             batches = self.accumulator.close_all()
+        self._fail_refused()
         deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
         await self._settled(batches, deadline_ms)
         self._check_not_failed()
@@ -456,7 +456,3 @@ class AsyncStagedProducer(AsyncProducer):
         lost.topic, lost.partition = self._error.topic, self._error.partition
         lost.__cause__ = self._error
         return lost
-
-
-def _call_soon(call: Callable[[], None]) -> object:
-    return asyncio.get_running_loop().call_soon(call)

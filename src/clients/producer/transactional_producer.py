@@ -107,6 +107,7 @@ class AsyncTransactionalProducer(AsyncProducer):
             self._state.begin()
             with self.lock:
                 self._failures.take()
+                self._failures.refusal = None
                 self._ready.identity = self._state.identity
                 self._ready.is_halted = self._ready.has_taken = False
                 self.accumulator.resume()
@@ -124,6 +125,7 @@ class AsyncTransactionalProducer(AsyncProducer):
             with self.lock:
                 self.accumulator.refuse()
                 batches = self.accumulator.close_all()
+            self._fail_refused()
             deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
             await self._settled(batches, deadline_ms)
             self._state.check_flushed()

@@ -11,7 +11,7 @@ import pytest
 
 import quorumlog
 from quorumlog import Log, StagedWrite, TaskResult
-from quorumlog.errors import InvalidRequest, InvalidTxnState, StageLost
+from quorumlog.errors import InvalidRequest, InvalidTxnState, NotDelivered, StageLost
 
 
 def run_task(address: str, write: StagedWrite, task: int) -> TaskResult:
@@ -87,6 +87,22 @@ def test_block_without_seal_aborts_and_an_aborted_write_loses_its_stage(log: Log
         with pytest.raises(StageLost, match="run the task again"):
             producer.seal()
     log.admin.delete_topic("aborted")
+
+
+def test_refused_part_of_a_bulk_fails_the_attempt(log: Log) -> None:
+    log.admin.create_topic("refused")
+    write = log.open_write("refused", 0)
+    with log.staged_producer(
+        write, 0, buffer_size=200, on_full="raise", linger_ms=60_000
+    ) as producer:
+        sent = producer.send_many("refused", [b"%d" % number for number in range(8)])
+        with pytest.raises(NotDelivered, match="buffer_size is 200"):
+            sent.result()
+        with pytest.raises(StageLost, match="buffer_size is 200"):
+            producer.send("refused", b"a")
+        with pytest.raises(StageLost, match="buffer_size is 200"):
+            producer.seal()
+    log.admin.delete_topic("refused")
 
 
 def test_write_and_task_are_checked(log: Log) -> None:

@@ -91,6 +91,29 @@ def test_failed_record_is_abortable_and_a_fenced_producer_is_not(log: Log) -> No
     assert committed(log, "failing", 2) == [b"fits", b"newer"]
 
 
+def test_refused_part_of_a_bulk_makes_the_transaction_abortable(log: Log) -> None:
+    def fails_for_three(topic: str, key: Any, value: Any, partitions: int) -> int | None:
+        if value == b"3":
+            raise ValueError(topic)
+        return 0
+
+    log.admin.create_topic("refused")
+    with log.producer(transactional_id="refused", partitioner=fails_for_three) as producer:
+
+        def send(*more: bytes) -> None:
+            with producer.transaction():
+                producer.send_many("refused", [b"%d" % number for number in range(8)])
+                for value in more:
+                    producer.send("refused", value)
+
+        for more in ((), (b"more",)):
+            with pytest.raises(TransactionAbortable, match="the transaction cannot commit"):
+                send(*more)
+        with producer.transaction():
+            producer.send("refused", b"next")
+    assert committed(log, "refused", 1) == [b"next"]
+
+
 def test_processor_counts_each_record_once_over_a_restart(log: Log) -> None:
     for name in ("source", "target", "dead"):
         log.admin.create_topic(name)

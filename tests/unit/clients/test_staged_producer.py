@@ -25,9 +25,12 @@ from quorumlog.errors import (
     InvalidRecord,
     InvalidRequest,
     InvalidTxnState,
+    NotDelivered,
     NotEnoughReplicas,
     NumberTooOld,
     OutcomeUnknown,
+    Overloaded,
+    PartitionerFailed,
     QuorumlogError,
     StageLost,
 )
@@ -251,6 +254,42 @@ def test_failed_record_fails_the_attempt() -> None:
         assert broker.calls == ["OpenWrite", "Begin", "Abort"]
 
     play(body, call_timeout_ms=2_000)
+
+
+def fails_for_three(topic: str, key: Any, value: Any, partitions: int) -> int | None:
+    """A partitioner that raises for one record."""
+    if value == b"3":
+        raise ValueError(topic)
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause"),
+    [
+        ({"buffer_size": 200, "max_block_ms": 100, "linger_ms": 0}, Overloaded),
+        ({"buffer_size": 200, "on_full": "raise", "linger_ms": 1_000}, Overloaded),
+        ({"partitioner": fails_for_three}, PartitionerFailed),
+    ],
+)
+def test_refused_part_of_a_bulk_fails_the_attempt(
+    settings: dict[str, Any], cause: type[QuorumlogError]
+) -> None:
+    async def body(log: AsyncLog, broker: StagingBroker) -> None:
+        write = await log.open_write(NAME, 0)
+        broker.hold = asyncio.Event()
+        async with log.staged_producer(write, 4, **settings) as producer:
+            sent = await producer.send_many("t", [b"%d" % number for number in range(8)])
+            broker.hold.set()
+            with pytest.raises(NotDelivered):
+                await sent
+            for call in (producer.seal, lambda: producer.send("t", b"a"), producer.seal):
+                with pytest.raises(StageLost, match="run the task again") as caught:
+                    await call()
+                assert isinstance(caught.value.__cause__, cause)
+        assert "Seal" not in broker.calls
+        assert broker.calls[-1] == "Abort"
+
+    play(body)
 
 
 def test_failure_drops_the_records_that_are_not_sent() -> None:

@@ -19,8 +19,11 @@ from quorumlog.errors import (
     InvalidRecord,
     InvalidTxnState,
     OutcomeUnknown,
+    Overloaded,
+    PartitionerFailed,
     ProducerFenced,
     ProducerUnusable,
+    QuorumlogError,
     StreamBroken,
     TransactionAbortable,
 )
@@ -196,6 +199,47 @@ def test_refused_record_makes_the_transaction_abortable() -> None:
         await producer.flush()
 
     with_producer(body, linger_ms=1)
+
+
+def fails_for_three(topic: str, key: Any, value: Any, partitions: int) -> int | None:
+    """A partitioner that raises for one record."""
+    if value == b"3":
+        raise ValueError(topic)
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause"),
+    [
+        ({"buffer_size": 200, "max_block_ms": 100, "linger_ms": 0}, Overloaded),
+        ({"buffer_size": 200, "on_full": "raise", "linger_ms": 1_000}, Overloaded),
+        ({"partitioner": fails_for_three}, PartitionerFailed),
+    ],
+)
+def test_refused_part_of_a_bulk_makes_the_transaction_abortable(
+    settings: dict[str, Any], cause: type[QuorumlogError]
+) -> None:
+    async def body(
+        producer: AsyncTransactionalProducer, broker: TransactionBroker, log: AsyncLog
+    ) -> None:
+        async def send(*more: bytes) -> None:
+            async with producer.transaction():
+                broker.hold = asyncio.Event()
+                await producer.send_many("t", [b"%d" % number for number in range(8)])
+                broker.hold.set()
+                for value in more:
+                    await asyncio.sleep(0.1)  # simulated: the outcomes are known
+                    await producer.send("t", value)
+
+        for more in ((), (b"more",)):
+            with pytest.raises(TransactionAbortable) as raised:
+                await send(*more)
+            assert isinstance(raised.value.__cause__, cause)
+        async with producer.transaction():
+            await producer.send("t", b"next")
+        assert broker.committed == [b"next"]
+
+    with_producer(body, **settings)
 
 
 def test_record_without_acknowledgement_is_aborted_and_stored_at_most_once() -> None:
