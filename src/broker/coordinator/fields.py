@@ -29,7 +29,7 @@ def malformed_record(
 ) -> CorruptionError:
     """Return the error of a record with a malformed key or value."""
     return CorruptionError(
-        f"{topic}: record {offset} is malformed: {error}; the record is skipped",
+        f"{topic}: record {offset} is malformed: {error}",
         position=offset,
         topic=topic,
         partition=partition,

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from ...errors import (
     ConcurrentTransactions,
+    CorruptionError,
     FencedWrite,
     InvalidProducerIdMapping,
     InvalidRequest,
@@ -936,21 +937,17 @@ class StagedCommits:
 
     def loaded(self, out: StagedBuilder, image: MetadataImage) -> None:
         """Finish loading: decide each attempt by the record of its name, resume the markers, and
-        start the deadlines of live attempts."""
+        start the deadlines of live attempts. Raises CorruptionError if a name has no record."""
         committing = {
             producer for stage in self._stages.values() for producer in stage.record.committing
         }
         for entry in list(self._of_id.values()):
             name, write_id = entry.record.transactional_id, entry.record.write_id
             stage = self._stages.get(name)
-            if stage is None:  # its record was damaged
-                stage = self._stages[name] = Stage(
-                    StagedName(
-                        transactional_id=name,
-                        write_id=write_id,
-                        fenced_write_id=write_id,
-                        updated_ms=out.now_ms,
-                    )
+            if stage is None:
+                raise CorruptionError(
+                    f"staged commits {name}: producer id {entry.record.producer_id} has an attempt,"
+                    " and the record of the name is missing"
                 )
             stage.add(entry)
             if entry.producer in committing:

@@ -22,6 +22,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from ....errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
+    CorruptionError,
     MessageTooLarge,
     NotCoordinator,
     Overloaded,
@@ -72,6 +73,8 @@ ReplyCallback: TypeAlias = Callable[[Any], None]
 
 RETRY_S: Final = 0.2
 """The pause before a failed open or load is retried."""
+DAMAGED_RETRY_S: Final = 10.0
+"""The pause before a log with an unreadable record is loaded again."""
 CANCELLED_MAX: Final = 100
 """The number of cancelled requests with replies that may be kept, unless more requests are pending.
 Without the limit, they would stay until their records are replicated."""
@@ -170,6 +173,7 @@ class CoordinatorShard(Generic[S], ABC):
         self._log_name = f"{names.topic}-{partition}"
         self._replica: Replica | None = None
         self._state: S | None = None  # None: not loaded
+        self._damage: CorruptionError | None = None  # found by the last load
         self._ended: QuorumlogError | None = None
         self._wake = asyncio.Event()
         self._sleep_until_ms: int | None = None  # by `_now_ms`; None: until an event
@@ -212,6 +216,10 @@ class CoordinatorShard(Generic[S], ABC):
     @abstractmethod
     def _log_loaded(self, state: S, records: int, took_ms: int) -> None:
         """Log that the state is loaded from this number of records."""
+
+    def _skips_damage(self) -> bool:
+        """Return True if a load skips unreadable records; otherwise it fails."""
+        return True
 
     def _may_split_at(self, record: Any) -> bool:
         """Return True if the decision may be split before this record."""
@@ -313,6 +321,12 @@ class CoordinatorShard(Generic[S], ABC):
             raise CoordinatorNotAvailable(
                 f"{self._log_name}: the coordinator of its {self._names.entities} is starting;"
                 " retry shortly"
+            )
+        if self._damage is not None:
+            raise CoordinatorNotAvailable(
+                f"{self._log_name}: its {self._names.entities} cannot be loaded:"
+                f" {self._damage.message}; let another replica lead the partition, or run the"
+                " version that wrote the record"
             )
         if self._state is None:
             raise CoordinatorLoading(
@@ -470,7 +484,8 @@ class CoordinatorShard(Generic[S], ABC):
                     await self._serve()
                 except QuorumlogError as error:
                     self._discard(error)
-                    await self._pause()
+                    self._damage = error if isinstance(error, CorruptionError) else None
+                    await self._pause(RETRY_S if self._damage is None else DAMAGED_RETRY_S)
                 except Exception as error:  # a bug, which the next leader has too
                     self._log.error(
                         "%s.term_broke partition=%d", self._kind, self.partition, exc_info=error
@@ -480,17 +495,17 @@ class CoordinatorShard(Generic[S], ABC):
                             f"the coordinator failed unexpectedly: {error!r}; retry"
                         )
                     )
-                    await self._pause()
+                    await self._pause(RETRY_S)
         finally:
             self.end(_not_leader_error(self._log_name))
             if self._replica is not None:
                 self._replica.watchers.discard(self)
 
-    async def _pause(self) -> None:
+    async def _pause(self, pause_s: float) -> None:
         """Wait before a reload, unless the leadership has ended."""
         if self._ended is None:
             self._wake.clear()
-            await self._wait_for_wake(RETRY_S)
+            await self._wait_for_wake(pause_s)
 
     def end(self, error: QuorumlogError) -> None:
         """End the leadership: fail pending requests and decide nothing more."""
@@ -555,6 +570,7 @@ class CoordinatorShard(Generic[S], ABC):
                 partition=self.partition,
                 kind=self._kind,
                 decode=self._decode,
+                skips_damage=self._skips_damage(),
             )
             while (entries := await stored.take()) is not None:
                 self._check_leading()
@@ -566,7 +582,7 @@ class CoordinatorShard(Generic[S], ABC):
         self._check_leading()
         self._wall_ahead_ms = clock.wall_ms() - clock.now_ms()
         decision = state.loaded(self._deps.image(), self._now_ms())
-        self._state = state
+        self._state, self._damage = state, None
         took_ms = clock.now_ms() - began_ms
         self._deps.figures.loaded(took_ms)
         if end_offset:

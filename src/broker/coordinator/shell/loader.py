@@ -70,8 +70,7 @@ class RecordWindow:
 class ShardLoader:
     """Reads the newest records of [log start, `end_offset`) of a partition, in order.
 
-    A damaged record or batch is logged and skipped. Records that are replaced within a window of
-    WINDOW_RECORDS are not decoded; see `RecordWindow`.
+    Records that are replaced within a window of WINDOW_RECORDS are not decoded; see `RecordWindow`.
     """
 
     def __init__(
@@ -83,9 +82,11 @@ class ShardLoader:
         partition: int,
         kind: str,
         decode: Callable[[Record], Any],
+        skips_damage: bool = True,
     ) -> None:
         """`kind` is the prefix of log events. `decode` returns the decoded record, or None to skip
-        it; it raises CorruptionError."""
+        it; it raises CorruptionError. A damaged record or batch is logged, and skipped or
+        raised."""
         self._reader = directory.reader
         self._log = log
         self._end_offset = end_offset
@@ -93,6 +94,8 @@ class ShardLoader:
         self._kind = kind
         self._logger = logging.getLogger(f"quorumlog.{kind}")
         self._decode = decode
+        self._skips_damage = skips_damage
+        self._damage: CorruptionError | None = None  # of a batch
         self._offset: int = log.log_start_offset
         self._window = RecordWindow()
         self._due: deque[Undecoded] = deque()  # to be decoded
@@ -101,7 +104,7 @@ class ShardLoader:
         """Return the next entries, possibly none, and None at the end. Each call yields to the
         event loop.
 
-        Raises DiskFailed, Overloaded.
+        Raises DiskFailed, Overloaded, and CorruptionError unless damage is skipped.
         """
         await asyncio.sleep(0)
         entries: list[Entry] = []
@@ -130,6 +133,8 @@ class ShardLoader:
                 record.offset,
                 error,
             )
+            if not self._skips_damage:
+                raise
             return None
 
     async def _fill(self) -> bool:
@@ -146,6 +151,8 @@ class ShardLoader:
         # the next segment.
         end = found.end_of(content) if content else found.next_offset
         self._read_content(content)
+        if self._damage is not None and not self._skips_damage:
+            raise self._damage
         self._offset = max(self._offset + 1, end)
         return True
 
@@ -178,6 +185,7 @@ class ShardLoader:
             offset,
             error,
         )
+        self._damage = error
 
 
 def _has_transactions(content: bytes) -> bool:

@@ -63,6 +63,9 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionShard]):
     def _is_read_only(self, request: Any) -> bool:
         return isinstance(request, READ_ONLY)
 
+    def _skips_damage(self) -> bool:
+        return False  # a lost record could decide a transaction differently in its partitions
+
     def _log_loaded(self, state: TransactionShard, records: int, took_ms: int) -> None:
         _LOG.info(
             "transactions.loaded partition=%d leader_epoch=%d records=%d ids=%d took_ms=%d",

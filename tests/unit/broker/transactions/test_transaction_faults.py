@@ -1,4 +1,4 @@
-"""Faults below an open transaction: full disks, and an unclean election of a partition."""
+"""Faults below transactions: full disks, an unclean election, an unreadable record."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,13 +6,28 @@ from contextlib import contextmanager
 import pytest
 from tests.kit.replica_cluster import Cluster
 
+from quorumlog.broker.transactions.config import TRANSACTIONS_TOPIC
+from quorumlog.broker.transactions.formats import encode
+from quorumlog.broker.transactions.records import (
+    AttemptState,
+    FreeProducerId,
+    StagedAttempt,
+    StagedName,
+    TransactionMetadata,
+    TransactionRecord,
+    TransactionState,
+)
 from quorumlog.broker.transactions.requests import DescribeTransaction, EndTransaction
 from quorumlog.errors import CoordinatorNotAvailable, DiskFull, QuorumlogError
 from quorumlog.ids import ProducerIdentity
+from quorumlog.records import Record, encode_batch
+from quorumlog.runtime import Runtime
+from quorumlog.storage import AppendOrigin
 
 from .coordinated import (
     NAME,
     add,
+    asked,
     begun,
     cluster,
     coordinating,
@@ -21,6 +36,7 @@ from .coordinated import (
     init,
     led,
     markers,
+    on,
     send,
     stable,
     tried,
@@ -124,3 +140,70 @@ def test_transaction_ends_after_an_unclean_election_below_it() -> None:
         nodes.until(lambda: markers(nodes, "t")[1:] == [(last.producer_epoch, True)])
         assert nodes.everywhere(1, 2) == [b"next"]
         nodes.until(lambda: stable(nodes, "t"))
+
+
+@pytest.mark.parametrize(
+    ("record", "names"),
+    [
+        (
+            StagedName(transactional_id="n", updated_ms=1),
+            "version 9 is unknown",
+        ),
+        (FreeProducerId(producer_id=7, producer_epoch=0), "version 9 is unknown"),
+        (
+            TransactionMetadata(
+                transactional_id="n",
+                producer_id=7,
+                producer_epoch=0,
+                timeout_ms=1,
+                state=TransactionState.EMPTY,
+                updated_ms=1,
+            ),
+            "version 9 is unknown",
+        ),
+        (
+            StagedAttempt(
+                producer_id=7,
+                producer_epoch=0,
+                transactional_id="n",
+                number=0,
+                write_id=1,
+                task=0,
+                attempt=0,
+                state=AttemptState.OPEN,
+                timeout_ms=900_000,
+                started_ms=1,
+            ),
+            "the record of the name is missing",
+        ),
+    ],
+)
+def test_partition_with_an_unreadable_record_is_not_served(
+    record: TransactionRecord, names: str
+) -> None:
+    """Without it, some partitions of a decided transaction could get the other outcome."""
+    key, value = encode(record)
+    assert value is not None
+    if not isinstance(record, StagedAttempt):
+        value = b"\0\x09" + value[2:]
+    with cluster(1) as nodes:
+        init(nodes)
+
+        async def store_record(_: Runtime) -> None:
+            directory = nodes.nodes[1].parts.directory
+            assert directory is not None
+            await directory.append_nowait(
+                nodes.replica(1, TRANSACTIONS_TOPIC).log,
+                encode_batch([Record(0, 1, key, value)]),
+                leader_epoch=0,
+                origin=AppendOrigin.INTERNAL,
+                flush=True,
+            )
+
+        on(nodes, 1, store_record)
+        nodes.crash(1)
+        nodes.start(1)
+        nodes.world.run_for(10_000)
+        request = DescribeTransaction(transactional_id=NAME)
+        with pytest.raises(CoordinatorNotAvailable, match=f"cannot be loaded: .*{names}"):
+            asked(nodes, 1, request)
