@@ -6,7 +6,7 @@ schemas are `TransactionLogKey` and `TransactionLogValue` of Kafka's transaction
 records of staged commits have key types that Kafka does not have.
 """
 
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from struct import Struct
 from typing import Final, TypeAlias
@@ -255,15 +255,23 @@ def _put_attempt(writer: FieldWriter, record: StagedAttempt) -> None:
     writer.int32(record.timeout_ms)
     writer.int64(record.started_ms)
 
+    topics: dict[tuple[str, TopicId], list[StagedPartition]] = {}
+    for each in record.partitions:
+        topics.setdefault((each.topic, each.topic_id), []).append(each)
+
     def put_partition(each: StagedPartition) -> None:
-        writer.text(each.topic)
-        writer.raw(each.topic_id)
         writer.int32(each.partition)
         writer.int64(each.count)
         writer.int32(each.last_sequence)
         writer.end()
 
-    writer.items(record.partitions, put_partition)
+    def put_topic(topic: tuple[str, TopicId]) -> None:
+        writer.text(topic[0])
+        writer.raw(topic[1])
+        writer.items(topics[topic], put_partition)
+        writer.end()
+
+    writer.items(topics, put_topic)
 
 
 def _decode_staged(kind: int, key: FieldReader, value: bytes | None) -> StagedRecord:
@@ -294,7 +302,7 @@ def _decode_staged(kind: int, key: FieldReader, value: bytes | None) -> StagedRe
         attempt=body.int64(),
         timeout_ms=body.int32(),
         started_ms=body.int64(),
-        partitions=tuple(body.items(lambda: _staged_partition(body))),
+        partitions=tuple(sorted(chain(*body.items(lambda: _staged_topic(body))))),
     )
     body.end()
     return attempt
@@ -330,15 +338,21 @@ def _staged_name(name: str, body: FieldReader) -> StagedName:
     return found
 
 
-def _staged_partition(body: FieldReader) -> StagedPartition:
+def _staged_topic(body: FieldReader) -> list[StagedPartition]:
     topic = body.text()
     topic_id = TopicId(body.raw(16))
-    found = StagedPartition(
-        topic=topic,
-        topic_id=topic_id,
-        partition=body.int32(),
-        count=body.int64(),
-        last_sequence=body.int32(),
-    )
+
+    def partition() -> StagedPartition:
+        found = StagedPartition(
+            topic=topic,
+            topic_id=topic_id,
+            partition=body.int32(),
+            count=body.int64(),
+            last_sequence=body.int32(),
+        )
+        body.end()
+        return found
+
+    partitions = body.items(partition)
     body.end()
-    return found
+    return partitions

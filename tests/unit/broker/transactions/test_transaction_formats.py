@@ -212,14 +212,14 @@ staged: st.SearchStrategy[StagedRecord] = st.one_of(
         partitions=st.lists(
             st.builds(
                 StagedPartition,
-                topic=st.text(max_size=9),
-                partition=st.integers(0, 2**31 - 1),
-                topic_id=st.binary(min_size=16, max_size=16).map(TopicId),
+                topic=st.sampled_from(["a", "b"]),
+                partition=st.integers(0, 3),
+                topic_id=st.sampled_from([TopicId(b"1" * 16), TopicId(b"2" * 16)]),
                 count=numbers,
                 last_sequence=st.integers(-1, 2**31 - 1),
             ),
             max_size=4,
-        ).map(tuple),
+        ).map(lambda made: tuple(sorted(made))),
         timeout_ms=st.integers(0, 2**31 - 1),
         started_ms=numbers,
     ),
@@ -244,6 +244,30 @@ def test_a_shortened_record_of_staged_commits_is_reported(
     place = data.draw(st.integers(0, len(value) - 1))
     with pytest.raises(CorruptionError):
         decode(key, value[:place])
+
+
+def test_the_partitions_of_a_topic_share_its_name_and_id() -> None:
+    """Each addition of partitions stores all of the attempt again."""
+    partitions = tuple(
+        StagedPartition(topic="t" * 200, partition=index, topic_id=TopicId(b"t" * 16))
+        for index in range(100)
+    )
+    attempt = StagedAttempt(
+        producer_id=1,
+        producer_epoch=0,
+        transactional_id="n",
+        number=0,
+        write_id=0,
+        task=0,
+        attempt=0,
+        state=AttemptState.OPEN,
+        partitions=partitions,
+        timeout_ms=0,
+        started_ms=0,
+    )
+    _, value = encode(attempt)
+    assert value is not None
+    assert len(value) < 2_100
 
 
 def test_a_committing_attempt_is_never_stored() -> None:
