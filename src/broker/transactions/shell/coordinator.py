@@ -219,7 +219,6 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
             leader_epoch,
             config=self._config,
             figures=self.figures,
-            markers=self._markers,
             sender=self._sender,
             draw_producer_id=self._draw_producer_id,
         )

@@ -7,6 +7,7 @@ reports nothing has ended its leadership, and the next one writes the markers ag
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -29,6 +30,9 @@ WAIT_MS: Final = 1_000
 """Maximum time until a leader has answered every marker of a request; late ones are repeated."""
 CALL_MS: Final = 3_000
 """The timeout of the call, after which the leader counts as silent."""
+MARKERS_A_TURN: Final = 2_000
+"""Markers that are queued before other tasks of the event loop run; one transaction may exceed it.
+One commit can decide thousands of transactions."""
 
 WriteHere: TypeAlias = Callable[
     [Sequence[tuple[TransactionMarker, MarkerPartition, int]], int],
@@ -65,6 +69,7 @@ class MarkerSender:
         self._figures = figures
         self._write_here = write_here
         self._report = report
+        self._decided: deque[tuple[int, TransactionMarker, WriteMarkers]] = deque()  # to be queued
         self._wake = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}  # the first one sends the others
         self._is_closed = False
@@ -75,10 +80,19 @@ class MarkerSender:
         marker = TransactionMarker(
             effect.producer, coordinator_epoch, effect.is_commit, effect.transaction_version
         )
-        self._queue.add(partition, marker, effect, self._clock.now_ms())
+        self._decided.append((partition, marker, effect))
         if not self._tasks:
             self._start_task(self._run(), "transaction markers")
         self._wake.set()
+
+    def drop(self, partition: int, coordinator_epoch: int) -> None:
+        """Drop the transactions of one leadership; see `MarkerQueue.drop`."""
+        self._decided = deque(
+            each
+            for each in self._decided
+            if (each[0], each[1].coordinator_epoch) != (partition, coordinator_epoch)
+        )
+        self._queue.drop(partition, coordinator_epoch)
 
     def close(self) -> None:
         """Send nothing more. The next coordinator writes the markers that are left."""
@@ -110,11 +124,15 @@ class MarkerSender:
         while True:
             self._wake.clear()
             now_ms = self._clock.now_ms()
+            self._queue_decided(now_ms)
             for request in self._queue.take_requests(now_ms):
                 self._figures.marker_requests += 1
                 self._start_task(self._send(request), f"markers for broker {request.broker}")
             for transaction in self._queue.take_written():
                 self._report_written(transaction)
+            if self._decided:
+                await asyncio.sleep(0)
+                continue
             due_ms = self._queue.deadline_ms()
             left_s = None if due_ms is None else max(0, due_ms - self._clock.now_ms()) / 1000
             try:
@@ -122,6 +140,14 @@ class MarkerSender:
                     await self._wake.wait()
             except TimeoutError:
                 pass
+
+    def _queue_decided(self, now_ms: int) -> None:
+        """Queue the next decided transactions, up to MARKERS_A_TURN markers."""
+        left = MARKERS_A_TURN
+        while self._decided and left > 0:
+            partition, marker, effect = self._decided.popleft()
+            self._queue.add(partition, marker, effect, now_ms)
+            left -= len(effect.partitions)
 
     # --- requests ---------------------------------------------------------------------------------
 

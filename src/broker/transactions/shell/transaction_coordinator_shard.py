@@ -11,7 +11,6 @@ from ...coordinator.shell.coordinator_shard import BatchLimits, CoordinatorDeps,
 from ...coordinator.shell.internal_topic import CoordinatorNames
 from ..config import TransactionConfig
 from ..formats import decode, encode
-from ..marker_queue import MarkerQueue
 from ..records import TransactionRecord
 from ..requests import DescribeStage, DescribeTransaction, VerifyPartitions, WriteMarkers
 from ..shard import TransactionShard
@@ -36,7 +35,6 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionShard]):
         *,
         config: TransactionConfig,
         figures: TransactionMetrics,
-        markers: MarkerQueue,
         sender: MarkerSender,
         draw_producer_id: Callable[[], int | None],
     ) -> None:
@@ -44,7 +42,6 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionShard]):
         super().__init__(deps, names, partition, leader_epoch)
         self._config = config
         self._figures = figures
-        self._markers = markers
         self._sender = sender
         self._draw_producer_id = draw_producer_id
 
@@ -93,4 +90,4 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionShard]):
             self._sender.start(self.partition, self.leader_epoch, effect)
 
     def _state_dropped(self) -> None:
-        self._markers.drop(self.partition, self.leader_epoch)
+        self._sender.drop(self.partition, self.leader_epoch)
