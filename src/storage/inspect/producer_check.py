@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ...errors import CorruptionError
 from ..layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, join, segment_base, segment_file
 from ..producer_snapshot import ProducerSnapshot, decode_snapshot
-from ..producer_state import ProducerEntry, ProducerLimits, ProducerStates
+from ..producer_state import ProducerEntry, ProducerLimits, ProducerStates, StoredBatch
 from ..small_files import read_file
 from ..transaction_index import ENTRY_SIZE, AbortedTransaction, decode_aborted
 from .findings import FindingKind, Findings
@@ -189,16 +189,10 @@ class ProducerCheck:
         said = dict(snapshot.entries)
         for producer_id, entry in said.items():
             seen = self._states.entry(producer_id)
-            if self._is_compacted and _is_newer(entry, seen):
-                continue  # compaction removed its batches there; it has later ones
+            if self._is_compacted and (seen is None or _is_later(entry, seen)):
+                continue  # compaction removed batches or markers since
             if seen is None:
                 return f"it has producer {producer_id}, which has no batch"
-            if (
-                self._is_compacted
-                and 0 <= entry.transaction_start < seen.transaction_start
-                and _last(entry._replace(transaction_start=seen.transaction_start)) == _last(seen)
-            ):
-                continue  # compaction removed the first records of the transaction
             if _last(entry) != _last(seen):
                 return (
                     f"producer {producer_id} has (epoch, transaction, last batch)"
@@ -210,19 +204,20 @@ class ProducerCheck:
         return None
 
 
-def _last(entry: ProducerEntry) -> tuple[object, ...]:
+def _last(entry: ProducerEntry) -> tuple[int, int, StoredBatch | None]:
     """Return the fields that two views of a producer must share. The time of its last batch is
     excluded: Kafka's snapshots have the time of a later marker instead, if there is one."""
     batch = entry.batches[-1]._replace(timestamp=0) if entry.batches else None
     return entry.epoch, entry.transaction_start, batch
 
 
-def _is_newer(entry: ProducerEntry, seen: ProducerEntry | None) -> bool:
-    """Return True if the entry's last batch has a higher offset than that of `seen`."""
-    if not entry.batches:
+def _is_later(entry: ProducerEntry, seen: ProducerEntry) -> bool:
+    """Return True if `seen` can be `entry` without removed batches and markers. A marker is removed
+    after the batches of its transaction."""
+    epoch, start, batch = _last(entry)
+    seen_epoch, seen_start, seen_batch = _last(seen)
+    if seen_start >= 0 and not 0 <= start <= seen_start:
         return False
-    if seen is None or not seen.batches:
-        return True
-    return (
-        entry.epoch >= seen.epoch and entry.batches[-1].last_offset > seen.batches[-1].last_offset
-    )
+    if epoch != seen_epoch or seen_batch is None:
+        return epoch >= seen_epoch
+    return batch is not None and (batch == seen_batch or batch.last_offset > seen_batch.last_offset)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from quorumlog.ids import DirectoryId, NodeId, TopicId
 from quorumlog.records.batch import HEADER_SIZE, parse_header
 from quorumlog.records.codec import encode_batch
@@ -285,28 +287,82 @@ def test_a_snapshot_may_have_a_batch_that_compaction_removed_later(plant: Plant)
     batch = StoredBatch(
         first_sequence=10, last_sequence=11, first_offset=10, last_offset=11, timestamp=0
     )
-    entry = ProducerEntry(
-        epoch=0,
-        coordinator_epoch=-1,
-        next_sequence=12,
-        transaction_start=-1,
-        touched_ms=0,
-        batches=(batch,),
+    entry = producer_entry(-1, batch)
+    assert found_in(plant, entry, is_compacted=True) == []
+    assert found_in(plant, entry, is_compacted=False) == [FindingKind.SNAPSHOT_WRONG]
+
+
+@pytest.mark.parametrize(
+    ("transaction_start", "left"),
+    [
+        pytest.param(3, (), id="open, all of it removed"),
+        pytest.param(3, (7,), id="open, its first batch removed"),
+        pytest.param(-1, (), id="decided, all of it removed"),
+    ],
+)
+def test_a_snapshot_may_have_a_transaction_that_compaction_removed_later(
+    plant: Plant, transaction_start: int, left: tuple[int, ...]
+) -> None:
+    """Its batches at 3 and 7 have no sequence numbers, as those of committed offsets, so compaction
+    keeps no header of them."""
+    entry = producer_entry(transaction_start)
+    assert found_in(plant, entry, *left, is_compacted=True) == []
+    assert found_in(plant, entry, *left, is_compacted=False) == [FindingKind.SNAPSHOT_WRONG]
+
+
+def test_a_snapshot_behind_the_batches_of_a_compacted_log_is_a_problem(plant: Plant) -> None:
+    """Compaction explains what the batches lack, not what the snapshot lacks."""
+    older = producer_entry(3)._replace(epoch=0)
+    for wrong in (producer_entry(-1), producer_entry(9), older):
+        found = found_in(plant, wrong, 3, 7, is_compacted=True)
+        assert found == [FindingKind.SNAPSHOT_WRONG]
+    first = StoredBatch(
+        first_sequence=3, last_sequence=3, first_offset=3, last_offset=3, timestamp=0
     )
+    for wrong in (producer_entry(3), producer_entry(3, first)):
+        found = found_in(plant, wrong, 3, 4, is_compacted=True, is_sequenced=True)
+        assert found == [FindingKind.SNAPSHOT_WRONG]
+
+
+def producer_entry(transaction_start: int, *batches: StoredBatch) -> ProducerEntry:
+    """Return an entry with an open transaction, -1: none."""
+    return ProducerEntry(
+        epoch=1,
+        coordinator_epoch=-1,
+        next_sequence=batches[-1].last_sequence + 1 if batches else -1,
+        transaction_start=transaction_start,
+        touched_ms=0,
+        batches=batches,
+    )
+
+
+def found_in(
+    plant: Plant,
+    entry: ProducerEntry,
+    *offsets: int,
+    is_compacted: bool,
+    is_sequenced: bool = False,
+) -> list[FindingKind]:
+    """Return the findings in a snapshot with this producer, in a log with transactional batches at
+    these offsets."""
     snapshot = ProducerSnapshot(end_offset=12, entries=((1, entry),), unreplicated=(), age_ms=0)
     name = "00000000000000000012.snapshot"
     tree = plant({f"{DATA}/t-0/{name}": encode_snapshot(snapshot)})
-
-    def found(*, is_compacted: bool) -> list[FindingKind]:
-        findings = Findings()
-        producers = ProducerCheck(
-            tree.files, f"{DATA}/t-0", [name], first=0, is_compacted=is_compacted
+    findings = Findings()
+    producers = ProducerCheck(tree.files, f"{DATA}/t-0", [name], first=0, is_compacted=is_compacted)
+    for offset in offsets:
+        content = encode_batch(
+            [Record(0, 1_000, b"k", b"v")],
+            base_offset=offset,
+            leader_epoch=0,
+            producer_id=1,
+            producer_epoch=1,
+            base_sequence=offset if is_sequenced else -1,
+            is_transactional=True,
         )
-        producers.end(12, findings)
-        return [each.kind for each in findings.kept]
-
-    assert found(is_compacted=True) == []
-    assert found(is_compacted=False) == [FindingKind.SNAPSHOT_WRONG]
+        assert producers.good(ValidBatch(0, parse_header(content), content, 0), findings) is None
+    producers.end(12, findings)
+    return [each.kind for each in findings.kept]
 
 
 def test_compaction_may_remove_the_first_records_of_an_ended_transaction(plant: Plant) -> None:
