@@ -34,10 +34,12 @@ class _RecordedMembership(MemberStateMachine):
     asked_ns: int = -1
 
     def beat(self, now_ms: int) -> GroupHeartbeat | None:
-        """Return the next heartbeat, and record its time."""
+        """Return the next heartbeat, and record its time; a leave ends the proofs."""
         beat = super().beat(now_ms)
         if beat is not None:
             self.asked_ns = self.group_history.now_ns()
+            if beat.is_leave:
+                self.life.leaves()
         return beat
 
     def answered(
@@ -53,7 +55,7 @@ class _RecordedMembership(MemberStateMachine):
         if beat.is_leave:
             return
         self.life.set_epoch(epoch)
-        target = assignment if assignment is not None else self.life.claims
+        target = self._reconciler.target or {}  # unchanged without an assignment in the response
         is_settled = all(place in target for place in self.life.claims)
         self.life.answered(self.asked_ns, is_settled=is_settled)
 

@@ -4,7 +4,8 @@ A *claim* is a partition that a member may process: from its assignment until it
 known loss, or the member's end. A silent member is evicted, and others get its partitions before it
 notices. So a claim counts only while the coordinator cannot have evicted the member: for its
 session, and the time of a rebalance, since its last answered request was sent. A response proves
-all time before it.
+all time before it. A member that does not poll leaves by itself; from then on it is not certain of
+a claim, although it may be in a callback and not yet notified.
 """
 
 from collections import Counter, defaultdict
@@ -131,6 +132,12 @@ class MemberIncarnation:
     def forget(self) -> None:
         """Drop the proofs of its membership."""
         self._alive_ns = self._settled_ns = self._kept_ns = -1
+
+    def leaves(self) -> None:
+        """Record that it sends a leave: from now on another member may own its partitions."""
+        self.forget()
+        for claim in self.claims.values():
+            claim.proven_ns = min(claim.proven_ns, self.group_history.now_ns())
 
     def _until_ns(self) -> int:
         session_ns = int(self.session_ms * NS_PER_MS * CLOCK_ERROR)

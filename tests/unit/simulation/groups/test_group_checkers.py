@@ -144,6 +144,29 @@ def test_whoever_does_not_give_back_in_time_owns_nothing_for_sure() -> None:
     assert not history.two_owners()
 
 
+def test_a_member_that_left_by_itself_owns_nothing_for_sure() -> None:
+    """It does not poll, and it is notified after the callback that it is in."""
+    history = RecordedHistory()
+    a = history.member("a")
+    a.assign([PLACE])
+    history.now_ms = 100
+    a.leaves()
+    history.now_ms = 101
+    history.member("b").assign([PLACE])
+    assert not history.two_owners()
+
+
+def test_a_leave_disproves_nothing_before_it() -> None:
+    history = RecordedHistory()
+    a = history.member("a")
+    a.assign([PLACE])
+    history.now_ms = 100
+    history.member("b").assign([PLACE])
+    history.now_ms = 101
+    a.leaves()
+    assert history.two_owners()
+
+
 def test_the_dead_own_nothing() -> None:
     history = RecordedHistory()
     history.member("a").assign([PLACE])
