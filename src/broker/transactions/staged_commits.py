@@ -94,7 +94,7 @@ write can stage while some partition has no leader."""
 PRODUCER_ID_DIGITS: Final = 19  # of 2^63 - 1
 COUNT_MAX: Final = 2**40
 """Records of one attempt in one partition."""
-UNNAMED_RETENTION_MS: Final = 900_000
+UNNAMED_RETENTION_MS: Final = STAGE_TIMEOUT_MAX_MS
 """Time after the last marker for which a name that belongs to one write is kept, so that a repeated
 commit gets its answer."""
 
@@ -264,7 +264,7 @@ class StagedCommits:
             if request.number == known.last_committed:
                 out.answer(ticket, stage.batch())
                 return
-            self._check_number(known, request.number)
+            _check_number(known, request.number)
             if write_id < known.write_id or write_id <= known.fenced_write_id:
                 raise _fenced(known, write_id)
             if write_id == known.write_id and request.number != known.number:
@@ -275,6 +275,7 @@ class StagedCommits:
             entry = stage.by_attempt.get((write_id, request.attempt))
             if entry is not None:
                 self._check_live(entry, request.task)
+                self._touch(entry, out.now_ms)
                 out.answer(ticket, entry.producer)
                 return
         self._check_count(name, write_id)
@@ -312,15 +313,6 @@ class StagedCommits:
         self._of_id[producer.producer_id] = entry
         self._touch(entry, out.now_ms)
         out.answer(ticket, producer)
-
-    def _check_number(self, known: StagedName, number: int) -> None:
-        if number < known.last_committed:
-            raise NumberTooOld(
-                f"staged commits {known.transactional_id}: batch {number} is older than the last"
-                f" committed batch {known.last_committed}; use the next number, or run `quorumlog"
-                f" commits reset {known.transactional_id} --to {number - 1}`",
-                number=known.last_committed,
-            )
 
     def _check_live(self, entry: AttemptEntry, task: int) -> None:
         if entry.record.task != task:
@@ -495,8 +487,15 @@ class StagedCommits:
         name, write_id = request.transactional_id, request.write_id
         stage = self._stages.get(name)
         if stage is None:
+            remedy = "run the batch again"
+            if name == f"batch/{write_id}":
+                hours = UNNAMED_RETENTION_MS // 3_600_000
+                remedy = (
+                    f"the write was aborted, or committed more than {hours} h ago; check its"
+                    " records before you run it again"
+                )
             raise StageLost(
-                f"staged commits {name}: nothing is staged; run the batch again",
+                f"staged commits {name}: nothing is staged; {remedy}",
                 task=min((each.task for each in request.winners), default=-1),
             )
         known = stage.record
@@ -505,7 +504,7 @@ class StagedCommits:
                 self._store_name(out, stage, image, AbortReason.CLIENT, fenced_write_id=write_id)
             self._answer_commit(out, ticket, stage, request.wait_ms)
             return
-        self._check_number(known, request.number)
+        _check_number(known, request.number, is_repeatable=True)
         if write_id != known.write_id:
             raise _fenced(known, write_id)
         winners = self._winners(stage, request, image)
@@ -572,17 +571,29 @@ class StagedCommits:
     def _abort(
         self, out: StagedBuilder, ticket: Ticket, request: AbortStage, image: MetadataImage
     ) -> None:
+        """Abort a write, also before its first attempt if the name exists; a name is created by its
+        first attempt only."""
         stage = self._stages.get(request.transactional_id)
         if stage is None:
             out.answer(ticket, None)
             return
         known = stage.record
-        self._check_number(known, request.number)
+        _check_number(known, request.number, is_repeatable=True)
         if request.number == known.last_committed:
             out.answer(ticket, stage.batch())
             return
         if request.producer is not None:
             self._abort_one(out, stage, request, image)
+        elif request.write_id > known.write_id:  # a late task of it cannot begin
+            self._store_name(
+                out,
+                stage,
+                image,
+                AbortReason.FENCED,
+                write_id=request.write_id,
+                number=request.number,
+                fenced_write_id=request.write_id,
+            )
         elif request.write_id == known.write_id > known.fenced_write_id:
             self._store_name(
                 out, stage, image, AbortReason.CLIENT, fenced_write_id=request.write_id
@@ -867,7 +878,8 @@ class StagedCommits:
         if stage.attempts:
             raise InvalidTxnState(
                 f"staged commits {request.transactional_id}: {len(stage.attempts)} attempts are not"
-                " complete; abort them, then retry"
+                f" complete; run `quorumlog transactions abort {request.transactional_id}` and wait"
+                " for their markers, then retry"
             )
         out.store(StagedNameForgotten(transactional_id=request.transactional_id))
         self._forget(stage)
@@ -1087,8 +1099,32 @@ def _is_of(entry: AttemptEntry, winner: Winner, request: CommitStage) -> bool:
     )
 
 
+def _check_number(known: StagedName, number: int, *, is_repeatable: bool = False) -> None:
+    """Raise NumberTooOld for a number below the last committed one. `is_repeatable`: the request
+    may repeat an earlier one without an answer, so the number may be committed."""
+    if number < known.last_committed:
+        name = known.transactional_id
+        remedy = (
+            f"use the next number, or run `quorumlog commits reset {name} --to {number - 1}`"
+            if not is_repeatable
+            else "if this write committed it before, it stays committed; check its records before"
+            " you run it again"
+        )
+        raise NumberTooOld(
+            f"staged commits {name}: batch {number} is older than the last committed batch"
+            f" {known.last_committed}; {remedy}",
+            number=known.last_committed,
+        )
+
+
 def _fenced(known: StagedName, write_id: int) -> FencedWrite:
     newest = known.write_id
+    if write_id > newest:
+        return FencedWrite(
+            f"staged commits {known.transactional_id}: write {write_id} has no attempts, the newest"
+            f" write is {newest}; run the batch again",
+            write_id=newest,
+        )
     reason = "ended" if write_id == newest else f"is older than write {newest}"
     return FencedWrite(
         f"staged commits {known.transactional_id}: write {write_id} {reason}; stop this driver if"

@@ -31,7 +31,7 @@ Marker: TypeAlias = tuple[int, int, bool]  # producer id, epoch, commits
 
 OPEN_MS: Final = 120_000
 ANSWER_MS: Final = 30_000
-RETENTION_MS: Final = 900_000
+RETENTION_MS: Final = 86_400_000
 LAST_EPOCH: Final = 32_766
 
 FENCED_PRODUCER = "PRODUCER_FENCED"
@@ -133,7 +133,7 @@ class StagedModel:
     ) -> Any:
         name, number, write = request.transactional_id, request.number, request.write_id
         if name in self.names:
-            known_answer = self.repeated(request, self.names[name])
+            known_answer = self.repeated(request, self.names[name], now_ms)
             if known_answer is not ...:
                 return known_answer
             if sum(not one.is_live for one in self.of(name)) >= 2 * self.limit:
@@ -161,7 +161,7 @@ class StagedModel:
         known.stage_ms = now_ms + request.timeout_ms
         return given
 
-    def repeated(self, request: BeginAttempt, known: Name) -> Any:
+    def repeated(self, request: BeginAttempt, known: Name, now_ms: int) -> Any:
         """The answer that needs no new attempt; `...`: there is none."""
         name, number, write = request.transactional_id, request.number, request.write_id
         if number <= known.last:
@@ -177,7 +177,10 @@ class StagedModel:
             if (one.write, one.attempt) == (write, request.attempt):
                 if one.task != request.task:
                     return REQUEST
-                return ProducerIdentity(producer_id, one.epoch) if one.is_live else LOST
+                if not one.is_live:
+                    return LOST
+                one.renewed_ms, known.stage_ms = now_ms, now_ms + one.timeout_ms
+                return ProducerIdentity(producer_id, one.epoch)
         return EXCEEDED if sum(one.is_live for one in mine.values()) >= self.limit else ...
 
     def live(self, name: str, producer: ProducerIdentity) -> Attempt | str:
@@ -291,6 +294,8 @@ class StagedModel:
         if request.number <= known.last:
             return self.batch(name) if request.number == known.last else TOO_OLD
         if producer is None:
+            if request.write_id > known.write:
+                known.write, known.number = request.write_id, request.number
             if request.write_id == known.write:
                 self.end(name, known.write, now_ms, topics)
             return None

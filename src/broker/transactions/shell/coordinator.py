@@ -106,13 +106,16 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
         )
 
     def check_key(self, key: str) -> None:
-        """Raise InvalidRequest if a transactional id is empty or too long."""
+        """Raise InvalidRequest if a transactional id or a staged name is empty or too long."""
         if not key:
-            raise InvalidRequest("the transactional id is empty; set transactional.id")
+            raise InvalidRequest(
+                "the transactional id or staged name is empty; set transactional.id, or the name of"
+                " the staged write"
+            )
         if len(key) > ID_LENGTH_MAX:
             raise InvalidRequest(
-                f"the transactional id has {len(key)} characters, the limit is {ID_LENGTH_MAX}; use"
-                " a shorter one"
+                f"the transactional id or staged name has {len(key)} characters, the limit is"
+                f" {ID_LENGTH_MAX}; use a shorter one"
             )
 
     def _creates_topic(self, request: "CoordinatorRequest[Any]") -> bool:

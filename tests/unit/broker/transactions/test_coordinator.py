@@ -307,7 +307,10 @@ def test_other_brokers_name_the_coordinator() -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 8_151])
 def test_invalid_transactional_id_is_refused(name: str) -> None:
-    with cluster(1) as nodes, pytest.raises(InvalidRequest, match="transactional id"):
+    with (
+        cluster(1) as nodes,
+        pytest.raises(InvalidRequest, match="transactional id or staged name"),
+    ):
         asked(nodes, 1, InitProducerId(transactional_id=name, timeout_ms=1_000))
 
 

@@ -170,10 +170,13 @@ def test_an_older_number_is_an_error_that_names_the_remedy(play: StagePlay) -> N
     play.committed(3, 7)
     with pytest.raises(NumberTooOld, match="quorumlog commits reset"):
         play.begin(2, 8)
-    with pytest.raises(NumberTooOld):
-        play.answer(play.commit(2, 8, [ProducerIdentity(FIRST_ID, 1)]))
-    with pytest.raises(NumberTooOld):
-        play.abort(2, 8)
+    for ask in (
+        lambda: play.answer(play.commit(2, 8, [ProducerIdentity(FIRST_ID, 1)])),
+        lambda: play.abort(2, 8),
+    ):  # each may repeat a request of a committed batch
+        with pytest.raises(NumberTooOld, match="if this write committed it before") as refused:
+            ask()
+        assert "commits reset" not in str(refused.value)
 
 
 def test_a_repeated_begin_returns_its_producer(play: StagePlay) -> None:
@@ -481,6 +484,16 @@ def test_an_open_attempt_expires_without_a_sign_of_life(play: StagePlay) -> None
     assert play.outcomes() == {silent.producer_id: False}
 
 
+def test_a_repeated_begin_extends_the_deadlines_of_its_attempt(play: StagePlay) -> None:
+    producer = play.begin(0, 7)
+    play.now_ms += OPEN_TIMEOUT_MS - 1
+    assert play.begin(0, 7) == producer
+    play.now_ms += OPEN_TIMEOUT_MS - 1
+    assert play.expire() == []
+    play.now_ms += 1
+    assert play.expire() != []
+
+
 def test_a_sealed_stage_expires_after_the_last_activity_of_its_write(play: StagePlay) -> None:
     early = play.sealed(0, 7, task=0)
     play.now_ms += STAGE_MS - 1
@@ -551,7 +564,7 @@ def test_a_stage_and_its_open_attempt_expire_in_the_same_millisecond(
 
 
 def test_a_name_is_forgotten_in_the_millisecond_of_its_stage_deadline(play: StagePlay) -> None:
-    for attempt, timeout_ms in enumerate((2 * UNNAMED_RETENTION_MS, UNNAMED_RETENTION_MS)):
+    for attempt, timeout_ms in enumerate((UNNAMED_RETENTION_MS // 2, UNNAMED_RETENTION_MS)):
         producer = begin_with_timeout(play, attempt, timeout_ms)
         play.abort(0, 7, producer, name="batch/7")
     play.now_ms += UNNAMED_RETENTION_MS
@@ -665,10 +678,29 @@ def test_an_abort_does_not_decide_the_number(play: StagePlay) -> None:
 
 def test_an_abort_of_an_older_write_changes_nothing(play: StagePlay) -> None:
     play.sealed(0, 8)
-    for write in (7, 9):
-        assert play.abort(0, write) is None
+    assert play.abort(0, 7) is None
     assert play.effects == []
     assert play.abort(0, 7, name="unknown") is None
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_an_aborted_write_without_attempts_cannot_begin(play: StagePlay, is_loaded: bool) -> None:
+    """A task that starts after the abort of its driver."""
+    older = play.sealed(0, 8)
+    assert play.abort(0, 9) is None
+    assert play.outcomes() == {older.producer_id: False}
+    play.mark_all()
+    if is_loaded:
+        play.reload()
+    with pytest.raises(FencedWrite, match="write 9 ended"):
+        play.begin(0, 9)
+    play.committed(0, 10)
+
+
+def test_a_commit_of_a_write_without_attempts_is_refused(play: StagePlay) -> None:
+    producer = play.sealed(0, 8)
+    with pytest.raises(FencedWrite, match="write 9 has no attempts, the newest write is 8"):
+        play.answer(play.commit(0, 9, [producer]))
 
 
 def test_a_task_aborts_its_own_attempt(play: StagePlay) -> None:
@@ -771,6 +803,8 @@ def test_a_name_of_one_write_is_deleted_some_time_after_its_last_marker(play: St
     assert play.shard.staged_names() == []
     play.reload()
     assert play.shard.staged_names() == []
+    with pytest.raises(StageLost, match="committed more than 24 h ago; check its records"):
+        play.answer(play.commit(0, 7, [producer], name=name))
 
 
 def test_a_name_does_not_expire(play: StagePlay) -> None:
@@ -796,7 +830,7 @@ def test_a_reset_sets_the_last_number_and_ends_the_write(play: StagePlay) -> Non
 
 def test_a_name_with_attempts_is_not_deleted(play: StagePlay) -> None:
     play.opened(0, 7, A)
-    with pytest.raises(InvalidTxnState):
+    with pytest.raises(InvalidTxnState, match=f"quorumlog transactions abort {NAME}"):
         play.ask(DeleteStage(transactional_id=NAME))
     play.abort(0, 7)
     play.mark_all()
