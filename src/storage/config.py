@@ -262,7 +262,8 @@ class DirectoryConfig:
         10_000,
         "Producer ids of one partition, about 1 KiB each; above it the longest idle is removed, "
         "but never one with an open transaction or with a batch of the last two minutes. Without "
-        "such an id, a new producer gets a retriable error.",
+        "such an id, a new producer gets a retriable error. Staged attempts count too, see "
+        "`staged.attempts.max`.",
         unit="producer ids",
         low=1,
         high=1_000_000,

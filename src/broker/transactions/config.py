@@ -57,7 +57,8 @@ class TransactionConfig:
         5_000,
         "Maximum number of task attempts of one staged write. Each holds a producer id until its "
         "markers are written. Begin is refused (CONCURRENT_TRANSACTIONS) while at least twice "
-        "this number of attempts of the name wait for their markers.",
+        "this number of attempts of the name wait for their markers. An attempt takes one of "
+        "`producer.ids.max` in each partition that it writes to, so raise both together.",
         unit="attempts",
         low=1,
         high=100_000,
