@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import repeat
 
-from ...errors import MessageTooLarge, QuorumlogError, UnknownTopicOrPartition
+from ...errors import QuorumlogError, UnknownTopicOrPartition
 from ...records.batch import HEADER_SIZE
 from ...runtime import Entropy
 from ..config import ProducerConfig
@@ -25,7 +25,7 @@ from .incomplete_batches import IncompleteBatches
 from .partition_queue import PartitionQueue, TopicQueues
 from .partitioner import CrcPartitioner, KeyPartitioner, Partitioner, choose, stick
 from .ready_queues import ReadyQueues
-from .record_input import Bulk
+from .record_input import Bulk, check_size
 
 
 class Accumulator:
@@ -86,7 +86,7 @@ class Accumulator:
         incomplete = self._incomplete
         buffered = incomplete.buffered + size + OBJECT_OVERHEAD
         if topic_queues is None or (buffered > self._buffer_size and incomplete.buffered):
-            self._check_size(topic, size)
+            check_size(topic, size, self._request_size_max)
             return None
         if key is None and partition is None and self.takes_runs:
             queue = topic_queues.sticky
@@ -105,7 +105,7 @@ class Accumulator:
         try:
             batch = queue.open if queue is not None else None
             if batch is None or batch.size + size > topic_queues.batch_size:
-                self._check_size(topic, size)
+                check_size(topic, size, self._request_size_max)
                 batch = self._next_batch(topic_queues, queue, size, is_free=partition is None)
             if headers:
                 batch.headers[batch.count] = headers
@@ -311,15 +311,6 @@ class Accumulator:
         if batch is None:
             batch = queue.open = self._incomplete.begin(queue)
         return batch
-
-    def _check_size(self, topic: str, size: int) -> None:
-        if size > self._request_size_max:
-            raise MessageTooLarge(
-                f"a record of {size} bytes is larger than max_request_size "
-                f"({self._request_size_max}): raise it on the producer, and max.message.bytes on "
-                "the topic",
-                topic=topic,
-            )
 
     def _complete_or_undo(self) -> None:
         """Complete or undo the append of a record after an interruption between two steps."""

@@ -223,6 +223,23 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
+def convert_rows(
+    part: "pa.RecordBatch", columns: ArrowColumns, timestamp_ms: int
+) -> "tuple[pa.Array | None, pa.Array, RecordColumns]":
+    """Return the keys, the values and the records of a slice; raise InvalidRequest for a missing
+    column."""
+    keys = None if columns.key is None else text_or_bytes(find_column(part, columns.key))
+    values = value_column(part, columns)
+    records = record_columns(
+        values,
+        keys=keys,
+        timestamps_ms=_optional(part, columns.timestamp),
+        headers=_optional(part, columns.headers),
+        timestamp_ms=timestamp_ms,
+    )
+    return keys, values, records
+
+
 class EncodedRows(NamedTuple):
     """A batch of rows; `rows` are their ascending numbers in the source."""
 
@@ -267,6 +284,7 @@ class _Sending:
         self._data = data
         self._columns = columns
         self._partition = partition
+        self._transaction = producer.open_transaction
         self._turn = 0  # next partition for rows without a key
         self._read_rows = 0  # rows read from the source
         self._queued: deque[tuple[Batch, Sequence[int]]] = deque()  # without an outcome, or failed
@@ -337,7 +355,11 @@ class _Sending:
                 partition=encoded.partition,
             )
         return await self._producer.send_encoded(
-            self._topic, encoded.partition, encoded.records, len(encoded.rows)
+            self._topic,
+            encoded.partition,
+            encoded.records,
+            len(encoded.rows),
+            transaction=self._transaction,
         )
 
     def _encoding(self, piece: SourceSlice) -> Any:
@@ -355,15 +377,7 @@ class _Sending:
 
         def job() -> list[EncodedRows]:
             part = piece.part
-            keys = None if columns.key is None else text_or_bytes(find_column(part, columns.key))
-            values = value_column(part, columns)
-            records = record_columns(
-                values,
-                keys=keys,
-                timestamps_ms=_optional(part, columns.timestamp),
-                headers=_optional(part, columns.headers),
-                timestamp_ms=wall_ms,
-            )
+            keys, values, records = convert_rows(part, columns, wall_ms)
             groups = self._groups(part, keys, values, count)
             encoded: list[EncodedRows] = []
             for target, rows in groups:

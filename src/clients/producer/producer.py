@@ -18,7 +18,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import ClientClosed, NotDelivered, Overloaded, QuorumlogError, TimedOut
+from ...errors import (
+    ClientClosed,
+    InvalidTxnState,
+    NotDelivered,
+    Overloaded,
+    QuorumlogError,
+    TimedOut,
+)
+from ...ids import ProducerIdentity
 from ...runtime import Scope
 from ..config import ProducerConfig
 from ..connection import Connection
@@ -118,6 +126,8 @@ class AsyncProducer:
             entropy=connection.runtime.entropy.stream("sticky partitions"),
             partitioner=resolve_partitioner(partitioner),
         )
+        self.open_transaction: ProducerIdentity | None = None  # of a transactional producer
+        self._append: Callable[..., Batch | None] = self.accumulator.accept
         self._on_close = on_close
         self._outcomes = BatchOutcomes(ready, self._clock, self.lock)
         self._sender = Sender(
@@ -375,8 +385,7 @@ class AsyncProducer:
         Returns None if `wait_acceptable` is needed first. The caller holds the lock, if there is
         one. The cost of a record is listed in `blocking.producer`.
         """
-        if self.is_closed:
-            raise ClientClosed("the producer is closed")
+        self._check_open()
         if value is not None and type(value) is not bytes:
             value = as_bytes(value, "value")
         if key is not None and type(key) is not bytes:
@@ -385,9 +394,7 @@ class AsyncProducer:
         if partition is not None and type(partition) is not int:
             partition = as_int(partition, "a partition is")
         taken = () if headers is None else as_headers(headers)
-        return self.accumulator.accept(
-            topic, key, value, timestamp_ms, taken, partition, on_delivery
-        )
+        return self._append(topic, key, value, timestamp_ms, taken, partition, on_delivery)
 
     def stamp(self, timestamp_ms: int | datetime | None) -> int:
         """Return a record's timestamp, by default now."""
@@ -397,8 +404,7 @@ class AsyncProducer:
         self, topic: str, bulk: Bulk, first: int, timestamp_ms: int, partition: int | None
     ) -> list[Span]:
         """Append records of `bulk` from `first`, like `accept`."""
-        if self.is_closed:
-            raise ClientClosed("the producer is closed")
+        self._check_open()
         if partition is not None:
             partition = as_int(partition, "a partition is")
         return accept_many(
@@ -479,13 +485,28 @@ class AsyncProducer:
         self._sender.admit(await self.connection.refresh(topic, deadline_ms=until_ms))
         self.accumulator.queue(topic, partition)  # raises
 
-    async def send_encoded(self, topic: str, partition: int, encoded: bytes, count: int) -> Batch:
-        """Queue a record batch of `count` records, waiting for buffer space."""
+    async def send_encoded(
+        self,
+        topic: str,
+        partition: int,
+        encoded: bytes,
+        count: int,
+        *,
+        transaction: ProducerIdentity | None,
+    ) -> Batch:
+        """Queue a record batch of `count` records, waiting for buffer space.
+
+        Raises InvalidTxnState if `transaction` is no longer the current one.
+        """
         size, until_ms = len(encoded) + count * ENCODED_OVERHEAD, self._block_until_ms()
         while True:
-            if self.is_closed:
-                raise ClientClosed("the producer is closed")
             with self.lock:
+                self._check_open()
+                if transaction != self.open_transaction:
+                    raise InvalidTxnState(
+                        "the transaction of the rows has ended; send them in one transaction",
+                        topic=topic,
+                    )
                 if self._incomplete.has_room(size):
                     return self.accumulator.add_encoded(topic, partition, encoded, count)
             await self._wait_room(topic, size, until_ms)
@@ -516,6 +537,14 @@ class AsyncProducer:
         if not self._is_ending:
             self._refuse()
             self._give_up("the client ended before the record was delivered")
+
+    def _check_open(self) -> None:
+        """Raise unless records can be appended."""
+        self._check_not_closed()
+
+    def _check_not_closed(self) -> None:
+        if self.is_closed:
+            raise ClientClosed("the producer is closed")
 
     def _refuse(self) -> None:
         with self.lock:

@@ -102,6 +102,16 @@ class Bulk(NamedTuple):
     size_max: int  # of one of them
 
 
+def check_size(topic: str, size: int, size_max: int) -> None:
+    """Raise MessageTooLarge if a record of `size` bytes exceeds the request size."""
+    if size > size_max:
+        raise MessageTooLarge(
+            f"a record of {size} bytes is larger than max_request_size ({size_max}): raise it on"
+            " the producer, and max.message.bytes on the topic",
+            topic=topic,
+        )
+
+
 def make_bulk(
     topic: str, values: Sequence[Content], keys: Sequence[Content] | None, *, size_max: int
 ) -> Bulk:

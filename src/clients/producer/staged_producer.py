@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -36,16 +37,19 @@ from ..staged_commits import (
     producer_message,
 )
 from ..topology import invalid_response
-from .arrow_producer import is_in_memory, iter_slices
-from .batches import Batch, DeliveredRange, OnDelivery
+from .arrow_producer import ArrowColumns, convert_rows, is_in_memory, iter_slices
+from .batch_encoder import content_size
+from .batches import Batch, DeliveredRange, Headers, OnDelivery
 from .bulk import Span
 from .partition_queue import PartitionQueue
 from .partitioner import Partitioner
 from .producer import AsyncProducer, Threading
-from .record_input import Bulk, Content, HeadersIn
+from .record_input import Bulk, Content, HeadersIn, as_int, check_size
 from .sequences import EPOCH_MAX, SEQUENCE_MASK
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from .arrow_producer import ArrowSource
 
 KEEP_ALIVE_MS: Final = 15_000
@@ -134,8 +138,8 @@ class AsyncStagedProducer(AsyncProducer):
 
     @property
     def has_begun(self) -> bool:
-        """True if the coordinator has returned a producer id to this attempt."""
-        return self._ready.identity is not None
+        """True after the first record, or `seal` without one."""
+        return self._phase is not AttemptPhase.NEW
 
     async def seal(self, *, timeout_ms: int | None = None) -> TaskResult:
         """Wait until all records are stored, and end the attempt; return the task's result, for
@@ -219,14 +223,15 @@ class AsyncStagedProducer(AsyncProducer):
         limit_ms = CLOSE_ABORT_MS if timeout_ms is None else min(timeout_ms, CLOSE_ABORT_MS)
         self._stop_keep_alive()
         ended = (AttemptPhase.NEW, AttemptPhase.DROPPING, AttemptPhase.SEALED)
-        if not self.is_closed and self._phase not in ended:
-            self._fail(ClientClosed("the producer was closed before the attempt was sealed"))
-            try:
+        try:
+            if not self.is_closed and self._phase not in ended:
+                self._fail(ClientClosed("the producer was closed before the attempt was sealed"))
                 async with asyncio.timeout(limit_ms / 1000):
                     await self._abort(self._clock.now_ms() + limit_ms)
-            except (QuorumlogError, TimeoutError):
-                pass  # the coordinator aborts it
-        await super().close(flush=False)
+        except (QuorumlogError, TimeoutError):
+            pass  # the coordinator aborts it
+        finally:
+            await super().close(flush=False)
 
     async def _abort(self, deadline_ms: int) -> None:
         """Abort this attempt at the coordinator."""
@@ -258,25 +263,24 @@ class AsyncStagedProducer(AsyncProducer):
     ) -> Batch | None:
         """See `AsyncProducer.accept`; None before the attempt begins. Raises StageLost, and
         InvalidTxnState after `seal`."""
-        self._check_not_closed()
         if self._is_new():
+            self._check_not_closed()
             return None
-        if self._phase is AttemptPhase.DROPPING:
-            return self._dropped(topic, partition, 1, on_delivery)
-        self._check_open()
         return super().accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
 
     def accept_many(
         self, topic: str, bulk: Bulk, first: int, timestamp_ms: int, partition: int | None
     ) -> list[Span]:
         """See `AsyncProducer.accept_many` and `accept`."""
-        self._check_not_closed()
         if self._is_new():
+            self._check_not_closed()
             return []
         if self._phase is AttemptPhase.DROPPING:
+            self._check_open()
+            if partition is not None:
+                partition = as_int(partition, "a partition is")
             end = len(bulk.values)
-            return [Span(first, end, self._dropped(topic, partition, end - first), 0)]
-        self._check_open()
+            return [Span(first, end, self._drop(topic, partition, end - first), 0)]
         return super().accept_many(topic, bulk, first, timestamp_ms, partition)
 
     async def wait_acceptable(
@@ -312,7 +316,7 @@ class AsyncStagedProducer(AsyncProducer):
         self._check_not_failed()
         source = iter_slices(data)
 
-        async def read() -> "object | None":
+        async def read() -> "pa.RecordBatch | None":
             if is_in_memory(data):
                 return next(source, None)
             return await self.connection.runtime.tasks.offload("read", lambda: next(source, None))
@@ -331,19 +335,34 @@ class AsyncStagedProducer(AsyncProducer):
                 headers=headers,
                 partition=partition,
             )
+        columns = ArrowColumns(
+            key, value, timestamp, headers, partition if isinstance(partition, str) else None
+        )
         while part is not None:
+            await self.connection.runtime.tasks.offload(
+                "cpu", partial(convert_rows, part, columns, self.wall_ms()), cost_bytes=part.nbytes
+            )
             with self.lock:
-                self._dropped_count += part.num_rows  # type: ignore[attr-defined]  # a RecordBatch
+                self._dropped_count += part.num_rows
             part = await read()
         return []
 
-    async def send_encoded(self, topic: str, partition: int, encoded: bytes, count: int) -> Batch:
-        """See `AsyncProducer.send_encoded` and `accept`."""
-        self._check_not_closed()
-        self._check_open()
-        return await super().send_encoded(topic, partition, encoded, count)
+    def _drop_record(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Headers,
+        partition: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> Batch:
+        """Count a record of a number that is committed; raise MessageTooLarge as
+        `Accumulator.accept` does."""
+        check_size(topic, content_size([value], [key], {0: headers}), self.config.max_request_size)
+        return self._drop(topic, partition, 1, on_delivery)
 
-    def _dropped(
+    def _drop(
         self, topic: str, partition: int | None, count: int, on_delivery: OnDelivery | None = None
     ) -> Batch:
         """Count records of a number that is committed; return their outcome."""
@@ -383,6 +402,7 @@ class AsyncStagedProducer(AsyncProducer):
             answer = await self.connection.call_any(STAGED_COMMITS_BEGIN, request)
             if answer.HasField("committed"):
                 self._committed = committed_write(write, answer.committed)
+                self._append = self._drop_record
                 self._phase = AttemptPhase.DROPPING
                 return
             identity = ProducerIdentity(answer.producer.producer_id, answer.producer.producer_epoch)
@@ -430,6 +450,8 @@ class AsyncStagedProducer(AsyncProducer):
             self._drop_waiting(self._lost())
 
     def _check_open(self) -> None:
+        """Raise StageLost if the attempt failed, InvalidTxnState after `seal`."""
+        self._check_not_closed()
         self._check_not_failed()
         if self._phase in (AttemptPhase.SEALING, AttemptPhase.SEALED):
             raise InvalidTxnState(
@@ -440,10 +462,6 @@ class AsyncStagedProducer(AsyncProducer):
     def _check_not_failed(self) -> None:
         if self._phase is AttemptPhase.FAILED:
             raise self._lost()
-
-    def _check_not_closed(self) -> None:
-        if self.is_closed:
-            raise ClientClosed("the producer is closed")
 
     def _lost(self) -> StageLost:
         """Return the error of a failed attempt."""

@@ -7,7 +7,6 @@ adds it to the transaction with the first batch. `transaction_state` has the rul
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -28,11 +27,8 @@ from ..connection import Connection
 from ..groups.coordinator import TransactionalCommit
 from ..retry import is_retriable
 from ..topology import invalid_response
-from .batches import Batch, OnDelivery
-from .bulk import Span
 from .partitioner import Partitioner
 from .producer import AsyncProducer, Threading
-from .record_input import Bulk, Content, HeadersIn
 from .sequences import EPOCH_MAX
 from .transaction_state import TransactionPhase, TransactionStateMachine
 
@@ -108,7 +104,7 @@ class AsyncTransactionalProducer(AsyncProducer):
             with self.lock:
                 self._failures.take()
                 self._failures.refusal = None
-                self._ready.identity = self._state.identity
+                self._ready.identity = self.open_transaction = self._state.identity
                 self._ready.is_halted = self._ready.has_taken = False
                 self.accumulator.resume()
 
@@ -161,8 +157,7 @@ class AsyncTransactionalProducer(AsyncProducer):
                 " it with auto_commit=False"
             )
         async with self._turn:
-            self._check_not_closed()
-            self._state.check_open()
+            self._check_open()
             identity = self._state.identity
             assert identity is not None, "an open transaction has an identity"
 
@@ -188,13 +183,14 @@ class AsyncTransactionalProducer(AsyncProducer):
         `transaction_timeout_ms` otherwise.
         """
         limit_ms = CLOSE_ABORT_MS if timeout_ms is None else min(timeout_ms, CLOSE_ABORT_MS)
-        if not self.is_closed:
-            try:
+        try:
+            if not self.is_closed:
                 async with asyncio.timeout(limit_ms / 1000), self._turn:
                     await self._abort(self._clock.now_ms() + limit_ms)
-            except (QuorumlogError, TimeoutError):
-                pass  # there is none, or the coordinator aborts it
-        await super().close(flush=False)
+        except (QuorumlogError, TimeoutError):
+            pass  # there is none, or the coordinator aborts it
+        finally:
+            await super().close(flush=False)
 
     async def leave_transaction(self, error: BaseException | None) -> None:
         """End the transaction at the end of its block: commit it, or abort it after an error.
@@ -240,36 +236,10 @@ class AsyncTransactionalProducer(AsyncProducer):
                 await self.close()
         return self
 
-    # --- the next steps of `send`, `send_many` and `send_arrow` ------------------------------
-
-    def accept(
-        self,
-        topic: str,
-        value: Content,
-        key: Content,
-        headers: HeadersIn,
-        timestamp_ms: int | datetime | None,
-        partition: int | None,
-        on_delivery: OnDelivery | None = None,
-    ) -> Batch | None:
-        """See `AsyncProducer.accept`. Raises as `TransactionStateMachine.check_open`."""
+    def _check_open(self) -> None:
+        """Raise unless records can be appended, as `TransactionStateMachine.check_open`."""
         self._check_not_closed()
         self._state.check_open()
-        return super().accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
-
-    def accept_many(
-        self, topic: str, bulk: Bulk, first: int, timestamp_ms: int, partition: int | None
-    ) -> list[Span]:
-        """See `AsyncProducer.accept_many`. Raises as `TransactionStateMachine.check_open`."""
-        self._check_not_closed()
-        self._state.check_open()
-        return super().accept_many(topic, bulk, first, timestamp_ms, partition)
-
-    async def send_encoded(self, topic: str, partition: int, encoded: bytes, count: int) -> Batch:
-        """See `AsyncProducer.send_encoded`. Raises as `TransactionStateMachine.check_open`."""
-        self._check_not_closed()
-        self._state.check_open()
-        return await super().send_encoded(topic, partition, encoded, count)
 
     # --- internals ---------------------------------------------------------------------------
 
@@ -346,10 +316,6 @@ class AsyncTransactionalProducer(AsyncProducer):
                 f" was sent{'' if reason is None else f': {reason.message}'}"
             )
         )
-
-    def _check_not_closed(self) -> None:
-        if self.is_closed:
-            raise ClientClosed("the producer is closed")
 
     def _deadline_ms(self, timeout_ms: int | None) -> int:
         if timeout_ms is None:

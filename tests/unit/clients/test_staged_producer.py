@@ -24,7 +24,9 @@ from quorumlog.errors import (
     InvalidConfig,
     InvalidRecord,
     InvalidRequest,
+    InvalidTimestamp,
     InvalidTxnState,
+    MessageTooLarge,
     NotDelivered,
     NotEnoughReplicas,
     NumberTooOld,
@@ -32,6 +34,7 @@ from quorumlog.errors import (
     Overloaded,
     PartitionerFailed,
     QuorumlogError,
+    RowsNotDelivered,
     StageLost,
 )
 from quorumlog.runtime import Runtime
@@ -288,6 +291,80 @@ def test_refused_part_of_a_bulk_fails_the_attempt(
                 assert isinstance(caught.value.__cause__, cause)
         assert "Seal" not in broker.calls
         assert broker.calls[-1] == "Abort"
+
+    play(body)
+
+
+def test_arrow_rows_that_wait_for_space_are_refused_after_seal() -> None:
+    async def body(log: AsyncLog, broker: StagingBroker) -> None:
+        write = await log.open_write(NAME, 0)
+        async with log.staged_producer(
+            write, 0, buffer_size=9_000, batch_size=2_500, linger_ms=0
+        ) as producer:
+            await producer.send_and_wait("t", b"a", partition=0)
+            broker.hold = asyncio.Event()
+            table = pa.table({"v": ["y" * 2_000] * 30})
+            rows = asyncio.create_task(producer.send_arrow("t", table, value="v", partition=0))
+            await asyncio.sleep(1)
+            accepted = producer.statistics().buffered_records
+            seal = asyncio.create_task(producer.seal())
+            await asyncio.sleep(0.5)
+            broker.hold.set()
+            result = await seal
+            assert producer.statistics().buffered_records == 0
+            with pytest.raises(RowsNotDelivered, match="is sealed") as caught:
+                await rows
+            assert result.count == 1 + accepted == 1 + caught.value.stored_count
+        await log.commit_write(write, [result])
+        assert len(broker.committed) == result.count == len(broker.logs[0])
+
+    play(body)
+
+
+def test_close_that_is_cancelled_ends_the_producer() -> None:
+    async def body(log: AsyncLog, broker: StagingBroker) -> None:
+        producer = log.staged_producer(await log.open_write(NAME, 0), 0)
+        await producer.send_and_wait("t", b"a")
+        broker.errors["Abort"] = [CoordinatorNotAvailable("down") for _ in range(1_000)]
+        close = asyncio.create_task(producer.close())
+        await asyncio.sleep(0.5)
+        close.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await close
+        assert producer.is_closed
+        assert producer.statistics().buffered_records == 0
+
+    play(body)
+
+
+@pytest.mark.parametrize(
+    ("send", "error"),
+    [
+        (lambda producer: producer.send("t", b"x" * 2_000), MessageTooLarge),
+        (lambda producer: producer.send_many("t", [b"x" * 2_000]), MessageTooLarge),
+        (lambda producer: producer.send("t", 7), TypeError),
+        (lambda producer: producer.send("t", b"x", timestamp_ms=-5), InvalidTimestamp),
+        (lambda producer: producer.send("t", b"x", partition="one"), TypeError),
+        (lambda producer: producer.send_many("t", [b"x"], partition="one"), TypeError),
+        (
+            lambda producer: producer.send_arrow("t", pa.table({"v": ["x"]}), value="other"),
+            InvalidRequest,
+        ),
+    ],
+)
+def test_record_of_a_committed_number_is_checked(
+    send: Callable[[AsyncStagedProducer], Awaitable[object]], error: type[Exception]
+) -> None:
+    async def body(log: AsyncLog, broker: StagingBroker) -> None:
+        write = await log.open_write(NAME, 0)
+        await log.commit_write(write, [await staged(log, write, 0, b"a")])
+        again = await log.open_write(NAME, 0)
+        async with log.staged_producer(again, 0, max_request_size=1_024) as producer:
+            await producer.send("t", b"a")
+            with pytest.raises(error):
+                await send(producer)
+            result = await producer.seal()
+        assert (result.count, result.is_staged) == (1, False)
 
     play(body)
 

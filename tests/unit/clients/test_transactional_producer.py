@@ -24,6 +24,7 @@ from quorumlog.errors import (
     ProducerFenced,
     ProducerUnusable,
     QuorumlogError,
+    RowsNotDelivered,
     StreamBroken,
     TransactionAbortable,
 )
@@ -434,6 +435,52 @@ def test_closing_aborts_an_open_transaction() -> None:
             await producer.begin_transaction()
 
     with_producer(body)
+
+
+def test_close_that_is_cancelled_ends_the_producer() -> None:
+    async def body(
+        producer: AsyncTransactionalProducer, broker: TransactionBroker, log: AsyncLog
+    ) -> None:
+        await producer.begin_transaction()
+        await producer.send_and_wait("t", b"a")
+        broker.end_errors = [CoordinatorNotAvailable("down") for _ in range(1_000)]
+        close = asyncio.create_task(producer.close())
+        await asyncio.sleep(0.5)
+        close.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await close
+        assert producer.is_closed
+
+    with_producer(body)
+
+
+def test_arrow_rows_do_not_enter_the_next_transaction() -> None:
+    async def body(
+        producer: AsyncTransactionalProducer, broker: TransactionBroker, log: AsyncLog
+    ) -> None:
+        await producer.begin_transaction()
+        await producer.send_and_wait("t", b"a", partition=0)
+        broker.hold = asyncio.Event()
+        table = pa.table({"v": ["y" * 2_000] * 30})
+        rows = asyncio.create_task(producer.send_arrow("t", table, value="v", partition=0))
+        await asyncio.sleep(1)
+        accepted = producer.statistics().buffered_records
+
+        async def next_transaction() -> None:
+            await producer.commit_transaction()
+            await producer.begin_transaction()
+
+        following = asyncio.create_task(next_transaction())
+        await asyncio.sleep(0.5)
+        broker.hold.set()
+        await following
+        with pytest.raises(RowsNotDelivered) as caught:
+            await rows
+        assert isinstance(caught.value.first, InvalidTxnState)
+        await producer.commit_transaction()
+        assert len(broker.committed) == 1 + accepted == 1 + caught.value.stored_count
+
+    with_producer(body, buffer_size=9_000, batch_size=2_500, linger_ms=0)
 
 
 def test_initialization_waits_for_the_abort_of_the_transaction_before() -> None:
