@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ClientClosed
 from ..producer.partitioner import Partitioner
 from ..producer.producer import AsyncProducer, Threading
-from ..producer.staged_producer import AsyncStagedProducer, TaskAttempt
+from ..producer.staged_producer import AsyncStagedProducer, TaskAttempt, task_attempt
 from ..staged_commits import TaskResult
 from .producer import Producer
 
@@ -23,7 +23,8 @@ class StagedProducer(Producer):
         producer.send("out", b"...")
         result = producer.seal()
     ```
-    See `AsyncStagedProducer`. Thread-safe. A fork ends the attempt.
+    See `AsyncStagedProducer`. Thread-safe. A fork ends the attempt. A producer without a record
+    continues on both sides, with other attempt numbers.
     """
 
     def __init__(
@@ -45,11 +46,15 @@ class StagedProducer(Producer):
         return self
 
     def _open(self, log: "AsyncLog", threading: Threading) -> AsyncProducer:
-        if hasattr(self, "_producer") and _staged(self._producer).has_begun:
-            raise ClientClosed(
-                f"staged commits {self._attempt.write.name}: a fork ended the attempt of task"
-                f" {self._attempt.task}; run the task again"
-            )
+        if hasattr(self, "_producer"):
+            write, task, _ = self._attempt
+            if _staged(self._producer).has_begun:
+                raise ClientClosed(
+                    f"staged commits {write.name}: a fork ended the attempt of task {task};"
+                    " run the task again"
+                )
+            entropy = self._log.opened()[0].runtime.entropy
+            self._attempt = task_attempt(write, task, None, entropy)  # parent and child differ
         return log.add_producer(self._config, self._partitioner, threading, self._attempt)
 
 

@@ -70,9 +70,15 @@ def consumer_keeps_its_place(address: str, topic: str) -> None:
 def staged_attempt_ends(address: str, topic: str) -> None:
     """A fork ends an attempt that has begun, on both sides, and no other one."""
     log = quorumlog.connect(address)
-    write = log.open_write(topic, 0)
+    first = log.open_write(topic, 0)
+    with log.staged_producer(first, 0) as producer:
+        producer.send(topic, b"first")
+        log.commit_write(first, [producer.seal()])
+    repeated = log.staged_producer(log.open_write(topic, 0), 0)
+    repeated.send(topic, b"first")  # dropped
+    write = log.open_write(topic, 1)
     producer = log.staged_producer(write, 0)
-    unused = log.staged_producer(write, 1)
+    unused = log.staged_producer(write, 1, attempt=5)
     producer.send(topic, b"a").result(WAIT_S)
 
     def child() -> None:
@@ -80,15 +86,19 @@ def staged_attempt_ends(address: str, topic: str) -> None:
             producer.send(topic, b"b")
         with pytest.raises(ClientClosed, match="a fork ended the attempt of task 0"):
             producer.send_many(topic, [b"b"])
+        unused.send(topic, b"child")  # in an attempt of its own
+        assert unused.seal().count == 1
         log.close()
 
     assert in_child(child) == 0
     with pytest.raises(ClientClosed, match="a fork ended the attempt of task 0"):
         producer.seal()
+    with pytest.raises(ClientClosed, match="a fork ended the attempt of task 0"):
+        repeated.seal()
     unused.send(topic, b"c")
     committed = log.commit_write(write, [unused.seal()])
     assert committed is not None
-    assert [record.value for record in log.consumer(topic, until_end=True)] == [b"c"]
+    assert [record.value for record in log.consumer(topic, until_end=True)] == [b"first", b"c"]
     log.close()
 
 
