@@ -12,7 +12,7 @@ from quorumlog.simulation.world import SimWorld
 
 from ...checkers.violation import Violation
 from ...faults.call_delays import BYTES
-from .calls import Generation
+from .calls import Generation, Member
 from .faults import MARK, VERIFY
 from .plan import OFFSETS_TOPIC
 from .producer import AbortableError, FatalError
@@ -127,6 +127,22 @@ def outdated_verification_of_offsets() -> None:
             raise Violation("Accepted", "offsets were committed after the end of a transaction")
 
 
+def commit_of_a_former_member() -> None:
+    """A former member of a group commits offsets in a transaction (KIP-447)."""
+    with stage_of(Generation.NEW) as stage:
+        one = stage.new_producer()
+        stage.do(one.write({OUT: b"a"}))
+        stage.do(one.producer.send_offsets("group", {OUT: (0, 0)}))  # creates the group
+        stage.do(one.producer.commit())
+        stage.do(one.write({OUT: b"b"}))
+        try:
+            stage.do(one.producer.send_offsets("group", {OUT: (0, 0)}, Member("former", 1)))
+        except AbortableError:
+            stage.do(one.producer.abort())
+        else:
+            raise Violation("Accepted", "a former member committed offsets in a transaction")
+
+
 # --- decisions and markers -----------------------------------------------------------------------
 
 
@@ -221,6 +237,7 @@ SCENARIOS: Final[Mapping[str, Callable[[], None]]] = {
         late_marker,
         outdated_verification,
         outdated_verification_of_offsets,
+        commit_of_a_former_member,
         expiry_and_failover,
         failover_before_the_markers,
         failover_before_the_decision,
