@@ -94,7 +94,7 @@ class ProducerConfig:
         if self.transactional_id is not None and not self.is_idempotent:
             raise InvalidConfig(
                 f"transactional_id is {self.transactional_id!r} and needs acks='all' and"
-                " idempotence: remove acks and enable_idempotence, or transactional_id"
+                " idempotence: remove acks and enable_idempotence"
             )
         _at_least("transaction_timeout_ms", self.transaction_timeout_ms, 1)
         _at_most("transaction_timeout_ms", self.transaction_timeout_ms, INT32_MAX)

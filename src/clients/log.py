@@ -253,9 +253,9 @@ class AsyncLog:
         """Commit one result of each task: their records become visible, all others are aborted.
 
         Returns the committed batch; `is_mine` is False if another write had committed the number.
-        Returns None if no task has a record: the number stays open. May be repeated, also by a
-        later process. After the decision it waits up to 30 s until readers get all records
-        (`is_visible`).
+        Returns None if no task has a record and the number is not committed: it stays open, and the
+        write is aborted. May be repeated, also by a later process. After the decision it waits up
+        to 30 s until readers get all records (`is_visible`).
 
         Raises StageLost if a task must run again, FencedWrite if a later write exists, and
         NumberTooOld after a later batch. Raises OutcomeUnknown without an answer within

@@ -168,6 +168,8 @@ async def commit_write(
     committed = next((each.committed for each in results if each.committed is not None), None)
     if any(each.is_staged for each in results):
         committed = await _commit(connection, write, results, timeout_ms)
+    elif committed is None:  # an earlier run of the batch may have had records
+        committed = await _abort(connection, write)
     if committed is not None:
         _compare(write, committed, sum(each.count for each in results), on_different)
     return committed
@@ -201,11 +203,17 @@ async def _commit(
 
 async def abort_write(connection: Connection, write: StagedWrite) -> CommittedWrite | None:
     """Abort all attempts of a write; see `AsyncLog.abort_write`."""
-    request = pb.AbortStageRequest(name=write.name, number=write.number, write_id=write.write_id)
     try:
-        answer = await connection.call_any(STAGED_COMMITS_ABORT, request)
+        return await _abort(connection, write)
     except NumberTooOld:  # a later batch is committed: no attempt of this number is left
         return None
+
+
+async def _abort(connection: Connection, write: StagedWrite) -> CommittedWrite | None:
+    """Abort all attempts of a write; return the committed batch of its number, if any. Raises
+    NumberTooOld."""
+    request = pb.AbortStageRequest(name=write.name, number=write.number, write_id=write.write_id)
+    answer = await connection.call_any(STAGED_COMMITS_ABORT, request)
     if not answer.HasField("committed"):
         return None
     return committed_write(write, answer.committed)

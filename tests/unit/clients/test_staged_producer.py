@@ -118,7 +118,7 @@ def test_task_without_a_record_asks_nothing_and_commits_nothing() -> None:
             empty = await producer.seal()
         assert not result.is_staged
         assert await log.commit_write(write, [result, empty]) is None
-        assert broker.calls == ["OpenWrite"]
+        assert broker.calls == ["OpenWrite", "Abort"]  # of the commit
 
     play(body)
 
@@ -182,6 +182,22 @@ def test_repeated_batch_with_another_count_differs(caplog: pytest.LogCaptureFixt
         assert "batch 3 was committed with 2 records" in caplog.text
         with pytest.raises(InvalidConfig, match="on_different is 'ignore'"):
             await log.commit_write(again, [result], on_different="ignore")
+
+    play(body)
+
+
+def test_repeated_batch_without_a_record_is_compared() -> None:
+    async def body(log: AsyncLog, broker: StagingBroker) -> None:
+        for number in (3, 4):
+            write = await log.open_write(NAME, number)
+            await log.commit_write(write, [await staged(log, write, 0, b"a", b"b")])
+        again = await log.open_write(NAME, 4)
+        empty = await staged(log, again, 0)
+        with pytest.raises(CommittedBatchDiffers, match=r"with 2 records by write 2, .* has 0"):
+            await log.commit_write(again, [empty])
+        older = await log.open_write(NAME, 3)
+        with pytest.raises(NumberTooOld):
+            await log.commit_write(older, [await staged(log, older, 0)])
 
     play(body)
 
@@ -572,6 +588,8 @@ def test_write_with_a_wrong_argument_is_refused(
                 log.staged_producer(write, task, attempt=attempt)
         with pytest.raises(InvalidRequest, match="give what `open_write` returned"):
             log.staged_producer(NAME, 0)  # type: ignore[arg-type]
+        with pytest.raises(InvalidConfig, match=r"remove acks and enable_idempotence$"):
+            log.staged_producer(write, 0, acks=1)
 
     play(body)
 
