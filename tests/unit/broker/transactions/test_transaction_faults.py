@@ -207,3 +207,16 @@ def test_partition_with_an_unreadable_record_is_not_served(
         request = DescribeTransaction(transactional_id=NAME)
         with pytest.raises(CoordinatorNotAvailable, match=f"cannot be loaded: .*{names}"):
             asked(nodes, 1, request)
+
+
+def test_partition_with_a_damaged_batch_is_not_served() -> None:
+    with cluster(1) as nodes:
+        init(nodes)
+        nodes.world.run_for(3_000)  # a checkpoint has the flushed end
+        nodes.crash(1)
+        disk = nodes.machine(1).device.disk
+        disk.file(f"/var/quorumlog/{TRANSACTIONS_TOPIC}-0/{0:020}.log").flip(80, 3)
+        nodes.start(1)
+        nodes.world.run_for(10_000)
+        with pytest.raises(CoordinatorNotAvailable, match=r"cannot be loaded: .*CRC"):
+            asked(nodes, 1, DescribeTransaction(transactional_id=NAME))
