@@ -201,10 +201,13 @@ class Producer:
             and (partition is None or type(partition) is int)
         ):  # fast path: nothing to convert
             lock, accept, wall_ms = self._fast_path
-            with lock:
-                batch = accept(topic, key, value, wall_ms(), (), partition, on_delivery)
-                if batch is not None:
-                    return Delivery(batch, batch.count - 1)
+            try:
+                with lock:
+                    batch = accept(topic, key, value, wall_ms(), (), partition, on_delivery)
+                    if batch is not None:
+                        return Delivery(batch, batch.count - 1)
+            except QuorumlogError:
+                pass  # `_send` raises it again, and records it for a transaction
         return self._send(topic, value, key, headers, timestamp_ms, partition, on_delivery)
 
     def _send(

@@ -38,8 +38,13 @@ class Failures:
     def add_refused(self, batch: Batch) -> None:
         """Add a failed batch of records that `send_many` did not append."""
         self.add([batch])
+        assert batch.error is not None, "a refused batch without its error"
+        self.refuse(batch.error)
+
+    def refuse(self, error: QuorumlogError) -> None:
+        """Record that a record was not appended."""
         if self.refusal is None:
-            self.refusal = batch.error
+            self.refusal = error
             self._on_refusal()
 
     def add(self, batches: Sequence[Batch]) -> None:

@@ -116,7 +116,11 @@ class AsyncProducer:
         self.wall_ms = self._clock.wall_ms
         on_work = self._wake if threading is None else lambda: threading.on_loop(self._wake)
         self._on_loop = _call_soon if threading is None else threading.on_loop
-        self._failures = Failures(lambda: self._on_loop(self._fail_refused))
+        self._failures = (
+            Failures()
+            if config.transactional_id is None
+            else Failures(lambda: self._on_loop(self._fail_refused))
+        )
         self._incomplete = IncompleteBatches(config, self._failures, on_work)
         self._ready = ready = ReadyQueues(self._incomplete, on_work)
         self.accumulator = Accumulator(
@@ -168,7 +172,8 @@ class AsyncProducer:
 
         Raises UnknownTopicOrPartition, MessageTooLarge, InvalidTimestamp, PartitionerFailed.
         Raises Overloaded if the buffer stays full for `max_block_ms`, or at once with
-        on_full="raise". After an error the record was not accepted.
+        on_full="raise". After an error the record was not accepted; the end of a transaction, and
+        `seal` of a staged write, raise the error too.
         """
         batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
         deadline_ms = None
@@ -394,7 +399,11 @@ class AsyncProducer:
         if partition is not None and type(partition) is not int:
             partition = as_int(partition, "a partition is")
         taken = () if headers is None else as_headers(headers)
-        return self._append(topic, key, value, timestamp_ms, taken, partition, on_delivery)
+        try:
+            return self._append(topic, key, value, timestamp_ms, taken, partition, on_delivery)
+        except QuorumlogError as error:
+            self._failures.refuse(error)
+            raise
 
     def stamp(self, timestamp_ms: int | datetime | None) -> int:
         """Return a record's timestamp, by default now."""
@@ -444,7 +453,7 @@ class AsyncProducer:
         return True
 
     def _fail_refused(self) -> None:
-        """Handle the refusal of a record of `send_many` like a failed batch."""
+        """Handle the refusal of a record like a failed batch."""
         if self._failures.refusal is not None:
             self._outcomes.on_failure(self._failures.refusal)
 
@@ -464,11 +473,16 @@ class AsyncProducer:
         """
         if until_ms is None:
             until_ms = self._block_until_ms()
-        if not self.accumulator.has_topic(topic):
-            await self.ensure_topic(topic, until_ms=until_ms)
-        if partition is not None and partition >= len(self.accumulator.topic(topic).queues):
-            await self._look_again(topic, partition, until_ms)
-        await self._wait_room(topic, size, until_ms)
+        try:
+            if not self.accumulator.has_topic(topic):
+                await self.ensure_topic(topic, until_ms=until_ms)
+            if partition is not None and partition >= len(self.accumulator.topic(topic).queues):
+                await self._look_again(topic, partition, until_ms)
+            await self._wait_room(topic, size, until_ms)
+        except QuorumlogError as error:
+            with self.lock:
+                self._failures.refuse(error)
+            raise
         return until_ms
 
     async def ensure_topic(self, topic: str, *, until_ms: int | None = None) -> None:

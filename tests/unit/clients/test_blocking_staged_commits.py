@@ -11,7 +11,13 @@ import pytest
 
 import quorumlog
 from quorumlog import Log, StagedWrite, TaskResult
-from quorumlog.errors import InvalidRequest, InvalidTxnState, NotDelivered, StageLost
+from quorumlog.errors import (
+    InvalidRequest,
+    InvalidTxnState,
+    MessageTooLarge,
+    NotDelivered,
+    StageLost,
+)
 
 
 def run_task(address: str, write: StagedWrite, task: int) -> TaskResult:
@@ -103,6 +109,18 @@ def test_refused_part_of_a_bulk_fails_the_attempt(log: Log) -> None:
         with pytest.raises(StageLost, match="buffer_size is 200"):
             producer.seal()
     log.admin.delete_topic("refused")
+
+
+def test_swallowed_error_of_send_fails_the_attempt(log: Log) -> None:
+    log.admin.create_topic("swallowed")
+    write = log.open_write("swallowed", 0)
+    with log.staged_producer(write, 0, max_request_size=1_024) as producer:
+        producer.send("swallowed", b"a")
+        with pytest.raises(MessageTooLarge):
+            producer.send("swallowed", b"x" * 2_000)
+        with pytest.raises(StageLost, match="larger than max_request_size"):
+            producer.seal()
+    log.admin.delete_topic("swallowed")
 
 
 def test_write_and_task_are_checked(log: Log) -> None:

@@ -18,6 +18,7 @@ from quorumlog.errors import (
     InvalidConfig,
     InvalidRecord,
     InvalidTxnState,
+    MessageTooLarge,
     OutcomeUnknown,
     Overloaded,
     PartitionerFailed,
@@ -27,6 +28,7 @@ from quorumlog.errors import (
     RowsNotDelivered,
     StreamBroken,
     TransactionAbortable,
+    UnknownTopicOrPartition,
 )
 from quorumlog.ids import ProducerIdentity
 from quorumlog.proto import groups_pb2
@@ -241,6 +243,35 @@ def test_refused_part_of_a_bulk_makes_the_transaction_abortable(
         assert broker.committed == [b"next"]
 
     with_producer(body, **settings)
+
+
+@pytest.mark.parametrize(
+    ("record", "error"),
+    [
+        ({"topic": "t", "value": b"x" * 2_000}, MessageTooLarge),
+        ({"topic": "t", "value": b"3"}, PartitionerFailed),
+        ({"topic": "t", "value": b"x", "partition": 5}, UnknownTopicOrPartition),
+    ],
+)
+def test_swallowed_error_of_send_makes_the_transaction_abortable(
+    record: dict[str, Any], error: type[QuorumlogError]
+) -> None:
+    async def body(
+        producer: AsyncTransactionalProducer, broker: TransactionBroker, log: AsyncLog
+    ) -> None:
+        await producer.begin_transaction()
+        await producer.send("t", b"a")
+        with pytest.raises(error):
+            await producer.send(**record)
+        with pytest.raises(TransactionAbortable) as raised:
+            await producer.commit_transaction()
+        assert isinstance(raised.value.__cause__, error)
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send("t", b"next")
+        assert broker.committed == [b"next"]
+
+    with_producer(body, partitioner=fails_for_three, max_request_size=1_024)
 
 
 def test_record_without_acknowledgement_is_aborted_and_stored_at_most_once() -> None:
