@@ -216,8 +216,8 @@ class AsyncLog:
         repeated job writes again. Once a task of it has begun, earlier writes of the name are
         aborted and fenced.
 
-        `stage_timeout_ms`, 2 minutes to 24 hours, is the time from the last sign of a task to the
-        commit; the write is aborted after it.
+        `stage_timeout_ms`, 2 minutes to 24 hours, is the time from the last Begin, KeepAlive or
+        Seal of the write to its commit; the write is aborted after it.
         """
         return await open_write(self._connection, name, number, stage_timeout_ms=stage_timeout_ms)
 

@@ -1,9 +1,8 @@
 """Staged commits for parallel jobs: many processes write, and one call makes all records visible.
 
 The driver opens a write and sends it to its tasks. Each task stages its records with a producer of
-its own and returns a result; the driver commits the results. The values that travel between
-processes are picklable, and their pickles have a version. `producer.staged_producer` has the task's
-side.
+its own and returns a result; the driver commits the results. The values that processes exchange
+are picklable, and their pickles have a version. `producer.staged_producer` has the task's side.
 """
 
 import logging
@@ -43,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Portable:
-    """A dataclass that travels between processes: its pickle has a version."""
+    """A dataclass with a versioned pickle format."""
 
     __slots__ = ()
 
@@ -77,10 +76,10 @@ class StagedWrite(_Portable):
     name: str
     number: int
     write_id: int  # greater than that of every write that was opened before
-    stage_timeout_ms: int = STAGE_TIMEOUT_MS  # from the last sign of a task to the commit
+    stage_timeout_ms: int = STAGE_TIMEOUT_MS  # from the last Begin, KeepAlive or Seal to the commit
 
     def for_batch(self, name: str, number: int) -> "StagedWrite":
-        """Return this write with another name and number, if only the tasks have them."""
+        """Return a copy for another name and number, for a job that learns them in its tasks."""
         return replace(self, name=_check_own_name(name), number=check_number("number", number))
 
 
@@ -182,8 +181,8 @@ async def _commit(
         name=write.name,
         number=write.number,
         write_id=write.write_id,
-        winners=[
-            pb.StageWinner(task=each.task, producer=producer_message(each.producer))
+        attempts=[
+            pb.CommittedAttempt(task=each.task, producer=producer_message(each.producer))
             for each in results
             if each.producer is not None
         ],

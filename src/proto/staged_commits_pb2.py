@@ -27,7 +27,7 @@ from . import groups_pb2 as quorumlog_dot_v1_dot_groups__pb2
 from . import transactions_pb2 as quorumlog_dot_v1_dot_transactions__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!quorumlog/v1/staged_commits.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\x1a\x19quorumlog/v1/groups.proto\x1a\x1fquorumlog/v1/transactions.proto\"T\n\x0e\x43ommittedBatch\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x10\n\x08write_id\x18\x02 \x01(\x03\x12\x0f\n\x07records\x18\x03 \x01(\x03\x12\x0f\n\x07visible\x18\x04 \x01(\x08\"\x12\n\x10OpenWriteRequest\"%\n\x11OpenWriteResponse\x12\x10\n\x08write_id\x18\x01 \x01(\x03\"\x91\x01\n\x13\x42\x65ginAttemptRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x10\n\x08write_id\x18\x03 \x01(\x03\x12\x0c\n\x04task\x18\x04 \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x03\x12\x18\n\x10stage_timeout_ms\x18\x06 \x01(\x05\x12\x11\n\tpassed_on\x18\x07 \x01(\x08\"\x88\x01\n\x14\x42\x65ginAttemptResponse\x12\x32\n\x08producer\x18\x01 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentityH\x00\x12\x31\n\tcommitted\x18\x02 \x01(\x0b\x32\x1c.quorumlog.v1.CommittedBatchH\x00\x42\t\n\x07outcome\"l\n\x17KeepAttemptAliveRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x30\n\x08producer\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x11\n\tpassed_on\x18\x03 \x01(\x08\"\x1a\n\x18KeepAttemptAliveResponse\"\x9a\x01\n\x12SealAttemptRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x30\n\x08producer\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x31\n\npartitions\x18\x03 \x03(\x0b\x32\x1d.quorumlog.v1.SealedPartition\x12\x11\n\tpassed_on\x18\x04 \x01(\x08\"[\n\x0fSealedPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07records\x18\x03 \x01(\x03\x12\x15\n\rlast_sequence\x18\x04 \x01(\x05\"\x15\n\x13SealAttemptResponse\"\x83\x01\n\x12\x43ommitStageRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x10\n\x08write_id\x18\x03 \x01(\x03\x12*\n\x07winners\x18\x04 \x03(\x0b\x32\x19.quorumlog.v1.StageWinner\x12\x11\n\tpassed_on\x18\x05 \x01(\x08\"M\n\x0bStageWinner\x12\x0c\n\x04task\x18\x01 \x01(\x03\x12\x30\n\x08producer\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\"F\n\x13\x43ommitStageResponse\x12/\n\tcommitted\x18\x01 \x01(\x0b\x32\x1c.quorumlog.v1.CommittedBatch\"\x88\x01\n\x11\x41\x62ortStageRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x10\n\x08write_id\x18\x03 \x01(\x03\x12\x30\n\x08producer\x18\x04 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x11\n\tpassed_on\x18\x05 \x01(\x08\"E\n\x12\x41\x62ortStageResponse\x12/\n\tcommitted\x18\x01 \x01(\x0b\x32\x1c.quorumlog.v1.CommittedBatch\"&\n\x11ListStagesRequest\x12\x11\n\tpassed_on\x18\x01 \x01(\x08\"e\n\x12ListStagesResponse\x12*\n\x06stages\x18\x01 \x03(\x0b\x32\x1a.quorumlog.v1.StageListing\x12#\n\x06\x65rrors\x18\x02 \x03(\x0b\x32\x13.quorumlog.v1.Error\"\x83\x02\n\x0cStageListing\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0elast_committed\x18\x02 \x01(\x03\x12\x1a\n\x12\x63ommitted_write_id\x18\x03 \x01(\x03\x12\x19\n\x11\x63ommitted_records\x18\x04 \x01(\x03\x12\x10\n\x08write_id\x18\x05 \x01(\x03\x12\x0e\n\x06number\x18\x06 \x01(\x03\x12\x0c\n\x04open\x18\x07 \x01(\x05\x12\x0e\n\x06sealed\x18\x08 \x01(\x05\x12\x12\n\ncompleting\x18\t \x01(\x05\x12\x19\n\x11oldest_started_ms\x18\n \x01(\x03\x12\x12\n\nupdated_ms\x18\x0b \x01(\x03\x12\x13\n\x0b\x63oordinator\x18\x0c \x01(\x05\"7\n\x14\x44\x65scribeStageRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpassed_on\x18\x02 \x01(\x08\"\xa3\x01\n\x15\x44\x65scribeStageResponse\x12)\n\x05stage\x18\x01 \x01(\x0b\x32\x1a.quorumlog.v1.StageListing\x12-\n\x08\x61ttempts\x18\x02 \x03(\x0b\x32\x1b.quorumlog.v1.StagedAttempt\x12\x30\n\npartitions\x18\x03 \x03(\x0b\x32\x1c.quorumlog.v1.GroupPartition\"\xba\x01\n\rStagedAttempt\x12\x0c\n\x04task\x18\x01 \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x03\x12\x10\n\x08write_id\x18\x03 \x01(\x03\x12\x30\n\x08producer\x18\x04 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\r\n\x05state\x18\x05 \x01(\t\x12\x12\n\nstarted_ms\x18\x06 \x01(\x03\x12\x12\n\npartitions\x18\x07 \x01(\x05\x12\x0f\n\x07records\x18\x08 \x01(\x03\"L\n\x11ResetStageRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0elast_committed\x18\x02 \x01(\x03\x12\x11\n\tpassed_on\x18\x03 \x01(\x08\"\x14\n\x12ResetStageResponse\"5\n\x12\x44\x65leteStageRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpassed_on\x18\x02 \x01(\x08\"\x15\n\x13\x44\x65leteStageResponse2\x86\x07\n\rStagedCommits\x12L\n\tOpenWrite\x12\x1e.quorumlog.v1.OpenWriteRequest\x1a\x1f.quorumlog.v1.OpenWriteResponse\x12N\n\x05\x42\x65gin\x12!.quorumlog.v1.BeginAttemptRequest\x1a\".quorumlog.v1.BeginAttemptResponse\x12Z\n\tKeepAlive\x12%.quorumlog.v1.KeepAttemptAliveRequest\x1a&.quorumlog.v1.KeepAttemptAliveResponse\x12X\n\rAddPartitions\x12\".quorumlog.v1.AddPartitionsRequest\x1a#.quorumlog.v1.AddPartitionsResponse\x12K\n\x04Seal\x12 .quorumlog.v1.SealAttemptRequest\x1a!.quorumlog.v1.SealAttemptResponse\x12M\n\x06\x43ommit\x12 .quorumlog.v1.CommitStageRequest\x1a!.quorumlog.v1.CommitStageResponse\x12J\n\x05\x41\x62ort\x12\x1f.quorumlog.v1.AbortStageRequest\x1a .quorumlog.v1.AbortStageResponse\x12I\n\x04List\x12\x1f.quorumlog.v1.ListStagesRequest\x1a .quorumlog.v1.ListStagesResponse\x12S\n\x08\x44\x65scribe\x12\".quorumlog.v1.DescribeStageRequest\x1a#.quorumlog.v1.DescribeStageResponse\x12J\n\x05Reset\x12\x1f.quorumlog.v1.ResetStageRequest\x1a .quorumlog.v1.ResetStageResponse\x12M\n\x06\x44\x65lete\x12 .quorumlog.v1.DeleteStageRequest\x1a!.quorumlog.v1.DeleteStageResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!quorumlog/v1/staged_commits.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\x1a\x19quorumlog/v1/groups.proto\x1a\x1fquorumlog/v1/transactions.proto\"T\n\x0e\x43ommittedBatch\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x10\n\x08write_id\x18\x02 \x01(\x03\x12\x0f\n\x07records\x18\x03 \x01(\x03\x12\x0f\n\x07visible\x18\x04 \x01(\x08\"\x12\n\x10OpenWriteRequest\"%\n\x11OpenWriteResponse\x12\x10\n\x08write_id\x18\x01 \x01(\x03\"\x91\x01\n\x13\x42\x65ginAttemptRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x10\n\x08write_id\x18\x03 \x01(\x03\x12\x0c\n\x04task\x18\x04 \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x03\x12\x18\n\x10stage_timeout_ms\x18\x06 \x01(\x05\x12\x11\n\tpassed_on\x18\x07 \x01(\x08\"\x88\x01\n\x14\x42\x65ginAttemptResponse\x12\x32\n\x08producer\x18\x01 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentityH\x00\x12\x31\n\tcommitted\x18\x02 \x01(\x0b\x32\x1c.quorumlog.v1.CommittedBatchH\x00\x42\t\n\x07outcome\"l\n\x17KeepAttemptAliveRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x30\n\x08producer\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x11\n\tpassed_on\x18\x03 \x01(\x08\"\x1a\n\x18KeepAttemptAliveResponse\"\x9a\x01\n\x12SealAttemptRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x30\n\x08producer\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x31\n\npartitions\x18\x03 \x03(\x0b\x32\x1d.quorumlog.v1.SealedPartition\x12\x11\n\tpassed_on\x18\x04 \x01(\x08\"[\n\x0fSealedPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07records\x18\x03 \x01(\x03\x12\x15\n\rlast_sequence\x18\x04 \x01(\x05\"\x15\n\x13SealAttemptResponse\"\x89\x01\n\x12\x43ommitStageRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x10\n\x08write_id\x18\x03 \x01(\x03\x12\x30\n\x08\x61ttempts\x18\x04 \x03(\x0b\x32\x1e.quorumlog.v1.CommittedAttempt\x12\x11\n\tpassed_on\x18\x05 \x01(\x08\"R\n\x10\x43ommittedAttempt\x12\x0c\n\x04task\x18\x01 \x01(\x03\x12\x30\n\x08producer\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\"F\n\x13\x43ommitStageResponse\x12/\n\tcommitted\x18\x01 \x01(\x0b\x32\x1c.quorumlog.v1.CommittedBatch\"\x88\x01\n\x11\x41\x62ortStageRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x10\n\x08write_id\x18\x03 \x01(\x03\x12\x30\n\x08producer\x18\x04 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x11\n\tpassed_on\x18\x05 \x01(\x08\"E\n\x12\x41\x62ortStageResponse\x12/\n\tcommitted\x18\x01 \x01(\x0b\x32\x1c.quorumlog.v1.CommittedBatch\"&\n\x11ListStagesRequest\x12\x11\n\tpassed_on\x18\x01 \x01(\x08\"e\n\x12ListStagesResponse\x12*\n\x06stages\x18\x01 \x03(\x0b\x32\x1a.quorumlog.v1.StageListing\x12#\n\x06\x65rrors\x18\x02 \x03(\x0b\x32\x13.quorumlog.v1.Error\"\x83\x02\n\x0cStageListing\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0elast_committed\x18\x02 \x01(\x03\x12\x1a\n\x12\x63ommitted_write_id\x18\x03 \x01(\x03\x12\x19\n\x11\x63ommitted_records\x18\x04 \x01(\x03\x12\x10\n\x08write_id\x18\x05 \x01(\x03\x12\x0e\n\x06number\x18\x06 \x01(\x03\x12\x0c\n\x04open\x18\x07 \x01(\x05\x12\x0e\n\x06sealed\x18\x08 \x01(\x05\x12\x12\n\ncompleting\x18\t \x01(\x05\x12\x19\n\x11oldest_started_ms\x18\n \x01(\x03\x12\x12\n\nupdated_ms\x18\x0b \x01(\x03\x12\x13\n\x0b\x63oordinator\x18\x0c \x01(\x05\"7\n\x14\x44\x65scribeStageRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpassed_on\x18\x02 \x01(\x08\"\xa3\x01\n\x15\x44\x65scribeStageResponse\x12)\n\x05stage\x18\x01 \x01(\x0b\x32\x1a.quorumlog.v1.StageListing\x12-\n\x08\x61ttempts\x18\x02 \x03(\x0b\x32\x1b.quorumlog.v1.StagedAttempt\x12\x30\n\npartitions\x18\x03 \x03(\x0b\x32\x1c.quorumlog.v1.GroupPartition\"\xba\x01\n\rStagedAttempt\x12\x0c\n\x04task\x18\x01 \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x03\x12\x10\n\x08write_id\x18\x03 \x01(\x03\x12\x30\n\x08producer\x18\x04 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\r\n\x05state\x18\x05 \x01(\t\x12\x12\n\nstarted_ms\x18\x06 \x01(\x03\x12\x12\n\npartitions\x18\x07 \x01(\x05\x12\x0f\n\x07records\x18\x08 \x01(\x03\"L\n\x11ResetStageRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0elast_committed\x18\x02 \x01(\x03\x12\x11\n\tpassed_on\x18\x03 \x01(\x08\"\x14\n\x12ResetStageResponse\"5\n\x12\x44\x65leteStageRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpassed_on\x18\x02 \x01(\x08\"\x15\n\x13\x44\x65leteStageResponse2\x86\x07\n\rStagedCommits\x12L\n\tOpenWrite\x12\x1e.quorumlog.v1.OpenWriteRequest\x1a\x1f.quorumlog.v1.OpenWriteResponse\x12N\n\x05\x42\x65gin\x12!.quorumlog.v1.BeginAttemptRequest\x1a\".quorumlog.v1.BeginAttemptResponse\x12Z\n\tKeepAlive\x12%.quorumlog.v1.KeepAttemptAliveRequest\x1a&.quorumlog.v1.KeepAttemptAliveResponse\x12X\n\rAddPartitions\x12\".quorumlog.v1.AddPartitionsRequest\x1a#.quorumlog.v1.AddPartitionsResponse\x12K\n\x04Seal\x12 .quorumlog.v1.SealAttemptRequest\x1a!.quorumlog.v1.SealAttemptResponse\x12M\n\x06\x43ommit\x12 .quorumlog.v1.CommitStageRequest\x1a!.quorumlog.v1.CommitStageResponse\x12J\n\x05\x41\x62ort\x12\x1f.quorumlog.v1.AbortStageRequest\x1a .quorumlog.v1.AbortStageResponse\x12I\n\x04List\x12\x1f.quorumlog.v1.ListStagesRequest\x1a .quorumlog.v1.ListStagesResponse\x12S\n\x08\x44\x65scribe\x12\".quorumlog.v1.DescribeStageRequest\x1a#.quorumlog.v1.DescribeStageResponse\x12J\n\x05Reset\x12\x1f.quorumlog.v1.ResetStageRequest\x1a .quorumlog.v1.ResetStageResponse\x12M\n\x06\x44\x65lete\x12 .quorumlog.v1.DeleteStageRequest\x1a!.quorumlog.v1.DeleteStageResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -55,35 +55,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SEALATTEMPTRESPONSE']._serialized_start=958
   _globals['_SEALATTEMPTRESPONSE']._serialized_end=979
   _globals['_COMMITSTAGEREQUEST']._serialized_start=982
-  _globals['_COMMITSTAGEREQUEST']._serialized_end=1113
-  _globals['_STAGEWINNER']._serialized_start=1115
-  _globals['_STAGEWINNER']._serialized_end=1192
-  _globals['_COMMITSTAGERESPONSE']._serialized_start=1194
-  _globals['_COMMITSTAGERESPONSE']._serialized_end=1264
-  _globals['_ABORTSTAGEREQUEST']._serialized_start=1267
-  _globals['_ABORTSTAGEREQUEST']._serialized_end=1403
-  _globals['_ABORTSTAGERESPONSE']._serialized_start=1405
-  _globals['_ABORTSTAGERESPONSE']._serialized_end=1474
-  _globals['_LISTSTAGESREQUEST']._serialized_start=1476
-  _globals['_LISTSTAGESREQUEST']._serialized_end=1514
-  _globals['_LISTSTAGESRESPONSE']._serialized_start=1516
-  _globals['_LISTSTAGESRESPONSE']._serialized_end=1617
-  _globals['_STAGELISTING']._serialized_start=1620
-  _globals['_STAGELISTING']._serialized_end=1879
-  _globals['_DESCRIBESTAGEREQUEST']._serialized_start=1881
-  _globals['_DESCRIBESTAGEREQUEST']._serialized_end=1936
-  _globals['_DESCRIBESTAGERESPONSE']._serialized_start=1939
-  _globals['_DESCRIBESTAGERESPONSE']._serialized_end=2102
-  _globals['_STAGEDATTEMPT']._serialized_start=2105
-  _globals['_STAGEDATTEMPT']._serialized_end=2291
-  _globals['_RESETSTAGEREQUEST']._serialized_start=2293
-  _globals['_RESETSTAGEREQUEST']._serialized_end=2369
-  _globals['_RESETSTAGERESPONSE']._serialized_start=2371
-  _globals['_RESETSTAGERESPONSE']._serialized_end=2391
-  _globals['_DELETESTAGEREQUEST']._serialized_start=2393
-  _globals['_DELETESTAGEREQUEST']._serialized_end=2446
-  _globals['_DELETESTAGERESPONSE']._serialized_start=2448
-  _globals['_DELETESTAGERESPONSE']._serialized_end=2469
-  _globals['_STAGEDCOMMITS']._serialized_start=2472
-  _globals['_STAGEDCOMMITS']._serialized_end=3374
+  _globals['_COMMITSTAGEREQUEST']._serialized_end=1119
+  _globals['_COMMITTEDATTEMPT']._serialized_start=1121
+  _globals['_COMMITTEDATTEMPT']._serialized_end=1203
+  _globals['_COMMITSTAGERESPONSE']._serialized_start=1205
+  _globals['_COMMITSTAGERESPONSE']._serialized_end=1275
+  _globals['_ABORTSTAGEREQUEST']._serialized_start=1278
+  _globals['_ABORTSTAGEREQUEST']._serialized_end=1414
+  _globals['_ABORTSTAGERESPONSE']._serialized_start=1416
+  _globals['_ABORTSTAGERESPONSE']._serialized_end=1485
+  _globals['_LISTSTAGESREQUEST']._serialized_start=1487
+  _globals['_LISTSTAGESREQUEST']._serialized_end=1525
+  _globals['_LISTSTAGESRESPONSE']._serialized_start=1527
+  _globals['_LISTSTAGESRESPONSE']._serialized_end=1628
+  _globals['_STAGELISTING']._serialized_start=1631
+  _globals['_STAGELISTING']._serialized_end=1890
+  _globals['_DESCRIBESTAGEREQUEST']._serialized_start=1892
+  _globals['_DESCRIBESTAGEREQUEST']._serialized_end=1947
+  _globals['_DESCRIBESTAGERESPONSE']._serialized_start=1950
+  _globals['_DESCRIBESTAGERESPONSE']._serialized_end=2113
+  _globals['_STAGEDATTEMPT']._serialized_start=2116
+  _globals['_STAGEDATTEMPT']._serialized_end=2302
+  _globals['_RESETSTAGEREQUEST']._serialized_start=2304
+  _globals['_RESETSTAGEREQUEST']._serialized_end=2380
+  _globals['_RESETSTAGERESPONSE']._serialized_start=2382
+  _globals['_RESETSTAGERESPONSE']._serialized_end=2402
+  _globals['_DELETESTAGEREQUEST']._serialized_start=2404
+  _globals['_DELETESTAGEREQUEST']._serialized_end=2457
+  _globals['_DELETESTAGERESPONSE']._serialized_start=2459
+  _globals['_DELETESTAGERESPONSE']._serialized_end=2480
+  _globals['_STAGEDCOMMITS']._serialized_start=2483
+  _globals['_STAGEDCOMMITS']._serialized_end=3385
 # @@protoc_insertion_point(module_scope)

@@ -100,20 +100,20 @@ class SealAttemptResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class CommitStageRequest(_message.Message):
-    __slots__ = ("name", "number", "write_id", "winners", "passed_on")
+    __slots__ = ("name", "number", "write_id", "attempts", "passed_on")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     WRITE_ID_FIELD_NUMBER: _ClassVar[int]
-    WINNERS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     name: str
     number: int
     write_id: int
-    winners: _containers.RepeatedCompositeFieldContainer[StageWinner]
+    attempts: _containers.RepeatedCompositeFieldContainer[CommittedAttempt]
     passed_on: bool
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., write_id: _Optional[int] = ..., winners: _Optional[_Iterable[_Union[StageWinner, _Mapping[str, object]]]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., write_id: _Optional[int] = ..., attempts: _Optional[_Iterable[_Union[CommittedAttempt, _Mapping[str, object]]]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
 
-class StageWinner(_message.Message):
+class CommittedAttempt(_message.Message):
     __slots__ = ("task", "producer")
     TASK_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]

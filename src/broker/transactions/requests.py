@@ -245,7 +245,7 @@ class SealAttempt(TransactionRequest[None]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Winner:
+class CommittedAttempt:
     """The attempt of a task that a commit names."""
 
     task: int
@@ -262,7 +262,7 @@ class CommitStage(TransactionRequest[CommittedBatch]):
 
     number: int
     write_id: int
-    winners: tuple[Winner, ...]
+    attempts: tuple[CommittedAttempt, ...]
     wait_ms: int = VISIBLE_WAIT_MS  # at most that
 
 

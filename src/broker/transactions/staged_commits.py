@@ -62,6 +62,7 @@ from .requests import (
     AttemptDescription,
     BeginAttempt,
     CommitStage,
+    CommittedAttempt,
     CommittedBatch,
     DeleteStage,
     DescribedStage,
@@ -78,7 +79,6 @@ from .requests import (
     TransactionDescription,
     TransactionRequest,
     VerifyPartitions,
-    Winner,
     WriteMarkers,
 )
 from .transaction import DrawProducerId, draw_id, resolve
@@ -496,7 +496,7 @@ class StagedCommits:
                 )
             raise StageLost(
                 f"staged commits {name}: nothing is staged; {remedy}",
-                task=min((each.task for each in request.winners), default=-1),
+                task=min((each.task for each in request.attempts), default=-1),
             )
         known = stage.record
         if request.number == known.last_committed:
@@ -507,8 +507,8 @@ class StagedCommits:
         _check_number(known, request.number, is_repeatable=True)
         if write_id != known.write_id:
             raise _fenced(known, write_id)
-        winners = self._winners(stage, request, image)
-        for entry in winners:
+        committed = self._committed_attempts(stage, request, image)
+        for entry in committed:
             entry.state = AttemptState.COMMITTING
         self._store_name(
             out,
@@ -518,40 +518,40 @@ class StagedCommits:
             last_committed=request.number,
             committed_write_id=write_id,
             committed_count=sum(
-                each.count for entry in winners for each in entry.record.partitions
+                each.count for entry in committed for each in entry.record.partitions
             ),
             fenced_write_id=write_id,
         )
-        for entry in winners:
+        for entry in committed:
             self._deadlines.drop((name, entry.record.producer_id))
             self._start_markers(out, entry, image, None)
         self._deadlines.drop((name, _STAGE))
         self._answer_commit(out, ticket, stage, request.wait_ms)
 
-    def _winners(
+    def _committed_attempts(
         self, stage: Stage, request: CommitStage, image: MetadataImage
     ) -> list[AttemptEntry]:
         """Return the attempts that a commit names; raise StageLost unless each of them is sealed,
         of this write, and of existing topics."""
         name, found = request.transactional_id, []
-        if not request.winners:
+        if not request.attempts:
             raise InvalidRequest(f"staged commits {name}: a commit names one attempt or more")
-        task, count = Counter(winner.task for winner in request.winners).most_common(1)[0]
+        task, count = Counter(attempt.task for attempt in request.attempts).most_common(1)[0]
         if count > 1:
             raise InvalidRequest(
                 f"staged commits {name}: the commit names {count} attempts of task {task}; give one"
                 " attempt of each task"
             )
-        for winner in request.winners:
-            entry = self._of_id.get(winner.producer.producer_id)
-            if entry is None or not _is_of(entry, winner, request):
-                raise _lost(name, winner.task, "its attempt expired or was aborted")
+        for attempt in request.attempts:
+            entry = self._of_id.get(attempt.producer.producer_id)
+            if entry is None or not _is_of(entry, attempt, request):
+                raise _lost(name, attempt.task, "its attempt expired or was aborted")
             if entry.state is not AttemptState.SEALED:
                 reason = "is not sealed" if entry.state in LIVE else "expired or was aborted"
-                raise _lost(name, winner.task, f"its attempt {reason}")
+                raise _lost(name, attempt.task, f"its attempt {reason}")
             for each in entry.record.partitions:
                 if each.topic_id not in image.topics_by_id:
-                    raise _lost(name, winner.task, f"topic {each.topic} was deleted")
+                    raise _lost(name, attempt.task, f"topic {each.topic} was deleted")
             found.append(entry)
         return found
 
@@ -1004,8 +1004,8 @@ class StagedCommits:
                 record = entry.record
                 assert bool(entry.unmarked) == (entry.state in _DECIDED), (record, entry.unmarked)
                 # 5. An attempt commits exactly as the record of its name says.
-                is_winner = tuple(entry.producer) in known.committing
-                assert is_winner == (entry.state is AttemptState.COMMITTING), (record, known)
+                is_committing = tuple(entry.producer) in known.committing
+                assert is_committing == (entry.state is AttemptState.COMMITTING), (record, known)
                 # 6. An open attempt expires.
                 has_deadline = (name, producer_id) in self._deadlines
                 assert has_deadline == (entry.state is AttemptState.OPEN), record
@@ -1088,14 +1088,14 @@ def _check_sealed(name: str, sealed: SealedPartition) -> None:
         )
 
 
-def _is_of(entry: AttemptEntry, winner: Winner, request: CommitStage) -> bool:
+def _is_of(entry: AttemptEntry, attempt: CommittedAttempt, request: CommitStage) -> bool:
     """Return True if a commit names the attempt with its own identity, task, number and write."""
     record = entry.record
     return (
-        entry.producer == winner.producer
+        entry.producer == attempt.producer
         and record.transactional_id == request.transactional_id
         and (record.task, record.number, record.write_id)
-        == (winner.task, request.number, request.write_id)
+        == (attempt.task, request.number, request.write_id)
     )
 
 

@@ -616,7 +616,7 @@ class AsyncAdmin:
     async def abort_transaction(self, transactional_id: str) -> None:
         """Abort the open transaction of a transactional id and fence its producer.
 
-        With the name of staged commits it aborts the present write, with `<name>#<producer id>` one
+        With the name of staged commits it aborts the current write, with `<name>#<producer id>` one
         attempt. Raises TransactionalIdNotFound, InvalidTxnState without an open transaction.
         """
         await abort_transaction(self._connection, transactional_id)

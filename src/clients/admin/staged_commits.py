@@ -73,7 +73,7 @@ async def describe_commits(connection: Connection, name: str) -> NamedCommits:
 
 
 async def reset_commits(connection: Connection, name: str, last_committed: int) -> None:
-    """Set the number of the last committed batch, and abort the present write."""
+    """Set the number of the last committed batch, and abort the current write."""
     request = pb.ResetStageRequest(name=check_name(name), last_committed=last_committed)
     await connection.call_any(STAGED_COMMITS_RESET, request)
 

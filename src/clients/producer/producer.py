@@ -589,8 +589,10 @@ class AsyncProducer:
                     await settled(batch)
         except TimeoutError:
             waiting = sum(batch.count for batch in batches if not batch.is_done)
+            name = self.config.transactional_id
             raise TimedOut(
-                f"{waiting} records have no outcome after {left_ms} ms; try again"
+                f"producer{'' if name is None else ' ' + name}: {waiting} records have no outcome"
+                f" after {left_ms} ms; repeat the call"
             ) from None
 
     def _wake(self) -> None:

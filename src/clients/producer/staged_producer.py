@@ -466,10 +466,13 @@ class AsyncStagedProducer(AsyncProducer):
     def _lost(self) -> StageLost:
         """Return the error of a failed attempt."""
         assert self._error is not None, "failed without an error"
+        name, task = self.attempt.write.name, self.attempt.task
+        cause = self._error.message.removesuffix("; run the task again")
         lost = StageLost(
-            f"staged commits {self.attempt.write.name}: the attempt of task {self.attempt.task}"
-            f" cannot be sealed; run the task again: {self._error.message}",
-            task=self.attempt.task,
+            f"staged commits {name}: the attempt of task {task} failed"
+            f" ({cause.removeprefix(f'staged commits {name}: ')});"
+            " run the task again with another producer",
+            task=task,
         )
         lost.topic, lost.partition = self._error.topic, self._error.partition
         lost.__cause__ = self._error

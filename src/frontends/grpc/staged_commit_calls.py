@@ -18,6 +18,7 @@ from ...broker.transactions.requests import (
     AttemptDescription,
     BeginAttempt,
     CommitStage,
+    CommittedAttempt,
     CommittedBatch,
     DeleteStage,
     DescribeStage,
@@ -27,7 +28,6 @@ from ...broker.transactions.requests import (
     SealedPartition,
     StageDescription,
     TransactionRequest,
-    Winner,
 )
 from ...broker.transactions.shell import TransactionCoordinator
 from ...errors import InvalidRequest, TransactionalIdNotFound
@@ -50,7 +50,7 @@ from ...services import (
 from .call_forwarder import CallForwarder, check_text
 
 STAGE_TIMEOUT_MS_DEFAULT: Final = 900_000
-WINNERS_MAX: Final = 100_000  # the upper bound of staged.attempts.max
+ATTEMPTS_MAX: Final = 100_000  # the upper bound of staged.attempts.max
 RESERVE_MS: Final = 10 * ANSWER_MS
 """The time before the deadline at which a commit is answered without all of its markers."""
 
@@ -169,9 +169,9 @@ class StagedCommitCalls:
     ) -> pb.CommitStageResponse:
         """Commit one attempt of each task; wait for the markers until shortly before the
         deadline."""
-        if len(request.winners) > WINNERS_MAX:
+        if len(request.attempts) > ATTEMPTS_MAX:
             raise InvalidRequest(
-                f"winners: {len(request.winners)} entries; the limit is {WINNERS_MAX}"
+                f"attempts: {len(request.attempts)} entries; the limit is {ATTEMPTS_MAX}"
             )
 
         async def here() -> pb.CommitStageResponse:
@@ -181,9 +181,9 @@ class StagedCommitCalls:
                     transactional_id=request.name,
                     number=request.number,
                     write_id=request.write_id,
-                    winners=tuple(
-                        Winner(task=each.task, producer=_identity(each.producer))
-                        for each in request.winners
+                    attempts=tuple(
+                        CommittedAttempt(task=each.task, producer=_identity(each.producer))
+                        for each in request.attempts
                     ),
                     wait_ms=max(0, min(VISIBLE_WAIT_MS, left_ms - RESERVE_MS)),
                 ),
@@ -256,7 +256,7 @@ class StagedCommitCalls:
     async def reset(
         self, request: pb.ResetStageRequest, context: CallContext
     ) -> pb.ResetStageResponse:
-        """Set the last committed number, and abort the present write."""
+        """Set the last committed number, and abort the current write."""
 
         async def here() -> pb.ResetStageResponse:
             await self._ask(

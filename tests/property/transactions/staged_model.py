@@ -12,6 +12,7 @@ from quorumlog.broker.transactions.requests import (
     AddPartitions,
     BeginAttempt,
     CommitStage,
+    CommittedAttempt,
     CommittedBatch,
     DeleteStage,
     DescribeStage,
@@ -21,7 +22,6 @@ from quorumlog.broker.transactions.requests import (
     SealAttempt,
     TransactionRequest,
     VerifyPartitions,
-    Winner,
 )
 from quorumlog.ids import ProducerIdentity
 
@@ -247,9 +247,9 @@ class StagedModel:
             return self.wait(ticket, name, now_ms)
         if number < known.last or write != known.write:
             return TOO_OLD if number < known.last else FENCED
-        if not 0 < len(request.winners) == len({winner.task for winner in request.winners}):
+        if not 0 < len(request.attempts) == len({winner.task for winner in request.attempts}):
             return REQUEST
-        found = [self.winner(request, winner, topics) for winner in request.winners]
+        found = [self.winner(request, winner, topics) for winner in request.attempts]
         winners = [one for one in found if one is not None]
         if len(winners) < len(found):
             return LOST
@@ -265,7 +265,7 @@ class StagedModel:
         return self.wait(ticket, name, now_ms)
 
     def winner(
-        self, request: CommitStage, winner: Winner, topics: dict[str, bytes]
+        self, request: CommitStage, winner: CommittedAttempt, topics: dict[str, bytes]
     ) -> Attempt | None:
         """The attempt that a commit names, if it can commit."""
         one = self.attempts.get(winner.producer.producer_id)

@@ -23,6 +23,7 @@ from quorumlog.broker.transactions.requests import (
     AddPartitions,
     BeginAttempt,
     CommitStage,
+    CommittedAttempt,
     CommittedBatch,
     KeepAttemptAlive,
     MarkersWritten,
@@ -30,7 +31,6 @@ from quorumlog.broker.transactions.requests import (
     SealedPartition,
     TransactionRequest,
     VerifyPartitions,
-    Winner,
     WriteMarkers,
 )
 from quorumlog.broker.transactions.shard import TransactionShard
@@ -332,8 +332,9 @@ class StagedWorld(RuleBasedStateMachine):
                 transactional_id=NAME,
                 number=number,
                 write_id=write,
-                winners=tuple(
-                    Winner(task=each.task, producer=each.producer) for each in winners.values()
+                attempts=tuple(
+                    CommittedAttempt(task=each.task, producer=each.producer)
+                    for each in winners.values()
                 ),
             ),
             is_stored=False,

@@ -29,6 +29,7 @@ from quorumlog.broker.transactions.requests import (
     AddPartitions,
     BeginAttempt,
     CommitStage,
+    CommittedAttempt,
     CommittedBatch,
     DeleteStage,
     DescribedStage,
@@ -40,7 +41,6 @@ from quorumlog.broker.transactions.requests import (
     SealedPartition,
     TransactionRequest,
     VerifyPartitions,
-    Winner,
     WriteMarkers,
 )
 from quorumlog.broker.transactions.shard import TransactionShard
@@ -267,7 +267,7 @@ class StagedRequests(RuleBasedStateMachine):
         if isinstance(request, CommitStage) and step.decides:
             key = (request.transactional_id, request.number)
             assert key not in self.decisions, f"{key} is decided twice"
-            winners = frozenset(winner.producer for winner in request.winners)
+            winners = frozenset(winner.producer for winner in request.attempts)
             for producer in winners:
                 owner = self.owners[producer]
                 assert owner[:2] == (request.transactional_id, request.write_id), owner
@@ -441,7 +441,7 @@ class StagedRequests(RuleBasedStateMachine):
         """A driver commits with the sealed attempts of its tasks; a careless one with any."""
         driver = self.some_driver(choice)
         winners = {
-            one.task: Winner(task=one.task, producer=one.producer)
+            one.task: CommittedAttempt(task=one.task, producer=one.producer)
             for one in self.tasks
             if one.driver == driver and (one.is_sealed or is_careless)
         }
@@ -449,7 +449,7 @@ class StagedRequests(RuleBasedStateMachine):
             transactional_id=driver.name,
             number=driver.number,
             write_id=driver.write,
-            winners=tuple(winners.values()),
+            attempts=tuple(winners.values()),
         )
         self.send(request, when)
 

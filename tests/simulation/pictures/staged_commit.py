@@ -107,14 +107,14 @@ async def _script(runtime: Runtime, play: Play, trace: Trace) -> None:
     opened = await driver.ask(
         STAGED_COMMITS_OPEN_WRITE, pb.OpenWriteRequest(), lambda answer: f"write {answer.write_id}"
     )
-    winners = []
+    attempts = []
     for task, (column, leader) in enumerate(zip(TASKS, LEADERS, strict=True)):
         caller = _Caller(runtime.network, trace, column)
         produce = TracedClient(clients[leader], trace, leader, column)
-        winners.append(await _run_task(caller, produce, name, opened.write_id, task))
+        attempts.append(await _run_task(caller, produce, name, opened.write_id, task))
     await driver.ask(
         STAGED_COMMITS_COMMIT,
-        pb.CommitStageRequest(name=name, number=0, write_id=opened.write_id, winners=winners),
+        pb.CommitStageRequest(name=name, number=0, write_id=opened.write_id, attempts=attempts),
         lambda answer: f"committed, {answer.committed.records} records",
     )
     for _ in range(PATIENCE_MS):
@@ -126,7 +126,7 @@ async def _script(runtime: Runtime, play: Play, trace: Trace) -> None:
 
 async def _run_task(
     caller: _Caller, produce: TracedClient, name: str, write_id: int, task: int
-) -> pb.StageWinner:
+) -> pb.CommittedAttempt:
     """Stage one record in the partition of the task's number."""
     begun = await caller.ask(
         STAGED_COMMITS_BEGIN,
@@ -154,7 +154,7 @@ async def _run_task(
         pb.SealAttemptRequest(name=name, producer=begun.producer, partitions=[counts]),
         lambda _: "sealed",
     )
-    return pb.StageWinner(task=task, producer=begun.producer)
+    return pb.CommittedAttempt(task=task, producer=begun.producer)
 
 
 def _ends(play: Play) -> list[tuple[int, int]]:

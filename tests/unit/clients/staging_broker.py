@@ -11,12 +11,12 @@ from quorumlog.broker.transactions.requests import (
     AddPartitions,
     BeginAttempt,
     CommitStage,
+    CommittedAttempt,
     CommittedBatch,
     KeepAttemptAlive,
     MarkersWritten,
     SealAttempt,
     SealedPartition,
-    Winner,
 )
 from quorumlog.errors import QuorumlogError, StreamBroken
 from quorumlog.ids import ProducerIdentity, TopicId
@@ -159,9 +159,9 @@ class StagingBroker(Broker):
                 transactional_id=request.name,
                 number=request.number,
                 write_id=request.write_id,
-                winners=tuple(
-                    Winner(task=each.task, producer=_identity(each.producer))
-                    for each in request.winners
+                attempts=tuple(
+                    CommittedAttempt(task=each.task, producer=_identity(each.producer))
+                    for each in request.attempts
                 ),
             )
         )

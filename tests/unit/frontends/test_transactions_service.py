@@ -138,7 +138,7 @@ def test_staged_attempt_is_produced_by_stream_and_committed(run: Run, folder: st
         for _ in range(2):
             await channel.call(STAGED_COMMITS_SEAL, seal, timeout_ms=WAIT_MS)
         commit = staged_pb2.CommitStageRequest(name=name, write_id=write.write_id)
-        commit.winners.add(task=0, producer=producer)
+        commit.attempts.add(task=0, producer=producer)
         for _ in range(2):
             answer = await channel.call(STAGED_COMMITS_COMMIT, commit, timeout_ms=WAIT_MS)
             assert (answer.committed.records, answer.committed.visible) == (2, True)

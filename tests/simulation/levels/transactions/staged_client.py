@@ -91,8 +91,8 @@ class StagedClient:
             name=key[0],
             number=key[1],
             write_id=write_id,
-            winners=[
-                pb.StageWinner(task=task, producer=_message(attempt.producer))
+            attempts=[
+                pb.CommittedAttempt(task=task, producer=_message(attempt.producer))
                 for task, attempt in winners.items()
             ],
         )

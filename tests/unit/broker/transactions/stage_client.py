@@ -189,8 +189,8 @@ class StageClient:
             name=name,
             number=number,
             write_id=write_id,
-            winners=[
-                pb.StageWinner(task=task, producer=each) for task, each in enumerate(producers)
+            attempts=[
+                pb.CommittedAttempt(task=task, producer=each) for task, each in enumerate(producers)
             ],
         )
         answer = self.call(STAGED_COMMITS_COMMIT, request, via=via, timeout_ms=timeout_ms)

@@ -17,12 +17,12 @@ from quorumlog.broker.transactions.requests import (
     AddPartitions,
     BeginAttempt,
     CommitStage,
+    CommittedAttempt,
     CommittedBatch,
     KeepAttemptAlive,
     SealAttempt,
     SealedPartition,
     VerifyPartitions,
-    Winner,
 )
 from quorumlog.ids import ProducerIdentity
 
@@ -131,8 +131,9 @@ class StagePlay(ShardPlay):
                 transactional_id=name,
                 number=number,
                 write_id=write,
-                winners=tuple(
-                    Winner(task=task, producer=producer) for task, producer in enumerate(winners)
+                attempts=tuple(
+                    CommittedAttempt(task=task, producer=producer)
+                    for task, producer in enumerate(winners)
                 ),
             )
         )

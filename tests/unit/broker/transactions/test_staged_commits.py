@@ -20,6 +20,7 @@ from quorumlog.broker.transactions.requests import (
     AbortTransaction,
     BeginAttempt,
     CommitStage,
+    CommittedAttempt,
     CommittedBatch,
     DeleteStage,
     DescribeStage,
@@ -28,7 +29,6 @@ from quorumlog.broker.transactions.requests import (
     ResetStage,
     SealAttempt,
     SealedPartition,
-    Winner,
     routing_id,
 )
 from quorumlog.broker.transactions.staged_commits import (
@@ -349,13 +349,15 @@ def test_other_identities_are_refused(play: StagePlay) -> None:
 # --- Commit -----------------------------------------------------------------------------------
 
 
-def lost(play: StagePlay, winners: list[Winner], *, number: int = 0, write: int = 7) -> str:
+def lost(
+    play: StagePlay, winners: list[CommittedAttempt], *, number: int = 0, write: int = 7
+) -> str:
     """The text of StageLost; nothing changes."""
     size = len(play.log)
     with pytest.raises(StageLost) as caught:
         play.ask(
             CommitStage(
-                transactional_id=NAME, number=number, write_id=write, winners=tuple(winners)
+                transactional_id=NAME, number=number, write_id=write, attempts=tuple(winners)
             )
         )
     assert len(play.log) == size
@@ -364,7 +366,7 @@ def lost(play: StagePlay, winners: list[Winner], *, number: int = 0, write: int 
 
 def test_a_commit_fails_whole_for_one_attempt_that_is_not_sealed(play: StagePlay) -> None:
     sealed, opened = play.sealed(0, 7, task=0), play.opened(0, 7, A, task=1)
-    winners = [Winner(task=0, producer=sealed), Winner(task=1, producer=opened)]
+    winners = [CommittedAttempt(task=0, producer=sealed), CommittedAttempt(task=1, producer=opened)]
     assert "task 1: its attempt is not sealed" in lost(play, winners)
     play.seal(opened, {A: 10})
     play.commit(0, 7, [sealed, opened])
@@ -374,10 +376,10 @@ def test_a_commit_fails_whole_for_one_attempt_that_is_not_sealed(play: StagePlay
 def test_a_commit_names_the_attempts_of_its_own_write(play: StagePlay) -> None:
     producer = play.sealed(0, 7)
     for task, epoch in ((1, 0), (0, 1)):
-        winner = Winner(task=task, producer=ProducerIdentity(producer.producer_id, epoch))
+        winner = CommittedAttempt(task=task, producer=ProducerIdentity(producer.producer_id, epoch))
         lost(play, [winner])
-    lost(play, [Winner(task=0, producer=ProducerIdentity(9, 0))])
-    lost(play, [Winner(task=0, producer=producer)], number=1)
+    lost(play, [CommittedAttempt(task=0, producer=ProducerIdentity(9, 0))])
+    lost(play, [CommittedAttempt(task=0, producer=producer)], number=1)
 
 
 def test_a_commit_names_one_attempt_of_each_task(play: StagePlay) -> None:
@@ -388,7 +390,10 @@ def test_a_commit_names_one_attempt_of_each_task(play: StagePlay) -> None:
                 transactional_id=NAME,
                 number=0,
                 write_id=7,
-                winners=(Winner(task=0, producer=one), Winner(task=0, producer=two)),
+                attempts=(
+                    CommittedAttempt(task=0, producer=one),
+                    CommittedAttempt(task=0, producer=two),
+                ),
             )
         )
     with pytest.raises(InvalidRequest):
@@ -617,7 +622,7 @@ def test_a_stage_without_a_driver_expires(play: StagePlay) -> None:
     play.expire()
     play.mark_all()
     assert play.shard.open_count == 0
-    lost(play, [Winner(task=0, producer=producer)])
+    lost(play, [CommittedAttempt(task=0, producer=producer)])
     assert play.begin(0, 8) == (FIRST_ID, 1)
 
 
@@ -670,7 +675,7 @@ def test_an_abort_does_not_decide_the_number(play: StagePlay) -> None:
     producer = play.sealed(0, 7)
     assert play.abort(0, 7) is None
     assert play.outcomes() == {producer.producer_id: False}
-    lost(play, [Winner(task=0, producer=producer)])
+    lost(play, [CommittedAttempt(task=0, producer=producer)])
     with pytest.raises(FencedWrite):
         play.begin(0, 7, attempt=2)
     play.committed(0, 8)
@@ -736,7 +741,7 @@ def test_a_stage_that_expired_under_a_slow_job_is_lost(play: StagePlay) -> None:
     for reload in (False, True):
         if reload:
             play.reload()
-        winners = [Winner(task=0, producer=one), Winner(task=1, producer=other)]
+        winners = [CommittedAttempt(task=0, producer=one), CommittedAttempt(task=1, producer=other)]
         assert "expired or was aborted" in lost(play, winners)
 
 
@@ -767,7 +772,7 @@ def test_a_topic_that_is_deleted_before_the_commit_loses_the_stage(
 ) -> None:
     producer = play.sealed(0, 7, A, B)
     play.change(image_of(topics))
-    assert "topic a was deleted" in lost(play, [Winner(task=0, producer=producer)])
+    assert "topic a was deleted" in lost(play, [CommittedAttempt(task=0, producer=producer)])
 
 
 def test_a_commit_after_a_failover_to_a_mirror_finds_nothing(play: StagePlay) -> None:
