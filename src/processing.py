@@ -94,7 +94,9 @@ class ProcessorBatch:
     def __init__(self, processor: "Processor", records: Sequence[ConsumerRecord]) -> None:
         self.records = records
         self.is_ended = False
-        self._is_aborted = False  # the transaction; the batch is ended once the consumer is back
+        self._is_aborted = False
+        """The transaction is aborted; the batch ends once the consumer has sought to its committed
+        offsets."""
         self._processor = processor
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -251,7 +253,9 @@ class AsyncProcessorBatch:
     def __init__(self, processor: "AsyncProcessor", records: Sequence[ConsumerRecord]) -> None:
         self.records = records
         self.is_ended = False
-        self._is_aborted = False  # the transaction; the batch is ended once the consumer is back
+        self._is_aborted = False
+        """The transaction is aborted; the batch ends once the consumer has sought to its committed
+        offsets."""
         self._processor = processor
 
     def __iter__(self) -> Iterator[ConsumerRecord]:

@@ -32,7 +32,7 @@ from .groups.membership import Callbacks, GroupStart, OnPartitions
 from .offsets import Bound, Position, resolve
 from .producer.partitioner import Partitioner
 from .producer.producer import AsyncProducer, Threading
-from .producer.staged_producer import AsyncStagedProducer, TaskAttempt, task_attempt
+from .producer.staged_producer import AsyncStagedProducer, TaskAttempt, make_task_attempt
 from .producer.transactional_producer import AsyncTransactionalProducer
 from .staged_commits import (
     COMMIT_TIMEOUT_MS,
@@ -236,7 +236,7 @@ class AsyncLog:
         `attempt` is a number that no other attempt of the write has, also no repetition of the same
         task (default: random). The other arguments are those of `producer`.
         """
-        found = task_attempt(write, task, attempt, self._runtime.entropy)
+        found = make_task_attempt(write, task, attempt, self._runtime.entropy)
         config = make_config(ProducerConfig, {**settings, "transactional_id": write.name})
         producer = self.add_producer(config, partitioner, attempt=found)
         assert isinstance(producer, AsyncStagedProducer), "made with an attempt"

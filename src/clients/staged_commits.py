@@ -20,9 +20,9 @@ from ..errors import (
 )
 from ..ids import ProducerIdentity
 from ..proto import staged_commits_pb2 as pb
-from ..proto import transactions_pb2
 from ..services import STAGED_COMMITS_ABORT, STAGED_COMMITS_COMMIT, STAGED_COMMITS_OPEN_WRITE
 from .connection import Connection
+from .producer_identity import identity_message
 from .retry import is_retriable
 from .topology import invalid_response
 
@@ -182,7 +182,7 @@ async def _commit(
         number=write.number,
         write_id=write.write_id,
         attempts=[
-            pb.CommittedAttempt(task=each.task, producer=producer_message(each.producer))
+            pb.CommittedAttempt(task=each.task, producer=identity_message(each.producer))
             for each in results
             if each.producer is not None
         ],
@@ -296,11 +296,4 @@ def committed_write(write: StagedWrite, batch: pb.CommittedBatch) -> CommittedWr
         count=batch.records if batch.write_id >= 0 else -1,
         is_mine=batch.write_id == write.write_id,
         is_visible=batch.visible,
-    )
-
-
-def producer_message(identity: ProducerIdentity) -> transactions_pb2.ProducerIdentity:
-    """Return the message of an identity."""
-    return transactions_pb2.ProducerIdentity(
-        producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
     )

@@ -19,6 +19,7 @@ from ...services import (
 )
 from ..connection import Connection
 from ..offsets import PartitionLike
+from ..producer_identity import identity_message
 from ..retry import is_retriable_change
 from ..topology import PartitionLeader, invalid_response, leaderless
 
@@ -192,7 +193,7 @@ async def find_hanging(
         names[each.producer.producer_id] for each in found if each.producer.producer_id in names
     )
     described = await describe_transactions(connection, list(known))
-    decided = {  # by a coordinator, which writes a marker to the partition
+    coordinated = {  # partitions to which a coordinator will write a marker
         (each.producer_id, *place)
         for each in described
         if isinstance(each, TransactionalId)
@@ -201,7 +202,7 @@ async def find_hanging(
     hanging = [
         each
         for each in found
-        if (each.producer.producer_id, each.topic, each.partition) not in decided
+        if (each.producer.producer_id, each.topic, each.partition) not in coordinated
     ]
     places = dict.fromkeys((each.topic, each.partition) for each in hanging)
     again = await open_transactions(connection, {place: leaders[place] for place in places})
@@ -217,9 +218,7 @@ async def abort_hanging(connection: Connection, found: OpenTransaction) -> None:
     """Write an abort marker for a hanging transaction."""
     request = pb.AbortHangingTransactionRequest(
         partition=_partition((found.topic, found.partition)),
-        producer=pb.ProducerIdentity(
-            producer_id=found.producer.producer_id, producer_epoch=found.producer.producer_epoch
-        ),
+        producer=identity_message(found.producer),
         coordinator_epoch=max(0, found.coordinator_epoch),
     )
 

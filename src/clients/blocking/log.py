@@ -19,7 +19,7 @@ from ..groups.membership import Callbacks, GroupStart, OnPartitions
 from ..log import READ_ARROW_COLUMNS, AsyncLog
 from ..offsets import Bound, Position
 from ..producer.partitioner import Partitioner
-from ..producer.staged_producer import task_attempt
+from ..producer.staged_producer import make_task_attempt
 from ..staged_commits import (
     COMMIT_TIMEOUT_MS,
     STAGE_TIMEOUT_MS,
@@ -211,7 +211,7 @@ class Log:
         """Return the producer of one attempt of a task, in any process. Use it in `with`, or close
         it; see `AsyncLog.staged_producer`."""
         io, _ = self.opened()
-        found = task_attempt(write, task, attempt, io.runtime.entropy)
+        found = make_task_attempt(write, task, attempt, io.runtime.entropy)
         return StagedProducer(self, partitioner, settings, found)
 
     def commit_write(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ClientClosed
 from ..producer.partitioner import Partitioner
 from ..producer.producer import AsyncProducer, Threading
-from ..producer.staged_producer import AsyncStagedProducer, TaskAttempt, task_attempt
+from ..producer.staged_producer import AsyncStagedProducer, TaskAttempt, make_task_attempt
 from ..staged_commits import TaskResult
 from .producer import Producer
 
@@ -35,6 +35,7 @@ class StagedProducer(Producer):
         attempt: TaskAttempt,
     ) -> None:
         self._attempt = attempt
+        self._opened: AsyncStagedProducer | None = None
         super().__init__(log, partitioner, {**settings, "transactional_id": attempt.write.name})
 
     def seal(self, *, timeout_ms: int | None = None) -> TaskResult:
@@ -46,16 +47,19 @@ class StagedProducer(Producer):
         return self
 
     def _open(self, log: "AsyncLog", threading: Threading) -> AsyncProducer:
-        if hasattr(self, "_producer"):
+        if self._opened is not None:
             write, task, _ = self._attempt
-            if _staged(self._producer).has_begun:
+            if self._opened.has_begun:
                 raise ClientClosed(
                     f"staged commits {write.name}: a fork ended the attempt of task {task};"
                     " run the task again"
                 )
             entropy = self._log.opened()[0].runtime.entropy
-            self._attempt = task_attempt(write, task, None, entropy)  # parent and child differ
-        return log.add_producer(self._config, self._partitioner, threading, self._attempt)
+            # Parent and child differ.
+            self._attempt = make_task_attempt(write, task, None, entropy)
+        opened = log.add_producer(self._config, self._partitioner, threading, self._attempt)
+        self._opened = _staged(opened)
+        return opened
 
 
 def _staged(producer: AsyncProducer) -> AsyncStagedProducer:

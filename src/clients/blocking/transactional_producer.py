@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..producer.partitioner import Partitioner
 from ..producer.producer import AsyncProducer
-from ..producer.transactional_producer import AsyncTransactionalProducer, not_of_a_group
+from ..producer.transactional_producer import AsyncTransactionalProducer, not_a_group_consumer
 from .producer import Producer
 
 if TYPE_CHECKING:
@@ -64,8 +64,10 @@ class TransactionalProducer(Producer):
         def send(member: "AsyncGroupConsumer") -> Coroutine[Any, Any, None]:
             return self._transactional(self._producer).send_offsets(member, offsets)
 
-        if not hasattr(consumer, "add_to_transaction"):
-            raise not_of_a_group(consumer)
+        from .group_consumer import GroupConsumer
+
+        if not isinstance(consumer, GroupConsumer):
+            raise not_a_group_consumer(consumer)
         consumer.add_to_transaction(send)
 
     def leave_transaction(self, error: BaseException | None) -> None:

@@ -281,8 +281,9 @@ class Commits:
             else:
                 break
         if due.transaction is not None:
-            # A member that rejoins may have its former epoch, so that a commit from before is
-            # accepted, after the new assignment fetched the offsets before it.
+            # A rejoined member may keep its epoch. The coordinator then accepts offsets sent under
+            # the previous assignment, after the new one has fetched older offsets; these records
+            # would be read again.
             self._check_owned(due)
             return
         for place, offset in due.offsets.items():

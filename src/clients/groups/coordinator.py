@@ -23,6 +23,7 @@ from ...services import (
 )
 from ..connection import Connection
 from ..offsets import OFFSET_MAX, PartitionLike
+from ..producer_identity import identity_message
 from ..retry import is_retriable
 from ..topology import invalid_response
 from .member import GroupHeartbeat
@@ -231,14 +232,11 @@ async def _commit(
     if transaction is None:
         stored = await connection.call_any(GROUPS_COMMIT_OFFSETS, request, deadline_ms=deadline_ms)
         return stored.results
-    producer_id, producer_epoch = transaction.producer
     added = await connection.call_any(
         TRANSACTIONS_ADD_OFFSETS,
         transactions_pb2.AddOffsetsRequest(
             transactional_id=transaction.transactional_id,
-            producer=transactions_pb2.ProducerIdentity(
-                producer_id=producer_id, producer_epoch=producer_epoch
-            ),
+            producer=identity_message(transaction.producer),
             commit=request,
         ),
         deadline_ms=deadline_ms,

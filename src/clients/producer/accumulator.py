@@ -232,7 +232,7 @@ class Accumulator:
         """Return True if the topic was admitted."""
         return topic in self._topics
 
-    def topic(self, topic: str) -> TopicQueues:
+    def topic_queues(self, topic: str) -> TopicQueues:
         """Return the queues of an admitted topic, with the limit of a batch in bytes before
         compression."""
         return self._topics[topic]

@@ -300,7 +300,7 @@ class _Sending:
         is_whole = False
         try:
             await self._producer.ensure_topic(self._topic)
-            count = len(self._producer.accumulator.topic(self._topic).queues)
+            count = self._producer.accumulator.topic_queues(self._topic).partition_count
             self._turn = self._runtime.entropy.stream("arrow").below(count)
             is_whole, refused, error = await self._send_slices()
         except Exception as failure:
@@ -372,7 +372,7 @@ class _Sending:
             is_transactional=config.transactional_id is not None,
         )
         wall_ms = self._runtime.clock.wall_ms()
-        queues = producer.accumulator.topic(self._topic)
+        queues = producer.accumulator.topic_queues(self._topic)
         count, batch_bytes = len(queues.queues), queues.batch_size
 
         def job() -> list[EncodedRows]:

@@ -108,6 +108,11 @@ class TopicQueues:
         self.sticky: PartitionQueue | None = None  # takes records without a key for one batch
         self.left: PartitionQueue | None = None  # the sticky partition before
 
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions, with and without a leader."""
+        return len(self.queues)
+
     def grow(self, partitions: int, *, is_idempotent: bool) -> None:
         """Add queues up to this number of partitions."""
         for partition in range(len(self.queues), partitions):

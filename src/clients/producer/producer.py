@@ -298,7 +298,7 @@ class AsyncProducer:
         """
         with self.lock:
             batches = self.accumulator.close_all()
-        await self._settled(
+        await self._wait_settled(
             batches, None if timeout_ms is None else self._clock.now_ms() + timeout_ms
         )
         self._raise_unobserved()
@@ -476,7 +476,8 @@ class AsyncProducer:
         try:
             if not self.accumulator.has_topic(topic):
                 await self.ensure_topic(topic, until_ms=until_ms)
-            if partition is not None and partition >= len(self.accumulator.topic(topic).queues):
+            count = self.accumulator.topic_queues(topic).partition_count
+            if partition is not None and partition >= count:
                 await self._look_again(topic, partition, until_ms)
             await self._wait_room(topic, size, until_ms)
         except QuorumlogError as error:
@@ -580,7 +581,7 @@ class AsyncProducer:
         if batches:
             self._outcomes.fail(batches, error)
 
-    async def _settled(self, batches: Sequence[Batch], deadline_ms: int | None) -> None:
+    async def _wait_settled(self, batches: Sequence[Batch], deadline_ms: int | None) -> None:
         """Wait until all batches have an outcome; raise TimedOut at the deadline."""
         left_ms = None if deadline_ms is None else max(0, deadline_ms - self._clock.now_ms())
         try:

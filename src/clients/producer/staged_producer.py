@@ -7,7 +7,7 @@ attempt that is left without `seal` is aborted; the coordinator aborts it later 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import partial
@@ -26,6 +26,7 @@ from ...services import (
 )
 from ..config import ProducerConfig
 from ..connection import Connection
+from ..producer_identity import identity_message, read_identity
 from ..retry import is_retriable
 from ..staged_commits import (
     CommittedWrite,
@@ -34,9 +35,7 @@ from ..staged_commits import (
     TaskResult,
     check_number,
     committed_write,
-    producer_message,
 )
-from ..topology import invalid_response
 from .arrow_producer import ArrowColumns, convert_rows, is_in_memory, iter_slices
 from .batch_encoder import content_size
 from .batches import Batch, DeliveredRange, Headers, OnDelivery
@@ -45,14 +44,14 @@ from .partition_queue import PartitionQueue
 from .partitioner import Partitioner
 from .producer import AsyncProducer, Threading
 from .record_input import Bulk, Content, HeadersIn, as_int, check_size
-from .sequences import EPOCH_MAX, SEQUENCE_MASK
+from .sequences import SEQUENCE_MASK
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from .arrow_producer import ArrowSource
 
-KEEP_ALIVE_MS: Final = 15_000
+KEEP_ALIVE_INTERVAL_MS: Final = 15_000
 """Interval of the keep-alives; the coordinator aborts an open attempt after 120 s without one."""
 CLOSE_ABORT_MS: Final = 5_000
 """Time limit of the abort of an attempt that is left without `seal`."""
@@ -66,7 +65,7 @@ class TaskAttempt(NamedTuple):
     attempt: int  # no other attempt of the write has it
 
 
-def task_attempt(
+def make_task_attempt(
     write: StagedWrite, task: int, attempt: int | None, entropy: Entropy
 ) -> TaskAttempt:
     """Return an attempt, with a random number without one; raise InvalidRequest for wrong
@@ -131,7 +130,7 @@ class AsyncStagedProducer(AsyncProducer):
         self._committed: CommittedWrite | None = None
         self._dropped_count = 0  # guarded by the lock, like the accumulator
         self._result: TaskResult | None = None
-        self._turn = asyncio.Lock()  # held by one call at a time
+        self._call_lock = asyncio.Lock()
         self._keep_alive: asyncio.Task[None] | None = None
         self._outcomes.on_failure = self._fail
         self._sender.on_step = self._drop_failed
@@ -149,14 +148,14 @@ class AsyncStagedProducer(AsyncProducer):
         (no answer within `timeout_ms`, by default `call_timeout_ms` after the flush) leaves the
         attempt open: call it again.
         """
-        async with self._turn:
+        async with self._call_lock:
             if self._result is None:
                 self._check_not_closed()
                 self._check_not_failed()
-                self._result = await self._sealed(timeout_ms)
+                self._result = await self._seal_attempt(timeout_ms)
             return self._result
 
-    async def _sealed(self, timeout_ms: int | None) -> TaskResult:
+    async def _seal_attempt(self, timeout_ms: int | None) -> TaskResult:
         write, task, _ = self.attempt
         identity = self._ready.identity
         if identity is None:
@@ -170,22 +169,10 @@ class AsyncStagedProducer(AsyncProducer):
             batches = self.accumulator.close_all()
         self._fail_refused()
         deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
-        await self._settled(batches, deadline_ms)
+        await self._wait_settled(batches, deadline_ms)
         self._check_not_failed()
         partitions = self._counts()
-        request = pb.SealAttemptRequest(
-            name=write.name,
-            producer=producer_message(identity),
-            partitions=[
-                pb.SealedPartition(
-                    topic=each.topic,
-                    partition=each.partition,
-                    records=each.records,
-                    last_sequence=each.last_sequence,
-                )
-                for each in partitions
-            ],
-        )
+        request = _seal_request(write.name, identity, partitions)
         if deadline_ms is not None:
             deadline_ms = max(deadline_ms, self._clock.now_ms() + 1)
         await self.connection.call_any(STAGED_COMMITS_SEAL, request, deadline_ms=deadline_ms)
@@ -242,7 +229,7 @@ class AsyncStagedProducer(AsyncProducer):
             name=write.name,
             number=write.number,
             write_id=write.write_id,
-            producer=producer_message(identity),
+            producer=identity_message(identity),
         )
         await self.connection.call_any(STAGED_COMMITS_ABORT, request, deadline_ms=deadline_ms)
 
@@ -386,7 +373,7 @@ class AsyncStagedProducer(AsyncProducer):
         """Begin the attempt, unless it has begun."""
         if not self._is_new():
             return
-        async with self._turn:
+        async with self._call_lock:
             self._check_not_closed()
             if not self._is_new():  # a concurrent call began it
                 return
@@ -405,25 +392,23 @@ class AsyncStagedProducer(AsyncProducer):
                 self._append = self._drop_record
                 self._phase = AttemptPhase.DROPPING
                 return
-            identity = ProducerIdentity(answer.producer.producer_id, answer.producer.producer_epoch)
-            if identity.producer_id < 0 or not 0 <= identity.producer_epoch <= EPOCH_MAX:
-                raise invalid_response(f"returned {identity}")
+            identity = read_identity(answer.producer)
             self._check_not_closed()
             with self.lock:
                 self._ready.identity = identity
                 self._phase = AttemptPhase.OPEN
             self._keep_alive = self._scope.spawn(
-                self._renew(identity), name=f"keep-alive of task {task}"
+                self._keep_alive_loop(identity), name=f"keep-alive of task {task}"
             )
 
-    async def _renew(self, identity: ProducerIdentity) -> None:
+    async def _keep_alive_loop(self, identity: ProducerIdentity) -> None:
         """Keep the attempt alive until it is sealed, closed or lost."""
         request = pb.KeepAttemptAliveRequest(
-            name=self.attempt.write.name, producer=producer_message(identity)
+            name=self.attempt.write.name, producer=identity_message(identity)
         )
         while True:
-            await asyncio.sleep(KEEP_ALIVE_MS / 1000)
-            deadline_ms = self._clock.now_ms() + KEEP_ALIVE_MS
+            await asyncio.sleep(KEEP_ALIVE_INTERVAL_MS / 1000)
+            deadline_ms = self._clock.now_ms() + KEEP_ALIVE_INTERVAL_MS
             try:
                 await self.connection.call_any(
                     STAGED_COMMITS_KEEP_ALIVE, request, deadline_ms=deadline_ms, is_short=True
@@ -477,3 +462,21 @@ class AsyncStagedProducer(AsyncProducer):
         lost.topic, lost.partition = self._error.topic, self._error.partition
         lost.__cause__ = self._error
         return lost
+
+
+def _seal_request(
+    name: str, identity: ProducerIdentity, partitions: Sequence[PartitionCount]
+) -> pb.SealAttemptRequest:
+    return pb.SealAttemptRequest(
+        name=name,
+        producer=identity_message(identity),
+        partitions=[
+            pb.SealedPartition(
+                topic=each.topic,
+                partition=each.partition,
+                records=each.records,
+                last_sequence=each.last_sequence,
+            )
+            for each in partitions
+        ],
+    )

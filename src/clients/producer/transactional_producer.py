@@ -18,18 +18,16 @@ from ...errors import (
     QuorumlogError,
     TransactionAbortable,
 )
-from ...ids import ProducerIdentity
 from ...proto import transactions_pb2 as pb
 from ...runtime import Scope
 from ...services import TRANSACTIONS_END, TRANSACTIONS_INIT_PRODUCER_ID
 from ..config import ProducerConfig
 from ..connection import Connection
 from ..groups.coordinator import TransactionalCommit
+from ..producer_identity import identity_message, read_identity
 from ..retry import is_retriable
-from ..topology import invalid_response
 from .partitioner import Partitioner
 from .producer import AsyncProducer, Threading
-from .sequences import EPOCH_MAX
 from .transaction_state import TransactionPhase, TransactionStateMachine
 
 if TYPE_CHECKING:
@@ -77,7 +75,7 @@ class AsyncTransactionalProducer(AsyncProducer):
         )
         self._transactional_id = config.transactional_id
         self._state = TransactionStateMachine(config.transactional_id)
-        self._turn = asyncio.Lock()  # held by one call at a time
+        self._call_lock = asyncio.Lock()
         self._outcomes.on_failure = self._on_failure
         self._sender.on_step = self._drop_unsent
         self.accumulator.refuse()  # until a transaction begins
@@ -95,7 +93,7 @@ class AsyncTransactionalProducer(AsyncProducer):
         Raises InvalidTxnState if one is open. The first call of a producer that was not entered
         fences earlier producers of its id.
         """
-        async with self._turn:
+        async with self._call_lock:
             self._check_not_closed()
             await self._initialize()
             if self._state.phase is TransactionPhase.ABORTING:  # without an answer
@@ -115,7 +113,7 @@ class AsyncTransactionalProducer(AsyncProducer):
         OutcomeUnknown without an answer within `timeout_ms` (default: `call_timeout_ms` after the
         flush): commit again, or close the producer and create another one with its id.
         """
-        async with self._turn:
+        async with self._call_lock:
             self._check_not_closed()
             self._state.begin_commit()
             with self.lock:
@@ -123,7 +121,7 @@ class AsyncTransactionalProducer(AsyncProducer):
                 batches = self.accumulator.close_all()
             self._fail_refused()
             deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
-            await self._settled(batches, deadline_ms)
+            await self._wait_settled(batches, deadline_ms)
             self._state.check_flushed()
             if deadline_ms is None:
                 deadline_ms = self.connection.deadline_ms()  # the flush has its own limit
@@ -136,7 +134,7 @@ class AsyncTransactionalProducer(AsyncProducer):
         answer, and the last error after `timeout_ms` (default: `call_timeout_ms`); then call it
         again, or begin the next transaction.
         """
-        async with self._turn:
+        async with self._call_lock:
             self._check_not_closed()
             await self._abort(self._deadline_ms(timeout_ms))
 
@@ -149,14 +147,16 @@ class AsyncTransactionalProducer(AsyncProducer):
         a consumer that lost its partitions cannot commit. Create it with auto_commit=False. Raises
         TransactionAbortable if the offsets are refused.
         """
-        if not hasattr(consumer, "membership"):
-            raise not_of_a_group(consumer)
+        from ..groups.group_consumer import AsyncGroupConsumer
+
+        if not isinstance(consumer, AsyncGroupConsumer):
+            raise not_a_group_consumer(consumer)
         if consumer.config.auto_commit:
             raise InvalidRequest(
                 f"send_offsets: the consumer of group {consumer.group} commits by itself; create"
                 " it with auto_commit=False"
             )
-        async with self._turn:
+        async with self._call_lock:
             self._check_open()
             identity = self._state.identity
             assert identity is not None, "an open transaction has an identity"
@@ -185,7 +185,7 @@ class AsyncTransactionalProducer(AsyncProducer):
         limit_ms = CLOSE_ABORT_MS if timeout_ms is None else min(timeout_ms, CLOSE_ABORT_MS)
         try:
             if not self.is_closed:
-                async with asyncio.timeout(limit_ms / 1000), self._turn:
+                async with asyncio.timeout(limit_ms / 1000), self._call_lock:
                     await self._abort(self._clock.now_ms() + limit_ms)
         except (QuorumlogError, TimeoutError):
             pass  # there is none, or the coordinator aborts it
@@ -227,7 +227,7 @@ class AsyncTransactionalProducer(AsyncProducer):
     async def __aenter__(self) -> "AsyncTransactionalProducer":
         is_entered = False
         try:
-            async with self._turn:
+            async with self._call_lock:
                 self._check_not_closed()
                 await self._initialize()
             is_entered = True
@@ -253,14 +253,14 @@ class AsyncTransactionalProducer(AsyncProducer):
             timeout_ms=self.config.transaction_timeout_ms,
         )
         answer = await self.connection.call_any(TRANSACTIONS_INIT_PRODUCER_ID, request)
-        self._state.initialized(_identity(answer.producer))
+        self._state.initialized(read_identity(answer.producer))
 
     async def _abort(self, deadline_ms: int) -> None:
         self._state.begin_abort()
         self._drop_unsent()
         with self.lock:
             batches = self.accumulator.close_all()
-        await self._settled(batches, deadline_ms)
+        await self._wait_settled(batches, deadline_ms)
         await self._end_transaction(deadline_ms, commit=False)
         with self.lock:
             self._failures.take()  # the application gave the records up
@@ -275,16 +275,14 @@ class AsyncTransactionalProducer(AsyncProducer):
         assert identity is not None, "an open transaction has an identity"
         request = pb.EndTransactionRequest(
             transactional_id=self._transactional_id,
-            producer=pb.ProducerIdentity(
-                producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
-            ),
+            producer=identity_message(identity),
             commit=commit,
         )
         try:
             answer = await self.connection.call_any(
                 TRANSACTIONS_END, request, deadline_ms=deadline_ms
             )
-            following = _identity(answer.producer)
+            following = read_identity(answer.producer)
         except QuorumlogError as error:
             if is_retriable(error) or isinstance(error, OutcomeUnknown | ClientClosed):
                 if not commit:
@@ -342,17 +340,8 @@ class AsyncTransaction:
         await self._producer.leave_transaction(error)
 
 
-def not_of_a_group(consumer: object) -> InvalidRequest:
+def not_a_group_consumer(consumer: object) -> InvalidRequest:
     """Return the error for an argument of `send_offsets` that is no group consumer."""
     return InvalidRequest(
         f"send_offsets: {type(consumer).__name__} has no group; give a consumer of group_consumer()"
     )
-
-
-def _identity(message: pb.ProducerIdentity) -> ProducerIdentity:
-    """Return the identity of a response; raise UnknownServerError for an invalid one."""
-    if message.producer_id < 0 or not 0 <= message.producer_epoch <= EPOCH_MAX:
-        raise invalid_response(
-            f"returned producer id {message.producer_id} with epoch {message.producer_epoch}"
-        )
-    return ProducerIdentity(message.producer_id, message.producer_epoch)

@@ -31,9 +31,9 @@ from ...broker.transactions.requests import (
 )
 from ...broker.transactions.shell import TransactionCoordinator
 from ...errors import InvalidRequest, TransactionalIdNotFound
-from ...ids import NodeId, ProducerIdentity
+from ...ids import NodeId
 from ...metadata.shell.publisher import MetadataPublisher
-from ...proto import groups_pb2, transactions_pb2
+from ...proto import groups_pb2
 from ...proto import staged_commits_pb2 as pb
 from ...runtime import CallContext, Channel, Method, Runtime
 from ...services import (
@@ -48,6 +48,7 @@ from ...services import (
     STAGED_COMMITS_SEAL,
 )
 from .call_forwarder import CallForwarder, check_text
+from .translation import identity_message, read_identity
 
 STAGE_TIMEOUT_MS_DEFAULT: Final = 900_000
 ATTEMPTS_MAX: Final = 100_000  # the upper bound of staged.attempts.max
@@ -112,7 +113,7 @@ class StagedCommitCalls:
             )
             if isinstance(outcome, CommittedBatch):
                 return pb.BeginAttemptResponse(committed=_committed(outcome))
-            return pb.BeginAttemptResponse(producer=_message(outcome))
+            return pb.BeginAttemptResponse(producer=identity_message(outcome))
 
         return await self._forward(STAGED_COMMITS_BEGIN, request, context, here)
 
@@ -124,7 +125,7 @@ class StagedCommitCalls:
         async def here() -> pb.KeepAttemptAliveResponse:
             await self._ask(
                 KeepAttemptAlive(
-                    transactional_id=request.name, producer=_identity(request.producer)
+                    transactional_id=request.name, producer=read_identity(request.producer)
                 ),
                 context,
             )
@@ -147,7 +148,7 @@ class StagedCommitCalls:
             await self._ask(
                 SealAttempt(
                     transactional_id=request.name,
-                    producer=_identity(request.producer),
+                    producer=read_identity(request.producer),
                     partitions=tuple(
                         SealedPartition(
                             topic=part.topic,
@@ -182,7 +183,7 @@ class StagedCommitCalls:
                     number=request.number,
                     write_id=request.write_id,
                     attempts=tuple(
-                        CommittedAttempt(task=each.task, producer=_identity(each.producer))
+                        CommittedAttempt(task=each.task, producer=read_identity(each.producer))
                         for each in request.attempts
                     ),
                     wait_ms=max(0, min(VISIBLE_WAIT_MS, left_ms - RESERVE_MS)),
@@ -204,7 +205,9 @@ class StagedCommitCalls:
                     transactional_id=request.name,
                     number=request.number,
                     write_id=request.write_id,
-                    producer=_identity(request.producer) if request.HasField("producer") else None,
+                    producer=read_identity(request.producer)
+                    if request.HasField("producer")
+                    else None,
                 ),
                 context,
             )
@@ -309,16 +312,6 @@ class StagedCommitCalls:
         return await self._coordinator.ask(request, deadline_ms=deadline_ms)
 
 
-def _identity(message: transactions_pb2.ProducerIdentity) -> ProducerIdentity:
-    return ProducerIdentity(message.producer_id, message.producer_epoch)
-
-
-def _message(identity: ProducerIdentity) -> transactions_pb2.ProducerIdentity:
-    return transactions_pb2.ProducerIdentity(
-        producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
-    )
-
-
 def _committed(batch: CommittedBatch) -> pb.CommittedBatch:
     return pb.CommittedBatch(
         number=batch.number,
@@ -350,7 +343,7 @@ def _attempt(attempt: AttemptDescription) -> pb.StagedAttempt:
         task=attempt.task,
         attempt=attempt.attempt,
         write_id=attempt.write_id,
-        producer=_message(attempt.producer),
+        producer=identity_message(attempt.producer),
         state=attempt.state.name.capitalize(),
         started_ms=attempt.started_ms,
         partitions=len(attempt.partitions),

@@ -33,6 +33,7 @@ from ...services import (
 from .call_forwarder import CallForwarder, check_text
 from .group_calls import check_offsets
 from .group_translation import read_commit, read_offset
+from .translation import identity_message, read_identity
 
 if TYPE_CHECKING:
     from ...broker.transactions.requests import ListedTransaction, TransactionDescription
@@ -82,13 +83,13 @@ class TransactionCalls:
         check_text("transactional_id", request.transactional_id)
         current = None
         if request.HasField("current") and request.current.producer_id != NO_PRODUCER_ID:
-            current = _identity(request.current)
+            current = read_identity(request.current)
 
         async def here() -> pb.InitProducerIdResponse:
             given = await self._transactions.init_producer_id(
                 request.transactional_id, request.timeout_ms, current, self._context(context)
             )
-            return pb.InitProducerIdResponse(producer=_message(given))
+            return pb.InitProducerIdResponse(producer=identity_message(given))
 
         if not request.transactional_id:
             return await here()
@@ -111,7 +112,7 @@ class TransactionCalls:
         async def here() -> pb.AddPartitionsResponse:
             errors = await self._transactions.add_partitions(
                 request.transactional_id,
-                _identity(request.producer),
+                read_identity(request.producer),
                 [(part.topic, part.partition) for part in request.partitions],
                 self._context(context),
             )
@@ -154,7 +155,7 @@ class TransactionCalls:
                         generation=plain.generation,
                         offsets=plain.offsets,
                         transactional_id=request.transactional_id,
-                        producer=_identity(request.producer),
+                        producer=read_identity(request.producer),
                         adds=True,
                     ),
                     self._context(context),
@@ -177,12 +178,12 @@ class TransactionCalls:
         async def here() -> pb.EndTransactionResponse:
             given = await self._transactions.end_transaction(
                 request.transactional_id,
-                _identity(request.producer),
+                read_identity(request.producer),
                 self._context(context),
                 commit=request.commit,
                 bumps_epoch=True,
             )
-            return pb.EndTransactionResponse(producer=_message(given))
+            return pb.EndTransactionResponse(producer=identity_message(given))
 
         return await self._forwarder.at_coordinator(
             TRANSACTIONS_END, request, context, request.transactional_id, here
@@ -257,7 +258,7 @@ class TransactionCalls:
             fencing = await self._transactions.abort(
                 request.transactional_id, self._context(context)
             )
-            return pb.AbortTransactionResponse(producer=_message(fencing))
+            return pb.AbortTransactionResponse(producer=identity_message(fencing))
 
         if not self._transactions.has_ids:  # a look-up of the coordinator would create the topic
             return await here()
@@ -281,7 +282,9 @@ class TransactionCalls:
                 continue
             for each in sorted(producers, key=lambda producer: producer.producer_id):
                 result.producers.add(
-                    producer=_message(ProducerIdentity(each.producer_id, each.producer_epoch)),
+                    producer=identity_message(
+                        ProducerIdentity(each.producer_id, each.producer_epoch)
+                    ),
                     last_sequence=each.last_sequence,
                     last_timestamp_ms=each.last_timestamp_ms,
                     coordinator_epoch=each.coordinator_epoch,
@@ -296,7 +299,7 @@ class TransactionCalls:
         part = request.partition
         check_partition(part.topic, part.partition)
         marker = TransactionMarker(
-            producer=_identity(request.producer),
+            producer=read_identity(request.producer),
             coordinator_epoch=max(0, request.coordinator_epoch),
             is_commit=False,
             transaction_version=0,  # the marker has the epoch of the open transaction
@@ -327,16 +330,6 @@ class TransactionCalls:
         return RequestContext(self._forwarder.deadline_ms(context))
 
 
-def _identity(message: pb.ProducerIdentity) -> ProducerIdentity:
-    return ProducerIdentity(message.producer_id, message.producer_epoch)
-
-
-def _message(identity: ProducerIdentity) -> pb.ProducerIdentity:
-    return pb.ProducerIdentity(
-        producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
-    )
-
-
 def _error_of(error: QuorumlogError, part: groups_pb2.GroupPartition) -> errors_pb2.Error:
     """Return the error of a partition, with its name."""
     encoded = encode_error(error)
@@ -360,7 +353,7 @@ def _description(
 ) -> pb.TransactionListing:
     return pb.TransactionListing(
         transactional_id=transaction.transactional_id,
-        producer=_message(transaction.producer),
+        producer=identity_message(transaction.producer),
         state=transaction.state,
         started_ms=transaction.started_ms,
         partitions=[

@@ -7,8 +7,9 @@ from ...api.configs import ConfigDescription, ConfigSource
 from ...api.partitions import PartitionStatus
 from ...broker import DeletionOutcome, FetchOutcome, OffsetOutcome, ReplicaSize
 from ...errors import QuorumlogError
+from ...ids import ProducerIdentity
 from ...metadata import INTERNAL_TOPICS, BrokerImage, TopicImage
-from ...proto import admin_pb2, errors_pb2, log_pb2, metadata_records_pb2
+from ...proto import admin_pb2, errors_pb2, log_pb2, metadata_records_pb2, transactions_pb2
 from ...records import Codec, Record, decode_parts, encode_batch
 from ...runtime.error_detail import encode_error
 
@@ -35,6 +36,18 @@ def fill_error(
         message.topic = topic
         if partition is not None:
             message.partition = partition
+
+
+def identity_message(identity: ProducerIdentity) -> transactions_pb2.ProducerIdentity:
+    """Return the message of a producer's identity."""
+    return transactions_pb2.ProducerIdentity(
+        producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
+    )
+
+
+def read_identity(message: transactions_pb2.ProducerIdentity) -> ProducerIdentity:
+    """Return the identity of a message, unchecked."""
+    return ProducerIdentity(message.producer_id, message.producer_epoch)
 
 
 def fill_fetch_result(result: log_pb2.FetchResult, outcome: FetchOutcome) -> None:

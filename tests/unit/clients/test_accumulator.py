@@ -247,7 +247,7 @@ def test_a_topic_that_takes_less_gets_smaller_batches() -> None:
     bench.accumulator.admit("t", 3, message_bytes_max=3 * RECORD + 150)
     batches = [bench.send() for _ in range(9)]
     assert {batch.count for batch in batches} == {3}
-    assert bench.accumulator.topic("t").batch_size < 3 * RECORD + 150
+    assert bench.accumulator.topic_queues("t").batch_size < 3 * RECORD + 150
 
 
 def test_a_run_of_records_is_taken_as_one_by_one_would_be() -> None:
@@ -294,7 +294,7 @@ def test_a_topic_that_shrinks_gives_back_what_waited_for_the_partitions_that_are
     bench = Bench(partitions=3, batch_size=RECORD)
     kept, gone = bench.send(0), bench.send(2)
     assert bench.accumulator.shrink("t", 2) == [gone]
-    assert len(bench.accumulator.topic("t").queues) == 2
+    assert bench.accumulator.topic_queues("t").partition_count == 2
     assert kept in bench.accumulator.close_all()
 
 

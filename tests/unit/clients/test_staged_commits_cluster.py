@@ -72,7 +72,7 @@ def test_each_number_of_a_name_is_committed_once(cluster: Cluster) -> None:
     cluster.run(work)
 
 
-def test_repeated_driver_aborts_what_the_dead_one_staged(cluster: Cluster) -> None:
+def test_next_write_aborts_attempts_of_a_failed_driver(cluster: Cluster) -> None:
     async def work(log: AsyncLog) -> None:
         await create(log)
         dead = await log.open_write("daily", 0)

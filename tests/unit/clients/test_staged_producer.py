@@ -109,7 +109,7 @@ def test_counts_are_those_of_the_last_sequences() -> None:
     play(body)
 
 
-def test_task_without_a_record_asks_nothing_and_commits_nothing() -> None:
+def test_task_without_records_sends_no_request() -> None:
     async def body(log: AsyncLog, broker: StagingBroker) -> None:
         write = await log.open_write(NAME, 0)
         result = await staged(log, write, 0)
@@ -476,7 +476,7 @@ def test_expired_attempt_raises_and_its_commit_too() -> None:
     play(body)
 
 
-def test_lost_answers_are_asked_for_again() -> None:
+def test_requests_without_a_response_are_retried() -> None:
     async def body(log: AsyncLog, broker: StagingBroker) -> None:
         for name in ("OpenWrite", "Begin", "Seal", "Commit", "Abort"):
             broker.lost[name] = 2
