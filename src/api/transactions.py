@@ -180,7 +180,7 @@ class TransactionAdmin:
 
     @property
     def has_ids(self) -> bool:
-        """False if there was no transactional id in the cluster so far."""
+        """True if `__transaction_state` exists."""
         return self._transactions.has_topic
 
     async def coordinator_of(self, transactional_id: str, *, deadline_ms: int) -> NodeId:

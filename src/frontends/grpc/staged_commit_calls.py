@@ -21,6 +21,7 @@ from ...broker.transactions.requests import (
     CommittedAttempt,
     CommittedBatch,
     DeleteStage,
+    DescribedStage,
     DescribeStage,
     KeepAttemptAlive,
     ResetStage,
@@ -31,7 +32,7 @@ from ...broker.transactions.requests import (
 )
 from ...broker.transactions.shell import TransactionCoordinator
 from ...errors import InvalidRequest, TransactionalIdNotFound
-from ...ids import NodeId
+from ...ids import NodeId, ProducerIdentity
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import groups_pb2
 from ...proto import staged_commits_pb2 as pb
@@ -98,40 +99,30 @@ class StagedCommitCalls:
         self, request: pb.BeginAttemptRequest, context: CallContext
     ) -> pb.BeginAttemptResponse:
         """Return the producer of a task attempt, or the batch if its number is committed."""
-
-        async def here() -> pb.BeginAttemptResponse:
-            outcome = await self._ask(
-                BeginAttempt(
-                    transactional_id=request.name,
-                    number=request.number,
-                    write_id=request.write_id,
-                    task=request.task,
-                    attempt=request.attempt,
-                    timeout_ms=request.stage_timeout_ms or STAGE_TIMEOUT_MS_DEFAULT,
-                ),
-                context,
-            )
-            if isinstance(outcome, CommittedBatch):
-                return pb.BeginAttemptResponse(committed=_committed(outcome))
-            return pb.BeginAttemptResponse(producer=identity_message(outcome))
-
-        return await self._forward(STAGED_COMMITS_BEGIN, request, context, here)
+        begin = BeginAttempt(
+            transactional_id=request.name,
+            number=request.number,
+            write_id=request.write_id,
+            task=request.task,
+            attempt=request.attempt,
+            timeout_ms=request.stage_timeout_ms or STAGE_TIMEOUT_MS_DEFAULT,
+        )
+        return await self._decide(STAGED_COMMITS_BEGIN, request, context, begin, _begun)
 
     async def keep_alive(
         self, request: pb.KeepAttemptAliveRequest, context: CallContext
     ) -> pb.KeepAttemptAliveResponse:
         """Extend the deadline of an attempt and of its write."""
-
-        async def here() -> pb.KeepAttemptAliveResponse:
-            await self._ask(
-                KeepAttemptAlive(
-                    transactional_id=request.name, producer=read_identity(request.producer)
-                ),
-                context,
-            )
-            return pb.KeepAttemptAliveResponse()
-
-        return await self._forward(STAGED_COMMITS_KEEP_ALIVE, request, context, here)
+        keep_alive = KeepAttemptAlive(
+            transactional_id=request.name, producer=read_identity(request.producer)
+        )
+        return await self._decide(
+            STAGED_COMMITS_KEEP_ALIVE,
+            request,
+            context,
+            keep_alive,
+            lambda _: pb.KeepAttemptAliveResponse(),
+        )
 
     async def seal(
         self, request: pb.SealAttemptRequest, context: CallContext
@@ -143,27 +134,22 @@ class StagedCommitCalls:
             )
         for part in request.partitions:
             check_partition(part.topic, part.partition)
-
-        async def here() -> pb.SealAttemptResponse:
-            await self._ask(
-                SealAttempt(
-                    transactional_id=request.name,
-                    producer=read_identity(request.producer),
-                    partitions=tuple(
-                        SealedPartition(
-                            topic=part.topic,
-                            partition=part.partition,
-                            count=part.records,
-                            last_sequence=part.last_sequence,
-                        )
-                        for part in request.partitions
-                    ),
-                ),
-                context,
-            )
-            return pb.SealAttemptResponse()
-
-        return await self._forward(STAGED_COMMITS_SEAL, request, context, here)
+        seal = SealAttempt(
+            transactional_id=request.name,
+            producer=read_identity(request.producer),
+            partitions=tuple(
+                SealedPartition(
+                    topic=part.topic,
+                    partition=part.partition,
+                    count=part.records,
+                    last_sequence=part.last_sequence,
+                )
+                for part in request.partitions
+            ),
+        )
+        return await self._decide(
+            STAGED_COMMITS_SEAL, request, context, seal, lambda _: pb.SealAttemptResponse()
+        )
 
     async def commit(
         self, request: pb.CommitStageRequest, context: CallContext
@@ -198,22 +184,13 @@ class StagedCommitCalls:
         self, request: pb.AbortStageRequest, context: CallContext
     ) -> pb.AbortStageResponse:
         """Abort a write or one attempt of it, unless the number is committed."""
-
-        async def here() -> pb.AbortStageResponse:
-            found = await self._ask(
-                AbortStage(
-                    transactional_id=request.name,
-                    number=request.number,
-                    write_id=request.write_id,
-                    producer=read_identity(request.producer)
-                    if request.HasField("producer")
-                    else None,
-                ),
-                context,
-            )
-            return pb.AbortStageResponse(committed=None if found is None else _committed(found))
-
-        return await self._forward(STAGED_COMMITS_ABORT, request, context, here)
+        abort = AbortStage(
+            transactional_id=request.name,
+            number=request.number,
+            write_id=request.write_id,
+            producer=read_identity(request.producer) if request.HasField("producer") else None,
+        )
+        return await self._decide(STAGED_COMMITS_ABORT, request, context, abort, _aborted)
 
     # --- operators --------------------------------------------------------------------------------
 
@@ -240,50 +217,48 @@ class StagedCommitCalls:
         self, request: pb.DescribeStageRequest, context: CallContext
     ) -> pb.DescribeStageResponse:
         """Describe a name with its attempts."""
-
-        async def here() -> pb.DescribeStageResponse:
-            found = await self._ask(DescribeStage(transactional_id=request.name), context)
-            held = {place for each in found.attempts for place in each.partitions}
-            return pb.DescribeStageResponse(
-                stage=_listing(found.stage, self._node_id),
-                attempts=map(_attempt, found.attempts),
-                partitions=[
-                    groups_pb2.GroupPartition(topic=topic, partition=partition)
-                    for topic, partition in sorted(held)
-                ],
-            )
-
         self._check_topic(request.name)
-        return await self._forward(STAGED_COMMITS_DESCRIBE, request, context, here)
+        describe = DescribeStage(transactional_id=request.name)
+        return await self._decide(
+            STAGED_COMMITS_DESCRIBE, request, context, describe, self._described
+        )
 
     async def reset(
         self, request: pb.ResetStageRequest, context: CallContext
     ) -> pb.ResetStageResponse:
         """Set the last committed number, and abort the current write."""
-
-        async def here() -> pb.ResetStageResponse:
-            await self._ask(
-                ResetStage(transactional_id=request.name, last_committed=request.last_committed),
-                context,
-            )
-            return pb.ResetStageResponse()
-
         self._check_topic(request.name)
-        return await self._forward(STAGED_COMMITS_RESET, request, context, here)
+        reset = ResetStage(transactional_id=request.name, last_committed=request.last_committed)
+        return await self._decide(
+            STAGED_COMMITS_RESET, request, context, reset, lambda _: pb.ResetStageResponse()
+        )
 
     async def delete(
         self, request: pb.DeleteStageRequest, context: CallContext
     ) -> pb.DeleteStageResponse:
         """Delete a name without attempts."""
-
-        async def here() -> pb.DeleteStageResponse:
-            await self._ask(DeleteStage(transactional_id=request.name), context)
-            return pb.DeleteStageResponse()
-
         self._check_topic(request.name)
-        return await self._forward(STAGED_COMMITS_DELETE, request, context, here)
+        delete = DeleteStage(transactional_id=request.name)
+        return await self._decide(
+            STAGED_COMMITS_DELETE, request, context, delete, lambda _: pb.DeleteStageResponse()
+        )
 
     # --- internals --------------------------------------------------------------------------------
+
+    async def _decide(
+        self,
+        method: Method[Q, M],
+        request: Q,
+        context: CallContext,
+        asked: TransactionRequest[R],
+        encode: Callable[[R], M],
+    ) -> M:
+        """Decide a request at the coordinator of its name; `encode` returns the response."""
+
+        async def here() -> M:
+            return encode(await self._ask(asked, context))
+
+        return await self._forward(method, request, context, here)
 
     async def _forward(
         self,
@@ -307,9 +282,30 @@ class StagedCommitCalls:
         names = self._coordinator.staged_names()
         return pb.ListStagesResponse(stages=[_listing(each, self._node_id) for each in names])
 
+    def _described(self, found: DescribedStage) -> pb.DescribeStageResponse:
+        held = {place for each in found.attempts for place in each.partitions}
+        return pb.DescribeStageResponse(
+            stage=_listing(found.stage, self._node_id),
+            attempts=map(_attempt, found.attempts),
+            partitions=[
+                groups_pb2.GroupPartition(topic=topic, partition=partition)
+                for topic, partition in sorted(held)
+            ],
+        )
+
     async def _ask(self, request: TransactionRequest[R], context: CallContext) -> R:
         deadline_ms = self._forwarder.deadline_ms(context)
         return await self._coordinator.ask(request, deadline_ms=deadline_ms)
+
+
+def _begun(outcome: ProducerIdentity | CommittedBatch) -> pb.BeginAttemptResponse:
+    if isinstance(outcome, CommittedBatch):
+        return pb.BeginAttemptResponse(committed=_committed(outcome))
+    return pb.BeginAttemptResponse(producer=identity_message(outcome))
+
+
+def _aborted(found: CommittedBatch | None) -> pb.AbortStageResponse:
+    return pb.AbortStageResponse(committed=None if found is None else _committed(found))
 
 
 def _committed(batch: CommittedBatch) -> pb.CommittedBatch:

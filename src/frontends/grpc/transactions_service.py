@@ -67,42 +67,56 @@ class TransactionsService:
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handlers by method path, for `Network.serve`."""
         table = (
-            Handler(TRANSACTIONS_INIT_PRODUCER_ID, self._later("init_producer_id")),
-            Handler(TRANSACTIONS_ADD_PARTITIONS, self._later("add_partitions")),
-            Handler(TRANSACTIONS_ADD_OFFSETS, self._later("add_offsets")),
-            Handler(TRANSACTIONS_END, self._later("end_transaction")),
-            Handler(TRANSACTIONS_LIST, self._later("list_transactions")),
-            Handler(TRANSACTIONS_DESCRIBE, self._later("describe_transactions")),
-            Handler(TRANSACTIONS_ABORT, self._later("abort_transaction")),
-            Handler(TRANSACTIONS_DESCRIBE_PRODUCERS, self._later("describe_producers")),
-            Handler(TRANSACTIONS_ABORT_HANGING, self._later("abort_hanging_transaction")),
-            Handler(STAGED_COMMITS_ADD_PARTITIONS, self._later("add_partitions")),
-            Handler(STAGED_COMMITS_OPEN_WRITE, self._later("open_write", staged=True)),
-            Handler(STAGED_COMMITS_BEGIN, self._later("begin", staged=True)),
-            Handler(STAGED_COMMITS_KEEP_ALIVE, self._later("keep_alive", staged=True)),
-            Handler(STAGED_COMMITS_SEAL, self._later("seal", staged=True)),
-            Handler(STAGED_COMMITS_COMMIT, self._later("commit", staged=True)),
-            Handler(STAGED_COMMITS_ABORT, self._later("abort", staged=True)),
-            Handler(STAGED_COMMITS_LIST, self._later("list_names", staged=True)),
-            Handler(STAGED_COMMITS_DESCRIBE, self._later("describe", staged=True)),
-            Handler(STAGED_COMMITS_RESET, self._later("reset", staged=True)),
-            Handler(STAGED_COMMITS_DELETE, self._later("delete", staged=True)),
+            Handler(
+                TRANSACTIONS_INIT_PRODUCER_ID,
+                self._later(self._transaction_calls, "init_producer_id"),
+            ),
+            Handler(
+                TRANSACTIONS_ADD_PARTITIONS, self._later(self._transaction_calls, "add_partitions")
+            ),
+            Handler(TRANSACTIONS_ADD_OFFSETS, self._later(self._transaction_calls, "add_offsets")),
+            Handler(TRANSACTIONS_END, self._later(self._transaction_calls, "end_transaction")),
+            Handler(TRANSACTIONS_LIST, self._later(self._transaction_calls, "list_transactions")),
+            Handler(
+                TRANSACTIONS_DESCRIBE, self._later(self._transaction_calls, "describe_transactions")
+            ),
+            Handler(TRANSACTIONS_ABORT, self._later(self._transaction_calls, "abort_transaction")),
+            Handler(
+                TRANSACTIONS_DESCRIBE_PRODUCERS,
+                self._later(self._transaction_calls, "describe_producers"),
+            ),
+            Handler(
+                TRANSACTIONS_ABORT_HANGING,
+                self._later(self._transaction_calls, "abort_hanging_transaction"),
+            ),
+            Handler(
+                STAGED_COMMITS_ADD_PARTITIONS,
+                self._later(self._transaction_calls, "add_partitions"),
+            ),
+            Handler(STAGED_COMMITS_OPEN_WRITE, self._later(self._staged_calls, "open_write")),
+            Handler(STAGED_COMMITS_BEGIN, self._later(self._staged_calls, "begin")),
+            Handler(STAGED_COMMITS_KEEP_ALIVE, self._later(self._staged_calls, "keep_alive")),
+            Handler(STAGED_COMMITS_SEAL, self._later(self._staged_calls, "seal")),
+            Handler(STAGED_COMMITS_COMMIT, self._later(self._staged_calls, "commit")),
+            Handler(STAGED_COMMITS_ABORT, self._later(self._staged_calls, "abort")),
+            Handler(STAGED_COMMITS_LIST, self._later(self._staged_calls, "list_names")),
+            Handler(STAGED_COMMITS_DESCRIBE, self._later(self._staged_calls, "describe")),
+            Handler(STAGED_COMMITS_RESET, self._later(self._staged_calls, "reset")),
+            Handler(STAGED_COMMITS_DELETE, self._later(self._staged_calls, "delete")),
         )
         return {handler.method.path: handler for handler in table}
 
     def _later(
-        self, name: str, *, staged: bool = False
+        self, load: Callable[[], object], name: str
     ) -> Callable[[Any, CallContext], Awaitable[Any]]:
-        """Return a handler that looks up the method of `TransactionCalls` when it is called, or
-        that of `StagedCommitCalls`."""
+        """Return a handler that looks up the method of the loaded service when it is called."""
 
         async def handle(request: Any, context: CallContext) -> Any:
-            calls = self._loaded_staged() if staged else self._loaded()
-            return await getattr(calls, name)(request, context)
+            return await getattr(load(), name)(request, context)
 
         return handle
 
-    def _loaded_staged(self) -> "StagedCommitCalls":
+    def _staged_calls(self) -> "StagedCommitCalls":
         if self._staged is None:
             from .staged_commit_calls import StagedCommitCalls
 
@@ -115,7 +129,7 @@ class TransactionsService:
             )
         return self._staged
 
-    def _loaded(self) -> "TransactionCalls":
+    def _transaction_calls(self) -> "TransactionCalls":
         if self._calls is None:
             from .transaction_calls import TransactionCalls
 
