@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from ..errors import ClientClosed, InvalidRequest
 from ..runtime import Runtime, Scope
+from ..staged_names import STAGE_TIMEOUT_MS_DEFAULT
 from .admin.admin import AsyncAdmin
 from .config import (
     ClientConfig,
@@ -36,7 +37,6 @@ from .producer.staged_producer import AsyncStagedProducer, TaskAttempt, make_tas
 from .producer.transactional_producer import AsyncTransactionalProducer
 from .staged_commits import (
     COMMIT_TIMEOUT_MS,
-    STAGE_TIMEOUT_MS,
     CommittedWrite,
     StagedWrite,
     TaskResult,
@@ -207,7 +207,7 @@ class AsyncLog:
         name: str | None = None,
         number: int = 0,
         *,
-        stage_timeout_ms: int = STAGE_TIMEOUT_MS,
+        stage_timeout_ms: int = STAGE_TIMEOUT_MS_DEFAULT,
     ) -> StagedWrite:
         """Return a write of a batch, for the driver of a parallel job. Send it to the tasks.
 

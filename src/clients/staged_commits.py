@@ -21,17 +21,14 @@ from ..errors import (
 from ..ids import ProducerIdentity
 from ..proto import staged_commits_pb2 as pb
 from ..services import STAGED_COMMITS_ABORT, STAGED_COMMITS_COMMIT, STAGED_COMMITS_OPEN_WRITE
+from ..staged_names import STAGE_TIMEOUT_MS_DEFAULT, has_unnamed_form, unnamed_write
 from .connection import Connection
 from .producer_identity import identity_message
 from .retry import is_retriable
 from .topology import invalid_response
 
-STAGE_TIMEOUT_MS: Final = 900_000
-"""Default of `StagedWrite.stage_timeout_ms`."""
 COMMIT_TIMEOUT_MS: Final = 300_000
 """Default time limit of a commit with its repetitions."""
-UNNAMED: Final = "batch"
-"""First part of the name of a write without one; the second is its id."""
 ON_DIFFERENT: Final = ("raise", "warn")
 
 _PICKLE_VERSION: Final = 1
@@ -76,7 +73,8 @@ class StagedWrite(_Portable):
     name: str
     number: int
     write_id: int  # greater than that of every write that was opened before
-    stage_timeout_ms: int = STAGE_TIMEOUT_MS  # from the last Begin, KeepAlive or Seal to the commit
+    stage_timeout_ms: int = STAGE_TIMEOUT_MS_DEFAULT
+    """Time from the last Begin, KeepAlive or Seal to the commit."""
 
     def for_batch(self, name: str, number: int) -> "StagedWrite":
         """Return a copy for another name and number, for a job that learns them in its tasks."""
@@ -143,7 +141,7 @@ async def open_write(
     if answer.write_id < 0:
         raise invalid_response(f"returned write id {answer.write_id}")
     return StagedWrite(
-        name=f"{UNNAMED}/{answer.write_id}" if name is None else name,
+        name=unnamed_write(answer.write_id) if name is None else name,
         number=number,
         write_id=answer.write_id,
         stage_timeout_ms=stage_timeout_ms,
@@ -232,10 +230,9 @@ def _check_own_name(name: object) -> str:
     """Return a name that an application chose; raise InvalidRequest for the form of a write without
     one, `batch/<write id>`."""
     found = check_name(name)
-    prefix, _, number = found.rpartition("/")
-    if prefix == UNNAMED and number.isdecimal():
+    if has_unnamed_form(found):
         raise InvalidRequest(
-            f"name is {name!r}: {UNNAMED}/ with a number is the form of a write without a name;"
+            f"name is {name!r}: batch/ with a number is the form of a write without a name;"
             " give another name"
         )
     return found

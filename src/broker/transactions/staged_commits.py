@@ -34,6 +34,7 @@ from ...ids import ProducerIdentity, TopicId
 from ...metadata import INTERNAL_TOPICS
 from ...metadata.image import MetadataImage
 from ...records.control import EPOCH_BUMP_VERSION
+from ...staged_names import attempt_id, split_attempt_id, unnamed_write
 from ...storage.producer_state import SEQUENCE_MASK
 from ..coordinator.deadlines import DeadlineQueue
 from ..coordinator.decision import DecisionBuilder, Ticket
@@ -91,7 +92,6 @@ NAMES_MAX: Final = 100_000
 COMPLETING_FACTOR: Final = 2
 """Attempts of a name without all of their markers, as a multiple of `staged.attempts.max`. The next
 write can stage while some partition has no leader."""
-PRODUCER_ID_DIGITS: Final = 19  # of 2^63 - 1
 COUNT_MAX: Final = 2**40
 """Records of one attempt in one partition."""
 UNNAMED_RETENTION_MS: Final = STAGE_TIMEOUT_MAX_MS
@@ -187,7 +187,7 @@ class Stage:
     @property
     def is_unnamed(self) -> bool:
         """True if the name belongs to one write: it has no later number."""
-        return self.record.transactional_id == f"batch/{self.record.write_id}"
+        return self.record.transactional_id == unnamed_write(self.record.write_id)
 
     def batch(self) -> CommittedBatch:
         """Return the last committed batch."""
@@ -810,12 +810,11 @@ class StagedCommits:
 
     def _listed(self, listed: str) -> AttemptEntry:
         """Return the attempt `<name>#<producer id>`; raise TransactionalIdNotFound."""
-        name, _, producer_id = listed.rpartition("#")
+        name, producer_id = split_attempt_id(listed) or (listed, -1)
         stage = self._stages.get(name)
-        if stage is not None and producer_id.isascii() and producer_id.isdigit():
-            entry = stage.attempts.get(int(producer_id[:PRODUCER_ID_DIGITS]))
-            if entry is not None:
-                return entry
+        entry = None if stage is None else stage.attempts.get(producer_id)
+        if entry is not None:
+            return entry
         raise TransactionalIdNotFound(
             f"transactional id {listed}: it does not exist, or it expired"
         )
@@ -918,7 +917,7 @@ class StagedCommits:
         )
         return [
             ListedTransaction(
-                transactional_id=f"{entry.record.transactional_id}#{producer_id}",
+                transactional_id=attempt_id(entry.record.transactional_id, producer_id),
                 producer_id=producer_id,
                 state=_LISTED[entry.state],
                 started_ms=entry.record.started_ms,

@@ -17,6 +17,7 @@ from ...services import (
     TRANSACTIONS_DESCRIBE_PRODUCERS,
     TRANSACTIONS_LIST,
 )
+from ...staged_names import split_attempt_id
 from ..connection import Connection
 from ..offsets import PartitionLike
 from ..producer_identity import identity_message
@@ -43,8 +44,8 @@ class TransactionalId:
     def staged_name(self) -> str | None:
         """The name of the staged commits that it is a task attempt of; None: it is the id of a
         producer."""
-        name, _, number = self.name.rpartition("#")
-        return name if name and number == str(self.producer_id) else None
+        found = split_attempt_id(self.name)
+        return found[0] if found is not None and found[1] == self.producer_id else None
 
     @property
     def is_open(self) -> bool:

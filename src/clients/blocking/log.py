@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from ...errors import ClientClosed, QuorumlogError
+from ...staged_names import STAGE_TIMEOUT_MS_DEFAULT
 from ..config import ClientConfig, ClientSettings, ConsumerSettings, ProducerSettings, make_config
 from ..consumer.arrow_reader import ArrowScan
 from ..consumer.assigned_partitions import Topics, parse_assignment
@@ -20,13 +21,7 @@ from ..log import READ_ARROW_COLUMNS, AsyncLog
 from ..offsets import Bound, Position
 from ..producer.partitioner import Partitioner
 from ..producer.staged_producer import make_task_attempt
-from ..staged_commits import (
-    COMMIT_TIMEOUT_MS,
-    STAGE_TIMEOUT_MS,
-    CommittedWrite,
-    StagedWrite,
-    TaskResult,
-)
+from ..staged_commits import COMMIT_TIMEOUT_MS, CommittedWrite, StagedWrite, TaskResult
 from .admin import Admin
 from .consumer import Consumer
 from .group_consumer import GroupConsumer
@@ -179,7 +174,7 @@ class Log:
         name: str | None = None,
         number: int = 0,
         *,
-        stage_timeout_ms: int = STAGE_TIMEOUT_MS,
+        stage_timeout_ms: int = STAGE_TIMEOUT_MS_DEFAULT,
     ) -> StagedWrite:
         """Return a write of a batch, for the driver of a parallel job; see `AsyncLog.open_write`.
 

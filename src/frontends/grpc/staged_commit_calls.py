@@ -48,10 +48,10 @@ from ...services import (
     STAGED_COMMITS_RESET,
     STAGED_COMMITS_SEAL,
 )
+from ...staged_names import STAGE_TIMEOUT_MS_DEFAULT
 from .call_forwarder import CallForwarder, check_text
 from .translation import identity_message, read_identity
 
-STAGE_TIMEOUT_MS_DEFAULT: Final = 900_000
 ATTEMPTS_MAX: Final = 100_000  # the upper bound of staged.attempts.max
 RESERVE_MS: Final = 10 * ANSWER_MS
 """The time before the deadline at which a commit is answered without all of its markers."""
