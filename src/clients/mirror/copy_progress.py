@@ -75,13 +75,7 @@ class CopyProgress:
         """Offsets committed in the source and not in the copy, -1: unknown."""
         if self.source_end < 0:
             return -1
-        return max(0, self.source_end - max(self.reached_offset, self.source_start))
-
-    @property
-    def reached_offset(self) -> int:
-        """The offset up to which the source has no record that the copy lacks."""
-        has_all = self.sent_to == self.copied_to
-        return self.asked_to if has_all else self.copied_to
+        return max(0, self.source_end - max(reached_offset(self), self.source_start))
 
     @property
     def is_caught_up(self) -> bool:
@@ -215,3 +209,9 @@ class CopyProgress:
 
     def _is_well(self) -> None:
         self.failures, self.reason, self.is_reported = 0, "", False
+
+
+def reached_offset(progress: CopyProgress) -> int:
+    """Return the offset up to which the source has no record that the copy lacks."""
+    has_all = progress.sent_to == progress.copied_to
+    return progress.asked_to if has_all else progress.copied_to

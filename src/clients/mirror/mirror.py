@@ -18,7 +18,7 @@ from ...runtime import Buffer, Runtime, Scope
 from ..admin.descriptions import Topic
 from ..offsets import PartitionLike
 from .batches import Divergence, PreparedBatches, find_divergence, overlap, prepare
-from .copy_progress import CopyProgress, CopyState
+from .copy_progress import CopyProgress, CopyState, reached_offset
 from .group_offsets import CopiedOffsets, CopyEnd
 from .source import MirrorSource, PartitionData, PartitionFetch, SourceTopic, source_name
 from .target import SOURCE, CopyBounds, CopyChunk, Target
@@ -310,7 +310,7 @@ class Mirror:
         if self._copy_groups is None:
             return
         ends = {
-            progress.place: CopyEnd(progress.copied_to, progress.reached_offset)
+            progress.place: CopyEnd(progress.copied_to, reached_offset(progress))
             for progress in self._copies.values()
             if progress.state is CopyState.COPYING
         }
