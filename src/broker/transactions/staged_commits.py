@@ -488,7 +488,7 @@ class StagedCommits:
         stage = self._stages.get(name)
         if stage is None:
             remedy = "run the batch again"
-            if name == f"batch/{write_id}":
+            if name == unnamed_write(write_id):
                 hours = UNNAMED_RETENTION_MS // 3_600_000
                 remedy = (
                     f"the write was aborted, or committed more than {hours} h ago; check its"
