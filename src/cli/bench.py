@@ -295,7 +295,7 @@ def bench_fetch(
 
     pass
     from .bench_runs import FetchPlan, bench_topic, fill, run_fetch
-    from .topic_names import partitions_of
+    from .names import partitions_of
 
     plan = FetchPlan(
         records=records, size=size, compression=compression.value, api=api.value, warm_up=warm_up

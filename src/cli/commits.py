@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InvalidRequest, QuorumlogError, TransactionalIdNotFound
+from ..errors import InvalidRequest, TransactionalIdNotFound
 from .confirmation import confirmed
+from .names import unknown_commits
 from .options import BootstrapOption, Output, OutputOption
 from .output import count_text, print_json, print_table, time_text
 
 if TYPE_CHECKING:
     from ..clients.admin.staged_commits import CommitAttempt, NamedCommits
-    from ..clients.blocking import Log
 
 app = typer.Typer(
     help="List and describe staged commits, reset and delete their names.",
@@ -64,7 +64,7 @@ def describe(
         try:
             found = log.admin.describe_commits(name)
         except TransactionalIdNotFound:
-            raise unknown_name(log, name) from None
+            raise unknown_commits(log, name) from None
     if output is Output.JSON:
         print_json(commits_json(found))
         return
@@ -141,7 +141,7 @@ def reset(
         try:
             found = log.admin.describe_commits(name)
         except TransactionalIdNotFound:
-            raise unknown_name(log, name) from None
+            raise unknown_commits(log, name) from None
         question = f"Set the last batch of {name} from {found.last_committed} to {to}?"
         if found.open + found.sealed:
             question += f" {count_text(found.open + found.sealed, 'attempt')} will be aborted."
@@ -171,26 +171,11 @@ def delete(
         try:
             log.admin.delete_commits(name)
         except TransactionalIdNotFound:
-            raise unknown_name(log, name) from None
+            raise unknown_commits(log, name) from None
     if output is Output.JSON:
         print_json({"deleted": name})
     else:
         typer.echo(f"The name {name} is deleted.")
-
-
-def unknown_name(log: "Log", name: str) -> TransactionalIdNotFound:
-    """Return the error for a name that does not exist, with similar names."""
-    from difflib import get_close_matches
-
-    try:
-        names = [each.name for each in log.admin.list_commits()]
-    except QuorumlogError:  # report TransactionalIdNotFound, not this one
-        names = []
-    near = get_close_matches(name, names, n=3)
-    hint = (
-        f"did you mean {' or '.join(near)}?" if near else "`quorumlog commits list` lists all names"
-    )
-    return TransactionalIdNotFound(f"staged commits {name}: the name does not exist; {hint}")
 
 
 def commits_json(found: "NamedCommits") -> dict[str, Any]:

@@ -7,9 +7,9 @@ import typer
 from ..errors import InvalidConfig, UnknownTopicOrPartition
 from ..settings import split_assignments
 from .completion import topic_names
+from .names import unknown_topic
 from .options import BootstrapOption, Output, OutputOption
 from .output import print_entry, print_json, print_table
-from .topic_names import unknown_topic
 
 if TYPE_CHECKING:
     from ..clients.admin.configs import Config

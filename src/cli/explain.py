@@ -127,8 +127,8 @@ def why_lag(
     from time import sleep, time
 
     from . import settings
-    from .groups import unknown_group
     from .lag_findings import lags
+    from .names import unknown_group
 
     with settings.open_log(bootstrap=bootstrap) as log:
         try:

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import GroupNotFound, InvalidRequest, QuorumlogError
+from ..errors import GroupNotFound, InvalidRequest
 from ..settings.query_groups import START_GROUP_PREFIX
 from .completion import topic_names
 from .confirmation import confirmed
+from .names import check_partition, partitions_of, unknown_group
 from .options import BootstrapOption, Output, OutputOption
 from .output import count_text, print_json, print_table, size_text, time_text
 from .times import FromEnd, parse_offset_spec
-from .topic_names import check_partition, partitions_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -318,21 +318,6 @@ def delete(
         print_json({"deleted": name})
     else:
         typer.echo(f"Group {name} is deleted.")
-
-
-def unknown_group(log: "Log", name: str) -> GroupNotFound:
-    """Return the error for a group that does not exist, with similar names."""
-    from difflib import get_close_matches
-
-    try:
-        names = [each.name for each in log.admin.list_groups()]
-    except QuorumlogError:  # report GroupNotFound, not this one
-        names = []
-    near = get_close_matches(name, names, n=3)
-    hint = (
-        f"did you mean {' or '.join(near)}?" if near else "`quorumlog groups list` lists all groups"
-    )
-    return GroupNotFound(f"group {name} does not exist; {hint}")
 
 
 def places_text(places: tuple[tuple[str, int], ...]) -> str:

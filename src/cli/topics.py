@@ -12,11 +12,11 @@ from ..errors import (
     UnknownTopicOrPartition,
 )
 from .confirmation import confirmed
+from .names import check_partition, partitions_of, unknown_topic
 from .options import BootstrapOption, Output, OutputOption, TopicArgument
 from .output import cell_text, count_text, id_text, print_json, print_table
 from .partitions.health import states_of
 from .partitions.plans import parse_assignments
-from .topic_names import check_partition, partitions_of, unknown_topic
 
 if TYPE_CHECKING:
     from ..clients.admin.descriptions import Topic, TopicListing

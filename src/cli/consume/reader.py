@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import OffsetOutOfRange
+from ..names import check_partition, partitions_of
 from ..times import FromEnd, OffsetSpec
-from ..topic_names import check_partition, partitions_of
 
 if TYPE_CHECKING:
     from ...clients.blocking import Log

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from ...errors import InvalidRequest, QuorumlogError, TimedOut, UnknownTopicOrPartition
+from ..names import check_partition, unknown_topic
 from ..output import count_text
-from ..topic_names import check_partition, unknown_topic
 from .plans import (
     Plan,
     TopicPartition,

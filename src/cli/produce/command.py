@@ -71,7 +71,7 @@ def produce(
     prints how many records were stored, failed, or have an unknown outcome.
     """
     from .. import settings
-    from ..topic_names import partitions_of
+    from ..names import partitions_of
     from . import sender
     from .inputs import STDIN, check_readable
     from .report import Report
