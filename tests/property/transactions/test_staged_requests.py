@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.unit.broker.transactions.shard_play import image_of, names_of
+from tests.unit.broker.transactions.shard_play import ChangingTopics, names_of
 
 from quorumlog.broker.coordinator.decision import Failed, Reply, Ticket
 from quorumlog.broker.transactions.config import TransactionConfig
@@ -45,7 +45,7 @@ from quorumlog.broker.transactions.requests import (
 )
 from quorumlog.broker.transactions.shard import TransactionShard
 from quorumlog.broker.transactions.transaction import TransactionDecision
-from quorumlog.ids import ProducerIdentity, TopicId
+from quorumlog.ids import ProducerIdentity
 
 from .staged_model import ANSWER_MS, LAST_EPOCH, OPEN_MS, RETENTION_MS, Part, Place, StagedModel
 
@@ -119,7 +119,7 @@ class StagedRequests(RuleBasedStateMachine):
         self.next_attempt = 0
         self.now_ms = START_MS
         self.tickets = 0
-        self.lives = {"a": 1, "b": 1}
+        self.topics = ChangingTopics()
         self.model = StagedModel(limit=CONFIG.staged_attempts_max)
         self.steps: list[Step] = []
         self.released = 0
@@ -142,16 +142,8 @@ class StagedRequests(RuleBasedStateMachine):
         return self.next_id - 1
 
     @property
-    def topics(self) -> dict[str, bytes]:
-        return {
-            name: f"{name}{life}".encode().ljust(16)
-            for name, life in self.lives.items()
-            if life % 2
-        }
-
-    @property
     def image(self) -> Any:
-        return image_of({name: TopicId(topic_id) for name, topic_id in self.topics.items()})
+        return self.topics.image()
 
     @initialize(is_old=st.booleans())
     def start(self, is_old: bool) -> None:
@@ -159,9 +151,7 @@ class StagedRequests(RuleBasedStateMachine):
         if is_old:
             record = FreeProducerId(producer_id=self.draw(), producer_epoch=LAST_EPOCH - 1)
             self.model.free[record.producer_id] = record.producer_epoch
-            self.steps.append(
-                Step([encode(record)], (), (), deepcopy(self.model), dict(self.topics))
-            )
+            self.steps.append(Step([encode(record)], (), (), deepcopy(self.model), self.topics.ids))
             self.released = 1
             self.load()
 
@@ -179,7 +169,7 @@ class StagedRequests(RuleBasedStateMachine):
             ticket,
             request,
             now_ms=self.now_ms,
-            topics=self.topics,
+            topics=self.topics.ids,
             given=given[0] if given and isinstance(given[0], ProducerIdentity) else None,
         )
         self.take(decision, request)
@@ -213,7 +203,7 @@ class StagedRequests(RuleBasedStateMachine):
                 decision.effects,
                 decision.replies,
                 deepcopy(self.model),
-                dict(self.topics),
+                self.topics.ids,
                 request,
             )
         )
@@ -255,7 +245,7 @@ class StagedRequests(RuleBasedStateMachine):
             assert record is not None
             self.shard.replay(record)
         decision = self.shard.loaded(self.image, self.now_ms)
-        self.model.loaded(self.now_ms, self.topics)
+        self.model.loaded(self.now_ms, self.topics.ids)
         self.take(decision)
         self.release()
 
@@ -317,7 +307,7 @@ class StagedRequests(RuleBasedStateMachine):
         for earlier, places in self.added.items():
             if earlier.producer_id == producer.producer_id and earlier < producer:
                 left = places - self.marked.get(earlier, set())
-                left = {place for place in left if place[1] == self.topics.get(place[0][0])}
+                left = {place for place in left if place[1] == self.topics.ids.get(place[0][0])}
                 assert not left, f"{producer} is given while {earlier} has no marker in {left}"
         if not any(one.producer == producer for one in self.tasks):
             driver = Driver(request.transactional_id, request.number, request.write_id)
@@ -334,7 +324,7 @@ class StagedRequests(RuleBasedStateMachine):
         assert batch.write_id == write, (batch, write)
         for producer in winners if batch.is_visible else ():
             left = self.added.get(producer, set()) - self.marked.get(producer, set())
-            left = {place for place in left if place[1] == self.topics.get(place[0][0])}
+            left = {place for place in left if place[1] == self.topics.ids.get(place[0][0])}
             assert not left, f"{batch} is not visible in {left}"
 
     # --- the wire ---------------------------------------------------------------------------------
@@ -520,7 +510,7 @@ class StagedRequests(RuleBasedStateMachine):
             for record in decision.records
             if isinstance(record, StagedNameForgotten)
         }
-        self.model.expire(self.now_ms, self.topics, forgotten)
+        self.model.expire(self.now_ms, self.topics.ids, forgotten)
         self.take(decision)
         if fails_over:
             self.release()
@@ -528,13 +518,7 @@ class StagedRequests(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["a", "b"]), is_recreated=st.booleans())
     def change_topics(self, name: str, is_recreated: bool) -> None:
-        """Delete a topic, create it, or both at once."""
-        before, deleted = self.image, []
-        if name in self.topics:
-            deleted = [before.topic(name)]
-            self.lives[name] += 2 if is_recreated else 1
-        else:
-            self.lives[name] += 1
+        deleted = self.topics.change(name, is_recreated=is_recreated)
         decision = self.shard.image_changed(self.image, self.now_ms, deleted=deleted)
         self.model.topics_deleted({topic.id for topic in deleted}, self.now_ms)
         self.take(decision)

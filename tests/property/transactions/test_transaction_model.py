@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.unit.broker.transactions.shard_play import image_of
+from tests.unit.broker.transactions.shard_play import ChangingTopics
 
 from quorumlog.broker.coordinator.decision import Answered, Ticket
 from quorumlog.broker.transactions.config import TransactionConfig
@@ -89,7 +89,7 @@ class TransactionWorld(RuleBasedStateMachine):
         self.next_id = 100
         self.now_ms = START_MS
         self.level = 2
-        self.lives = {"a": 1, "b": 1}
+        self.topics = ChangingTopics()
         self.models: Models = {}
         self.steps: list[Step] = []
         self.committed = 0
@@ -104,17 +104,8 @@ class TransactionWorld(RuleBasedStateMachine):
         return self.next_id - 1
 
     @property
-    def topics(self) -> dict[str, bytes]:
-        return {
-            name: f"{name}{life}".encode().ljust(16)
-            for name, life in self.lives.items()
-            if life % 2
-        }
-
-    @property
     def image(self) -> Any:
-        topics = {name: TopicId(topic_id) for name, topic_id in self.topics.items()}
-        return image_of(topics, version=self.level)
+        return self.topics.image(self.level)
 
     @initialize(
         epoch=st.sampled_from([0, LAST_EPOCH - 2, LAST_EPOCH - 1, LAST_EPOCH]), level=st.booleans()
@@ -150,7 +141,7 @@ class TransactionWorld(RuleBasedStateMachine):
                 self.shard.replay(record)
         decision = self.shard.loaded(self.image, self.now_ms)
         for model in self.models.values():
-            model.loaded(self.topics)
+            model.loaded(self.topics.ids)
         self.take(decision)
 
     def take(self, decision: TransactionDecision) -> None:
@@ -211,7 +202,7 @@ class TransactionWorld(RuleBasedStateMachine):
             return
         self.ask(
             request,
-            model.init(current, next_id=self.next_id, topics=self.topics, level=self.level),
+            model.init(current, next_id=self.next_id, topics=self.topics.ids, level=self.level),
         )
         self.see(model.now)
 
@@ -221,7 +212,7 @@ class TransactionWorld(RuleBasedStateMachine):
         model = self.models.get(name)
         expected: Any = MAPPING
         if model is not None:
-            expected = model.add(producer, listed, topics=self.topics, now_ms=self.now_ms)
+            expected = model.add(producer, listed, topics=self.topics.ids, now_ms=self.now_ms)
         self.ask(
             AddPartitions(
                 transactional_id=name,
@@ -235,7 +226,7 @@ class TransactionWorld(RuleBasedStateMachine):
     def verify(self, name: str, choice: int) -> None:
         producer = self.identity(name, choice)
         model = self.models.get(name)
-        expected = model.verify(producer, PARTS, topics=self.topics) if model else MAPPING
+        expected = model.verify(producer, PARTS, topics=self.topics.ids) if model else MAPPING
         self.ask(
             VerifyPartitions(
                 transactional_id=name,
@@ -251,7 +242,7 @@ class TransactionWorld(RuleBasedStateMachine):
         model, expected = self.models.get(name), None
         if model is not None:
             expected = model.end(
-                producer, commit, version=version, next_id=self.next_id, topics=self.topics
+                producer, commit, version=version, next_id=self.next_id, topics=self.topics.ids
             )
             self.see(model.now)
         self.ask(
@@ -269,7 +260,9 @@ class TransactionWorld(RuleBasedStateMachine):
         model = self.models.get(name)
         expected: Any = NOT_FOUND
         if model is not None:
-            error = model.operator_abort(next_id=self.next_id, topics=self.topics, level=self.level)
+            error = model.operator_abort(
+                next_id=self.next_id, topics=self.topics.ids, level=self.level
+            )
             expected = error or model.now
             self.see(model.now)
         self.ask(AbortTransaction(transactional_id=name), expected)
@@ -317,7 +310,7 @@ class TransactionWorld(RuleBasedStateMachine):
             if model.phase == "open" and self.now_ms >= model.begun_ms + model.timeout_ms:
                 expected.add(name)
                 model.coordinator_abort(
-                    next_id=next_ids[name], topics=self.topics, level=self.level, keeps=True
+                    next_id=next_ids[name], topics=self.topics.ids, level=self.level, keeps=True
                 )
                 self.see(model.now)
             elif (
@@ -328,15 +321,9 @@ class TransactionWorld(RuleBasedStateMachine):
         assert next_ids.keys() == expected
         self.take(decision)
 
-    @rule(name=st.sampled_from(["a", "b"]), recreated=st.booleans())
-    def change_topics(self, name: str, recreated: bool) -> None:
-        """Delete a topic, create it, or both at once."""
-        before, deleted = self.image, []
-        if name in self.topics:
-            deleted = [before.topic(name)]
-            self.lives[name] += 2 if recreated else 1
-        else:
-            self.lives[name] += 1
+    @rule(name=st.sampled_from(["a", "b"]), is_recreated=st.booleans())
+    def change_topics(self, name: str, is_recreated: bool) -> None:
+        deleted = self.topics.change(name, is_recreated=is_recreated)
         decision = self.shard.image_changed(self.image, self.now_ms, deleted=deleted)
         for model in self.models.values():
             model.topics_deleted({topic.id for topic in deleted})

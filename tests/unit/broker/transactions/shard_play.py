@@ -72,6 +72,34 @@ def image_of(
 
 
 @dataclass
+class ChangingTopics:
+    """Topics "a" and "b", which are deleted and created; each incarnation has an id of its own."""
+
+    incarnations: dict[str, int] = field(default_factory=lambda: {"a": 1, "b": 1})  # even: deleted
+
+    @property
+    def ids(self) -> dict[str, bytes]:
+        return {
+            name: f"{name}{incarnation}".encode().ljust(16)
+            for name, incarnation in self.incarnations.items()
+            if incarnation % 2
+        }
+
+    def image(self, version: int = 2) -> MetadataImage:
+        topics = {name: TopicId(topic_id) for name, topic_id in self.ids.items()}
+        return image_of(topics, version=version)
+
+    def change(self, name: str, *, is_recreated: bool) -> list[TopicImage]:
+        """Delete a topic, create it, or both at once; return the deleted ones."""
+        if name not in self.ids:
+            self.incarnations[name] += 1
+            return []
+        deleted = self.image().topics_by_id[TopicId(self.ids[name])]
+        self.incarnations[name] += 2 if is_recreated else 1
+        return [deleted]
+
+
+@dataclass
 class ShardPlay:
     """One shard. Decisions are stored at once, in the encoded form of the log."""
 
