@@ -9,7 +9,13 @@ from typing import Any, TypeAlias
 from tests.kit.waits import AMPLE_MS
 
 from quorumlog.clients.log import AsyncLog, make_log
-from quorumlog.errors import MessageTooLarge, QuorumlogError, UnknownTopicOrPartition
+from quorumlog.errors import (
+    MessageTooLarge,
+    Overloaded,
+    PartitionerFailed,
+    QuorumlogError,
+    UnknownTopicOrPartition,
+)
 from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.records import decode_all, parse_header
 from quorumlog.runtime import CallContext, Handler, Runtime, Stream
@@ -123,3 +129,19 @@ async def cluster(runtime: Runtime, broker: Broker, **settings: Any) -> AsyncIte
     async with make_log(runtime, listener.address, **settings) as log:
         yield log
     await listener.close(0)
+
+
+def fails_for_three(topic: str, key: Any, value: Any, partitions: int) -> int | None:
+    """A partitioner that raises for one record."""
+    if value == b"3":
+        raise ValueError(topic)
+    return 0
+
+
+REFUSALS_OF_A_BULK: list[tuple[dict[str, Any], type[QuorumlogError]]] = [
+    ({"buffer_size": 200, "max_block_ms": 100, "linger_ms": 0}, Overloaded),
+    ({"buffer_size": 200, "on_full": "raise", "linger_ms": 1_000}, Overloaded),
+    ({"partitioner": fails_for_three}, PartitionerFailed),
+]
+"""Settings of a producer that refuses a part of `EIGHT` while requests wait, and the error."""
+EIGHT = [b"%d" % number for number in range(8)]

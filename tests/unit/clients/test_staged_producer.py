@@ -31,8 +31,6 @@ from quorumlog.errors import (
     NotEnoughReplicas,
     NumberTooOld,
     OutcomeUnknown,
-    Overloaded,
-    PartitionerFailed,
     QuorumlogError,
     RowsNotDelivered,
     StageLost,
@@ -41,7 +39,7 @@ from quorumlog.runtime import Runtime
 from quorumlog.simulation import run
 
 from .staging_broker import StagingBroker
-from .storing_broker import cluster
+from .storing_broker import EIGHT, REFUSALS_OF_A_BULK, cluster
 
 Body: TypeAlias = Callable[[AsyncLog, StagingBroker], Awaitable[None]]
 NAME = "daily"
@@ -275,21 +273,7 @@ def test_failed_record_fails_the_attempt() -> None:
     play(body, call_timeout_ms=2_000)
 
 
-def fails_for_three(topic: str, key: Any, value: Any, partitions: int) -> int | None:
-    """A partitioner that raises for one record."""
-    if value == b"3":
-        raise ValueError(topic)
-    return 0
-
-
-@pytest.mark.parametrize(
-    ("settings", "cause"),
-    [
-        ({"buffer_size": 200, "max_block_ms": 100, "linger_ms": 0}, Overloaded),
-        ({"buffer_size": 200, "on_full": "raise", "linger_ms": 1_000}, Overloaded),
-        ({"partitioner": fails_for_three}, PartitionerFailed),
-    ],
-)
+@pytest.mark.parametrize(("settings", "cause"), REFUSALS_OF_A_BULK)
 def test_refused_part_of_a_bulk_fails_the_attempt(
     settings: dict[str, Any], cause: type[QuorumlogError]
 ) -> None:
@@ -297,7 +281,7 @@ def test_refused_part_of_a_bulk_fails_the_attempt(
         write = await log.open_write(NAME, 0)
         broker.hold = asyncio.Event()
         async with log.staged_producer(write, 4, **settings) as producer:
-            sent = await producer.send_many("t", [b"%d" % number for number in range(8)])
+            sent = await producer.send_many("t", EIGHT)
             broker.hold.set()
             with pytest.raises(NotDelivered):
                 await sent

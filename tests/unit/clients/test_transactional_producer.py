@@ -20,7 +20,6 @@ from quorumlog.errors import (
     InvalidTxnState,
     MessageTooLarge,
     OutcomeUnknown,
-    Overloaded,
     PartitionerFailed,
     ProducerFenced,
     ProducerUnusable,
@@ -39,7 +38,7 @@ from quorumlog.runtime import CallContext, Handler, Runtime
 from quorumlog.services import GROUPS_FETCH_OFFSETS, GROUPS_HEARTBEAT
 from quorumlog.simulation import run
 
-from .storing_broker import cluster
+from .storing_broker import EIGHT, REFUSALS_OF_A_BULK, cluster, fails_for_three
 from .transaction_broker import Ended, TransactionBroker
 
 Body: TypeAlias = Callable[
@@ -204,21 +203,7 @@ def test_refused_record_makes_the_transaction_abortable() -> None:
     with_producer(body, linger_ms=1)
 
 
-def fails_for_three(topic: str, key: Any, value: Any, partitions: int) -> int | None:
-    """A partitioner that raises for one record."""
-    if value == b"3":
-        raise ValueError(topic)
-    return 0
-
-
-@pytest.mark.parametrize(
-    ("settings", "cause"),
-    [
-        ({"buffer_size": 200, "max_block_ms": 100, "linger_ms": 0}, Overloaded),
-        ({"buffer_size": 200, "on_full": "raise", "linger_ms": 1_000}, Overloaded),
-        ({"partitioner": fails_for_three}, PartitionerFailed),
-    ],
-)
+@pytest.mark.parametrize(("settings", "cause"), REFUSALS_OF_A_BULK)
 def test_refused_part_of_a_bulk_makes_the_transaction_abortable(
     settings: dict[str, Any], cause: type[QuorumlogError]
 ) -> None:
@@ -228,7 +213,7 @@ def test_refused_part_of_a_bulk_makes_the_transaction_abortable(
         async def send(*more: bytes) -> None:
             async with producer.transaction():
                 broker.hold = asyncio.Event()
-                await producer.send_many("t", [b"%d" % number for number in range(8)])
+                await producer.send_many("t", EIGHT)
                 broker.hold.set()
                 for value in more:
                     await asyncio.sleep(0.1)  # simulated: the outcomes are known
