@@ -4,102 +4,50 @@ Incarnations are members of one group: a zombie may still own partitions while i
 Each record counts exactly once, whatever the members own.
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from quorumlog.clients.log import AsyncLog, make_log
-from quorumlog.errors import (
-    ClientClosed,
-    OutcomeUnknown,
-    ProducerUnusable,
-    QuorumlogError,
-    TransactionAbortable,
-)
+from quorumlog.clients.log import AsyncLog
+from quorumlog.errors import ClientClosed, OutcomeUnknown, ProducerUnusable, QuorumlogError
 from quorumlog.processing import AsyncProcessor, AsyncProcessorBatch
-from quorumlog.runtime import Entropy, Runtime
 from quorumlog.testing.checkers import Place, Transaction, TransactionHistory, TransactionOutcome
 
 from ...checkers.violation import Violation
-from .application import RETRY_S, ApplicationState
+from .python_application import PythonApplication
 
 IDLE_MS: Final = 1_000
 POLL_INTERVAL_MS: Final = 6_000  # then a sleeping member leaves its group
-CLOSE_S: Final = 60.0  # bound for a client to close
 
 
-class PythonProcessor:
+class PythonProcessor(PythonApplication):
     """One process of a processing application."""
 
-    has_crashed = False
+    CLOSE_S = 60.0
 
-    def __init__(self, state: ApplicationState, runtime: Runtime, number: int) -> None:
-        self.name = f"{state.plan.name}/{number}"
-        self.is_replaced = False  # it slept, or has ended: its successor starts
-        self._state = state
-        self._runtime = runtime
-        self._entropy: Entropy = runtime.entropy.stream(f"application/{self.name}")
-        self._numbers = 0
-        self._transactional_id = state.plan.transactional_id or f"{state.plan.name}-{number}"
-        state.transactional_ids.append(self._transactional_id)
+    async def _run(self, log: AsyncLog) -> None:
+        """Process until the application is over, or this process was replaced."""
+        processor = await self._enter(lambda: self._make_processor(log))
+        while not self._state.is_over and not self.is_replaced:
+            await self._step(log, processor)
 
-    async def run(self) -> None:
-        """Process until the application is over, or this process was replaced or fails."""
-        log = await self._connect()
-        try:
-            processor = await self._start(log)
-            while not self._state.is_over and not self.is_replaced:
-                await self._step(log, processor)
-        except (ProducerUnusable, ClientClosed, TransactionAbortable) as error:
-            self._state.observed.errors[f"fatal {type(error).__name__}"] += 1
-        finally:
-            self.is_replaced = True
-            async with asyncio.timeout(CLOSE_S):
-                await log.close()
-
-    async def _connect(self) -> AsyncLog:
-        """Connect, with retries; a client that failed to connect is closed."""
-        while True:
-            log = make_log(
-                self._runtime,
-                self._state.grpc_bootstrap,
-                request_timeout_ms=self._state.behaviour.request_timeout_ms,
-            )
-            try:
-                await log.start()
-            except QuorumlogError as error:
-                self._note(error)
-                await asyncio.sleep(RETRY_S)
-            else:
-                return log
-
-    async def _start(self, log: AsyncLog) -> AsyncProcessor:
-        """Fence the previous incarnation and join the group, with retries."""
+    def _make_processor(self, log: AsyncLog) -> AsyncProcessor:
         plan, behaviour = self._state.plan, self._state.behaviour
-        while True:
-            try:
-                processor = AsyncProcessor(
-                    log,
-                    self._transactional_id,
-                    group=plan.group,
-                    topics=[plan.source],
-                    idle_ms=IDLE_MS,
-                    producer_settings={
-                        "transaction_timeout_ms": plan.timeout_ms,
-                        "delivery_timeout_ms": behaviour.delivery_timeout_ms,
-                        "max_block_ms": behaviour.delivery_timeout_ms,
-                    },
-                    consumer_settings={
-                        "max_poll_records": behaviour.batch_max,
-                        "max_poll_interval_ms": POLL_INTERVAL_MS,
-                    },
-                )
-                return await processor.__aenter__()
-            except ProducerUnusable:
-                raise
-            except QuorumlogError as error:
-                self._note(error)
-                await asyncio.sleep(RETRY_S)
+        return AsyncProcessor(
+            log,
+            self._transactional_id,
+            group=plan.group,
+            topics=[plan.source],
+            idle_ms=IDLE_MS,
+            producer_settings={
+                "transaction_timeout_ms": plan.timeout_ms,
+                "delivery_timeout_ms": behaviour.delivery_timeout_ms,
+                "max_block_ms": behaviour.delivery_timeout_ms,
+            },
+            consumer_settings={
+                "max_poll_records": behaviour.batch_max,
+                "max_poll_interval_ms": POLL_INTERVAL_MS,
+            },
+        )
 
     async def _step(self, log: AsyncLog, processor: AsyncProcessor) -> None:
         changes = self._state.observed.changes
@@ -111,19 +59,14 @@ class PythonProcessor:
         except (ProducerUnusable, ClientClosed):
             raise
         except QuorumlogError as error:
-            self._note(error)
-            await asyncio.sleep(RETRY_S)
+            await self._back_off(error)
         else:
             await self._process(batch)
 
     async def _process(self, batch: AsyncProcessorBatch) -> None:
         """Process a batch in one transaction: one result for each record."""
         observed, targets = self._state.observed, self._state.targets
-        self._numbers += 1
-        name = f"{self.name}#{self._numbers}"
-        transaction = observed.history.begin(name, self.name, at=observed.now_ns())
-        observed.counts["transactions"] += 1
-        observed.counts["python processed"] += 1
+        transaction = self._begin("python processed")
         try:
             for record in batch:
                 place = record.topic, record.partition
@@ -144,7 +87,7 @@ class PythonProcessor:
         except (ProducerUnusable, ClientClosed):
             raise
         except OutcomeUnknown as error:
-            raise ProducerUnusable(f"{name}: its commit has no answer") from error
+            raise ProducerUnusable(f"{transaction.name}: its commit has no answer") from error
         except QuorumlogError as error:
             self._note(error)
             await self._abort(batch, transaction)
@@ -159,16 +102,7 @@ class PythonProcessor:
             except (ProducerUnusable, ClientClosed):
                 raise
             except QuorumlogError as error:
-                self._note(error)
-                await asyncio.sleep(RETRY_S)
-
-    async def _sleep(self) -> None:
-        """Sleep as a zombie, by a drawn chance."""
-        behaviour = self._state.behaviour
-        if not self._state.is_calm and self._entropy.uniform(0, 1) < behaviour.sleeps:
-            self._state.observed.counts["zombies"] += 1
-            self.is_replaced = True
-            await asyncio.sleep(self._entropy.uniform(*behaviour.sleep_ms) / 1000)
+                await self._back_off(error)
 
     async def _is_at_end(self, log: AsyncLog, processor: AsyncProcessor) -> bool:
         """Return True if this member owns all input, and has processed it."""
@@ -180,15 +114,6 @@ class PythonProcessor:
             return False
         found = {(place.topic, place.partition): offset for place, offset in positions.items()}
         return all(found.get(place, -1) >= ends[place[1]] for place in self._state.sources)
-
-    def _end(self, transaction: Transaction, outcome: TransactionOutcome) -> None:
-        observed = self._state.observed
-        observed.history.end(transaction, outcome, at=observed.now_ns())
-        observed.ended += 1
-        observed.counts[outcome] += 1
-
-    def _note(self, error: QuorumlogError) -> None:
-        self._state.observed.errors[type(error).__name__] += 1
 
 
 def check_processed(

@@ -7,7 +7,7 @@ hold: after a commit every record is committed, after an abortable error none is
 import asyncio
 from typing import Final
 
-from quorumlog.clients.log import AsyncLog, make_log
+from quorumlog.clients.log import AsyncLog
 from quorumlog.clients.producer.batches import Delivery
 from quorumlog.clients.producer.transactional_producer import AsyncTransactionalProducer
 from quorumlog.errors import (
@@ -17,86 +17,38 @@ from quorumlog.errors import (
     QuorumlogError,
     TransactionAbortable,
 )
-from quorumlog.runtime import Entropy, Runtime
 from quorumlog.testing.checkers import Place, Transaction, TransactionOutcome
 
-from .application import RETRY_S, ApplicationState
 from .plan import COMPACTED, DELETED, KEYS
+from .python_application import PythonApplication
 
 COMMITS_MAX: Final = 3  # requests of a commit with an unknown outcome
 LINGER_MS: Final = 5
-CLOSE_S: Final = 30.0  # bound for a client to close
 
 
-class PythonWriter:
+class PythonWriter(PythonApplication):
     """One process of a writing application."""
 
-    has_crashed = False
+    async def _run(self, log: AsyncLog) -> None:
+        """Run transactions until the application is over, or the producer is closed."""
+        producer = await self._enter(lambda: self._make_producer(log))
+        while not self._state.is_over and not producer.is_closed:
+            await self._transact(producer)
+            pause_ms = self._entropy.uniform(*self._state.behaviour.think_ms)
+            await asyncio.sleep(pause_ms / 1000)
 
-    def __init__(self, state: ApplicationState, runtime: Runtime, number: int) -> None:
-        self.name = f"{state.plan.name}/{number}"
-        self.is_replaced = False  # it slept, or has ended: its successor starts
-        self._state = state
-        self._runtime = runtime
-        self._entropy: Entropy = runtime.entropy.stream(f"application/{self.name}")
-        self._numbers = 0
-        state.transactional_ids.append(state.plan.transactional_id)
-
-    async def run(self) -> None:
-        """Run transactions until the application is over, or the producer is unusable."""
-        log = await self._connect()
-        try:
-            producer = await self._start(log)
-            while not self._state.is_over and not producer.is_closed:
-                await self._transact(producer)
-                pause_ms = self._entropy.uniform(*self._state.behaviour.think_ms)
-                await asyncio.sleep(pause_ms / 1000)
-        except (ProducerUnusable, ClientClosed) as error:
-            self._state.observed.errors[f"fatal {type(error).__name__}"] += 1
-        finally:
-            self.is_replaced = True
-            async with asyncio.timeout(CLOSE_S):
-                await log.close()
-
-    async def _connect(self) -> AsyncLog:
-        """Connect, with retries; a client that failed to connect is closed."""
-        while True:
-            log = make_log(
-                self._runtime,
-                self._state.grpc_bootstrap,
-                request_timeout_ms=self._state.behaviour.request_timeout_ms,
-            )
-            try:
-                await log.start()
-            except QuorumlogError as error:
-                self._note(error)
-                await asyncio.sleep(RETRY_S)
-            else:
-                return log
-
-    async def _start(self, log: AsyncLog) -> AsyncTransactionalProducer:
-        """Fence the previous incarnation, with retries."""
+    def _make_producer(self, log: AsyncLog) -> AsyncTransactionalProducer:
         plan, behaviour = self._state.plan, self._state.behaviour
-        while True:
-            try:
-                producer = log.producer(
-                    transactional_id=plan.transactional_id,
-                    transaction_timeout_ms=plan.timeout_ms,
-                    delivery_timeout_ms=behaviour.delivery_timeout_ms,
-                    max_block_ms=behaviour.delivery_timeout_ms,
-                    linger_ms=LINGER_MS,
-                )
-                return await producer.__aenter__()
-            except ProducerUnusable:
-                raise
-            except QuorumlogError as error:
-                self._note(error)
-                await asyncio.sleep(RETRY_S)
+        return log.producer(
+            transactional_id=self._transactional_id,
+            transaction_timeout_ms=plan.timeout_ms,
+            delivery_timeout_ms=behaviour.delivery_timeout_ms,
+            max_block_ms=behaviour.delivery_timeout_ms,
+            linger_ms=LINGER_MS,
+        )
 
     async def _transact(self, producer: AsyncTransactionalProducer) -> None:
         """Run one transaction; after an abortable error, abort it."""
-        observed = self._state.observed
-        self._numbers += 1
         try:
             await producer.begin_transaction()
         except ProducerUnusable:
@@ -104,10 +56,7 @@ class PythonWriter:
         except QuorumlogError as error:  # of the abort before, which is repeated
             self._note(error)
             return
-        name = f"{self.name}#{self._numbers}"
-        transaction = observed.history.begin(name, self.name, at=observed.now_ns())
-        observed.counts["transactions"] += 1
-        observed.counts["python"] += 1
+        transaction = self._begin("python")
         try:
             await self._write(producer, transaction)
             await self._sleep()
@@ -168,20 +117,3 @@ class PythonWriter:
             raise
         except QuorumlogError as error:  # the next transaction repeats it
             self._note(error)
-
-    async def _sleep(self) -> None:
-        """Sleep as a zombie, by a drawn chance."""
-        behaviour = self._state.behaviour
-        if not self._state.is_calm and self._entropy.uniform(0, 1) < behaviour.sleeps:
-            self._state.observed.counts["zombies"] += 1
-            self.is_replaced = True
-            await asyncio.sleep(self._entropy.uniform(*behaviour.sleep_ms) / 1000)
-
-    def _end(self, transaction: Transaction, outcome: TransactionOutcome) -> None:
-        observed = self._state.observed
-        observed.history.end(transaction, outcome, at=observed.now_ns())
-        observed.ended += 1
-        observed.counts[outcome] += 1
-
-    def _note(self, error: QuorumlogError) -> None:
-        self._state.observed.errors[type(error).__name__] += 1
