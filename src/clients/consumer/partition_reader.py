@@ -197,6 +197,7 @@ class PartitionReader:
         "target",
         "topic",
         "topic_id",
+        "transacted",
         "waits_since_ms",
     )
 
@@ -208,6 +209,7 @@ class PartitionReader:
         self.topic_id: bytes | None = None  # of the topic that the position is in
         self.position = -1  # offset of the next record to be delivered
         self.begin = -1  # the first position, or that of the application's last seek
+        self.transacted = -1  # the offset last stored in a transaction; -1: none
         self.fetch_offset = 0  # offset of the next fetch
         self.chunks = FetchedChunks()
         self.records: deque[ConsumerRecord] = deque()  # decoded, of one chunk, not delivered

@@ -101,7 +101,8 @@ class AsyncGroupConsumer(AsyncConsumer):
         self._parts.is_assigned = True  # empty until the group assigns partitions
         self.group = group
         self._turned_ms = steady_ms(self._clock)  # time of the last yield to the loop
-        # number of revocations at the first delivery after a transactional commit; None: none since
+        # number of revocations at the delivery of the first record that no transaction has stored;
+        # None: all are stored
         self._delivered_at: int | None = None
         self.membership = Membership(
             connection,
@@ -255,21 +256,32 @@ class AsyncGroupConsumer(AsyncConsumer):
         ```
         Raises UnknownMember if the consumer was removed from its group, and the last error after
         `timeout_ms` (default: `call_timeout_ms`). `transaction` is for a producer's `send_offsets`;
-        it raises StaleMemberEpoch too if a partition was revoked since the first record after the
-        last such commit was delivered.
+        it raises StaleMemberEpoch too if a partition was revoked since the first record that no
+        such commit has stored was delivered.
         """
         self._parts.check_open()
+        revocations = self.membership.revocations
         if transaction is not None:
             self._check_kept()
         deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
         deadline_ms = self._connection.deadline_ms(deadline_ms)
-        await self.membership.commits.store(
-            self._to_commit(offsets), deadline_ms=deadline_ms, transaction=transaction
-        )
+        due = self._to_commit(offsets)
+        await self.membership.commits.store(due, deadline_ms=deadline_ms, transaction=transaction)
         if transaction is not None:
-            # records that a blocking consumer has polled ahead are delivered without another poll
-            is_ahead = bool(self.membership.delivered.undelivered())
-            self._delivered_at = self.membership.revocations if is_ahead else None
+            is_complete = self._stored_all(due) and revocations == self.membership.revocations
+            self._delivered_at = None if is_complete else revocations
+
+    def _stored_all(self, stored: Mapping[PartitionLike, CommittedOffset]) -> bool:
+        """Return True if transactions stored all positions. Other records were polled: they wait in
+        the application, or in the buffer of a blocking consumer, for a later transaction."""
+        readers = self._fetcher.readers
+        for place, each in stored.items():
+            if place in readers:
+                readers[place].transacted = each.offset
+        return all(
+            reader.is_unlocated or reader.position in (reader.begin, reader.transacted)
+            for reader in readers.values()
+        )
 
     def _check_kept(self) -> None:
         """Raise StaleMemberEpoch if a partition with delivered records may have been revoked: its
@@ -345,6 +357,7 @@ class AsyncGroupConsumer(AsyncConsumer):
                 stored.topic_id in (b"", reader.topic_id) or reader.topic_id is None
             ):
                 positions[place] = stored.offset  # of the topic that is read
+            reader.transacted = positions[place]
         self.rewind(positions)
         self._delivered_at = None
         return by_partition(positions)

@@ -201,8 +201,12 @@ def test_consumer_seeks_back_to_its_committed_offsets(log: Log) -> None:
         assert offsets == [(0, 3), (0, 4), (0, 5), *((1, offset) for offset in range(1, 6))]
 
 
-def test_buffered_records_count_as_delivered_when_their_partition_is_lost() -> None:
-    """The second record waited in the buffer while the offsets of the first one were committed."""
+@pytest.mark.parametrize("is_polled", [False, True])
+def test_records_of_a_later_transaction_are_not_committed_when_their_partition_was_lost(
+    is_polled: bool,
+) -> None:
+    """The second record waited, in the buffer or in the application, while the offset of the first
+    one was committed."""
     settings = {
         "group.consumer.session.timeout.ms": 2_000,
         "group.consumer.heartbeat.interval.ms": 200,
@@ -210,13 +214,15 @@ def test_buffered_records_count_as_delivered_when_their_partition_is_lost() -> N
     with Broker(settings=settings) as broker, broker.connect(request_timeout_ms=500) as log:
         broker.create_topic("in")
         with log.producer() as plain:
-            plain.send_many("in", ["0", "1", "2"])
+            plain.send_many("in", ["0", "1", "2"]).result()
         with (
-            log.producer(transactional_id="buffered") as producer,
-            log.group_consumer("buffered", "in", auto_commit=False) as consumer,
+            log.producer(transactional_id="later") as producer,
+            log.group_consumer("later", "in", auto_commit=False) as consumer,
         ):
-            for text in ("0", "1"):
-                assert next(consumer).text == text
+            polled = iter(consumer.poll() if is_polled else consumer)
+            for offset, text in enumerate(("0", "1")):
+                assert next(polled).text == text
+                offsets = {("in", 0): offset + 1} if is_polled else None
                 producer.begin_transaction()
                 if text == "1":
                     broker.pause()
@@ -224,10 +230,10 @@ def test_buffered_records_count_as_delivered_when_their_partition_is_lost() -> N
                     broker.resume()
                     wait_until_blocking(lambda: bool(consumer.positions()))
                     with pytest.raises(TransactionAbortable, match="were revoked"):
-                        producer.send_offsets(consumer)
+                        producer.send_offsets(consumer, offsets)
                     producer.abort_transaction()
                 else:
-                    producer.send_offsets(consumer)
+                    producer.send_offsets(consumer, offsets)
                     producer.commit_transaction()
             assert next(consumer).text == "1"
 
