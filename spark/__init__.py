@@ -5,7 +5,7 @@ A source in pure Python over Arrow, for `spark.read` and `spark.readStream`, wit
 `cluster` calls brokers; `query_group` stores a query's start and commits its progress,
 `retention_lease` holds back retention; `arrow_batches` converts record batches to Arrow; `source`,
 `batch_reader`, `stream_reader` and `tasks` implement Spark's interfaces; `sessions` checks and
-configures sessions.
+configures sessions; `pipelines` has ready jobs on top, and `__main__` their command line.
 """
 
 from quorumlog.spark.sessions import configure, session

@@ -1,0 +1,257 @@
+"""The pipelines' command line: `python -m quorumlog.spark`.
+
+| exit code | meaning |
+|---|---|
+| 0 | the pipeline is complete |
+| 1 | it failed, or it found problems |
+| 2 | invalid arguments |
+| 130 | Ctrl-C or SIGTERM ended it |
+
+Each command has the parameters of the function of the same name in `quorumlog.spark.pipelines`.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorumlog.errors import QuorumlogError
+from quorumlog.spark.pipelines.parquet_table import TARGET_BYTES
+from quorumlog.spark.pipelines.report import (
+    OnProgress,
+    PipelineReport,
+    ReportFormat,
+    print_report,
+    show_progress,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="python -m quorumlog.spark",
+    help="Run data pipelines between topics, files and tables, on Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+BootstrapOption = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        metavar="HOST:PORT",
+        envvar="QUORUMLOG_BOOTSTRAP",
+        help="gRPC address of a broker, or a comma-separated list",
+    ),
+]
+SubscribeOption = Annotated[
+    str, typer.Option("--subscribe", metavar="TOPIC,...", help="Topics to read")
+]
+SourceOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="Set an option of the data source, such as maxOffsetsPerTrigger=100000; repeatable",
+    ),
+]
+MasterOption = Annotated[
+    str, typer.Option("--master", metavar="URL", help="Spark's master", rich_help_panel=None)
+]
+ConfOption = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="Set a config of Spark; repeatable"),
+]
+OutputOption = Annotated[
+    ReportFormat,
+    typer.Option("--output", "-o", help="Output format: human, or json (one object per line)"),
+]
+IntervalOption = Annotated[
+    float | None,
+    typer.Option(
+        "--interval",
+        metavar="SECONDS",
+        min=0,
+        help="Run until Ctrl-C, with a micro-batch per interval  "
+        "[default: end with the records that exist now]",
+    ),
+]
+CheckpointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="PATH",
+        help="Folder with the position, from which a later run continues",
+    ),
+]
+FormatOption = Annotated[
+    str, typer.Option("--format", metavar="NAME", help="Format of the table: parquet")
+]
+TargetBytesOption = Annotated[
+    int, typer.Option("--target-bytes", metavar="BYTES", min=1, help="Size of compacted files")
+]
+TablePathOption = Annotated[str, typer.Option("--path", metavar="PATH", help="Folder of the table")]
+
+
+@app.command("to-lake", short_help="Append a topic to a table of partitioned files, exactly once")
+def to_lake_command(
+    subscribe: SubscribeOption,
+    path: TablePathOption,
+    bootstrap: BootstrapOption = "127.0.0.1:9094",
+    format: FormatOption = "parquet",
+    checkpoint: CheckpointOption = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--select", metavar="SQL", help="Column of the table, as SQL expression; repeatable"
+        ),
+    ] = None,
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--partition-by",
+            metavar="COLUMN",
+            help="Partition column; repeatable  [default: date, of the record's timestamp]",
+        ),
+    ] = None,
+    interval: IntervalOption = None,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Merge small files at the end")
+    ] = False,
+    target_bytes: TargetBytesOption = TARGET_BYTES,
+    option: SourceOptions = None,
+    master: MasterOption = "local[*]",
+    conf: ConfOption = None,
+    output: OutputOption = ReportFormat.HUMAN,
+) -> None:
+    """Append the new records of topics to a table of partitioned files.
+
+    Each record is in the table exactly once, also after a crash. A later run continues.
+    """
+    from quorumlog.spark.pipelines.lake import DATE, to_lake
+
+    with running("to-lake", output, master, conf) as (spark, on_progress):
+        report = to_lake(
+            bootstrap=bootstrap,
+            subscribe=subscribe,
+            path=path,
+            format=format,
+            checkpoint=checkpoint,
+            select=select or (),
+            partition_by=partition_by or (DATE,),
+            interval=interval,
+            compact=compact,
+            target_bytes=target_bytes,
+            options=name_values("--option", option),
+            spark=spark,
+            on_progress=on_progress,
+        )
+    finish(report, output)
+
+
+@app.command("compact", short_help="Merge the small files of a table")
+def compact_command(
+    path: TablePathOption,
+    format: FormatOption = "parquet",
+    target_bytes: TargetBytesOption = TARGET_BYTES,
+    output: OutputOption = ReportFormat.HUMAN,
+) -> None:
+    """Merge the small files of a table that to-lake wrote. Starts no Spark.
+
+    A reader sees each record once at any time.
+    """
+    from quorumlog.spark.pipelines.lake import compact
+
+    with exit_on_errors(), show_progress("compact", output) as on_progress:
+        report = compact(
+            path=path, format=format, target_bytes=target_bytes, on_progress=on_progress
+        )
+    finish(report, output)
+
+
+# --- what all commands share ---
+
+
+@contextmanager
+def running(
+    title: str, output: ReportFormat, master: str, conf: Sequence[str] | None
+) -> Iterator[tuple["SparkSession", OnProgress]]:
+    """Yield a session that ends with the block, and the progress display.
+
+    Prints the errors of the block and exits with their code.
+    """
+    config = {"spark.log.level": "ERROR", **name_values("--conf", conf)}
+    with exit_on_errors(), show_progress(title, output) as on_progress:
+        from quorumlog.spark.sessions import session
+
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs interrupted calls
+        spark = session(f"quorumlog {title}", master=master, config=config)
+        try:
+            yield spark, on_progress
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def exit_on_errors() -> Iterator[None]:
+    """Print the errors that a pipeline expects in one line, and exit with their code."""
+    try:
+        yield
+    except QuorumlogError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+            raise
+        _fail(spark_error_text(str(error)))
+
+
+def _fail(message: str) -> None:
+    typer.echo(f"quorumlog: {message}", err=True)
+    raise typer.Exit(EXIT_ERROR) from None
+
+
+def spark_error_text(text: str) -> str:
+    """Return the message of an error of this package in Spark's text, else the text's first
+    line."""
+    own = re.findall(r"(?m)^quorumlog\.errors\.[\w.]+: (.+)$", text)
+    return str(own[-1]) if own else text.strip().split("\n")[0]
+
+
+def finish(report: PipelineReport, output: ReportFormat) -> None:
+    """Print the final screen, and exit."""
+    print_report(report, output)
+    if report.problems:
+        raise typer.Exit(EXIT_ERROR)
+    if report.is_interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def name_values(flag: str, given: Sequence[str] | None) -> dict[str, str]:
+    """Return NAME=VALUE arguments as a dict; raise BadParameter for another form."""
+    pairs: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=flag)
+        pairs[name.strip()] = value
+    return pairs
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    app(prog_name="python -m quorumlog.spark")
+
+
+if __name__ == "__main__":
+    main()

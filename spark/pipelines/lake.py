@@ -1,0 +1,228 @@
+"""`to-lake`: a topic to a table of partitioned files, exactly once; and its compaction.
+
+A streaming query reads the topic and writes each micro-batch in parallel into files beside the
+table; the driver then adds them to the table in one step, with the query's id and the micro-batch's
+number. A micro-batch that Spark repeats after a crash is recognised by both.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from quorumlog.errors import InvalidConfig
+from quorumlog.spark.pipelines.parquet_table import (
+    TARGET_BYTES,
+    Compacted,
+    Written,
+    open_parquet_table,
+)
+from quorumlog.spark.pipelines.query_run import (
+    local_path,
+    pipeline_session,
+    read_stream,
+    run_batches,
+)
+from quorumlog.spark.pipelines.report import OnProgress, PipelineProgress, PipelineReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DATE: Final = "date"
+"""The default partition column, made from `timestamp` (UTC) unless the records have it."""
+COMPACTION_BATCHES: Final = 100
+"""A continuous run with compaction compacts after each of so many micro-batches."""
+
+_DATE_OF_TIMESTAMP: Final = (
+    "date_from_unix_date(cast(floor(unix_seconds(timestamp) / 86400) as int))"
+)
+_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
+
+
+class TableFormat(StrEnum):
+    """The formats of tables."""
+
+    PARQUET = "parquet"
+
+
+class LakeTable(Protocol):
+    """An open table of any format."""
+
+    def begin(self, query: str, number: int) -> Path | None:
+        """Return the folder for the files of a micro-batch, None if it is in the table."""
+        ...
+
+    def commit(self, query: str, number: int) -> Written:
+        """Add the files that Spark wrote into the folder of `begin` to the table."""
+        ...
+
+    def compact(
+        self, target_bytes: int, on_partition: Callable[[str, int], None] | None = None
+    ) -> Compacted:
+        """Merge small files."""
+        ...
+
+
+class _Appender:
+    """Writes micro-batches into a table, and counts what it wrote."""
+
+    def __init__(
+        self, table: LakeTable, partition_by: Sequence[str], compaction_bytes: int | None
+    ) -> None:
+        self._table = table
+        self._partition_by = partition_by
+        self._compaction_bytes = compaction_bytes  # None: no compaction between micro-batches
+        self.files = 0
+        self.bytes = 0
+
+    def write(self, frame: "DataFrame", number: int, query: str) -> int:
+        """Write a micro-batch; see `WriteBatch`."""
+        folder = self._table.begin(query, number)
+        if folder is None:
+            return 0
+        # Spark's default, INT96, is obsolete, and other readers take it for nanoseconds.
+        frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        writer = frame.write.partitionBy(*self._partition_by).option("compression", "zstd")
+        writer.parquet(str(folder))
+        written = self._table.commit(query, number)
+        self.files += written.files
+        self.bytes += written.bytes
+        if self._compaction_bytes is not None and (number + 1) % COMPACTION_BATCHES == 0:
+            self._table.compact(self._compaction_bytes)
+        return written.records
+
+
+def to_lake(
+    *,
+    bootstrap: str,
+    subscribe: str,
+    path: str,
+    format: str = TableFormat.PARQUET,
+    checkpoint: str | None = None,
+    select: Sequence[str] = (),
+    partition_by: Sequence[str] = (DATE,),
+    interval: float | None = None,
+    compact: bool = False,
+    target_bytes: int = TARGET_BYTES,
+    options: Mapping[str, str] | None = None,
+    spark: "SparkSession | None" = None,
+    on_progress: OnProgress | None = None,
+) -> PipelineReport:
+    """Append the new records of topics to a table of partitioned files, exactly once.
+
+    Ends with the records that exist now; with an `interval` in seconds it starts a micro-batch per
+    interval until Ctrl-C. A later run continues from `checkpoint`, by default PATH.checkpoint.
+    `select` has SQL expressions over the source's columns. `partition_by` names columns; `date` is
+    made from the record's timestamp (UTC) unless it is selected. `options` are those of the data
+    source. `compact` merges small files into files of about `target_bytes` at the end, and after
+    every 100 micro-batches of a continuous run.
+
+    Raises InvalidConfig for a wrong option, and if the checkpoint is not the table's.
+    """
+    folder = local_path("path", path)
+    checkpoint = str(local_path("checkpoint", checkpoint or f"{folder}.checkpoint"))
+    source = {"bootstrap": bootstrap, "subscribe": subscribe, **(options or {})}
+    compacted: Compacted | None = None
+    with pipeline_session(spark) as session, _open(folder, format) as table:
+        between = target_bytes if compact and interval is not None else None
+        appender = _Appender(table, partition_by, between)
+        run = run_batches(
+            arrange(read_stream(session, source), select, partition_by),
+            appender.write,
+            checkpoint=checkpoint,
+            interval=interval,
+            on_progress=on_progress,
+        )
+        if compact:
+            compacted = table.compact(target_bytes)
+    return PipelineReport(
+        pipeline="to-lake",
+        records=run.records,
+        seconds=run.seconds,
+        where=f"{folder} ({format})",
+        details={
+            "batches": run.batches,
+            "files": appender.files,
+            "bytes": appender.bytes,
+            **({} if run.lag is None else {"lag": run.lag}),
+            **({} if compacted is None else {"compaction": _compaction_text(compacted)}),
+            "checkpoint": checkpoint,
+        },
+        is_interrupted=run.is_interrupted,
+    )
+
+
+def compact(
+    *,
+    path: str,
+    format: str = TableFormat.PARQUET,
+    target_bytes: int = TARGET_BYTES,
+    on_progress: OnProgress | None = None,
+) -> PipelineReport:
+    """Merge the small files of a table of `to_lake` into files of about `target_bytes`.
+
+    Needs no Spark. Atomic for readers of each partition. Raises DirectoryInUse while `to_lake`
+    writes the table.
+    """
+    started = time.monotonic()
+    folder = local_path("path", path)
+    records = 0
+
+    def progress(partition: str, count: int) -> None:
+        nonlocal records
+        records += count
+        if on_progress is not None:
+            on_progress(PipelineProgress(records=records, step=partition))
+
+    with _open(folder, format, must_exist=True) as table:
+        compacted = table.compact(target_bytes, progress)
+    return PipelineReport(
+        pipeline="compact",
+        records=compacted.records,
+        seconds=time.monotonic() - started,
+        where=f"{folder} ({format})",
+        details={
+            "partitions": compacted.partitions,
+            "files before": compacted.files_before,
+            "files after": compacted.files_after,
+            "bytes written": compacted.bytes,
+        },
+    )
+
+
+def arrange(frame: "DataFrame", select: Sequence[str], partition_by: Sequence[str]) -> "DataFrame":
+    """Return the selected columns and the partition columns of the source's records.
+
+    Raises InvalidConfig for a partition column that does not exist.
+    """
+    if not partition_by:
+        raise InvalidConfig("partition_by is empty; name at least one column")
+    names: list[str] = [name for name in _COLUMNS if name in frame.columns]
+    if "headers" in frame.columns:
+        names.append("headers")
+    selected = frame.selectExpr(*(select or names))
+    missing = [name for name in partition_by if name not in selected.columns]
+    if missing == [DATE] and "timestamp" in frame.columns:
+        return frame.selectExpr(*(select or names), f"{_DATE_OF_TIMESTAMP} as {DATE}")
+    if missing:
+        raise InvalidConfig(
+            f"partition_by has {missing[0]!r}, which is no column of the table; its columns are "
+            f"{', '.join(selected.columns)}"
+        )
+    return selected
+
+
+def _open(
+    folder: Path, format: str, *, must_exist: bool = False
+) -> AbstractContextManager[LakeTable]:
+    if format != TableFormat.PARQUET:
+        raise InvalidConfig(f"format is {format!r}; give one of {', '.join(TableFormat)}")
+    return open_parquet_table(folder, must_exist=must_exist)
+
+
+def _compaction_text(compacted: Compacted) -> str:
+    if not compacted.partitions:
+        return "nothing to merge"
+    return f"{compacted.files_before:,} files merged into {compacted.files_after:,}"

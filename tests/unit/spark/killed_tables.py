@@ -1,0 +1,69 @@
+"""Changes a table in processes that kill themselves at one of their file operations.
+
+    killed_tables.py TEMPLATE FOLDER append|compact
+
+For each operation, the first to the last, a copy of TEMPLATE named FOLDER/NUMBER is changed by a
+process that ends by SIGKILL just before that operation. The last copy's change is complete. Prints
+the number of copies.
+"""
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import quorumlog.spark.pipelines.parquet_table as tables
+
+WATCHED = ("open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir")
+TARGET_BYTES = 20_000
+
+
+def kill_at(operation: int, folder: Path) -> None:
+    """Kill this process at its n-th file operation in the folder that may write, from 1."""
+    seen = 0
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal seen
+        if event not in WATCHED or not str(arguments[0]).startswith(str(folder)):
+            return
+        seen += 1
+        if seen == operation:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+
+
+def change(folder: Path, action: str) -> None:
+    """Append the micro-batch that is staged, or compact."""
+    with tables.open_parquet_table(folder / "table") as table:
+        if action == "compact":
+            table.compact(TARGET_BYTES)
+            return
+        place = table.begin("query-1", 1)
+        if place is not None:
+            shutil.copytree(folder / "next", place)
+            table.commit("query-1", 1)
+
+
+def main() -> None:
+    template, target, action = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    operation = 0
+    code = int(signal.SIGKILL)
+    while code == int(signal.SIGKILL):
+        operation += 1
+        folder = target / str(operation)
+        shutil.copytree(template, folder)
+        child = os.fork()
+        if child == 0:
+            kill_at(operation, folder)
+            change(folder, action)
+            os._exit(0)
+        code = os.waitpid(child, 0)[1]
+    assert code == 0, f"the process ended with status {code}"
+    print(operation)
+
+
+if __name__ == "__main__":
+    main()

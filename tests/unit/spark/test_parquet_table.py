@@ -1,0 +1,238 @@
+"""Tables of Parquet files: appends, compaction, and crashes at every file operation of both."""
+
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from quorumlog.errors import DirectoryInUse, InvalidConfig
+from quorumlog.spark.pipelines import parquet_table
+from quorumlog.spark.pipelines.parquet_table import open_parquet_table, work_folder
+
+PROGRAM = Path(__file__).with_name("killed_tables.py")
+TARGET_BYTES = 20_000
+DAYS = ("2013-01-01", "2013-01-02")
+
+
+def write_rows(folder: Path, numbers: range, *, files: int = 2) -> None:
+    """Write numbers as Spark does: a file for each task and partition, beside its own files."""
+    for day, name in enumerate(DAYS):
+        place = folder / f"date={name}"
+        place.mkdir(parents=True)
+        for task in range(files):
+            part = [n for n in numbers if n % len(DAYS) == day and n // len(DAYS) % files == task]
+            table = pa.table({"number": part, "text": [f"{n}" * 20 for n in part]})
+            table = table.replace_schema_metadata({"spark": "row"})
+            pq.write_table(table, place / f"part-{task:05}-abc.snappy.parquet", compression="none")
+            (place / f".part-{task:05}-abc.snappy.parquet.crc").write_bytes(b"crc")
+    (folder / "_SUCCESS").touch()
+
+
+def append(
+    path: Path, number: int, numbers: range, *, query: str = "query-1", files: int = 2
+) -> bool:
+    """Append numbers as a micro-batch; return False if it was in the table."""
+    with open_parquet_table(path) as table:
+        folder = table.begin(query, number)
+        if folder is None:
+            return False
+        write_rows(folder, numbers, files=files)
+        assert table.commit(query, number).records == len(numbers)
+    return True
+
+
+def numbers_of(path: Path) -> list[int]:
+    """Return the numbers that a reader of Parquet folders finds, in order."""
+    found = ds.dataset(path, partitioning="hive").to_table(columns=["number", "date"]).to_pylist()
+    assert all(row["date"] == DAYS[row["number"] % 2] for row in found)
+    return sorted(row["number"] for row in found)
+
+
+def files_of(path: Path) -> list[str]:
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*.parquet"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+def test_an_appended_micro_batch_is_in_the_table_once(path: Path) -> None:
+    assert append(path, 0, range(10))
+    assert append(path, 1, range(10, 30))
+    assert not append(path, 1, range(10, 30))
+    assert numbers_of(path) == [*range(30)]
+    assert not work_folder(path).exists()
+    assert all(name.endswith("-query-1.parquet") for name in files_of(path))
+
+
+def test_an_undecided_micro_batch_is_written_again(path: Path) -> None:
+    with open_parquet_table(path) as table:
+        folder = table.begin("query-1", 0)
+        assert folder is not None
+        write_rows(folder, range(6))
+        folder = table.begin("query-1", 0)
+        assert folder is not None
+        assert not folder.exists()
+        write_rows(folder, range(4))
+        table.commit("query-1", 0)
+    assert numbers_of(path) == [*range(4)]
+
+
+def test_an_empty_micro_batch_counts(path: Path) -> None:
+    with open_parquet_table(path) as table:
+        assert table.begin("query-1", 0) is not None
+        assert table.commit("query-1", 0).files == 0
+        assert table.begin("query-1", 0) is None
+
+
+@pytest.mark.parametrize(
+    ("query", "number", "message"),
+    [
+        ("query-2", 2, "another checkpoint wrote it up to batch 1"),
+        ("query-1", 0, "continues with batch 0 and the table with 2.*there twice"),
+        ("query-1", 3, "continues with batch 3 and the table with 2.*missing"),
+    ],
+)
+def test_a_foreign_or_restored_checkpoint_is_refused(
+    path: Path, query: str, number: int, message: str
+) -> None:
+    append(path, 0, range(10))
+    append(path, 1, range(10, 12))
+    with pytest.raises(InvalidConfig, match=message):
+        append(path, number, range(10), query=query)
+    assert numbers_of(path) == [*range(12)]
+
+
+def test_a_second_process_is_refused(path: Path) -> None:
+    with open_parquet_table(path), pytest.raises(DirectoryInUse), open_parquet_table(path):
+        pass
+
+
+def test_a_folder_with_other_files_is_refused(path: Path) -> None:
+    write_rows(path, range(3))
+    with pytest.raises(InvalidConfig, match="no pipeline wrote"), open_parquet_table(path):
+        pass
+
+
+def test_compaction_needs_a_table(path: Path) -> None:
+    with (
+        pytest.raises(InvalidConfig, match="no table"),
+        open_parquet_table(path, must_exist=True),
+    ):
+        pass
+    assert not path.exists()
+
+
+def test_compaction_merges_small_files_and_keeps_large_ones(path: Path) -> None:
+    for number in range(5):
+        append(path, number, range(number * 100, number * 100 + 100))
+    append(path, 5, range(500, 2500))
+    before = files_of(path)
+    large = [name for name in before if (path / name).stat().st_size >= TARGET_BYTES]
+    assert len(large) == 4
+    seen: list[tuple[str, int]] = []
+    with open_parquet_table(path) as table:
+        done = table.compact(TARGET_BYTES, lambda *partition: seen.append(partition))
+        assert table.compact(TARGET_BYTES).partitions == 0
+    after = files_of(path)
+    assert (done.partitions, done.files_before, done.files_after) == (2, 24, len(after))
+    assert done.records == 500
+    assert seen == [(f"date={day}", 250) for day in DAYS]
+    assert set(after) & set(before) == set(large)
+    assert len(after) == 6
+    assert numbers_of(path) == [*range(2500)]
+    assert not work_folder(path).exists()
+    new = [path / name for name in after if name not in before]
+    for file in new:
+        rows = pq.read_table(file, partitioning=None)
+        assert rows["number"].to_pylist() == sorted(
+            rows["number"].to_pylist(), key=lambda n: (n // 100, n // 2 % 2, n)
+        )
+        assert rows.schema.metadata == {b"spark": b"row"}
+
+
+def test_a_large_merge_fills_several_files(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_table, "ROW_GROUP_BYTES", 10_000)
+    for number in range(10):
+        append(path, number, range(number * 200, number * 200 + 200))
+    with open_parquet_table(path) as table:
+        done = table.compact(8_000)
+    assert 2 < done.files_after < done.files_before
+    assert numbers_of(path) == [*range(2000)]
+
+
+def test_files_of_other_columns_are_not_merged(path: Path) -> None:
+    append(path, 0, range(10))
+    append(path, 1, range(10, 20))
+    extra = pa.table({"number": [20], "text": ["x"], "more": [1.5]})
+    pq.write_table(extra, path / f"date={DAYS[0]}" / "0000000002-00000-other.parquet")
+    with open_parquet_table(path) as table:
+        assert table.compact(TARGET_BYTES).files_after == 3
+    assert numbers_of(path) == [*range(21)]
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Callable[[str], list[Path]]:
+    """Changes copies of a table with two micro-batches, in processes that are killed at an
+    operation each; returns the copies, of which the last is complete."""
+
+    def run(action: str) -> list[Path]:
+        template = tmp_path / "template"
+        append(template / "table", 0, range(40), files=1)
+        write_rows(template / "next", range(40, 60), files=1)
+        if action == "compact":
+            append(template / "table", 1, range(40, 60), files=1)
+        target = tmp_path / "copies"
+        done = subprocess.run(
+            [sys.executable, str(PROGRAM), str(template), str(target), action],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return [target / str(number + 1) / "table" for number in range(int(done.stdout))]
+
+    return run
+
+
+@pytest.mark.slow
+def test_an_append_killed_at_any_operation_is_complete_or_repeated(
+    killed: Callable[[str], list[Path]],
+) -> None:
+    copies = killed("append")
+    assert len(copies) >= 15
+    outcomes: Counter[bool] = Counter()
+    for copy in copies:
+        found = numbers_of(copy)
+        assert found == sorted(set(found)), copy
+        assert {*range(40)} <= {*found} <= {*range(60)}, copy
+        outcomes[append(copy, 1, range(40, 60), files=1)] += 1
+        assert numbers_of(copy) == [*range(60)], copy
+        assert not work_folder(copy).exists()
+    assert min(outcomes[True], outcomes[False]) > 3, "before and after the decision"
+
+
+@pytest.mark.slow
+def test_readers_see_each_record_once_wherever_a_compaction_is_killed(
+    killed: Callable[[str], list[Path]],
+) -> None:
+    copies = killed("compact")
+    assert len(copies) >= 15
+    counts = set()
+    for copy in copies:
+        assert numbers_of(copy) == [*range(60)], copy
+        counts.add(len(files_of(copy)))
+        with open_parquet_table(copy) as table:
+            table.compact(TARGET_BYTES)
+        assert numbers_of(copy) == [*range(60)], copy
+        assert len(files_of(copy)) == 2
+        assert not work_folder(copy).exists()
+    assert counts == {4, 3, 2}, "the partitions are exchanged one by one"
+    shutil.rmtree(copies[0].parent.parent)
