@@ -114,7 +114,7 @@ class ParquetTable:
     def begin(self, query: str, number: int) -> Path | None:
         """Return the folder for the files of a micro-batch, None if it is in the table.
 
-        Raises InvalidConfig if the checkpoint is not the one that wrote the table so far.
+        Raises InvalidConfig unless the checkpoint wrote the table so far.
         """
         state = self._state
         if state.query and state.query != query:
