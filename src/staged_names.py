@@ -1,4 +1,4 @@
-"""Names of staged commits and of their task attempts, for clients and coordinators. Pure.
+"""Names and time limits of staged commits, for clients and coordinators. Pure.
 
 A write without a name gets the name `batch/<write id>`. A list of transactions has each task
 attempt as `<name>#<producer id>`, a transactional id that no producer has.
@@ -8,6 +8,10 @@ from typing import Final
 
 STAGE_TIMEOUT_MS_DEFAULT: Final = 900_000
 """Default time from the last Begin, KeepAlive or Seal of a write to its commit."""
+STAGE_TIMEOUT_MS_MAX: Final = 24 * 3_600_000
+OPEN_TIMEOUT_MS: Final = 120_000
+"""Time after Begin or the last KeepAlive at which an open attempt is aborted; the minimum of the
+time to the commit."""
 
 _UNNAMED: Final = "batch/"
 

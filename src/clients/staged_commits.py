@@ -21,7 +21,13 @@ from ..errors import (
 from ..ids import ProducerIdentity
 from ..proto import staged_commits_pb2 as pb
 from ..services import STAGED_COMMITS_ABORT, STAGED_COMMITS_COMMIT, STAGED_COMMITS_OPEN_WRITE
-from ..staged_names import STAGE_TIMEOUT_MS_DEFAULT, has_unnamed_form, unnamed_write
+from ..staged_names import (
+    OPEN_TIMEOUT_MS,
+    STAGE_TIMEOUT_MS_DEFAULT,
+    STAGE_TIMEOUT_MS_MAX,
+    has_unnamed_form,
+    unnamed_write,
+)
 from .connection import Connection
 from .producer_identity import identity_message
 from .retry import is_retriable
@@ -32,8 +38,6 @@ COMMIT_TIMEOUT_MS: Final = 300_000
 ON_DIFFERENT: Final = ("raise", "warn")
 
 _PICKLE_VERSION: Final = 1
-_STAGE_TIMEOUT_MS_MIN: Final = 120_000
-_STAGE_TIMEOUT_MS_MAX: Final = 86_400_000
 
 _log = logging.getLogger(__name__)
 
@@ -132,10 +136,10 @@ async def open_write(
     if name is not None:
         _check_own_name(name)
     check_number("number", number)
-    if not _STAGE_TIMEOUT_MS_MIN <= stage_timeout_ms <= _STAGE_TIMEOUT_MS_MAX:
+    if not OPEN_TIMEOUT_MS <= stage_timeout_ms <= STAGE_TIMEOUT_MS_MAX:
         raise InvalidConfig(
-            f"stage_timeout_ms is {stage_timeout_ms}: give {_STAGE_TIMEOUT_MS_MIN} to"
-            f" {_STAGE_TIMEOUT_MS_MAX}"
+            f"stage_timeout_ms is {stage_timeout_ms}: give {OPEN_TIMEOUT_MS} to"
+            f" {STAGE_TIMEOUT_MS_MAX}"
         )
     answer = await connection.call_any(STAGED_COMMITS_OPEN_WRITE, pb.OpenWriteRequest())
     if answer.write_id < 0:

@@ -34,7 +34,13 @@ from ...ids import ProducerIdentity, TopicId
 from ...metadata import INTERNAL_TOPICS
 from ...metadata.image import MetadataImage
 from ...records.control import EPOCH_BUMP_VERSION
-from ...staged_names import attempt_id, split_attempt_id, unnamed_write
+from ...staged_names import (
+    OPEN_TIMEOUT_MS,
+    STAGE_TIMEOUT_MS_MAX,
+    attempt_id,
+    split_attempt_id,
+    unnamed_write,
+)
 from ...storage.producer_state import SEQUENCE_MASK
 from ..coordinator.deadlines import DeadlineQueue
 from ..coordinator.decision import DecisionBuilder, Ticket
@@ -84,9 +90,6 @@ from .requests import (
 )
 from .transaction import DrawProducerId, draw_id, resolve
 
-OPEN_TIMEOUT_MS: Final = 120_000
-"""Time after Begin or the last KeepAlive at which an open attempt is aborted."""
-STAGE_TIMEOUT_MAX_MS: Final = 24 * 3_600_000
 NAMES_MAX: Final = 100_000
 """Names of one partition of `__transaction_state`."""
 COMPLETING_FACTOR: Final = 2
@@ -94,7 +97,7 @@ COMPLETING_FACTOR: Final = 2
 write can stage while some partition has no leader."""
 COUNT_MAX: Final = 2**40
 """Records of one attempt in one partition."""
-UNNAMED_RETENTION_MS: Final = STAGE_TIMEOUT_MAX_MS
+UNNAMED_RETENTION_MS: Final = STAGE_TIMEOUT_MS_MAX
 """Time after the last marker for which a name that belongs to one write is kept, so that a repeated
 commit gets its answer."""
 
@@ -1029,10 +1032,10 @@ def _check_begin(request: BeginAttempt) -> None:
             raise InvalidRequest(
                 f"staged commits {name}: {field} {value} is negative; give 0 or more"
             )
-    if not OPEN_TIMEOUT_MS <= request.timeout_ms <= STAGE_TIMEOUT_MAX_MS:
+    if not OPEN_TIMEOUT_MS <= request.timeout_ms <= STAGE_TIMEOUT_MS_MAX:
         raise InvalidTransactionTimeout(
             f"staged commits {name}: stage_timeout_ms {request.timeout_ms}; give"
-            f" {OPEN_TIMEOUT_MS} to {STAGE_TIMEOUT_MAX_MS}"
+            f" {OPEN_TIMEOUT_MS} to {STAGE_TIMEOUT_MS_MAX}"
         )
 
 

@@ -34,9 +34,9 @@ from quorumlog.broker.transactions.requests import (
     WriteMarkers,
 )
 from quorumlog.broker.transactions.shard import TransactionShard
-from quorumlog.broker.transactions.staged_commits import OPEN_TIMEOUT_MS
 from quorumlog.broker.transactions.transaction import TransactionDecision
 from quorumlog.ids import ProducerIdentity, TopicId
+from quorumlog.staged_names import OPEN_TIMEOUT_MS
 
 NAME = "spark/query/"
 CONFIG = TransactionConfig(staged_attempts_max=6)

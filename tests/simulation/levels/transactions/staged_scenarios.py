@@ -14,6 +14,7 @@ from tests.kit.node_settings import with_settings
 from quorumlog.errors import FencedWrite, NumberTooOld, StageLost
 from quorumlog.services import STAGED_COMMITS_COMMIT
 from quorumlog.simulation.world import SimWorld
+from quorumlog.staged_names import OPEN_TIMEOUT_MS
 from quorumlog.testing.checkers import Place
 
 from ...checkers.violation import Violation
@@ -32,7 +33,6 @@ SECOND: Final[BatchKey] = (NAME, 1)
 GONE: Final = "gone"  # a topic that is deleted
 LATE_MS: Final = 5_000  # of a delayed call: longer than the steps beside it
 HOLD_MS: Final = 1_000_000  # a call never arrives
-OPEN_TIMEOUT_MS: Final = 120_000
 COMMIT: Final = STAGED_COMMITS_COMMIT.path
 COMMIT_MS: Final = 60_000
 STABLE_MS: Final = 30_000

@@ -31,10 +31,7 @@ from quorumlog.broker.transactions.requests import (
     SealedPartition,
     routing_id,
 )
-from quorumlog.broker.transactions.staged_commits import (
-    OPEN_TIMEOUT_MS,
-    UNNAMED_RETENTION_MS,
-)
+from quorumlog.broker.transactions.staged_commits import UNNAMED_RETENTION_MS
 from quorumlog.errors import (
     ConcurrentTransactions,
     CoordinatorLoading,
@@ -51,6 +48,7 @@ from quorumlog.errors import (
     TransactionalIdNotFound,
 )
 from quorumlog.ids import ProducerIdentity, TopicId
+from quorumlog.staged_names import OPEN_TIMEOUT_MS, STAGE_TIMEOUT_MS_MAX
 
 from .shard_play import FIRST_ID, TOPIC_A, TOPIC_A2, TOPIC_B, A, B, image_of
 from .stage_play import NAME, STAGE_MS, StagePlay
@@ -231,7 +229,7 @@ def test_names_of_a_partition_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         play.begin(0, 7, name="c")
 
 
-@pytest.mark.parametrize("timeout_ms", [OPEN_TIMEOUT_MS - 1, 24 * 3_600_000 + 1])
+@pytest.mark.parametrize("timeout_ms", [OPEN_TIMEOUT_MS - 1, STAGE_TIMEOUT_MS_MAX + 1])
 def test_a_stage_timeout_has_bounds(play: StagePlay, timeout_ms: int) -> None:
     with pytest.raises(InvalidTransactionTimeout):
         play.ask(
