@@ -30,6 +30,7 @@ from ..frontends.grpc import (
     GroupsService,
     LogService,
     MirrorService,
+    StagedCommitsService,
     TransactionsService,
 )
 from ..ids import ClusterId, NodeId
@@ -276,9 +277,9 @@ class Node:
         streams = await self._life.listen_bytes(config.follower_listener, followers.accept)
         followers.listens_at(streams.address)
         admin = AdminService(api, node_id=directory.meta.node_id)
-        transactions = self._transactions_service(api, coordinators, publisher, replicas)
+        transactions = self._transaction_services(api, coordinators, publisher, replicas)
         internal = (followers, coordinators.service)
-        served = (log, admin, transactions, mirror, *internal, member.service)
+        served = (log, admin, *transactions, mirror, *internal, member.service)
         handlers = {**self._groups_service(publisher).handlers()}
         for service in served:
             handlers.update(service.handlers())
@@ -330,22 +331,31 @@ class Node:
         node_id = NodeId(self._config.node_id)
         return GroupsService(self._runtime, groups, publisher, node_id=node_id)
 
-    def _transactions_service(
+    def _transaction_services(
         self,
         api: BrokerApi,
         coordinators: Coordinators,
         publisher: MetadataPublisher,
         replicas: ReplicaManager,
-    ) -> TransactionsService:
-        return TransactionsService(
+    ) -> tuple[TransactionsService, StagedCommitsService]:
+        node_id = NodeId(self._config.node_id)
+        transactions = TransactionsService(
             self._runtime,
             api.transactions,
-            coordinators.transactions,
             coordinators.groups,
             publisher,
             replicas.log_admin,
-            node_id=NodeId(self._config.node_id),
+            node_id=node_id,
         )
+        staged = StagedCommitsService(
+            self._runtime,
+            api.transactions,
+            coordinators.transactions,
+            publisher,
+            transaction_calls=transactions.calls,
+            node_id=node_id,
+        )
+        return transactions, staged
 
     def _api(
         self,

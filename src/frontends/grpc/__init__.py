@@ -1,5 +1,5 @@
-"""The gRPC front end: handler tables for the services `Log`, `Admin`, `Groups`, `Mirror`, `Quorum`
-and `Transactions`.
+"""The gRPC front end: handler tables for the services `Log`, `Admin`, `Groups`, `Mirror`, `Quorum`,
+`Transactions` and `StagedCommits`.
 
 Handlers are independent of the transport (`runtime.Handler`): this package does not import grpc,
 and the simulation runs it unchanged.
@@ -10,7 +10,7 @@ from .groups_service import GroupsService
 from .log_service import LogService
 from .mirror_service import MirrorService
 from .quorum_service import QuorumClient, QuorumService
-from .transactions_service import TransactionsService
+from .transactions_service import StagedCommitsService, TransactionsService
 
 __all__ = [
     "AdminService",
@@ -19,5 +19,6 @@ __all__ = [
     "MirrorService",
     "QuorumClient",
     "QuorumService",
+    "StagedCommitsService",
     "TransactionsService",
 ]

@@ -2,7 +2,7 @@
 that a broker without producers with an id starts without them (`transaction_calls`,
 `staged_commit_calls`)."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...api.transactions import TransactionAdmin
@@ -11,7 +11,7 @@ from ...broker.shell.log_admin import LogAdmin
 from ...broker.transactions.shell import TransactionCoordinator
 from ...ids import NodeId
 from ...metadata.shell.publisher import MetadataPublisher
-from ...runtime import CallContext, Handler, Runtime
+from ...runtime import CallContext, Handler, Method, Runtime
 from ...services import (
     STAGED_COMMITS_ABORT,
     STAGED_COMMITS_ADD_PARTITIONS,
@@ -41,13 +41,12 @@ if TYPE_CHECKING:
 
 
 class TransactionsService:
-    """Handlers of `quorumlog.v1.Transactions` and `quorumlog.v1.StagedCommits`."""
+    """Handlers of `quorumlog.v1.Transactions`."""
 
     def __init__(
         self,
         runtime: Runtime,
         transactions: TransactionAdmin,
-        coordinator: TransactionCoordinator,
         groups: GroupCoordinator,
         metadata: MetadataPublisher,
         log_admin: LogAdmin,
@@ -56,80 +55,29 @@ class TransactionsService:
     ) -> None:
         self._runtime = runtime
         self._transactions = transactions
-        self._coordinator = coordinator
         self._groups = groups
         self._metadata = metadata
         self._log_admin = log_admin
         self._node_id = node_id
         self._calls: TransactionCalls | None = None
-        self._staged: StagedCommitCalls | None = None
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handlers by method path, for `Network.serve`."""
         table = (
-            Handler(
-                TRANSACTIONS_INIT_PRODUCER_ID,
-                self._later(self._transaction_calls, "init_producer_id"),
-            ),
-            Handler(
-                TRANSACTIONS_ADD_PARTITIONS, self._later(self._transaction_calls, "add_partitions")
-            ),
-            Handler(TRANSACTIONS_ADD_OFFSETS, self._later(self._transaction_calls, "add_offsets")),
-            Handler(TRANSACTIONS_END, self._later(self._transaction_calls, "end_transaction")),
-            Handler(TRANSACTIONS_LIST, self._later(self._transaction_calls, "list_transactions")),
-            Handler(
-                TRANSACTIONS_DESCRIBE, self._later(self._transaction_calls, "describe_transactions")
-            ),
-            Handler(TRANSACTIONS_ABORT, self._later(self._transaction_calls, "abort_transaction")),
-            Handler(
-                TRANSACTIONS_DESCRIBE_PRODUCERS,
-                self._later(self._transaction_calls, "describe_producers"),
-            ),
-            Handler(
-                TRANSACTIONS_ABORT_HANGING,
-                self._later(self._transaction_calls, "abort_hanging_transaction"),
-            ),
-            Handler(
-                STAGED_COMMITS_ADD_PARTITIONS,
-                self._later(self._transaction_calls, "add_partitions"),
-            ),
-            Handler(STAGED_COMMITS_OPEN_WRITE, self._later(self._staged_calls, "open_write")),
-            Handler(STAGED_COMMITS_BEGIN, self._later(self._staged_calls, "begin")),
-            Handler(STAGED_COMMITS_KEEP_ALIVE, self._later(self._staged_calls, "keep_alive")),
-            Handler(STAGED_COMMITS_SEAL, self._later(self._staged_calls, "seal")),
-            Handler(STAGED_COMMITS_COMMIT, self._later(self._staged_calls, "commit")),
-            Handler(STAGED_COMMITS_ABORT, self._later(self._staged_calls, "abort")),
-            Handler(STAGED_COMMITS_LIST, self._later(self._staged_calls, "list_names")),
-            Handler(STAGED_COMMITS_DESCRIBE, self._later(self._staged_calls, "describe")),
-            Handler(STAGED_COMMITS_RESET, self._later(self._staged_calls, "reset")),
-            Handler(STAGED_COMMITS_DELETE, self._later(self._staged_calls, "delete")),
+            _handler(TRANSACTIONS_INIT_PRODUCER_ID, self.calls, "init_producer_id"),
+            _handler(TRANSACTIONS_ADD_PARTITIONS, self.calls, "add_partitions"),
+            _handler(TRANSACTIONS_ADD_OFFSETS, self.calls, "add_offsets"),
+            _handler(TRANSACTIONS_END, self.calls, "end_transaction"),
+            _handler(TRANSACTIONS_LIST, self.calls, "list_transactions"),
+            _handler(TRANSACTIONS_DESCRIBE, self.calls, "describe_transactions"),
+            _handler(TRANSACTIONS_ABORT, self.calls, "abort_transaction"),
+            _handler(TRANSACTIONS_DESCRIBE_PRODUCERS, self.calls, "describe_producers"),
+            _handler(TRANSACTIONS_ABORT_HANGING, self.calls, "abort_hanging_transaction"),
         )
         return {handler.method.path: handler for handler in table}
 
-    def _later(
-        self, load: Callable[[], object], name: str
-    ) -> Callable[[Any, CallContext], Awaitable[Any]]:
-        """Return a handler that looks up the method of the loaded service when it is called."""
-
-        async def handle(request: Any, context: CallContext) -> Any:
-            return await getattr(load(), name)(request, context)
-
-        return handle
-
-    def _staged_calls(self) -> "StagedCommitCalls":
-        if self._staged is None:
-            from .staged_commit_calls import StagedCommitCalls
-
-            self._staged = StagedCommitCalls(
-                self._runtime,
-                self._transactions,
-                self._coordinator,
-                self._metadata,
-                node_id=self._node_id,
-            )
-        return self._staged
-
-    def _transaction_calls(self) -> "TransactionCalls":
+    def calls(self) -> "TransactionCalls":
+        """Return the methods, imported at the first call."""
         if self._calls is None:
             from .transaction_calls import TransactionCalls
 
@@ -142,3 +90,66 @@ class TransactionsService:
                 node_id=self._node_id,
             )
         return self._calls
+
+
+class StagedCommitsService:
+    """Handlers of `quorumlog.v1.StagedCommits`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        transactions: TransactionAdmin,
+        coordinator: TransactionCoordinator,
+        metadata: MetadataPublisher,
+        *,
+        transaction_calls: "Callable[[], TransactionCalls]",
+        node_id: NodeId,
+    ) -> None:
+        """`transaction_calls` returns the methods of the service `Transactions`: partitions are
+        added to an attempt as to a transaction."""
+        self._runtime = runtime
+        self._transactions = transactions
+        self._coordinator = coordinator
+        self._metadata = metadata
+        self._transaction_calls = transaction_calls
+        self._node_id = node_id
+        self._loaded: StagedCommitCalls | None = None
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the handlers by method path, for `Network.serve`."""
+        table = (
+            _handler(STAGED_COMMITS_ADD_PARTITIONS, self._transaction_calls, "add_partitions"),
+            _handler(STAGED_COMMITS_OPEN_WRITE, self._calls, "open_write"),
+            _handler(STAGED_COMMITS_BEGIN, self._calls, "begin"),
+            _handler(STAGED_COMMITS_KEEP_ALIVE, self._calls, "keep_alive"),
+            _handler(STAGED_COMMITS_SEAL, self._calls, "seal"),
+            _handler(STAGED_COMMITS_COMMIT, self._calls, "commit"),
+            _handler(STAGED_COMMITS_ABORT, self._calls, "abort"),
+            _handler(STAGED_COMMITS_LIST, self._calls, "list_names"),
+            _handler(STAGED_COMMITS_DESCRIBE, self._calls, "describe"),
+            _handler(STAGED_COMMITS_RESET, self._calls, "reset"),
+            _handler(STAGED_COMMITS_DELETE, self._calls, "delete"),
+        )
+        return {handler.method.path: handler for handler in table}
+
+    def _calls(self) -> "StagedCommitCalls":
+        if self._loaded is None:
+            from .staged_commit_calls import StagedCommitCalls
+
+            self._loaded = StagedCommitCalls(
+                self._runtime,
+                self._transactions,
+                self._coordinator,
+                self._metadata,
+                node_id=self._node_id,
+            )
+        return self._loaded
+
+
+def _handler(method: Method[Any, Any], calls: Callable[[], object], name: str) -> Handler:
+    """Return a handler that looks up the method of `calls` when it is called."""
+
+    async def handle(request: Any, context: CallContext) -> Any:
+        return await getattr(calls(), name)(request, context)
+
+    return Handler(method, handle)
