@@ -39,7 +39,7 @@ WORKERS := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 CORE_MODULES := */raftlog/candidate.py,*/raftlog/config.py,*/raftlog/follower.py,*/raftlog/leader.py,*/raftlog/log_view.py,*/raftlog/messages.py,*/raftlog/progress.py,*/raftlog/raft.py,*/raftlog/ready.py,*/raftlog/roles.py,*/raftlog/state.py,*/raftlog/status.py,*/raftlog/voters.py,*/raftlog/writes.py
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup demo test test-plain test-compiled test-all compiled lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate fuzz soak transaction-chaos conformance bench dist lock clean
+.PHONY: help setup spark-oldest demo test test-spark-oldest test-plain test-compiled test-all compiled lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate fuzz soak transaction-chaos conformance bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -56,15 +56,28 @@ $(VENV)/.installed: pyproject.toml requirements.lock $(wildcard src/records/_cod
 	@$(BIN)/python -c "import quorumlog.records as records; print(records.describe())"
 	@touch $@
 
+spark-oldest: $(VENV)/spark-oldest/.installed ## unpack the oldest supported version of Spark, for the tests
+
+# Beside the environment, not in it: only what differs, ahead on the path.
+$(VENV)/spark-oldest/.installed: requirements.spark-oldest.lock | setup
+	rm -rf $(@D)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-compile --target $(@D) --requirement $<
+	@touch $@
+
 demo: setup ## 336,776 flights into a broker and into Spark, kill -9; the same with three nodes, one of them killed
 	$(BIN)/python examples/flights.py
 
-test: setup ## every test but the long ones: what decides a landing
+test: setup spark-oldest ## every test but the long ones: what decides a landing
 	$(BIN)/pytest -m "not long and not spark" $(WORKERS)
-	@# On one core Spark, in a process of its own since PySpark forks; on the other one simulations of every level.
+	@# On one core Spark, in a process of its own since PySpark forks; on the other one simulations of every level, and the
+	@# oldest Spark.
 	@mkdir -p build; $(BIN)/pytest -m "not long and spark" tests/spark > build/spark-tests.txt 2>&1 & spark=$$!; \
 	$(MAKE) --no-print-directory simulate-briefly; simulated=$$?; \
-	wait $$spark; sparked=$$?; cat build/spark-tests.txt; exit $$(( simulated + sparked ))
+	$(MAKE) --no-print-directory test-spark-oldest; oldest=$$?; \
+	wait $$spark; sparked=$$?; cat build/spark-tests.txt; exit $$(( simulated + oldest + sparked ))
+
+test-spark-oldest: spark-oldest ## the scenario tests of Spark on its oldest supported version
+	PYTHONPATH=$(CURDIR)/$(VENV)/spark-oldest $(BIN)/pytest -m "oldest and not long" tests/spark
 
 # Levels node, kafka and groups have transactions in seed 16, which runs twice.
 simulate-briefly: setup ## some simulated runs of every level

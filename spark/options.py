@@ -303,6 +303,23 @@ def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
     return parsed
 
 
+def check_without_limits(options: ReadOptions, spark_version: tuple[int, int]) -> None:
+    """Raise InvalidConfig for a limit of micro-batches, which needs Spark 4.2."""
+    limits = options.limits
+    for name, value in (
+        ("maxOffsetsPerTrigger", limits.offsets_max),
+        ("maxBytesPerTrigger", limits.bytes_max),
+        ("minOffsetsPerTrigger", limits.offsets_min),
+    ):
+        if value is not None:
+            major, minor = spark_version
+            _refuse(
+                name,
+                f"needs Spark 4.2 or later; Spark {major}.{minor} does not pass the start of a "
+                "micro-batch to a Python source; remove the option, or upgrade Spark",
+            )
+
+
 class _Given:
     """The given options, looked up case-insensitively."""
 

@@ -26,7 +26,14 @@ from pyspark.sql.types import (
 )
 
 from quorumlog.errors import InvalidConfig, NotImplementedHere
-from quorumlog.spark.options import Mode, check_names, parse_include_headers, parse_options
+from quorumlog.spark.options import (
+    Mode,
+    check_names,
+    check_without_limits,
+    parse_include_headers,
+    parse_options,
+)
+from quorumlog.spark.versions import HAS_ADMISSION_CONTROL, SPARK_VERSION
 
 if TYPE_CHECKING:
     from quorumlog.spark.batch_reader import BatchReader
@@ -109,11 +116,14 @@ class QuorumlogSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "StreamReader":
         """Return the stream reader; raise InvalidConfig for an invalid option."""
-        from quorumlog.spark.stream_reader import StreamReader
+        from quorumlog.spark.stream_reader import StreamReader, UnlimitedStreamReader
 
         options = parse_options(self.options, Mode.STREAM)
         columns = columns_wanted(schema, include_headers=options.include_headers)
-        return StreamReader(options, schema, columns)
+        if HAS_ADMISSION_CONTROL:
+            return StreamReader(options, schema, columns)
+        check_without_limits(options, SPARK_VERSION)
+        return UnlimitedStreamReader(options, schema, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Raise NotImplementedHere: there is no sink yet."""

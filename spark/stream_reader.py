@@ -16,12 +16,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from quorumlog.clients.topology import PartitionLeader
@@ -54,6 +48,13 @@ from quorumlog.spark.plan import (
 from quorumlog.spark.query_group import QueryGroup
 from quorumlog.spark.retention_lease import RetentionLease
 from quorumlog.spark.tasks import input_partitions, read_task
+from quorumlog.spark.versions import (
+    SPARK_VERSION,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 LEADERS_AGE_MAX_S: Final = 1.0
 """Maximum age of cached partitions and leaders: Spark requests the latest offset up to a hundred
@@ -423,6 +424,56 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logger.warning("spark.densities error=%s: the cached log sizes are used", error)
         self._densities_until = time.monotonic() + DENSITIES_AGE_MAX_S
         return self._densities
+
+
+class UnlimitedStreamReader(StreamReader):
+    """The stream reader for Spark below 4.2, which passes `latestOffset` neither the position of
+    the query nor a limit.
+
+    The position is the start or end of the last call that has one. Before such a call, in a run
+    that does not begin with a new query, all checks of the position are left to `partitions`. With
+    Trigger.AvailableNow Spark reads all records in one micro-batch.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType, columns: tuple[str, ...]) -> None:
+        """`columns` are the source's names of the schema's fields."""
+        super().__init__(options, schema, columns)
+        self._position: dict[str, Any] | None = None  # where the next micro-batch starts
+        self._is_end_first = False  # Spark has requested an end before any position
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the start of a new query, as StreamReader does.
+
+        Raises InvalidConfig for Trigger.AvailableNow with a start at `latest`: the end of the
+        micro-batch is already known, so the reader cannot detect that another run has planned it.
+        """
+        if self._is_end_first and self._options.starts_at_end:
+            major, minor = SPARK_VERSION
+            raise InvalidConfig(
+                f"Spark {major}.{minor} cannot begin a query with Trigger.AvailableNow at "
+                "'latest'; run its first micro-batch with another trigger, start at 'earliest' or "
+                "at explicit offsets, or use Spark 4.2 or later"
+            )
+        self._position = super().initialOffset()
+        return self._position
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # Spark's old interface
+        """Return the end of the next micro-batch: of all records."""
+        if self._position is not None:
+            return super().latestOffset(self._position, ReadAllAvailable())
+        # Spark calls this first for a restarted query, and to get the end of Trigger.AvailableNow.
+        self._is_end_first = True
+        time.sleep(self._pace.pause_ms(now_ms()) / 1000)
+        latest = self._fetch_latest()
+        self._renew_lease()
+        self._pace.polled(now_ms(), found=False)
+        return as_dict(latest.to_json())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the tasks of the micro-batch in [start, end), as StreamReader does."""
+        tasks = super().partitions(start, end)
+        self._position = end
+        return tasks
 
 
 def _topics(leaders: Mapping[TopicPartition, PartitionLeader]) -> dict[str, bytes]:

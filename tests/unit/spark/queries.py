@@ -1,14 +1,14 @@
 """Runs of a query, and what its group has committed."""
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-
 from quorumlog.ids import TopicPartition
 from quorumlog.spark.offsets import IDS
 from quorumlog.spark.source import QuorumlogSource
+from quorumlog.spark.versions import ReadAllAvailable
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 ALL = ReadAllAvailable()
@@ -60,12 +60,14 @@ class Engine:
         self._end_at = end_at
         self._step("started")
         limit = source.getDefaultReadLimit()
+        # Spark decides so, too. The reader of Spark below 4.2 takes no position and no limit.
+        is_limited = bool(inspect.signature(source.latestOffset).parameters)
         if len(self.ends) > self.committed + 1:
             self._batch(source, self._start(source))
         for _ in range(batches):
             start = self._start(source)
             self._step("before the plan")
-            end = source.latestOffset(start, limit)
+            end = source.latestOffset(start, limit) if is_limited else source.latestOffset()
             if end == start and self.committed >= 0:
                 continue
             self._step("planned")

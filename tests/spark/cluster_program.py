@@ -1,0 +1,91 @@
+"""A user's program on a cluster or through Spark Connect; a program for test_clusters.
+
+    cluster_program.py '{"master": ..., "bootstrap": ..., "topic": ..., "folder": ...}'
+
+`master` is "connect" for a Spark Connect session with a server of its own, else a master's address.
+It prints one line of JSON: what it read.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quorumlog.spark import configure, session
+from quorumlog.spark.sessions import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CONFIG = {
+    "spark.log.level": "ERROR",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def connect() -> "SparkSession":
+    """Return a session of Spark Connect that no one has configured."""
+    from pyspark.sql import SparkSession
+
+    os.environ["JAVA_HOME"] = str(find_java(os.environ))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.remote("local[2]")
+    for name, value in CONFIG.items():
+        builder = builder.config(name, value)
+    made: SparkSession = builder.getOrCreate()
+    return made
+
+
+def summary(frame: "DataFrame") -> list[list[int]]:
+    """Return records, first and last offset, and the sum of the values of each partition."""
+    from pyspark.sql import functions as f
+
+    rows = (
+        frame.groupBy("partition")
+        .agg(
+            f.count("*"),
+            f.min("offset"),
+            f.max("offset"),
+            f.sum(f.col("value").cast("string").cast("long")),
+        )
+        .orderBy("partition")
+        .collect()
+    )
+    return [list(row) for row in rows]
+
+
+def main() -> None:
+    plan = json.loads(sys.argv[1])
+    is_connect = plan["master"] == "connect"
+    spark = connect() if is_connect else session(master=plan["master"], config=CONFIG)
+    found: dict[str, Any] = {}
+    options = {"bootstrap": plan["bootstrap"], "subscribe": plan["topic"]}
+    try:
+        listed = ", ".join(f"{name} '{value}'" for name, value in options.items())
+        spark.sql(f"CREATE TEMPORARY VIEW found USING quorumlog OPTIONS ({listed})")
+        found["by itself"] = summary(spark.table("found"))
+        configure(spark)
+        found["batch"] = summary(spark.read.format("quorumlog").options(**options).load())
+        folder = Path(plan["folder"])
+        stream = spark.readStream.format("quorumlog").options(**options)
+        writer = stream.option("startingOffsets", "earliest").load().writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+        query = writer.trigger(availableNow=True).start(str(folder / "lake"))
+        found["ends"] = query.awaitTermination(240)
+        found["stream"] = summary(spark.read.parquet(str(folder / "lake")))
+        if not is_connect:
+            executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
+            found["executors"] = executors - 1  # the driver is listed, too
+        print(json.dumps(found))
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
