@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from quorumlog.ids import TopicPartition
 from quorumlog.records.arrow import decode_arrow
 from quorumlog.records.batch import iterate_batches
+from quorumlog.spark.versions import to_arrow_schema
 
 ROWS_MIN: Final = 10_000
 ROWS_MAX: Final = 65_000
@@ -97,7 +97,7 @@ class Assembler:
 
     def __init__(self, schema: StructType, columns: tuple[str, ...], place: TopicPartition) -> None:
         """`columns` are the source's names of the schema's fields, in order."""
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = to_arrow_schema(schema)
         self._columns = columns
         # At least one column, whose length is the number of rows.
         self._decoded = tuple(_DECODED_AS[name] for name in columns if name in _DECODED_AS)

@@ -11,12 +11,17 @@ and define their classes on every version.
 | 4.2 | limits of micro-batches, several micro-batches with Trigger.AvailableNow |
 """
 
+import inspect
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyspark
 from pyspark.sql import datasource
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SPARK_VERSION_MIN: Final = (4, 0)
 
@@ -88,6 +93,15 @@ else:
             """Stand-in."""
 
 
+def to_arrow_schema(schema: StructType) -> "pa.Schema":
+    """Return the Arrow schema that Spark requires of batches with these columns."""
+    from pyspark.sql.pandas import types
+
+    if "timezone" in inspect.signature(types.to_arrow_schema).parameters:
+        return types.to_arrow_schema(schema, timezone="UTC")
+    return types.to_arrow_schema(schema)  # older ones have UTC as the default
+
+
 __all__ = [
     "HAS_ADMISSION_CONTROL",
     "HAS_PUSHDOWN",
@@ -100,4 +114,5 @@ __all__ = [
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
     "parse_version",
+    "to_arrow_schema",
 ]

@@ -52,6 +52,7 @@ def values(frame: "DataFrame") -> list[int]:
     return [int(row.value.removeprefix("value-")) for row in rows]
 
 
+@pytest.mark.oldest
 def test_every_record_is_read_once_where_it_was_stored(
     log: quorumlog.Log, topic: MakeTopic, load: Load
 ) -> None:
@@ -71,6 +72,7 @@ def test_every_record_is_read_once_where_it_was_stored(
     )
 
 
+@pytest.mark.oldest
 def test_committed_records_of_transactions_are_read(
     log: quorumlog.Log, topic: MakeTopic, load: Load
 ) -> None:
@@ -110,6 +112,7 @@ def test_every_codec_reads_the_same(
     assert values(load(name)) == list(range(3_000))
 
 
+@pytest.mark.oldest
 def test_columns_have_the_connector_s_names_types_and_contents(
     log: quorumlog.Log, topic: MakeTopic, load: Load
 ) -> None:
@@ -140,6 +143,7 @@ def test_columns_have_the_connector_s_names_types_and_contents(
     assert "headers" not in load(name).columns
 
 
+@pytest.mark.oldest
 def test_a_narrower_schema_reads_only_its_columns(
     log: quorumlog.Log, topic: MakeTopic, load: Load
 ) -> None:
@@ -159,6 +163,7 @@ def test_a_narrower_schema_reads_only_its_columns(
         load(name, schema="value string").collect()
 
 
+@pytest.mark.oldest
 def test_offsets_bound_a_read_exactly(log: quorumlog.Log, topic: MakeTopic, load: Load) -> None:
     name = topic(partitions=2)
     with log.producer() as producer:
@@ -187,6 +192,7 @@ def test_times_bound_a_read_exactly(log: quorumlog.Log, topic: MakeTopic, load: 
     assert values(load(name, endingTimestamp="100001")) == list(range(100))
 
 
+@pytest.mark.oldest
 def test_ranges_are_split_without_losing_or_doubling_records(
     log: quorumlog.Log, topic: MakeTopic, load: Load
 ) -> None:
@@ -253,6 +259,7 @@ def test_a_start_beyond_the_end_raises(log: quorumlog.Log, topic: MakeTopic, loa
         load(name, startingOffsets=beyond, failOnDataLoss="false").collect()
 
 
+@pytest.mark.oldest
 @pytest.mark.parametrize(
     ("options", "saying"),
     [
@@ -286,6 +293,7 @@ class OnlyHere(DataSource):
         return "only-here"
 
 
+@pytest.mark.oldest
 def test_sql_reads_without_any_registration(
     log: quorumlog.Log, topic: MakeTopic, spark: "SparkSession", broker: Any
 ) -> None:
@@ -323,6 +331,7 @@ def test_a_query_over_the_log_gives_what_python_computes(
     assert {row[0]: (row[1], row[2]) for row in found} == expected
 
 
+@pytest.mark.oldest
 def test_reading_goes_on_after_kill_9_and_restart_of_the_broker(
     spark: "SparkSession", own_broker: Any
 ) -> None:
@@ -343,6 +352,7 @@ def test_reading_goes_on_after_kill_9_and_restart_of_the_broker(
     assert read() == before
 
 
+@pytest.mark.oldest
 def test_a_timestamp_is_an_instant_in_utc(log: quorumlog.Log, topic: MakeTopic, load: Load) -> None:
     name = topic()
     moment = dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 DEMO = Path(__file__).parents[2] / "examples" / "flights.py"
 
 
+@pytest.mark.oldest
 def test_a_session_runs_this_python_on_this_machine_only(spark: "SparkSession") -> None:
     assert spark.sparkContext.pythonExec == sys.executable
     settings = dict(spark.sparkContext.getConf().getAll())
@@ -29,6 +30,7 @@ def test_a_session_runs_this_python_on_this_machine_only(spark: "SparkSession") 
     assert spark.conf.get(MAX_BYTES_PER_BATCH[0]) == MAX_BYTES_PER_BATCH[1]
 
 
+@pytest.mark.oldest
 def test_configuring_again_changes_nothing_and_says_nothing(spark: "SparkSession") -> None:
     configure(spark)
     assert spark.conf.get(MAX_BYTES_PER_BATCH[0]) == MAX_BYTES_PER_BATCH[1]

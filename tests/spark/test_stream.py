@@ -11,6 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 
 import quorumlog
+from quorumlog.spark.versions import HAS_ADMISSION_CONTROL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,6 +68,7 @@ def stream(spark: "SparkSession", broker: Any, tmp_path: Path) -> Stream:
     return Stream(spark, broker, tmp_path / "checkpoint")
 
 
+@pytest.mark.oldest
 def test_a_stream_reads_transactions_once_they_are_committed(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream
 ) -> None:
@@ -85,6 +87,7 @@ def test_a_stream_reads_transactions_once_they_are_committed(
         assert stream.run(subscribe=name) == [[1, 2, 4]]
 
 
+@pytest.mark.oldest
 def test_a_stream_reads_from_earliest_and_a_restart_reads_only_what_is_new(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream
 ) -> None:
@@ -107,6 +110,7 @@ def test_available_now_honours_the_limit_of_each_trigger(
     assert batches == [[*range(5)], [*range(5, 10)], [*range(10, 15)]]
 
 
+@pytest.mark.oldest
 def test_a_stream_starts_at_explicit_offsets_and_at_a_time(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream, spark: "SparkSession", broker: Any,
     tmp_path: Path,
@@ -124,6 +128,7 @@ def test_a_stream_starts_at_explicit_offsets_and_at_a_time(
     assert timed.run(subscribe=name, startingTimestamp=str(soon_ms - 1)) == [[7, 7]]
 
 
+@pytest.mark.oldest
 def test_a_running_stream_takes_up_records_as_they_come(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream
 ) -> None:
@@ -139,9 +144,48 @@ def test_a_running_stream_takes_up_records_as_they_come(
         assert progress is not None
         end = json.loads(progress["sources"][0]["endOffset"])
         assert end[name] == {"0": 6}
-        assert json.loads(progress["sources"][0]["latestOffset"]) == {name: {"0": 6}}
+        if HAS_ADMISSION_CONTROL:
+            assert json.loads(progress["sources"][0]["latestOffset"]) == {name: {"0": 6}}
     finally:
         query.stop()
+
+
+@pytest.mark.oldest
+def test_a_running_query_at_latest_that_fails_goes_on_where_it_began(
+    log: quorumlog.Log, topic: MakeTopic, stream: Stream
+) -> None:
+    name = topic()
+    options = {"subscribe": name, "startingOffsets": "latest", "groupId": name}
+    fill(log, name, range(5))
+    stream.fails_after = 0
+    with pytest.raises(StreamingQueryException, match="the sink is broken"):
+        stream.start(options, available_now=False).awaitTermination(PATIENCE_S)
+    fill(log, name, range(5, 15))
+    assert len(starts_of(log, name)) == 1
+    stream.fails_after = None
+    query = stream.start(options, available_now=False)
+    try:
+        query.processAllAvailable()
+        assert [row for batch in stream.batches for row in batch] == [*range(5, 15)]
+        deadline = time.monotonic() + PATIENCE_S
+        while log.admin.describe_group(name).lag or starts_of(log, name):
+            assert time.monotonic() < deadline, "the progress is not committed"
+    finally:
+        query.stop()
+
+
+@pytest.mark.oldest
+@pytest.mark.skipif(HAS_ADMISSION_CONTROL, reason="this version of Spark has limits")
+def test_without_admission_control_a_limit_is_refused_and_available_now_is_one_batch(
+    log: quorumlog.Log, topic: MakeTopic, stream: Stream
+) -> None:
+    name = topic()
+    fill(log, name, range(15))
+    with pytest.raises(StreamingQueryException, match=r"'maxOffsetsPerTrigger' needs Spark 4\.2"):
+        stream.run(subscribe=name, maxOffsetsPerTrigger="5")
+    assert stream.run(subscribe=name) == [[*range(15)]]
+    with pytest.raises(StreamingQueryException, match=r"cannot begin a query with Trigger\.Avail"):
+        stream.run(subscribe=topic(), startingOffsets="latest", groupId=name)
 
 
 def test_a_topic_that_begins_to_match_a_pattern_is_read_from_its_start(
@@ -219,6 +263,7 @@ def test_available_now_honours_a_limit_by_bytes_and_waits_for_nothing(
     assert [row for batch in batches for row in batch] == [*range(40)]
 
 
+@pytest.mark.oldest
 def test_a_stream_that_starts_beyond_the_end_raises(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream
 ) -> None:
@@ -229,6 +274,7 @@ def test_a_stream_that_starts_beyond_the_end_raises(
         stream.run(subscribe=name, startingOffsets=beyond)
 
 
+@pytest.mark.oldest
 def test_a_topic_created_anew_stops_the_stream_unless_records_may_be_lost(
     log: quorumlog.Log, topic: MakeTopic, stream: Stream
 ) -> None:
