@@ -49,7 +49,6 @@ from quorumlog.spark.query_group import QueryGroup
 from quorumlog.spark.retention_lease import RetentionLease
 from quorumlog.spark.tasks import input_partitions, read_task
 from quorumlog.spark.versions import (
-    SPARK_VERSION,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
@@ -430,39 +429,29 @@ class UnlimitedStreamReader(StreamReader):
     """The stream reader for Spark below 4.2, which passes `latestOffset` neither the position of
     the query nor a limit.
 
-    The position is the start or end of the last call that has one. Before such a call, in a run
-    that does not begin with a new query, all checks of the position are left to `partitions`. With
-    Trigger.AvailableNow Spark reads all records in one micro-batch.
+    The position is that of the last call that has one. A run begins without it, and then
+    `partitions` makes all checks. Spark requests the end of the first micro-batch before its start:
+    a start at `latest` beyond this end, which Spark has logged, is this end.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, columns: tuple[str, ...]) -> None:
         """`columns` are the source's names of the schema's fields."""
         super().__init__(options, schema, columns)
         self._position: dict[str, Any] | None = None  # where the next micro-batch starts
-        self._is_end_first = False  # Spark has requested an end before any position
+        self._is_first = False  # the next micro-batch is the query's first
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the start of a new query, as StreamReader does.
-
-        Raises InvalidConfig for Trigger.AvailableNow with a start at `latest`: the end of the
-        micro-batch is already known, so the reader cannot detect that another run has planned it.
-        """
-        if self._is_end_first and self._options.starts_at_end:
-            major, minor = SPARK_VERSION
-            raise InvalidConfig(
-                f"Spark {major}.{minor} cannot begin a query with Trigger.AvailableNow at "
-                "'latest'; run its first micro-batch with another trigger, start at 'earliest' or "
-                "at explicit offsets, or use Spark 4.2 or later"
-            )
+        """Return the start of a new query, as StreamReader does."""
         self._position = super().initialOffset()
+        self._is_first = True
+        if self._group is not None:
+            self._group.mark_planned()
         return self._position
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # Spark's old interface
         """Return the end of the next micro-batch: of all records."""
         if self._position is not None:
             return super().latestOffset(self._position, ReadAllAvailable())
-        # Spark calls this first for a restarted query, and to get the end of Trigger.AvailableNow.
-        self._is_end_first = True
         time.sleep(self._pace.pause_ms(now_ms()) / 1000)
         latest = self._fetch_latest()
         self._renew_lease()
@@ -471,8 +460,15 @@ class UnlimitedStreamReader(StreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of the micro-batch in [start, end), as StreamReader does."""
+        if self._is_first and self._options.starts_at_end:
+            at, ends = self._decoded(start), self._decoded(end).offsets
+            starts = {
+                place: min(at.offsets[place], ends[place]) for place in at.offsets.keys() & ends
+            }
+            start = as_dict(replace(at, offsets=starts).to_json())
         tasks = super().partitions(start, end)
         self._position = end
+        self._is_first = False
         return tasks
 
 

@@ -60,15 +60,18 @@ class Engine:
         self._end_at = end_at
         self._step("started")
         limit = source.getDefaultReadLimit()
-        # Spark decides so, too. The reader of Spark below 4.2 takes no position and no limit.
+        # Spark decides so, too. Below 4.2 it passes no position, and requests the first start last.
         is_limited = bool(inspect.signature(source.latestOffset).parameters)
         if len(self.ends) > self.committed + 1:
             self._batch(source, self._start(source))
         for _ in range(batches):
-            start = self._start(source)
-            self._step("before the plan")
-            end = source.latestOffset(start, limit) if is_limited else source.latestOffset()
-            if end == start and self.committed >= 0:
+            if is_limited:
+                start = self._start(source)
+                self._step("before the plan")
+                end = source.latestOffset(start, limit)
+            else:
+                end = source.latestOffset()
+            if self.committed >= 0 and end == self.ends[self.committed]:
                 continue
             self._step("planned")
             self.ends.append(end)
