@@ -218,7 +218,7 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
         ("valueFormat", "is not offered yet; decode with from_json(cast(value as string), ...)"),
         ("pushdown", "is not offered yet; narrow the read by starting and ending options"),
         ("rack", "is not offered yet; remove it"),
-        ("delivery", "is for writing, which is not offered yet; remove it"),
+        ("delivery", "is for writing; remove it"),
         ("topic", "is for writing; to read use 'subscribe'"),
         ("path", "means nothing here; name the topic with 'subscribe', not in load()"),
         ("kafka.bootstrap.servers", "is the Kafka connector's; use 'bootstrap', host:port"),
@@ -263,9 +263,14 @@ def check_names(options: Mapping[str, str]) -> None:
         _refuse(key, f"is unknown; {hint}")
 
 
+def is_read_option(name: str) -> bool:
+    """Return True if a read has an option of this name, in any case."""
+    return name.lower() in _OFFERED
+
+
 def parse_include_headers(options: Mapping[str, str]) -> bool | None:
     """Return includeHeaders, None if it is not given."""
-    return _Given(options).boolean("includeHeaders")
+    return GivenOptions(options).boolean("includeHeaders")
 
 
 def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
@@ -273,7 +278,7 @@ def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
     check_names(options)
     if not options:
         raise InvalidConfig(f"no option is given. Is this a catalog table? {_CATALOG_TABLE}")
-    given = _Given(options)
+    given = GivenOptions(options)
     for name in options:
         option = _OFFERED[name.lower()]
         if mode not in option.modes:
@@ -282,7 +287,7 @@ def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
     group_id = _group_id(given)
     parsed = ReadOptions(
         mode=mode,
-        bootstrap=_bootstrap(given),
+        bootstrap=parse_bootstrap(given),
         selection=_selection(given),
         start=start,
         start_no_match=no_match,
@@ -320,7 +325,7 @@ def check_without_limits(options: ReadOptions, spark_version: tuple[int, int]) -
             )
 
 
-class _Given:
+class GivenOptions:
     """The given options, looked up case-insensitively."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -365,7 +370,8 @@ class _Given:
         return number
 
 
-def _bootstrap(given: _Given) -> tuple[str, ...]:
+def parse_bootstrap(given: GivenOptions) -> tuple[str, ...]:
+    """Return the addresses of option bootstrap, "host:port" each; raise InvalidConfig."""
     value = given.text("bootstrap")
     if value is None:
         _refuse("bootstrap", "is missing; give a broker's gRPC address, e.g. localhost:9094")
@@ -379,7 +385,7 @@ def _bootstrap(given: _Given) -> tuple[str, ...]:
     return addresses
 
 
-def _selection(given: _Given) -> Selection:
+def _selection(given: GivenOptions) -> Selection:
     named = [name for name in _SELECTIONS if given.text(name) is not None]
     if len(named) != 1:
         had = f"not {' and '.join(named)} together" if named else "none is given"
@@ -402,7 +408,7 @@ def _selection(given: _Given) -> Selection:
     return SubscribedPattern(value)
 
 
-def _start(given: _Given, mode: Mode) -> tuple[Position, NoMatch]:
+def _start(given: GivenOptions, mode: Mode) -> tuple[Position, NoMatch]:
     strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
     if strategy not in tuple(NoMatch):
         _refuse(
@@ -414,7 +420,7 @@ def _start(given: _Given, mode: Mode) -> tuple[Position, NoMatch]:
     return _starting_offsets(given, mode), NoMatch(strategy)
 
 
-def _starting_offsets(given: _Given, mode: Mode) -> Position:
+def _starting_offsets(given: GivenOptions, mode: Mode) -> Position:
     value = given.text("startingOffsets")
     if value is None:
         return AtEarliest() if mode is Mode.BATCH else AtLatest()
@@ -439,7 +445,7 @@ def _check_latest_start(mode: Mode) -> None:
         _refuse("startingOffsets", "is latest (-1), so a batch would be empty; use 'earliest'")
 
 
-def _end(given: _Given) -> Position:
+def _end(given: GivenOptions) -> Position:
     timed = _timed(given, "endingTimestamp", "endingOffsetsByTimestamp")
     if timed is not None:
         return timed
@@ -456,7 +462,7 @@ def _end(given: _Given) -> Position:
     return AtOffsets(offsets)
 
 
-def _timed(given: _Given, for_all: str, for_each: str) -> AtTimestamp | AtTimestamps | None:
+def _timed(given: GivenOptions, for_all: str, for_each: str) -> AtTimestamp | AtTimestamps | None:
     """Return the position by time, None if not given; a time for all has precedence."""
     number = given.number(for_all, lowest=0)
     if number is not None:
@@ -468,7 +474,7 @@ def _timed(given: _Given, for_all: str, for_each: str) -> AtTimestamp | AtTimest
     return AtTimestamps(parse_positions(for_each, value, lowest=0, meaning=meaning))
 
 
-def _limits(given: _Given) -> Limits:
+def _limits(given: GivenOptions) -> Limits:
     limits = Limits(
         offsets_max=given.number("maxOffsetsPerTrigger", lowest=1),
         offsets_min=given.number("minOffsetsPerTrigger", lowest=1),
@@ -488,7 +494,7 @@ def _limits(given: _Given) -> Limits:
     return replace(limits, delay_ms_max=delay_ms)
 
 
-def _group_id(given: _Given) -> str | None:
+def _group_id(given: GivenOptions) -> str | None:
     group = given.text("groupId")
     if group is None:
         return None
@@ -499,7 +505,7 @@ def _group_id(given: _Given) -> str | None:
     return group
 
 
-def _hold(given: _Given, group_id: str | None) -> RetentionHold | None:
+def _hold(given: GivenOptions, group_id: str | None) -> RetentionHold | None:
     bytes_max = given.quantity("retentionHoldBytes", unit="bytes", lowest=1)
     if not given.boolean("retentionHold"):
         if bytes_max is not None:
@@ -521,7 +527,7 @@ def _hold(given: _Given, group_id: str | None) -> RetentionHold | None:
     return RetentionHold(bytes_max or HELD_BYTES)
 
 
-def _isolation(given: _Given) -> Isolation:
+def _isolation(given: GivenOptions) -> Isolation:
     value = (given.text("isolationLevel") or Isolation.READ_COMMITTED).lower()
     if value not in tuple(Isolation):
         _refuse("isolationLevel", f"is {value!r}; it must be {' or '.join(Isolation)}")

@@ -6,13 +6,13 @@ columns to decode.
 
 Spark pickles instances of these classes by reference into its planner and worker processes, so
 quorumlog must be installed on every Python worker. No broker is called before Spark requests a
-plan. The readers, which import grpc, are imported only then: Spark imports this module to find
-sources, also for queries that do not use it.
+plan. The readers and writers, which import grpc, are imported only then: Spark imports this module
+to find sources, also for queries that do not use it.
 """
 
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from quorumlog.errors import InvalidConfig, NotImplementedHere
+from quorumlog.errors import InvalidConfig
 from quorumlog.spark.options import (
     Mode,
     check_names,
@@ -37,6 +37,7 @@ from quorumlog.spark.versions import HAS_ADMISSION_CONTROL, SPARK_VERSION
 
 if TYPE_CHECKING:
     from quorumlog.spark.batch_reader import BatchReader
+    from quorumlog.spark.sink import BatchWriter
     from quorumlog.spark.stream_reader import StreamReader
 
 HEADERS: Final = "headers"
@@ -93,7 +94,7 @@ def columns_wanted(schema: StructType, *, include_headers: bool | None) -> tuple
 
 
 class QuorumlogSource(DataSource):
-    """The data source: batch and streaming reads of topics."""
+    """The data source: batch and streaming reads and writes of topics."""
 
     @classmethod
     def name(cls) -> str:
@@ -125,17 +126,18 @@ class QuorumlogSource(DataSource):
         check_without_limits(options, SPARK_VERSION)
         return UnlimitedStreamReader(options, schema, columns)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Raise NotImplementedHere: there is no sink yet."""
-        raise _no_sink()
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        """Return the writer of a DataFrame; raise InvalidConfig for an invalid option or column,
+        and UnknownTopicOrPartition."""
+        from quorumlog.spark.sink import BatchWriter
+        from quorumlog.spark.write_options import parse_write_options
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Raise NotImplementedHere: there is no sink yet."""
-        raise _no_sink()
+        return BatchWriter(parse_write_options(self.options, Mode.BATCH), schema, overwrite)
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "DataSourceStreamWriter":
+        """Return the writer of a micro-batch; raise InvalidConfig for an invalid option or column,
+        and UnknownTopicOrPartition."""
+        from quorumlog.spark.sink import stream_writer
+        from quorumlog.spark.write_options import parse_write_options
 
-def _no_sink() -> NotImplementedHere:
-    return NotImplementedHere(
-        "writing to quorumlog through Spark is not offered yet; write from Python with the "
-        "producer's send_arrow(), for example in foreachBatch"
-    )
+        return stream_writer(parse_write_options(self.options, Mode.STREAM), schema, overwrite)

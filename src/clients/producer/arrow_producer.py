@@ -339,10 +339,23 @@ class _Sending:
         return await self._runtime.tasks.offload("read", lambda: next(source, None))
 
     async def _encode(self, piece: SourceSlice) -> list[EncodedRows]:
-        await self._producer.ensure_topic(self._topic)  # it may have been deleted
+        # The topic may have been deleted, or have more partitions than in the cached metadata.
+        await self._producer.ensure_topic(self._topic, partition=self._last_partition(piece.part))
         return await self._runtime.tasks.offload(
             "cpu", self._encoding(piece), cost_bytes=piece.part.nbytes
         )
+
+    def _last_partition(self, part: "pa.RecordBatch") -> int | None:
+        """Return the highest partition that the caller names for a row, None if there is none."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        name = self._columns.partition
+        if name is None:
+            return self._partition
+        named = find_column(part, name)
+        last: int | None = pc.max(named).as_py() if pa.types.is_integer(named.type) else None
+        return last
 
     async def _queue(self, encoded: EncodedRows) -> Batch:
         limit = self._producer.config.max_request_size
@@ -397,11 +410,26 @@ class _Sending:
         self, part: "pa.RecordBatch", keys: "pa.Array | None", values: "pa.Array", count: int
     ) -> "list[tuple[int | None, pa.Array | None]]":
         """Return (partition, its ascending rows) pairs; None: any partition, all rows."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         name = self._columns.partition
         if self._partition is not None:
             return [(self._partition, None)]
-        if name is not None:
-            return _by_column(self._topic, find_column(part, name), count)
+        if name is None:
+            return self._chosen_groups(part, keys, values, count)
+        named = find_column(part, name)
+        if named.null_count and pa.types.is_integer(named.type):
+            groups = self._chosen_groups(part, keys, values, count)
+            named = pc.coalesce(
+                named.cast(pa.int64()), _targets(groups, part.num_rows, self._turn % count)
+            )
+        return _by_column(self._topic, named, count)
+
+    def _chosen_groups(
+        self, part: "pa.RecordBatch", keys: "pa.Array | None", values: "pa.Array", count: int
+    ) -> "list[tuple[int | None, pa.Array | None]]":
+        """Return the groups of the partitioner's choice, as `_groups` does."""
         partitioner = self._producer.accumulator.partitioner
         if isinstance(partitioner, KeyPartitioner):
             if keys is None:
@@ -514,8 +542,6 @@ def _by_column(
 
     if not pa.types.is_integer(targets.type):
         raise InvalidRequest(f"a column of {targets.type} holds no partitions: give integers")
-    if targets.null_count:
-        raise InvalidRequest("the partition column has nulls: give each row its partition")
     groups: list[tuple[int | None, pa.Array | None]] = []
     for target in sorted(pc.unique(targets).to_pylist()):
         if not 0 <= target < count:
@@ -528,6 +554,22 @@ def _by_column(
         rows = pc.indices_nonzero(pc.equal(targets, pa.scalar(target, targets.type)))
         groups.append((target, rows.cast(pa.int64())))
     return groups
+
+
+def _targets(
+    groups: "list[tuple[int | None, pa.Array | None]]", count: int, default: int
+) -> "pa.Array":
+    """Return the partition of each of `count` rows; `default` if the groups name none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    named = [(target, rows) for target, rows in groups if target is not None and rows is not None]
+    if not named:
+        return pa.repeat(pa.scalar(default, pa.int64()), count)
+    targets = pa.concat_arrays(
+        [pa.repeat(pa.scalar(target, pa.int64()), len(rows)) for target, rows in named]
+    )
+    return targets.take(pc.sort_indices(pa.concat_arrays([rows for _, rows in named])))
 
 
 def _optional(part: "pa.RecordBatch", name: str | None) -> "pa.Array | None":

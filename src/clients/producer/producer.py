@@ -279,9 +279,10 @@ class AsyncProducer:
           a value.
         - `timestamp` is an Arrow timestamp or milliseconds since 1970; a null is now.
         - `headers` is a list of structs {key: string, value: binary}.
-        - `partition` is a number for all rows, or the name of a column of numbers. Without it the
-          partitioner chooses: by default rows with equal keys go to one partition in order, and
-          rows without a key are spread in runs. A callable runs for each row, which is slow.
+        - `partition` is a number for all rows, or the name of a column of numbers. Without it, and
+          for a null, the partitioner chooses: by default rows with equal keys go to one partition
+          in order, and rows without a key are spread in runs. A callable runs for each row, which
+          is slow.
 
         An error before the first row is queued is raised as it is, later ones as RowsNotDelivered
         with the outcome of every row. Reading ends at the first failure.
@@ -474,11 +475,9 @@ class AsyncProducer:
         if until_ms is None:
             until_ms = self._block_until_ms()
         try:
-            if not self.accumulator.has_topic(topic):
-                await self.ensure_topic(topic, until_ms=until_ms)
-            count = self.accumulator.topic_queues(topic).partition_count
-            if partition is not None and partition >= count:
-                await self._look_again(topic, partition, until_ms)
+            await self.ensure_topic(topic, partition=partition, until_ms=until_ms)
+            if partition is not None:
+                self.accumulator.queue(topic, partition)  # raises
             await self._wait_room(topic, size, until_ms)
         except QuorumlogError as error:
             with self.lock:
@@ -486,19 +485,22 @@ class AsyncProducer:
             raise
         return until_ms
 
-    async def ensure_topic(self, topic: str, *, until_ms: int | None = None) -> None:
-        """Look up the topic's partitions unless they are known; raise UnknownTopicOrPartition."""
+    async def ensure_topic(
+        self, topic: str, *, partition: int | None = None, until_ms: int | None = None
+    ) -> None:
+        """Look up the topic's partitions unless they are known; raise UnknownTopicOrPartition.
+
+        Look again for a `partition` that is unknown; it may not exist then either.
+        """
         if not isinstance(topic, str):
             raise TypeError(f"a topic's name is a str, not {type(topic).__name__}")
+        if until_ms is None:
+            until_ms = self._block_until_ms()
         if not self.accumulator.has_topic(topic):
-            if until_ms is None:
-                until_ms = self._block_until_ms()
             self._sender.admit(await self.connection.layout(topic, deadline_ms=until_ms))
-
-    async def _look_again(self, topic: str, partition: int, until_ms: int) -> None:
-        """Refresh the metadata for an unknown partition: the topic may have grown."""
-        self._sender.admit(await self.connection.refresh(topic, deadline_ms=until_ms))
-        self.accumulator.queue(topic, partition)  # raises
+        count = self.accumulator.topic_queues(topic).partition_count
+        if partition is not None and partition >= count:  # the topic may have grown
+            self._sender.admit(await self.connection.refresh(topic, deadline_ms=until_ms))
 
     async def send_encoded(
         self,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorumlog.errors import InvalidConfig, NotImplementedHere
+from quorumlog.errors import InvalidConfig
 from quorumlog.spark.source import QuorumlogSource, columns_wanted, full_schema
 
 FULL = full_schema(include_headers=True)
@@ -43,10 +43,3 @@ def test_no_column_a_column_twice_and_refused_headers_are_refused() -> None:
         columns_wanted(twice, include_headers=None)
     with pytest.raises(InvalidConfig, match="'includeHeaders' is false"):
         columns_wanted(FULL, include_headers=False)
-
-
-def test_writing_is_refused_with_the_way_to_write() -> None:
-    with pytest.raises(NotImplementedHere, match=r"send_arrow\(\)"):
-        QuorumlogSource({}).writer(FULL, False)
-    with pytest.raises(NotImplementedHere, match=r"send_arrow\(\)"):
-        QuorumlogSource({}).streamWriter(FULL, False)

@@ -1,0 +1,255 @@
+"""The writers of `df.write` and `writeStream`: exactly once by staged commits, or at least once.
+
+Exactly once: the driver opens a write when Spark plans the writer; it travels to the tasks in the
+pickled writer. Each task attempt stages its records and returns the result as its message. Commit
+makes the records of the winning attempts visible in one idempotent call, and aborts all others.
+
+A query's commits have the name `spark/<query id>/<commitName>` and the batch id as number, which
+tasks take from Spark's local properties; commit takes them from the messages, since Spark makes a
+fresh writer for it. Batch writes have a name only by options.
+
+Memory of a task: the producer's buffer (`bufferSize`, 64 MiB by default; a full one blocks the
+task), 8 MiB of rows that are not encoded, and one Arrow batch of Spark
+(`spark.sql.execution.arrow.maxRecordsPerBatch` rows).
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+import quorumlog
+from quorumlog.clients.staged_commits import COMMIT_TIMEOUT_MS, StagedWrite, TaskResult
+from quorumlog.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    QuorumlogError,
+    UnknownTopicOrPartition,
+)
+from quorumlog.spark.options import Mode
+from quorumlog.spark.sink_rows import send_rows, written_columns
+from quorumlog.spark.write_options import DeliveryGuarantee, OnDifferentBatch, WriteOptions
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+"""Spark's local properties with the query and the micro-batch of a task."""
+
+CONNECT_TIMEOUT_MS: Final = 60_000
+"""Time limit of a process's first connection; a cluster that fails over is back by then."""
+
+logger = logging.getLogger(__name__)
+
+# Module-level state, as in `broker_calls`: Spark reuses and forks its worker processes.
+_clients: dict[tuple[int, tuple[str, ...]], quorumlog.Log] = {}
+
+
+def client_of(bootstrap: tuple[str, ...]) -> quorumlog.Log:
+    """Return this process's client of a cluster; it stays open for later tasks."""
+    key = (os.getpid(), bootstrap)
+    if key not in _clients:
+        addresses = ",".join(bootstrap)
+        _clients[key] = quorumlog.connect(addresses, connect_timeout_ms=CONNECT_TIMEOUT_MS)
+    return _clients[key]
+
+
+@dataclass(frozen=True)
+class TaskMessage(WriterCommitMessage):
+    """The message of a task that wrote."""
+
+    count: int  # records
+    result: TaskResult | None  # of the task's staged records; None: delivered at least once
+
+
+class TopicWriter:
+    """The steps of every writer, on the driver and in tasks. Picklable."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        """Open the write; raise InvalidConfig, and UnknownTopicOrPartition for option topic."""
+        if overwrite:
+            raise _no_overwrite(options.mode)
+        self._options = options
+        self._columns = written_columns(schema, options.topic)
+        client = client_of(options.bootstrap)
+        if options.topic is not None:
+            _check_topic(client, options.topic)
+        self.write: StagedWrite | None = None
+        if options.delivery is DeliveryGuarantee.EXACTLY_ONCE:
+            self.write = client.open_write(
+                options.batch_name(),
+                options.commit_number or 0,
+                stage_timeout_ms=options.stage_timeout_ms,
+            )
+
+    def send(self, batches: Iterator[pa.RecordBatch], write: StagedWrite | None) -> TaskMessage:
+        """Send the rows of a task attempt, staged in `write`, and return its message.
+
+        A failed attempt is aborted, as far as the brokers can be reached.
+        """
+        client = client_of(self._options.bootstrap)
+        options = self._options
+        if write is None:
+            with client.producer(partitioner=options.partitioner, **options.producer) as producer:
+                return TaskMessage(send_rows(producer, batches, self._columns), None)
+        context = _task_context()
+        with client.staged_producer(
+            write,
+            context.partitionId(),
+            attempt=context.taskAttemptId(),
+            partitioner=options.partitioner,
+            **options.producer,
+        ) as staged:
+            send_rows(staged, batches, self._columns)
+            result = staged.seal()
+        return TaskMessage(result.count, result)
+
+    def stream_write(self) -> StagedWrite | None:
+        """Return the write of the task's micro-batch, None at least once."""
+        if self.write is None:
+            return None
+        context = _task_context()
+        query_id, batch_id = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
+        if query_id is None or batch_id is None:
+            raise InvalidRequest(
+                f"Spark gave the task no {QUERY_ID} or {BATCH_ID}, which identify a micro-batch; "
+                "set option 'delivery' to 'atleastonce'"
+            )
+        return self.write.for_batch(self._options.stream_name(query_id), int(batch_id))
+
+    def commit(self, write: StagedWrite, results: Sequence[TaskResult]) -> None:
+        """Commit the results of all tasks; repeated for COMMIT_TIMEOUT_MS.
+
+        Raises CommittedBatchDiffers if the batch was committed with another number of records,
+        unless option onDifferentBatch is warn.
+        """
+        is_fatal = self._options.on_different_batch is OnDifferentBatch.FAIL
+        committed = client_of(self._options.bootstrap).commit_write(
+            write,
+            results,
+            timeout_ms=COMMIT_TIMEOUT_MS,
+            on_different="raise" if is_fatal else "warn",
+        )
+        if committed is not None:
+            logger.info(
+                "spark.committed name=%s number=%d records=%d mine=%s",
+                write.name,
+                write.number,
+                committed.count,
+                committed.is_mine,
+            )
+
+    def abort(self, write: StagedWrite) -> None:
+        """Abort what is staged, as far as the brokers can be reached. Never decides a number."""
+        try:
+            client_of(self._options.bootstrap).abort_write(write)
+        except QuorumlogError as error:
+            logger.warning(
+                "spark.not_aborted name=%s number=%d error=%s: the coordinator aborts it later",
+                write.name,
+                write.number,
+                error,
+            )
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """The writer of one DataFrame."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        self._writer = TopicWriter(options, schema, overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Write the rows of a task."""
+        return self._writer.send(iterator, self._writer.write)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make the records of all tasks visible; nothing is left to do at least once."""
+        if self._writer.write is not None:
+            self._writer.commit(self._writer.write, _results(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Abort the write."""
+        if self._writer.write is not None:
+            self._writer.abort(self._writer.write)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The writer of a micro-batch. Spark makes one to plan it, and another one to commit it."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        self._writer = TopicWriter(options, schema, overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Write the rows of a task."""
+        return self._writer.send(iterator, self._writer.stream_write())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Make the records of all tasks visible; nothing is left to do at least once."""
+        results = _results(messages)
+        if not results:
+            return
+        write = results[0].write
+        if write.number != batchId:
+            raise InvalidRequest(
+                f"staged commits {write.name}: Spark commits batch {batchId} with the results of "
+                f"batch {write.number}; start the query again"
+            )
+        self._writer.commit(write, results)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Abort the write of the messages. Without one nothing is known of it: the batch's next
+        run aborts it, or the stage timeout."""
+        results = _results(messages)
+        if results:
+            self._writer.abort(results[0].write)
+
+
+def stream_writer(
+    options: WriteOptions, schema: StructType, overwrite: bool
+) -> DataSourceStreamWriter:
+    """Return the writer of a micro-batch for this version of Spark."""
+    return StreamWriter(options, schema, overwrite)
+
+
+def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
+    """Return the results of the tasks; the message of a failed task is None."""
+    found: list[Any] = [getattr(message, "result", None) for message in messages]
+    return [result for result in found if result is not None]
+
+
+def _task_context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise InvalidRequest("there is no task of Spark; write through df.write or writeStream")
+    return context
+
+
+def _check_topic(client: quorumlog.Log, topic: str) -> None:
+    try:
+        client.partition_count(topic)
+    except UnknownTopicOrPartition as error:
+        raise UnknownTopicOrPartition(
+            "the topic of option 'topic' does not exist; create it (quorumlog topics create "
+            f"{topic}), or correct the option",
+            topic=topic,
+        ) from error
+
+
+def _no_overwrite(mode: Mode) -> InvalidConfig:
+    if mode is Mode.STREAM:
+        return InvalidConfig(
+            "outputMode 'complete' replaces the result with each micro-batch, and a topic only "
+            "takes further records; use outputMode('append'), or write in foreachBatch"
+        )
+    return InvalidConfig(
+        "mode 'overwrite' replaces data, and a topic only takes further records; use mode('append')"
+    )

@@ -1,0 +1,229 @@
+"""Rows of a DataFrame as records of a producer, without an object per row.
+
+Spark's Arrow batches are joined to pieces of some megabytes, which the producer encodes in one step
+each. Rows keep their order within each partition. The columns are chosen by position, since Spark
+passes their names in the case of the query.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from quorumlog.clients.blocking import Producer
+from quorumlog.clients.producer.record_input import TIMESTAMP_MS_MAX
+from quorumlog.errors import (
+    InvalidConfig,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    QuorumlogError,
+    RowsNotDelivered,
+    UnknownTopicOrPartition,
+)
+
+PIECE_BYTES: Final = 8 << 20
+"""Arrow batches are joined up to this size, which the producer encodes in one step."""
+
+_TYPES: Final = {
+    "topic": "string",
+    "partition": "int",
+    "key": "binary or string",
+    "value": "binary or string",
+    "headers": "array<struct<key: string, value: binary>>",
+    "timestamp": "timestamp",
+}
+"""The columns that are written, with their types in words."""
+
+_READ_ALONE: Final = frozenset({"offset", "timestamptype"})
+"""Columns of a read that a write ignores, so that a topic can be copied as it is read."""
+
+
+_FAULTS_OF_INPUT: Final = (
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    UnknownTopicOrPartition,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenColumns:
+    """The columns of a DataFrame that are written, and the topic of rows without that column."""
+
+    positions: dict[str, int]
+    topic: str | None  # of every row; None: the column names each row's
+
+
+def written_columns(schema: StructType, topic: str | None) -> WrittenColumns:
+    """Return the columns of a schema by name, case-insensitively.
+
+    Raises InvalidConfig for a column that is unknown, repeated or of a wrong type, and if `value`
+    or the topic is missing. With `topic` the column topic is not written.
+    """
+    positions: dict[str, int] = {}
+    for position, field in enumerate(schema.fields):
+        name = field.name.lower()
+        if name in _READ_ALONE:
+            continue
+        if name not in _TYPES:
+            raise InvalidConfig(
+                f"column {field.name!r} is unknown; a write takes {', '.join(_TYPES)}: rename or "
+                "drop it"
+            )
+        if name in positions:
+            raise InvalidConfig(f"column {name!r} occurs more than once; drop one")
+        if not _fits(name, field.dataType):
+            raise InvalidConfig(
+                f"column {name!r} is {field.dataType.simpleString()}, not {_TYPES[name]}; cast it"
+            )
+        positions[name] = position
+    if "value" not in positions:
+        raise InvalidConfig(
+            "column 'value' is missing; name what is written, for example: "
+            "df.selectExpr('to_json(struct(*)) AS value')"
+        )
+    if topic is not None:
+        positions.pop("topic", None)
+    elif "topic" not in positions:
+        raise InvalidConfig("no topic is given; set option 'topic', or add a column 'topic'")
+    return WrittenColumns(positions, topic)
+
+
+def _fits(name: str, kind: DataType) -> bool:
+    match name:
+        case "topic":
+            return isinstance(kind, StringType)
+        case "partition":
+            return isinstance(kind, IntegerType)
+        case "key" | "value":
+            return isinstance(kind, StringType | BinaryType)
+        case "timestamp":
+            return isinstance(kind, TimestampType)
+        case _:
+            entry = kind.elementType if isinstance(kind, ArrayType) else None
+            return (
+                isinstance(entry, StructType)
+                and [field.name for field in entry] == ["key", "value"]
+                and isinstance(entry["key"].dataType, StringType)
+                and isinstance(entry["value"].dataType, BinaryType)
+            )
+
+
+def send_rows(
+    producer: Producer, batches: Iterable[pa.RecordBatch], columns: WrittenColumns
+) -> int:
+    """Send all rows in their order, and wait until they are stored; return their number.
+
+    Holds one Arrow batch and PIECE_BYTES besides the producer's buffer, which blocks when it is
+    full. Raises InvalidRecord for a row without a topic, InvalidTimestamp for a time before 1970 or
+    after 9999, UnknownTopicOrPartition for a partition that does not exist, MessageTooLarge, and
+    the producer's errors.
+    """
+    rows = _Rows(batches, columns)
+    named = {name: name for name in columns.positions if name != "topic"}
+    for topic, pieces in groupby(rows.pieces(), key=itemgetter(0)):
+        failure: BaseException | None = None
+        try:
+            producer.send_arrow(topic, (piece for _, piece in pieces), **named)
+        except RowsNotDelivered as error:
+            failure = rows.failure or _root(error)
+        if failure is not None:
+            raise failure
+    return rows.count
+
+
+def _root(error: QuorumlogError) -> BaseException:
+    """Return the error that made rows fail; of a lost attempt its cause, if the input is at
+    fault."""
+    first = error.__cause__ or error
+    return first.__cause__ if isinstance(first.__cause__, _FAULTS_OF_INPUT) else first
+
+
+class _Rows:
+    """The rows of a task, checked."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], columns: WrittenColumns) -> None:
+        self.count = 0
+        self.failure: Exception | None = None  # that ended `pieces`
+        self._batches = batches
+        self._positions = columns.positions
+        self._topic = columns.topic
+
+    def pieces(self) -> Iterator[tuple[str, pa.Table]]:
+        """Yield the rows in order, some megabytes at a time, with their topic."""
+        try:
+            for table in self._joined():
+                self._check_times(table)
+                self.count += table.num_rows
+                if self._topic is not None:
+                    yield self._topic, table
+                else:
+                    self._check_topics(table)
+                    yield from _by_topic(table)
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _joined(self) -> Iterator[pa.Table]:
+        """Yield tables of about PIECE_BYTES, with the written columns."""
+        held: list[pa.RecordBatch] = []
+        held_bytes = 0
+        for batch in self._batches:
+            arrays = [batch.column(position) for position in self._positions.values()]
+            chosen = pa.RecordBatch.from_arrays(arrays, names=list(self._positions))
+            if held and held_bytes + chosen.nbytes > PIECE_BYTES:
+                yield pa.Table.from_batches(held)
+                held, held_bytes = [], 0
+            held.append(chosen)
+            held_bytes += chosen.nbytes
+        if held:
+            yield pa.Table.from_batches(held)
+
+    def _check_times(self, table: pa.Table) -> None:
+        """Raise InvalidTimestamp for a time that no record can have."""
+        if "timestamp" not in self._positions:
+            return
+        times = table["timestamp"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+        bounds = pc.min_max(times).as_py()
+        for found_us in (bounds["min"], bounds["max"]):
+            if found_us is not None and not 0 <= found_us // 1000 <= TIMESTAMP_MS_MAX:
+                raise InvalidTimestamp(
+                    f"column 'timestamp': {found_us // 1000} ms since 1970 is outside of 0 to "
+                    f"{TIMESTAMP_MS_MAX} (the years 1970 to 9999); correct it, or leave it null "
+                    "for the time of the write"
+                )
+
+    def _check_topics(self, table: pa.Table) -> None:
+        if table["topic"].null_count:
+            raise InvalidRecord(
+                f"column 'topic' is null in {table['topic'].null_count} rows; give each row a "
+                "topic, or set option 'topic'"
+            )
+
+
+def _by_topic(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of each topic, in their order."""
+    names = pc.dictionary_encode(table["topic"].cast(pa.string())).combine_chunks()
+    table = table.drop_columns(["topic"])
+    topics: list[str] = names.dictionary.to_pylist()
+    if len(topics) == 1:
+        yield topics[0], table
+        return
+    table, first = table.take(pc.sort_indices(names.indices)), 0  # a stable sort
+    for each in sorted(pc.value_counts(names.indices).to_pylist(), key=itemgetter("values")):
+        yield topics[each["values"]], table.slice(first, each["counts"])
+        first += each["counts"]
