@@ -23,11 +23,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     DataSourceStreamWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import Row, StructType
 
 import quorumlog
 from quorumlog.clients.staged_commits import COMMIT_TIMEOUT_MS, StagedWrite, TaskResult
@@ -38,7 +37,8 @@ from quorumlog.errors import (
     UnknownTopicOrPartition,
 )
 from quorumlog.spark.options import Mode
-from quorumlog.spark.sink_rows import send_rows, written_columns
+from quorumlog.spark.sink_rows import batches_of, send_rows, written_columns
+from quorumlog.spark.versions import HAS_STREAM_ARROW_WRITER, DataSourceStreamArrowWriter
 from quorumlog.spark.write_options import DeliveryGuarantee, OnDifferentBatch, WriteOptions
 
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -182,15 +182,12 @@ class BatchWriter(DataSourceArrowWriter):
             self._writer.abort(self._writer.write)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class _MicroBatch:
     """The writer of a micro-batch. Spark makes one to plan it, and another one to commit it."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         self._writer = TopicWriter(options, schema, overwrite)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Write the rows of a task."""
-        return self._writer.send(iterator, self._writer.stream_write())
+        self._schema = schema
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the records of all tasks visible; nothing is left to do at least once."""
@@ -206,18 +203,39 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._writer.commit(write, results)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Abort the write of the messages. Without one nothing is known of it: the batch's next
-        run aborts it, or the stage timeout."""
+        """Abort the write of the messages.
+
+        Without a message its name is unknown; the next run of the batch aborts it, or the
+        coordinator after the stage timeout.
+        """
         results = _results(messages)
         if results:
             self._writer.abort(results[0].write)
+
+
+class StreamWriter(_MicroBatch, DataSourceStreamArrowWriter):
+    """The writer of a micro-batch that gets Arrow batches."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Write the rows of a task."""
+        return self._writer.send(iterator, self._writer.stream_write())
+
+
+class StreamRowWriter(_MicroBatch, DataSourceStreamWriter):
+    """The writer of a micro-batch that gets rows, for versions of Spark without the other."""
+
+    def write(self, iterator: Iterator[Row]) -> TaskMessage:
+        """Write the rows of a task."""
+        batches = batches_of(iterator, self._schema)
+        return self._writer.send(batches, self._writer.stream_write())
 
 
 def stream_writer(
     options: WriteOptions, schema: StructType, overwrite: bool
 ) -> DataSourceStreamWriter:
     """Return the writer of a micro-batch for this version of Spark."""
-    return StreamWriter(options, schema, overwrite)
+    kind = StreamWriter if HAS_STREAM_ARROW_WRITER else StreamRowWriter
+    return kind(options, schema, overwrite)
 
 
 def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:

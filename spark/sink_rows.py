@@ -5,11 +5,12 @@ each. Rows keep their order within each partition. The columns are chosen by pos
 passes their names in the case of the query.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from datetime import UTC
+from itertools import groupby, islice
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,9 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     IntegerType,
+    Row,
     StringType,
+    StructField,
     StructType,
     TimestampType,
 )
@@ -34,9 +37,13 @@ from quorumlog.errors import (
     RowsNotDelivered,
     UnknownTopicOrPartition,
 )
+from quorumlog.spark.versions import to_arrow_schema
 
 PIECE_BYTES: Final = 8 << 20
 """Arrow batches are joined up to this size, which the producer encodes in one step."""
+
+ROWS_MAX: Final = 1_000
+"""Rows of an Arrow batch that is made of rows."""
 
 _TYPES: Final = {
     "topic": "string",
@@ -144,6 +151,33 @@ def send_rows(
         if failure is not None:
             raise failure
     return rows.count
+
+
+def batches_of(rows: Iterable[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Yield the rows as Arrow batches of at most ROWS_MAX rows."""
+    arrow_schema = to_arrow_schema(schema)
+    iterator = iter(rows)
+    while held := list(islice(iterator, ROWS_MAX)):
+        arrays = [
+            pa.array(map(_arrow_value(field), column), kind)
+            for field, kind, column in zip(
+                schema.fields, arrow_schema.types, zip(*held, strict=True), strict=True
+            )
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema)
+
+
+def _arrow_value(field: StructField) -> Callable[[Any], Any]:
+    """Return the conversion of a field's values to what pyarrow takes."""
+    match field.dataType:
+        case TimestampType():  # Spark passes local times without a zone
+            return lambda time: None if time is None else time.astimezone(UTC)
+        case ArrayType():  # of headers, as rows
+            return lambda headers: (
+                None if headers is None else [each and each.asDict() for each in headers]
+            )
+        case _:
+            return lambda value: value
 
 
 def _root(error: QuorumlogError) -> BaseException:

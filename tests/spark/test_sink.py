@@ -52,7 +52,9 @@ def copy(
     return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
 
 
-@pytest.mark.parametrize("delivery", ["exactlyonce", "atleastonce"])
+@pytest.mark.parametrize(
+    "delivery", [pytest.param("exactlyonce", marks=pytest.mark.oldest), "atleastonce"]
+)
 def test_batch_has_every_row_once_and_keys_in_order(
     spark: "SparkSession", broker: Any, log: quorumlog.Log, topic: MakeTopic, delivery: str
 ) -> None:
@@ -151,6 +153,7 @@ def test_failed_task_leaves_nothing(
     assert values(log, name) == []
 
 
+@pytest.mark.oldest
 def test_query_writes_each_record_once_over_restarts(
     spark: "SparkSession", broker: Any, log: quorumlog.Log, topic: MakeTopic, tmp_path: Path
 ) -> None:

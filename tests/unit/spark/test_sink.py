@@ -11,7 +11,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import Row, StructType, _create_row
 from tests.kit.waits import AMPLE_MS
 
 import quorumlog
@@ -28,8 +28,10 @@ from quorumlog.errors import (
     UnknownTopicOrPartition,
 )
 from quorumlog.spark import sink
-from quorumlog.spark.sink import BATCH_ID, QUERY_ID, BatchWriter, StreamWriter
+from quorumlog.spark.options import Mode
+from quorumlog.spark.sink import BATCH_ID, QUERY_ID, BatchWriter, StreamRowWriter, StreamWriter
 from quorumlog.spark.source import QuorumlogSource
+from quorumlog.spark.write_options import parse_write_options
 from quorumlog.testing import Broker
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -496,6 +498,63 @@ def test_full_buffer_blocks_the_task(
     data = rows(*(f"{i:015000}" for i in range(1_000)))
     Job(address, KEYED, topic=name, bufferSize="2MiB").run(data[:500], data[500:])
     assert values(log, name) == [row["value"].decode() for row in data]
+
+
+def test_rows_of_older_sparks_are_written_as_arrow_batches_are(
+    address: str, log: quorumlog.Log, topic: Callable[..., str]
+) -> None:
+    name, twin = topic(3), topic(3)
+    lists = [None, [], [{"key": "h", "value": None}, {"key": "h", "value": b"1"}]]
+    schema = pa.schema(
+        [
+            ("key", pa.string()),
+            ("partition", pa.int32()),
+            ("value", pa.binary()),
+            ("headers", HEADERS),
+            ("timestamp", pa.timestamp("us", tz="UTC")),
+        ]
+    )
+    data: list[dict[str, Any]] = [
+        {
+            "key": None if i % 5 == 0 else f"{i % 7}",
+            "partition": 1 if i % 5 == 0 else None,
+            "value": None if i % 11 == 0 else b"%d" % i,
+            "headers": lists[i % 3],
+            "timestamp": datetime(2024, 10, 27, 0, 0, tzinfo=UTC) + timedelta(minutes=i),
+        }
+        for i in range(2_500)
+    ]
+    Job(address, schema, topic=twin).run(data)
+    options = parse_write_options({"bootstrap": address, "topic": name}, Mode.STREAM)
+    writer = StreamRowWriter(options, from_arrow_schema(schema), False)
+    TaskContext(
+        partitionId=0, taskAttemptId=next(ATTEMPTS), localProperties={QUERY_ID: "r", BATCH_ID: "0"}
+    )
+    fields = from_arrow_schema(schema).fieldNames()
+    as_rows = [
+        _create_row(
+            fields,
+            [
+                row["key"],
+                row["partition"],
+                row["value"],
+                row["headers"] and [Row(**each) for each in row["headers"]],
+                row["timestamp"].astimezone().replace(tzinfo=None),  # as Spark converts
+            ],
+        )
+        for row in data
+    ]
+    message = pickle.loads(pickle.dumps(writer)).write(iter(as_rows))
+    assert message.count == 2_500
+    writer.commit([message], 0)
+
+    def facts(topic: str) -> list[Any]:
+        return [
+            (each.partition, each.key, each.value, each.headers, each.timestamp_ms)
+            for each in records(log, topic)
+        ]
+
+    assert facts(name) == facts(twin)
 
 
 def test_connection_is_kept_for_the_process(address: str, topic: Callable[..., str]) -> None:
