@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from quorumlog.ids import TopicPartition
 from quorumlog.records.arrow import decode_arrow
 from quorumlog.records.batch import iterate_batches
+from quorumlog.spark.values.plan import TaskValues
 from quorumlog.spark.versions import to_arrow_schema
 
 ROWS_MIN: Final = 10_000
@@ -95,13 +96,22 @@ class Gather:
 class Assembler:
     """Builds Arrow batches with the columns of a schema, for one partition."""
 
-    def __init__(self, schema: StructType, columns: tuple[str, ...], place: TopicPartition) -> None:
+    def __init__(
+        self,
+        schema: StructType,
+        columns: tuple[str, ...],
+        place: TopicPartition,
+        values: TaskValues | None = None,
+    ) -> None:
         """`columns` are the source's names of the schema's fields, in order."""
+        self._values = values
         self._schema = to_arrow_schema(schema)
         self._columns = columns
         # At least one column, whose length is the number of rows.
         self._decoded = tuple(_DECODED_AS[name] for name in columns if name in _DECODED_AS)
         self._decoded = self._decoded or ("offset",)
+        if values is not None:
+            self._decoded = tuple(dict.fromkeys((*self._decoded, *values.columns)))
         self._same = {
             "topic": pa.repeat(pa.scalar(place.topic, pa.string()), ROWS_MAX),
             "partition": pa.repeat(pa.scalar(place.partition, pa.int32()), ROWS_MAX),
@@ -109,12 +119,16 @@ class Assembler:
 
     def decode(self, chunk: Chunk, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the chunk's records below offset `end`, in non-empty batches of at most ROWS_MAX
-        rows. Raise CorruptionError."""
+        rows. Raise CorruptionError, and the errors of `TaskValues.decode`."""
         decoded = decode_arrow(
             chunk.batches, start_offset=chunk.start, end_offset=end, columns=self._decoded
         )
         for first in range(0, decoded.num_rows, ROWS_MAX):
-            yield self._assemble(decoded.slice(first, ROWS_MAX))
+            records = decoded.slice(first, ROWS_MAX)
+            if self._values is not None:
+                records = self._values.decode(records)
+            if records.num_rows:
+                yield self._assemble(records)
 
     def _assemble(self, decoded: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [

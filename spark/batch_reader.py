@@ -15,6 +15,7 @@ from quorumlog.spark.broker_calls import Cluster
 from quorumlog.spark.options import NoMatch, ReadOptions
 from quorumlog.spark.plan import plan_batch, resolve, split, times_wanted, within
 from quorumlog.spark.tasks import input_partitions, read_task
+from quorumlog.spark.values.plan import ValuePlan
 
 logger = logging.getLogger(__name__)
 
@@ -22,11 +23,19 @@ logger = logging.getLogger(__name__)
 class BatchReader(DataSourceReader):
     """Plans ranges of offsets and reads them."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, columns: tuple[str, ...]) -> None:
-        """`columns` are the source's names of the schema's fields."""
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        columns: tuple[str, ...],
+        values: ValuePlan | None = None,
+    ) -> None:
+        """`columns` are the source's names of the schema's fields; `values` is the decoding of the
+        column `value`, if any."""
         self._options = options
         self._schema = schema
         self._columns = columns
+        self._values = values
 
     def partitions(self) -> Sequence[InputPartition]:
         """Resolve every position and return one task per range.
@@ -60,4 +69,4 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
-        return read_task(self._options, self._schema, self._columns, partition)
+        return read_task(self._options, self._schema, self._columns, self._values, partition)

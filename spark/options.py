@@ -132,6 +132,35 @@ class RetentionHold:
     bytes_max: int  # >= 1; partition size up to which records are held
 
 
+class ValueFormat(enum.StrEnum):
+    """The formats of values that the source decodes."""
+
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+    ARROW = "arrow"
+
+
+class BadValueMode(enum.StrEnum):
+    """The reactions to a value that does not decode."""
+
+    FAIL = "fail"
+    DROP = "drop"
+    DEAD_LETTER = "deadletter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueOptions:
+    """The decoding of values."""
+
+    format: ValueFormat
+    schema: str | None  # as given; None only where the schema of the read has the type
+    message: str | None  # Protobuf only: the full name of the message
+    header_bytes: int  # >= 0; removed from the start of each value
+    mode: BadValueMode
+    dead_letter_topic: str | None  # with BadValueMode.DEAD_LETTER only
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """The validated options of one read."""
@@ -152,6 +181,8 @@ class ReadOptions:
     include_headers: bool | None  # None: not given
     isolation: Isolation
     poll_timeout_ms: int  # >= 1; time without data after which a task fails
+    values: ValueOptions | None  # None: values stay binary
+    pushdown: bool  # batches only; filters narrow the ranges
 
     @property
     def starts_at_end(self) -> bool:
@@ -173,7 +204,7 @@ class _Option:
     modes: tuple[Mode, ...] = (Mode.BATCH, Mode.STREAM)
 
 
-_ENDS_ARE_FOR_BATCH: Final = (Mode.BATCH,)
+_BATCHES_ALONE: Final = (Mode.BATCH,)
 _STREAMS_ALONE: Final = (Mode.STREAM,)
 
 HELD_BYTES: Final = 10 << 30
@@ -191,9 +222,9 @@ _OFFERED: Final[dict[str, _Option]] = {
         _Option("startingTimestamp"),
         _Option("startingOffsetsByTimestamp"),
         _Option("startingOffsetsByTimestampStrategy"),
-        _Option("endingOffsets", _ENDS_ARE_FOR_BATCH),
-        _Option("endingTimestamp", _ENDS_ARE_FOR_BATCH),
-        _Option("endingOffsetsByTimestamp", _ENDS_ARE_FOR_BATCH),
+        _Option("endingOffsets", _BATCHES_ALONE),
+        _Option("endingTimestamp", _BATCHES_ALONE),
+        _Option("endingOffsetsByTimestamp", _BATCHES_ALONE),
         _Option("failOnDataLoss"),
         _Option("minPartitions"),
         _Option("maxRecordsPerPartition"),
@@ -208,6 +239,13 @@ _OFFERED: Final[dict[str, _Option]] = {
         _Option("includeHeaders"),
         _Option("isolationLevel"),
         _Option("pollTimeoutMs"),
+        _Option("valueFormat"),
+        _Option("valueSchema"),
+        _Option("valueMessage"),
+        _Option("valueHeaderBytes"),
+        _Option("mode"),
+        _Option("deadLetterTopic"),
+        _Option("pushdown", _BATCHES_ALONE),
     )
 }
 
@@ -215,8 +253,6 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
     name.lower(): (name, remedy)
     for name, remedy in (
         ("groupIdPrefix", "does not exist here: no group is generated; name one with 'groupId'"),
-        ("valueFormat", "is not offered yet; decode with from_json(cast(value as string), ...)"),
-        ("pushdown", "is not offered yet; narrow the read by starting and ending options"),
         ("rack", "is not offered yet; remove it"),
         ("delivery", "is for writing; remove it"),
         ("topic", "is for writing; to read use 'subscribe'"),
@@ -273,6 +309,11 @@ def parse_include_headers(options: Mapping[str, str]) -> bool | None:
     return GivenOptions(options).boolean("includeHeaders")
 
 
+def parse_values(options: Mapping[str, str]) -> ValueOptions | None:
+    """Return the decoding of values, None if values stay binary; raise InvalidConfig."""
+    return _values(GivenOptions(options))
+
+
 def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
     """Validate all options of a read; raise InvalidConfig for the first invalid one."""
     check_names(options)
@@ -302,7 +343,10 @@ def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
         include_headers=given.boolean("includeHeaders"),
         isolation=_isolation(given),
         poll_timeout_ms=given.number("pollTimeoutMs", lowest=1) or 120_000,
+        values=_values(given),
+        pushdown=given.boolean("pushdown") is True,
     )
+    _check_dead_letters(parsed)
     if mode is Mode.STREAM and parsed.starts_at_end and group_id is None:
         raise InvalidConfig(_NEEDS_GROUP)
     return parsed
@@ -525,6 +569,84 @@ def _hold(given: GivenOptions, group_id: str | None) -> RetentionHold | None:
             f"needs a groupId of up to 120 letters, digits, '.', '_' and '-', not {group_id!r}",
         )
     return RetentionHold(bytes_max or HELD_BYTES)
+
+
+_WITH_FORMAT: Final = ("valueSchema", "valueMessage", "valueHeaderBytes", "mode", "deadLetterTopic")
+_HEADER_BYTES_MAX: Final = 1_024
+
+
+def _values(given: GivenOptions) -> ValueOptions | None:
+    format_name = given.text("valueFormat")
+    if format_name is None:
+        for name in _WITH_FORMAT:
+            if given.text(name) is not None:
+                _refuse(name, "is for decoding values; give valueFormat too, or remove it")
+        return None
+    if format_name.lower() not in tuple(ValueFormat):
+        _refuse("valueFormat", f"is {format_name!r}; it must be one of {', '.join(ValueFormat)}")
+    kind = ValueFormat(format_name.lower())
+    mode_name = given.text("mode") or BadValueMode.FAIL
+    if mode_name.lower() not in tuple(BadValueMode):
+        _refuse("mode", f"is {mode_name!r}; it must be one of {', '.join(BadValueMode)}")
+    header_bytes = given.number("valueHeaderBytes", lowest=0) or 0
+    if header_bytes > _HEADER_BYTES_MAX:
+        _refuse("valueHeaderBytes", f"is {header_bytes}; give {_HEADER_BYTES_MAX} at most")
+    return ValueOptions(
+        format=kind,
+        schema=_value_schema(given, kind),
+        message=_value_message(given, kind),
+        header_bytes=header_bytes,
+        mode=BadValueMode(mode_name.lower()),
+        dead_letter_topic=_dead_letter_topic(given, BadValueMode(mode_name.lower())),
+    )
+
+
+def _value_schema(given: GivenOptions, kind: ValueFormat) -> str | None:
+    schema = given.text("valueSchema")
+    if schema is None and kind is ValueFormat.AVRO:
+        _refuse("valueSchema", "is missing; give the writer's Avro schema as JSON, or its file")
+    if schema is None and kind is ValueFormat.PROTOBUF:
+        _refuse(
+            "valueSchema",
+            "is missing; give the file of a descriptor set, which protoc writes with "
+            "--descriptor_set_out and --include_imports",
+        )
+    return schema
+
+
+def _value_message(given: GivenOptions, kind: ValueFormat) -> str | None:
+    message = given.text("valueMessage")
+    if message is None and kind is ValueFormat.PROTOBUF:
+        _refuse("valueMessage", "is missing; give the message's full name: package.Message")
+    if message is not None and kind is not ValueFormat.PROTOBUF:
+        _refuse("valueMessage", f"is for valueFormat=protobuf, not {kind}; remove it")
+    return message
+
+
+def _dead_letter_topic(given: GivenOptions, mode: BadValueMode) -> str | None:
+    topic = given.text("deadLetterTopic")
+    if topic is None and mode is BadValueMode.DEAD_LETTER:
+        _refuse("deadLetterTopic", "is missing; mode=deadletter writes bad records to it")
+    if topic is not None and mode is not BadValueMode.DEAD_LETTER:
+        _refuse("deadLetterTopic", "is for mode=deadletter; set that mode, or remove it")
+    return topic
+
+
+def _check_dead_letters(options: ReadOptions) -> None:
+    """Refuse a dead letter topic that the read itself reads: each run would append to its own
+    input."""
+    topic = None if options.values is None else options.values.dead_letter_topic
+    if topic is None:
+        return
+    match options.selection:
+        case Assigned(places):
+            is_read = any(place.topic == topic for place in places)
+        case Subscribed(topics):
+            is_read = topic in topics
+        case SubscribedPattern(pattern):
+            is_read = re.fullmatch(pattern, topic) is not None
+    if is_read:
+        _refuse("deadLetterTopic", f"is {topic!r}, which this read selects; name another topic")
 
 
 def _isolation(given: GivenOptions) -> Isolation:

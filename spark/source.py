@@ -10,7 +10,7 @@ plan. The readers and writers, which import grpc, are imported only then: Spark 
 to find sources, also for queries that do not use it.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter
 from pyspark.sql.types import (
@@ -28,10 +28,12 @@ from pyspark.sql.types import (
 from quorumlog.errors import InvalidConfig
 from quorumlog.spark.options import (
     Mode,
+    ReadOptions,
     check_names,
     check_without_limits,
     parse_include_headers,
     parse_options,
+    parse_values,
 )
 from quorumlog.spark.versions import HAS_ADMISSION_CONTROL, SPARK_VERSION
 
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     from quorumlog.spark.batch_reader import BatchReader
     from quorumlog.spark.sink import BatchWriter
     from quorumlog.spark.stream_reader import StreamReader
+    from quorumlog.spark.values.plan import ValuePlan
+
+VALUE: Final = "value"
 
 HEADERS: Final = "headers"
 _HEADERS_TYPE: Final = ArrayType(
@@ -64,22 +69,31 @@ def full_schema(*, include_headers: bool) -> StructType:
     return StructType([StructField(name, _TYPES[name]) for name in names])
 
 
-def columns_wanted(schema: StructType, *, include_headers: bool | None) -> tuple[str, ...]:
+def columns_wanted(
+    schema: StructType, *, include_headers: bool | None, value_type: DataType | None = None
+) -> tuple[str, ...]:
     """Return the source's name of each column of a schema, in its order.
 
-    Names match case-insensitively. Raises InvalidConfig for a column that is unknown, repeated or
-    of another type, and for headers if `include_headers` is False.
+    Names match case-insensitively. `value_type` is the type of decoded values. Raises InvalidConfig
+    for a column that is unknown, repeated or of another type, and for headers if `include_headers`
+    is False.
     """
+    types = _TYPES if value_type is None else _TYPES | {VALUE: value_type}
     wanted: list[str] = []
     for field in schema.fields:
         name = _BY_LOWER_NAME.get(field.name.lower())
         if name is None:
             known = ", ".join(_TYPES)
             raise InvalidConfig(f"column {field.name!r} of the schema is unknown; known: {known}")
-        if field.dataType != _TYPES[name]:
+        if field.dataType != types[name]:
             raise InvalidConfig(
-                f"column {name!r} is {_TYPES[name].simpleString()}, not "
-                f"{field.dataType.simpleString()}; read it with its type and cast it in the query"
+                f"column {name!r} is {types[name].simpleString()}, not "
+                f"{field.dataType.simpleString()}; "
+                + (
+                    "to decode values give the option 'valueFormat'"
+                    if name == VALUE and isinstance(field.dataType, StructType)
+                    else "read it with its type and cast it in the query"
+                )
             )
         if name in wanted:
             raise InvalidConfig(f"column {name!r} occurs more than once in the schema")
@@ -101,30 +115,47 @@ class QuorumlogSource(DataSource):
         """Return the format's name."""
         return "quorumlog"
 
-    def schema(self) -> StructType:
-        """Return the columns of a read without a schema; raise InvalidConfig for an unknown
-        option."""
+    def schema(self) -> Any:
+        """Return the columns of a read without a schema: a StructType, or text if the type of
+        values is DDL, which Spark parses.
+
+        Raises InvalidConfig for an unknown option, and for an invalid one about values.
+        """
         check_names(self.options)
-        return full_schema(include_headers=parse_include_headers(self.options) is True)
+        columns = full_schema(include_headers=parse_include_headers(self.options) is True)
+        values = parse_values(self.options)
+        if values is None:
+            return columns
+        from quorumlog.spark.values.plan import declared_type
+
+        declared = declared_type(values)
+        if isinstance(declared, DataType):
+            types = {VALUE: declared}
+            return StructType(
+                [StructField(each.name, types.get(each.name, each.dataType)) for each in columns]
+            )
+        texts = {VALUE: declared}
+        return ", ".join(
+            f"{each.name} {texts.get(each.name, each.dataType.simpleString())}" for each in columns
+        )
 
     def reader(self, schema: StructType) -> "BatchReader":
         """Return the batch reader; raise InvalidConfig for an invalid option."""
         from quorumlog.spark.batch_reader import BatchReader
 
         options = parse_options(self.options, Mode.BATCH)
-        columns = columns_wanted(schema, include_headers=options.include_headers)
-        return BatchReader(options, schema, columns)
+        return BatchReader(options, schema, *_plan_columns(options, schema))
 
     def streamReader(self, schema: StructType) -> "StreamReader":
         """Return the stream reader; raise InvalidConfig for an invalid option."""
         from quorumlog.spark.stream_reader import StreamReader, UnlimitedStreamReader
 
         options = parse_options(self.options, Mode.STREAM)
-        columns = columns_wanted(schema, include_headers=options.include_headers)
+        columns, values = _plan_columns(options, schema)
         if HAS_ADMISSION_CONTROL:
-            return StreamReader(options, schema, columns)
+            return StreamReader(options, schema, columns, values)
         check_without_limits(options, SPARK_VERSION)
-        return UnlimitedStreamReader(options, schema, columns)
+        return UnlimitedStreamReader(options, schema, columns, values)
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
         """Return the writer of a DataFrame; raise InvalidConfig for an invalid option or column,
@@ -141,3 +172,16 @@ class QuorumlogSource(DataSource):
         from quorumlog.spark.write_options import parse_write_options
 
         return stream_writer(parse_write_options(self.options, Mode.STREAM), schema, overwrite)
+
+
+def _plan_columns(
+    options: ReadOptions, schema: StructType
+) -> tuple[tuple[str, ...], "ValuePlan | None"]:
+    """Return the columns of a read and the decoding of its values; raise InvalidConfig."""
+    if options.values is None:
+        return columns_wanted(schema, include_headers=options.include_headers), None
+    from quorumlog.spark.values.plan import ValuePlan
+
+    plan = ValuePlan.of(options.values, schema)
+    columns = columns_wanted(schema, include_headers=options.include_headers, value_type=plan.type)
+    return columns, plan

@@ -48,6 +48,7 @@ from quorumlog.spark.plan import (
 from quorumlog.spark.query_group import QueryGroup
 from quorumlog.spark.retention_lease import RetentionLease
 from quorumlog.spark.tasks import input_partitions, read_task
+from quorumlog.spark.values.plan import ValuePlan
 from quorumlog.spark.versions import (
     ReadAllAvailable,
     ReadLimit,
@@ -68,11 +69,19 @@ logger = logging.getLogger(__name__)
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The stream reader of one query: offsets, plans and reads."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, columns: tuple[str, ...]) -> None:
-        """`columns` are the source's names of the schema's fields."""
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        columns: tuple[str, ...],
+        values: ValuePlan | None = None,
+    ) -> None:
+        """`columns` are the source's names of the schema's fields; `values` is the decoding of the
+        column `value`, if any."""
         self._options = options
         self._schema = schema
         self._columns = columns
+        self._values = values
         self._leaders: dict[TopicPartition, PartitionLeader] = {}
         self._leaders_until = 0.0  # on time.monotonic()
         self._cluster = Cluster(options.bootstrap, patience_ms=options.poll_timeout_ms)
@@ -284,7 +293,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
-        return read_task(self._options, self._schema, self._columns, partition)
+        return read_task(self._options, self._schema, self._columns, self._values, partition)
 
     # --- the query's group ---
 
@@ -434,9 +443,15 @@ class UnlimitedStreamReader(StreamReader):
     a start at `latest` beyond this end, which Spark has logged, is this end.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType, columns: tuple[str, ...]) -> None:
-        """`columns` are the source's names of the schema's fields."""
-        super().__init__(options, schema, columns)
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        columns: tuple[str, ...],
+        values: ValuePlan | None = None,
+    ) -> None:
+        """Take the arguments of StreamReader."""
+        super().__init__(options, schema, columns, values)
         self._position: dict[str, Any] | None = None  # where the next micro-batch starts
         self._is_first = False  # the next micro-batch is the query's first
 

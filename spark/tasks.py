@@ -34,6 +34,8 @@ from quorumlog.spark.arrow_batches import Assembler, Gather
 from quorumlog.spark.broker_calls import Cluster, backoff, channel_to, isolation_number, now_ms
 from quorumlog.spark.options import Isolation, ReadOptions
 from quorumlog.spark.plan import FAIL_ON_DATA_LOSS, Range
+from quorumlog.spark.values.bad_values import BadValues
+from quorumlog.spark.values.plan import TaskValues, ValuePlan
 
 T = TypeVar("T")
 
@@ -242,6 +244,7 @@ def read_task(
     options: ReadOptions,
     schema: StructType,
     columns: tuple[str, ...],
+    values: ValuePlan | None,
     partition: InputPartition,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a task's records in offset order, in Arrow batches of at most 65,000 rows.
@@ -261,9 +264,17 @@ def read_task(
         isolation=options.isolation,
         fail_on_data_loss=options.fail_on_data_loss,
     )
-    assembler = Assembler(schema, columns, task.range.place)
+    place = task.range.place
+    task_values = None
+    if values is not None:
+        task_values = TaskValues(values, BadValues(values.options, options.bootstrap, place))
+    assembler = Assembler(schema, columns, place, task_values)
     decoded = _decoded(fetcher, assembler, task.range.end)
-    yield from prefetch(decoded, cancel=fetcher.cancel, timeout_ms=options.poll_timeout_ms)
+    try:
+        yield from prefetch(decoded, cancel=fetcher.cancel, timeout_ms=options.poll_timeout_ms)
+    finally:
+        if task_values is not None:
+            task_values.finish()
 
 
 def _decoded(fetcher: RangeFetcher, assembler: Assembler, end: int) -> Iterator[pa.RecordBatch]:

@@ -107,6 +107,7 @@ from .programs import (
     NotImplementedHere,
     PartitionerFailed,
     RowsNotDelivered,
+    UndecodableValue,
     UndeliveredRecord,
     UnknownServerError,
 )
@@ -249,6 +250,7 @@ __all__ = [
     "TransactionCoordinatorFenced",
     "TransactionalIdInUse",
     "TransactionalIdNotFound",
+    "UndecodableValue",
     "UndeliveredRecord",
     "UnknownLeaderEpoch",
     "UnknownMember",

@@ -96,6 +96,18 @@ class RowsNotDelivered(NotDelivered, name="ROWS_NOT_DELIVERED", status="ABORTED"
         self.unsent_from = unsent_from
 
 
+class UndecodableValue(QuorumlogError, name="UNDECODABLE_VALUE", status="INVALID_ARGUMENT"):
+    """The value of a record does not decode by the schema of a read. `offset` is the record's.
+    Correct the schema or the producer, or drop such records or send them to a dead letter topic by
+    the option `mode`."""
+
+    def __init__(
+        self, message: str, *, topic: str = "", partition: int | None = None, offset: int = -1
+    ) -> None:
+        super().__init__(message, topic=topic, partition=partition)
+        self.offset = offset
+
+
 class EnvironmentUnusable(
     QuorumlogError, name="ENVIRONMENT_UNUSABLE", status="FAILED_PRECONDITION"
 ):

@@ -97,6 +97,7 @@ from .programs import (
     NotImplementedHere,
     PartitionerFailed,
     RowsNotDelivered,
+    UndecodableValue,
     UnknownServerError,
 )
 from .requests import (
@@ -242,6 +243,7 @@ ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
     PartitionerFailed,
     NotDelivered,
     RowsNotDelivered,
+    UndecodableValue,
     EnvironmentUnusable,
     UnknownServerError,
 )

@@ -153,7 +153,6 @@ def test_a_retention_hold_is_bounded_in_bytes_whatever_is_said() -> None:
         ({"topic": "x"}, "'topic' is for writing"),
         ({"groupId": "g"}, "'groupId' is not for a batch read"),
         ({"kafka.group.id": "g"}, "use 'groupId'"),
-        ({"valueFormat": "json"}, "'valueFormat' is not offered yet"),
         ({"maxBytesPerTrigger": "1"}, "'maxBytesPerTrigger' is not for a batch read"),
         ({"bootstrap": ""}, "'bootstrap' is empty"),
         ({"bootstrap": "localhost"}, "'bootstrap' has 'localhost'; an address is host:port"),

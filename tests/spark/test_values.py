@@ -1,0 +1,82 @@
+"""Decoded values through Spark, from a real broker."""
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+
+import quorumlog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MakeTopic = Callable[..., str]
+DDL = "id BIGINT, name STRING, tags ARRAY<STRUCT<k: STRING, n: INT>>, at TIMESTAMP, day DATE"
+
+
+@pytest.fixture
+def load(spark: "SparkSession", broker: Any) -> Callable[..., "DataFrame"]:
+    def load(topic: str, schema: str | None = None, **options: str) -> "DataFrame":
+        reader = spark.read.format("quorumlog").option("bootstrap", broker.address)
+        reader = reader.option("subscribe", topic).options(**options)
+        return (reader.schema(schema) if schema else reader).load()
+
+    return load
+
+
+Load = Callable[..., "DataFrame"]
+
+
+def fill(log: quorumlog.Log, topic: str) -> None:
+    """Produce 300 JSON objects, a tombstone, and bad values at the offsets 301 and 302."""
+    with log.producer() as producer:
+        for number in range(300):
+            row = {
+                "id": number,
+                "name": f"name {number}" if number % 3 else None,
+                "tags": [{"k": "a", "n": number}, None][: number % 3],
+                "at": "2024-01-02T03:04:05.123456Z",
+                "day": "2024-02-29",
+                "more": {"x": [number]},
+            }
+            producer.send(topic, json.dumps(row), partition=0)
+        producer.send(topic, None, key="gone", partition=0)
+        producer.send(topic, '{"id": "x"}', key="bad", headers=[("trace", b"1")], partition=0)
+        producer.send(topic, "no JSON", partition=0)
+
+
+def test_json_values_equal_from_json_and_bad_ones_are_dead_letters(
+    log: quorumlog.Log, topic: MakeTopic, load: Load
+) -> None:
+    name, dead = topic(), topic()
+    fill(log, name)
+    options = {"valueFormat": "json", "mode": "deadletter", "deadLetterTopic": dead}
+    frame = load(name, valueSchema=DDL, **options)
+    rows = frame.select("offset", "value.*").collect()  # orderBy would read twice
+    text = load(name).where("offset < 301").orderBy("offset")
+    expected = text.select("offset", f.from_json(f.col("value").cast("string"), DDL).alias("v"))
+    assert rows == expected.select("offset", "v.*").collect()
+    # Pruned by a schema, which needs no valueSchema.
+    pruned = load(name, "value struct<id: BIGINT>", valueFormat="json", mode="drop")
+    assert pruned.agg(f.sum("value.id"), f.count("*")).collect() == [(sum(range(300)), 301)]
+    # One run of the tasks wrote each bad record once.
+    letters = load(dead, includeHeaders="true").orderBy("offset").collect()
+    assert [bytes(letter.value) for letter in letters] == [b'{"id": "x"}', b"no JSON"]
+    assert bytes(letters[0].key) == b"bad"
+    headers = {header.key: bytes(header.value).decode() for header in letters[0].headers}
+    assert headers["trace"] == "1"
+    assert (headers["dead_letter.topic"], headers["dead_letter.partition"]) == (name, "0")
+    assert headers["dead_letter.offset"] == "301"
+    assert "id: a string, not an integer" in headers["dead_letter.error"]
+
+
+def test_a_bad_value_fails_the_query_and_names_the_record(
+    log: quorumlog.Log, topic: MakeTopic, load: Load
+) -> None:
+    name = topic()
+    fill(log, name)
+    with pytest.raises(PySparkException, match=f"{name}-0: offset 301: the value is not json of"):
+        load(name, valueSchema=DDL, valueFormat="json").count()
