@@ -32,7 +32,7 @@ LEVELS: Final = {
     "partitions": ("broker", "metadata"),
     "node": ("broker", "metadata", "server", "storage"),
     "groups": ("broker",),
-    "transactions": ("broker", "storage"),
+    "transactions": ("broker", "clients", "storage"),
 }
 """By level of the simulation, which is the folder of its patches: the rooms that they change."""
 SEEDS_MAX: Final = 100  # that any planted bug may need

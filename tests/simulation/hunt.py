@@ -82,11 +82,12 @@ def hunt(level: str, seeds: range) -> Found | None:
 
 def play_scenario(name: str) -> Found | None:
     """Play a named scenario of level `transactions`; return None if it passes."""
+    from .levels.transactions.client_scenarios import CLIENT_SCENARIOS
     from .levels.transactions.scenarios import SCENARIOS
     from .levels.transactions.staged_scenarios import STAGED_SCENARIOS
 
     try:
-        {**SCENARIOS, **STAGED_SCENARIOS}[name]()
+        {**SCENARIOS, **CLIENT_SCENARIOS, **STAGED_SCENARIOS}[name]()
     except Exception as error:
         return Found(seed=0, by=_finder(error), detail=str(error)[:500], events=0)
     return None

@@ -3,6 +3,7 @@
 import pytest
 from tests.simulation.levels.transactions import calls
 from tests.simulation.levels.transactions.calls import Generation
+from tests.simulation.levels.transactions.client_scenarios import CLIENT_SCENARIOS
 from tests.simulation.levels.transactions.producer import FatalError
 from tests.simulation.levels.transactions.scenarios import SCENARIOS
 from tests.simulation.levels.transactions.scripted import OTHER, OUT, ScriptedTransactions
@@ -14,6 +15,12 @@ from quorumlog.simulation.world import SimWorld
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_scenario_passes(scenario: str) -> None:
     SCENARIOS[scenario]()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", CLIENT_SCENARIOS)
+def test_a_client_scenario_passes(scenario: str) -> None:
+    CLIENT_SCENARIOS[scenario]()
 
 
 def delayed_commit(generation: Generation) -> tuple[set[str], int]:
