@@ -5,15 +5,17 @@ view of it) reads the same offsets, even if `latest` has advanced. A new `load()
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from quorumlog.clients.topology import PartitionLeader
+from quorumlog.ids import TopicPartition
 from quorumlog.spark.broker_calls import Cluster
 from quorumlog.spark.options import NoMatch, ReadOptions
-from quorumlog.spark.plan import plan_batch, resolve, split, times_wanted, within
+from quorumlog.spark.plan import Range, plan_batch, resolve, split, times_wanted, within
 from quorumlog.spark.tasks import input_partitions, read_task
 from quorumlog.spark.values.plan import ValuePlan
 
@@ -61,11 +63,20 @@ class BatchReader(DataSourceReader):
         for loss in planned.losses:
             logger.warning("spark.data_loss %s", loss)
         ranges = split(
-            planned.ranges,
+            self._narrowed(planned.ranges, cluster, leaders),
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
         )
         return input_partitions(ranges, leaders)
+
+    def _narrowed(
+        self,
+        ranges: Sequence[Range],
+        cluster: Cluster,
+        leaders: Mapping[TopicPartition, PartitionLeader],
+    ) -> Sequence[Range]:
+        """Return the ranges to read; all of them without filters."""
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""

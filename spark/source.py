@@ -35,7 +35,7 @@ from quorumlog.spark.options import (
     parse_options,
     parse_values,
 )
-from quorumlog.spark.versions import HAS_ADMISSION_CONTROL, SPARK_VERSION
+from quorumlog.spark.versions import HAS_ADMISSION_CONTROL, HAS_PUSHDOWN, SPARK_VERSION
 
 if TYPE_CHECKING:
     from quorumlog.spark.batch_reader import BatchReader
@@ -144,7 +144,18 @@ class QuorumlogSource(DataSource):
         from quorumlog.spark.batch_reader import BatchReader
 
         options = parse_options(self.options, Mode.BATCH)
-        return BatchReader(options, schema, *_plan_columns(options, schema))
+        columns, values = _plan_columns(options, schema)
+        if not options.pushdown:
+            return BatchReader(options, schema, columns, values)
+        if not HAS_PUSHDOWN:
+            raise InvalidConfig(
+                "option 'pushdown' needs Spark 4.1 or later, and this is Spark "
+                f"{'.'.join(map(str, SPARK_VERSION))}; remove it, and narrow the read by starting "
+                "and ending options"
+            )
+        from quorumlog.spark.pushdown import FilteringBatchReader
+
+        return FilteringBatchReader(options, schema, columns, values)
 
     def streamReader(self, schema: StructType) -> "StreamReader":
         """Return the stream reader; raise InvalidConfig for an invalid option."""

@@ -80,3 +80,30 @@ def test_a_bad_value_fails_the_query_and_names_the_record(
     fill(log, name)
     with pytest.raises(PySparkException, match=f"{name}-0: offset 301: the value is not json of"):
         load(name, valueSchema=DDL, valueFormat="json").count()
+
+
+def test_filters_are_pushed_down_and_change_no_result(
+    spark: "SparkSession", log: quorumlog.Log, topic: MakeTopic, load: Load
+) -> None:
+    name = topic(partitions=2)
+    with log.producer() as producer:
+        for number in range(400):
+            at = 1_000 * (number % 200)
+            producer.send(name, str(number), partition=number // 200, timestamp_ms=at)
+    where = (
+        "partition = 1 and offset >= 20 and offset <= 180 and offset in (20, 30, 150, 181)"
+        " and timestamp >= timestamp'1970-01-01 00:00:30Z' and topic is not null"
+        " and (offset > 0 or partition > 5)"
+    )
+    with pytest.raises(PySparkException, match=r"filterPushdown\.enabled' is false"):
+        load(name, pushdown="true").where(where).count()
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = load(name, pushdown="true").where(where)
+        assert [row.offset for row in frame.select("offset").collect()] == [30, 150]
+        assert frame.rdd.getNumPartitions() == 1, "the other partition is not read"
+        # Only the records from 30 on, which the look-up of the time finds, are read.
+        plain = load(name).where(where)
+        assert frame.collect() == plain.collect()
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
