@@ -31,6 +31,7 @@ from pyspark.sql.types import Row, StructType
 import quorumlog
 from quorumlog.clients.staged_commits import COMMIT_TIMEOUT_MS, StagedWrite, TaskResult
 from quorumlog.errors import (
+    CommittedBatchDiffers,
     InvalidConfig,
     InvalidRequest,
     QuorumlogError,
@@ -75,21 +76,30 @@ class TopicWriter:
     """The steps of every writer, on the driver and in tasks. Picklable."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
-        """Open the write; raise InvalidConfig, and UnknownTopicOrPartition for option topic."""
+        """Raise InvalidConfig for columns or a mode that cannot be written. Calls no broker."""
         if overwrite:
             raise _no_overwrite(options.mode)
         self._options = options
         self._columns = written_columns(schema, options.topic)
+        self._is_open = False
+        self.write: StagedWrite | None = None
+
+    def open(self) -> None:
+        """Open the write, on the driver; raise UnknownTopicOrPartition for option topic.
+        Idempotent."""
+        if self._is_open:
+            return
+        options = self._options
         client = client_of(options.bootstrap)
         if options.topic is not None:
             _check_topic(client, options.topic)
-        self.write: StagedWrite | None = None
         if options.delivery is DeliveryGuarantee.EXACTLY_ONCE:
             self.write = client.open_write(
                 options.batch_name(),
                 options.commit_number or 0,
                 stage_timeout_ms=options.stage_timeout_ms,
             )
+        self._is_open = True
 
     def send(self, batches: Iterator[pa.RecordBatch], write: StagedWrite | None) -> TaskMessage:
         """Send the rows of a task attempt, staged in `write`, and return its message.
@@ -133,12 +143,17 @@ class TopicWriter:
         unless option onDifferentBatch is warn.
         """
         is_fatal = self._options.on_different_batch is OnDifferentBatch.FAIL
-        committed = client_of(self._options.bootstrap).commit_write(
-            write,
-            results,
-            timeout_ms=COMMIT_TIMEOUT_MS,
-            on_different="raise" if is_fatal else "warn",
-        )
+        try:
+            committed = client_of(self._options.bootstrap).commit_write(
+                write,
+                results,
+                timeout_ms=COMMIT_TIMEOUT_MS,
+                on_different="raise" if is_fatal else "warn",
+            )
+        except CommittedBatchDiffers as error:  # with the remedy of this interface
+            raise CommittedBatchDiffers(
+                error.message.replace("on_different='warn'", "option onDifferentBatch=warn")
+            ) from None
         if committed is not None:
             logger.info(
                 "spark.committed name=%s number=%d records=%d mine=%s",
@@ -166,6 +181,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         self._writer = TopicWriter(options, schema, overwrite)
+        self._writer.open()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of a task."""
@@ -183,11 +199,20 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class _MicroBatch:
-    """The writer of a micro-batch. Spark makes one to plan it, and another one to commit it."""
+    """The writer of a micro-batch. Spark makes one to plan it, and another one to commit it.
+
+    Only the planned one is pickled, for the tasks, so pickling opens the write: a commit needs no
+    write of its own, and an abort no topic.
+    """
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         self._writer = TopicWriter(options, schema, overwrite)
         self._schema = schema
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Open the write and return the attributes."""
+        self._writer.open()
+        return self.__dict__
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the records of all tasks visible; nothing is left to do at least once."""
