@@ -64,7 +64,7 @@ $(VENV)/spark-oldest/.installed: requirements.spark-oldest.lock | setup
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target $(@D) --requirement $<
 	@touch $@
 
-demo: setup ## 336,776 flights into a broker and into Spark, kill -9; the same with three nodes, one of them killed
+demo: setup ## 336,776 flights into a broker, three nodes and a Spark stream that writes exactly once; kill -9 of each
 	$(BIN)/python examples/flights.py
 
 test: setup spark-oldest ## every test but the long ones: what decides a landing

@@ -105,22 +105,29 @@ class Cluster:
                     self._cluster("kill", str(node))
             raise
 
-    def compare(self) -> tuple[int, list[str]]:
-        """Compare the first node's partitions with the others'; return the records that are equal
-        in all of them, and what is not. Only once the nodes are down: what is written meanwhile
-        differs.
+    def compare(self) -> tuple[dict[str, int], list[str]]:
+        """Compare the first node's partitions with the others'; return the records of each topic
+        that are equal in all of them, and the partitions that differ. The nodes must be down:
+        records that are written during the comparison differ.
 
         Nodes stop one after the other, so the last ones have some more of the metadata.
         """
         first, *others = self._directories()
         differences = run_all(("diff", first, other) for other in others)
-        equal, unequal = [], []
+        equal: dict[str, int] = {}  # by partition
+        unequal: list[str] = []
         for other, found in zip(others, differences, strict=True):
             logs = [log for log in found["logs"] if log["log"] != METADATA_LOG]
             unequal += [f"{log['log']} in {other}" for log in logs if not log["same"]]
             unequal += found["only_in_a"] + found["only_in_b"]
-            equal.append(sum(log["equal_records"] for log in logs))
-        return min(equal), unequal
+            for log in logs:
+                name, records = log["log"], log["equal_records"]
+                equal[name] = min(records, equal.get(name, records))
+        topics: dict[str, int] = {}
+        for name, records in equal.items():
+            topic = name.rpartition("-")[0]
+            topics[topic] = topics.get(topic, 0) + records
+        return topics, unequal
 
     def check(self) -> list[str]:
         """Prove every batch and file of all directories; return the directories with problems."""

@@ -12,7 +12,12 @@ import quorumlog
 from quorumlog.testing import Broker
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PLAYED_ELSEWHERE = {"flights.py", "flights_nodes.py"}  # `make demo`, and test_demo_nodes.py
+PLAYED_ELSEWHERE = {
+    "flights.py",  # `make demo`
+    "flights_nodes.py",  # and test_demo_nodes.py
+    "flights_stream.py",
+    *(f"spark_{name}.py" for name in ("delays", "features", "upserts")),  # tests/spark
+}
 WAIT_S = 240
 
 pytestmark = pytest.mark.slow

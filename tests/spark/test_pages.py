@@ -11,7 +11,7 @@ PLAYER = ROOT / "tests" / "docs" / "player.py"
 PAGE_S = 900
 
 
-PAGES = ("README.md", "docs/quickstart.md", "docs/spark.md")
+PAGES = ("README.md", "docs/quickstart.md", "docs/spark.md", "docs/spark_quickstart.md")
 
 
 @pytest.mark.timeout(PAGE_S + 60)
