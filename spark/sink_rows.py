@@ -6,6 +6,7 @@ passes their names in the case of the query.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import UTC
 from itertools import groupby, islice
@@ -58,6 +59,9 @@ _TYPES: Final = {
 _READ_ALONE: Final = frozenset({"offset", "timestamptype"})
 """Columns of a read that a write ignores, so that a topic can be copied as it is read."""
 
+
+TOPICS_AT_ONCE: Final = 8
+"""Topics of a piece that are sent at the same time."""
 
 _FAULTS_OF_INPUT: Final = (
     InvalidRecord,
@@ -142,15 +146,31 @@ def send_rows(
     """
     rows = _Rows(batches, columns)
     named = {name: name for name in columns.positions if name != "topic"}
-    for topic, pieces in groupby(rows.pieces(), key=itemgetter(0)):
+
+    def send(topic: str, tables: Iterable[pa.Table]) -> None:
         failure: BaseException | None = None
         try:
-            producer.send_arrow(topic, (piece for _, piece in pieces), **named)
+            producer.send_arrow(topic, tables, **named)
         except RowsNotDelivered as error:
             failure = rows.failure or _root(error)
         if failure is not None:
             raise failure
+
+    with ThreadPoolExecutor(TOPICS_AT_ONCE, thread_name_prefix="quorumlog-topics") as threads:
+        for topic, pieces in groupby(rows.pieces(), key=_only_topic):
+            if topic is not None:  # one call, so that encoding overlaps with sending
+                send(topic, (piece[topic] for piece in pieces))
+                continue
+            for piece in pieces:
+                sent = [threads.submit(send, name, [table]) for name, table in piece.items()]
+                wait(sent)
+                for each in sent:
+                    each.result()
     return rows.count
+
+
+def _only_topic(piece: dict[str, pa.Table]) -> str | None:
+    return next(iter(piece)) if len(piece) == 1 else None
 
 
 def batches_of(rows: Iterable[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -197,17 +217,17 @@ class _Rows:
         self._positions = columns.positions
         self._topic = columns.topic
 
-    def pieces(self) -> Iterator[tuple[str, pa.Table]]:
-        """Yield the rows in order, some megabytes at a time, with their topic."""
+    def pieces(self) -> Iterator[dict[str, pa.Table]]:
+        """Yield the rows in order, some megabytes at a time, by their topics."""
         try:
             for table in self._joined():
                 self._check_times(table)
                 self.count += table.num_rows
                 if self._topic is not None:
-                    yield self._topic, table
+                    yield {self._topic: table}
                 else:
                     self._check_topics(table)
-                    yield from _by_topic(table)
+                    yield _by_topic(table)
         except Exception as error:
             self.failure = error
             raise
@@ -249,15 +269,16 @@ class _Rows:
             )
 
 
-def _by_topic(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows of each topic, in their order."""
+def _by_topic(table: pa.Table) -> dict[str, pa.Table]:
+    """Return the rows of each topic, in their order."""
     names = pc.dictionary_encode(table["topic"].cast(pa.string())).combine_chunks()
     table = table.drop_columns(["topic"])
     topics: list[str] = names.dictionary.to_pylist()
     if len(topics) == 1:
-        yield topics[0], table
-        return
+        return {topics[0]: table}
     table, first = table.take(pc.sort_indices(names.indices)), 0  # a stable sort
+    found: dict[str, pa.Table] = {}
     for each in sorted(pc.value_counts(names.indices).to_pylist(), key=itemgetter("values")):
-        yield topics[each["values"]], table.slice(first, each["counts"])
+        found[topics[each["values"]]] = table.slice(first, each["counts"])
         first += each["counts"]
+    return found

@@ -1,6 +1,8 @@
 """The writers without Spark: batches of Arrow in, records of a real broker out."""
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -354,6 +356,49 @@ def test_topic_and_partition_columns_choose_and_nulls_leave_it_to_the_partitione
         assert [(each.partition, each.key, each.value) for each in records(log, name)] == wanted
     Job(address, schema, topic=twins[0]).run(data[:10])  # the option overrides the column
     assert len(records(log, twins[0])) == 2_000 + 10
+
+
+def test_tasks_write_many_topics_in_order(
+    address: str, log: quorumlog.Log, topic: Callable[..., str]
+) -> None:
+    names = [topic() for _ in range(20)]
+    schema = pa.schema([("topic", pa.string()), ("value", pa.binary())])
+    data = [{"topic": names[i * 7 % 20], "value": b"%d" % i} for i in range(2_000)]
+    job = Job(address, schema)
+    writer = job.writer()
+    writer.commit([job.task(writer, 0, data[:3], data[3:1_000], [], data[1_000:])])
+    for name in names:
+        wanted = [row["value"] for row in data if row["topic"] == name]
+        assert [record.value for record in records(log, name)] == wanted
+
+
+FORKED = """
+import os, sys
+import pyarrow as pa
+import quorumlog
+from quorumlog.spark import sink
+address, topic = sys.argv[1:]
+def send(value):
+    with sink.client_of((address,)).producer() as producer:
+        producer.send_arrow(topic, pa.table({"value": [value]}), value="value")
+send("before")
+child = os.fork()
+if child == 0:
+    send("child")
+    assert len({pid for pid, _ in sink._clients}) == 2
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+send("parent")
+assert len(sink._clients) == 1
+"""
+
+
+def test_fork_gets_connections_of_its_own(
+    address: str, log: quorumlog.Log, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    subprocess.run([sys.executable, "-c", FORKED, address, name], check=True, timeout=120)
+    assert values(log, name) == ["before", "child", "parent"]
 
 
 def test_partition_column_alone_spreads_rows_without_a_key(
