@@ -5,7 +5,9 @@ the read, Spark parses the DDL of valueSchema; a Python source has no parser of 
 """
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -31,7 +33,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from quorumlog.errors import InvalidConfig, NotImplementedHere
+from quorumlog.errors import InvalidConfig
 from quorumlog.spark.options import ValueFormat, ValueOptions
 from quorumlog.spark.versions import to_arrow_schema
 
@@ -70,6 +72,8 @@ def declared_type(options: ValueOptions) -> DataType | str:
     text = options.schema
     if text is None:
         raise InvalidConfig(_NO_TYPE)
+    if options.format in (ValueFormat.AVRO, ValueFormat.PROTOBUF):
+        return _defined_type(options, _read_definition(options), None)
     if text.startswith("{"):
         try:
             fields = StructType.fromJson(json.loads(text))
@@ -83,12 +87,43 @@ def declared_type(options: ValueOptions) -> DataType | str:
     return f"ARRAY<{ddl}>" if options.format is ValueFormat.ARROW else ddl
 
 
+def _read_definition(options: ValueOptions) -> bytes:
+    """Return a schema of Avro or Protobuf, which the option has itself or by its file."""
+    text = options.schema
+    assert text is not None, "the options refuse these formats without a schema"
+    if options.format is ValueFormat.AVRO and text.startswith(("{", "[", '"')):
+        return text.encode()
+    try:
+        return Path(text).read_bytes()
+    except (OSError, ValueError) as error:
+        raise InvalidConfig(
+            f"option 'valueSchema': the file cannot be read ({error}); give the path of a file on "
+            "the driver's machine"
+        ) from error
+
+
+def _defined_type(
+    options: ValueOptions, definition: bytes, fields: Collection[str] | None
+) -> StructType:
+    """Return the type that a schema of Avro or Protobuf defines, with these fields (None: all)."""
+    if options.format is ValueFormat.AVRO:
+        from . import avro_values
+
+        return avro_values.spark_type(avro_values.parse_schema(definition), fields)
+    from . import protobuf_values
+
+    assert options.message is not None, "the options refuse this format without a message"
+    message = protobuf_values.find_message(definition, options.message)
+    return protobuf_values.spark_type(message, fields)
+
+
 @dataclass(frozen=True, slots=True)
 class ValuePlan:
     """The decoding of one read's values."""
 
     options: ValueOptions
     type: DataType
+    definition: bytes  # the schema of Avro or Protobuf, from its file; empty for other formats
 
     @classmethod
     def of(cls, options: ValueOptions, schema: StructType) -> "ValuePlan":
@@ -109,8 +144,13 @@ class ValuePlan:
                 f"column 'value' is {column.dataType.simpleString()} in the schema; with "
                 f"valueFormat={options.format} it is {wanted} with at least one field"
             )
+        if options.format in (ValueFormat.AVRO, ValueFormat.PROTOBUF):
+            definition = _read_definition(options)
+            defined = _defined_type(options, definition, set(fields.names))
+            _check_defined(fields, defined)
+            return cls(options, column.dataType, definition)
         _check_type(VALUE, column.dataType, options.format)
-        return cls(options, column.dataType)
+        return cls(options, column.dataType, b"")
 
     def arrow_type(self) -> pa.DataType:
         """Return the type of the column as Spark requires it."""
@@ -124,10 +164,36 @@ class ValuePlan:
                 from .json_values import JsonDecoder
 
                 return JsonDecoder(self.arrow_type())
-            case ValueFormat.AVRO | ValueFormat.PROTOBUF | ValueFormat.ARROW:
-                raise NotImplementedHere(
-                    f"valueFormat={self.options.format} is not offered yet; use json"
+            case ValueFormat.ARROW:
+                from .arrow_values import ArrowDecoder
+
+                return ArrowDecoder(self.arrow_type())
+            case ValueFormat.AVRO:
+                from .avro_values import AvroDecoder
+
+                return AvroDecoder(self.definition, self.arrow_type())
+            case ValueFormat.PROTOBUF:
+                from .protobuf_values import ProtobufDecoder
+
+                assert self.options.message is not None, "the options have a message"
+                return ProtobufDecoder(self.definition, self.options.message, self.arrow_type())
+
+
+def _check_defined(fields: StructType, defined: StructType) -> None:
+    """Raise InvalidConfig if the schema of a read has other fields than the definition."""
+    types = {each.name: each.dataType for each in defined.fields}
+    for each in fields.fields:
+        if each.dataType != types.get(each.name):
+            known = types.get(each.name)
+            raise InvalidConfig(
+                f"value.{each.name} is {each.dataType.simpleString()} in the schema of the read; "
+                + (
+                    f"by option 'valueSchema' it is {known.simpleString()}"
+                    if known is not None
+                    else "option 'valueSchema' has no such field"
                 )
+            )
+        _check_nullable(f"value.{each.name}", is_nullable=each.nullable)
 
 
 def _check_type(path: str, kind: DataType, value_format: ValueFormat) -> None:
