@@ -6,6 +6,8 @@ is imported inside the functions, so that importing `quorumlog.spark` is cheap a
 Spark.
 """
 
+import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -126,6 +128,8 @@ def check_worker_python(executable: str) -> None:
     It must start, have this interpreter's minor version, and find quorumlog, pyspark, pyarrow,
     pandas and grpc.
     """
+    if executable == sys.executable and all(map(importlib.util.find_spec, _NEEDED)):
+        return  # no process to start; its environment is this one's
     probe = (
         "import importlib.util as u, json, sys; print(json.dumps([list(sys.version_info[:2]), "
         f"[m for m in {_NEEDED!r} if u.find_spec(m) is None]]))"
@@ -179,6 +183,10 @@ def find_java(environment: Mapping[str, str]) -> Path:
 
 def java_version(home: Path) -> int | None:
     """Return the major version of the Java in a home (8 for "1.8"), None if it does not run."""
+    with contextlib.suppress(OSError):  # without the file, or for another layout, ask the program
+        match = re.search(r'^JAVA_VERSION="(?:1\.)?([0-9]+)', (home / "release").read_text(), re.M)
+        if match and os.access(home / "bin" / "java", os.X_OK):
+            return int(match[1])
     try:
         result = subprocess.run(
             [str(home / "bin" / "java"), "-version"],

@@ -36,6 +36,20 @@ def test_a_java_of_the_user_is_found(tmp_path: Path) -> None:
     assert java_version(find_java(usual)) in {java_version(home), 17, 21, 25}
 
 
+def test_the_release_file_of_a_java_has_its_version(tmp_path: Path) -> None:
+    """Starting a Java to ask for its version takes a third of a second."""
+    home = make_java(tmp_path / "jdk", "1.8.0_402")
+    (home / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="21.0.2"\n')
+    assert java_version(home) == 21
+    (home / "release").write_text('JAVA_VERSION="1.7.0_80"\n')
+    assert java_version(home) == 7
+    (home / "release").write_text("nothing of the kind\n")
+    assert java_version(home) == 8
+    (home / "release").write_text('JAVA_VERSION="21.0.2"\n')
+    (home / "bin" / "java").unlink()
+    assert java_version(home) is None
+
+
 def test_what_does_not_run_is_no_java(tmp_path: Path) -> None:
     assert java_version(tmp_path) is None
 
@@ -51,8 +65,12 @@ def test_missing_and_old_java_are_said_in_one_sentence(
         find_java({"JAVA_HOME": str(old), "PATH": ""})
 
 
-def test_this_python_can_run_workers() -> None:
+def test_this_python_can_run_workers(tmp_path: Path) -> None:
     check_worker_python(sys.executable)
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    check_worker_python(str(other))
 
 
 def test_a_python_that_does_not_start_is_named() -> None:
