@@ -1,7 +1,8 @@
 """A user's program on a cluster or through Spark Connect; a program for test_clusters.
 
-    cluster_program.py '{"master": ..., "bootstrap": ..., "topic": ..., "folder": ...}'
+    cluster_program.py '{"master": ..., "bootstrap": ..., "topic": ..., "written": ..., ...}'
 
+It writes the records of topic `topic` to `written` in a batch, and those to `streamed` in a stream.
 `master` is "connect" for a Spark Connect session with a server of its own, else a master's address.
 It prints one line of JSON: what it read.
 """
@@ -71,14 +72,21 @@ def main() -> None:
         spark.sql(f"CREATE TEMPORARY VIEW found USING quorumlog OPTIONS ({listed})")
         found["by itself"] = summary(spark.table("found"))
         configure(spark)
-        found["batch"] = summary(spark.read.format("quorumlog").options(**options).load())
-        folder = Path(plan["folder"])
+        records = spark.read.format("quorumlog").options(**options).load()
+        found["batch"] = summary(records)
+        writes = {"bootstrap": plan["bootstrap"], "topic": plan["written"]}
+        streamed = writes | {"topic": plan["streamed"]}
+        columns = ("partition", "key", "value")
+        records.select(*columns).write.format("quorumlog").options(**writes).mode("append").save()
+        # The stream reads what the batch has written.
+        options["subscribe"] = plan["written"]
         stream = spark.readStream.format("quorumlog").options(**options)
-        writer = stream.option("startingOffsets", "earliest").load().writeStream.format("parquet")
-        writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-        query = writer.trigger(availableNow=True).start(str(folder / "lake"))
-        found["ends"] = query.awaitTermination(240)
-        found["stream"] = summary(spark.read.parquet(str(folder / "lake")))
+        started = stream.option("startingOffsets", "earliest").load().select(*columns)
+        writer = started.writeStream.format("quorumlog").options(**streamed)
+        writer = writer.option("checkpointLocation", str(Path(plan["folder"]) / "checkpoint"))
+        found["ends"] = writer.trigger(availableNow=True).start().awaitTermination(240)
+        options["subscribe"] = plan["streamed"]
+        found["stream"] = summary(spark.read.format("quorumlog").options(**options).load())
         if not is_connect:
             executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size()
             found["executors"] = executors - 1  # the driver is listed, too

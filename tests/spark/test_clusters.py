@@ -1,4 +1,4 @@
-"""The source through Spark Connect, on `local-cluster` and on a standalone cluster, each in
+"""Source and sink through Spark Connect, on `local-cluster` and on a standalone cluster, each in
 processes of its own."""
 
 import json
@@ -24,14 +24,14 @@ def run(
     broker: Any, log: quorumlog.Log, topic: Callable[..., str], tmp_path: Path
 ) -> Callable[..., dict[str, Any]]:
     """Run the program on a master; return what it found."""
-    name = topic(partitions=PARTITIONS)
+    name, written, streamed = (topic(partitions=PARTITIONS) for _ in range(3))
     with log.producer() as producer:
         for row in range(ROWS):
             producer.send(name, value=str(row), partition=row % PARTITIONS)
 
     def run(master: str) -> dict[str, Any]:
         plan = {"master": master, "bootstrap": broker.address, "topic": name}
-        plan["folder"] = str(tmp_path)
+        plan |= {"written": written, "streamed": streamed, "folder": str(tmp_path)}
         done = subprocess.run(
             [sys.executable, str(PROGRAM), json.dumps(plan)],
             capture_output=True,
@@ -60,12 +60,13 @@ def check(found: dict[str, Any], *, executors: int | None) -> None:
     assert found.get("executors") == executors
 
 
-def test_spark_connect_reads_and_streams(run: Callable[..., dict[str, Any]]) -> None:
+@pytest.mark.oldest
+def test_spark_connect_reads_and_writes(run: Callable[..., dict[str, Any]]) -> None:
     check(run("connect"), executors=None)
 
 
 @pytest.mark.long  # the standalone cluster has the same processes, and more
-def test_a_local_cluster_reads_and_streams(run: Callable[..., dict[str, Any]]) -> None:
+def test_a_local_cluster_reads_and_writes(run: Callable[..., dict[str, Any]]) -> None:
     check(run("local-cluster[2,1,1024]"), executors=2)
 
 
@@ -76,7 +77,7 @@ def standalone(tmp_path: Path) -> Iterator[str]:
         yield master
 
 
-def test_a_standalone_cluster_reads_and_streams(
+def test_a_standalone_cluster_reads_and_writes(
     run: Callable[..., dict[str, Any]], standalone: str
 ) -> None:
     check(run(standalone), executors=2)
