@@ -222,10 +222,12 @@ class Producer:
     ) -> Delivery:
         """Convert the arguments to bytes, and wait for buffer space."""
         until_ms: int | None = None
+        transaction: int | None = None
         while True:
             io, producer = self._io, self._producer
             try:
                 with producer.lock:
+                    transaction = producer.transactions.check(transaction, topic)
                     batch = producer.accept(
                         topic, value, key, headers, timestamp_ms, partition, on_delivery
                     )
@@ -239,7 +241,7 @@ class Producer:
                 if self._is_closed or not io.is_ended:
                     raise
                 self._make()  # the thread ended for a fork
-                until_ms = None
+                until_ms = transaction = None
 
     def send_many(
         self,
@@ -254,6 +256,7 @@ class Producer:
         `AsyncProducer.send_many`."""
         bulk: Bulk | None = None
         spans: list[Span] = []
+        transaction: int | None = None
         while True:
             io, producer = self._io, self._producer
             try:
@@ -264,6 +267,7 @@ class Producer:
                 if taken == len(bulk.values):
                     return BulkDelivery(spans, taken, Delivery)
                 with producer.lock:
+                    transaction = producer.transactions.check(transaction, topic)
                     more = producer.accept_many(topic, bulk, taken, timestamp, partition)
                 spans.extend(more)
                 if not more:
@@ -272,6 +276,7 @@ class Producer:
                 if self._is_closed or not io.is_ended:
                     raise
                 self._make()  # the thread ended for a fork
+                transaction = None
 
     def send_arrow(
         self,

@@ -284,7 +284,7 @@ class _Sending:
         self._data = data
         self._columns = columns
         self._partition = partition
-        self._transaction = producer.open_transaction
+        self._transaction = producer.transactions.begun
         self._turn = 0  # next partition for rows without a key
         self._read_rows = 0  # rows read from the source
         self._queued: deque[tuple[Batch, Sequence[int]]] = deque()  # without an outcome, or failed

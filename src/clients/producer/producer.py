@@ -26,7 +26,6 @@ from ...errors import (
     QuorumlogError,
     TimedOut,
 )
-from ...ids import ProducerIdentity
 from ...runtime import Scope
 from ..config import ProducerConfig
 from ..connection import Connection
@@ -85,6 +84,25 @@ class ProducerStatistics:
     requests: int  # acknowledged parts of requests, one per partition
 
 
+class TransactionCount:
+    """The transactions that a producer began: records that wait must not enter a later one."""
+
+    __slots__ = ("begun",)
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    def check(self, number: int | None, topic: str) -> int:
+        """Return the number of the transaction of waiting records; None: of the last one. Raise
+        InvalidTxnState if a later one has begun."""
+        if number not in (None, self.begun):
+            raise InvalidTxnState(
+                "the transaction of the records has ended; send them in one transaction",
+                topic=topic,
+            )
+        return self.begun
+
+
 class AsyncProducer:
     """Sends records; created by `AsyncLog.producer()`. Not thread-safe: one event loop.
 
@@ -130,7 +148,7 @@ class AsyncProducer:
             entropy=connection.runtime.entropy.stream("sticky partitions"),
             partitioner=resolve_partitioner(partitioner),
         )
-        self.open_transaction: ProducerIdentity | None = None  # of a transactional producer
+        self.transactions = TransactionCount()
         self._append: Callable[..., Batch | None] = self.accumulator.accept
         self._on_close = on_close
         self._outcomes = BatchOutcomes(ready, self._clock, self.lock)
@@ -176,10 +194,11 @@ class AsyncProducer:
         `seal` of a staged write, raise the error too.
         """
         batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
-        deadline_ms = None
+        deadline_ms, transaction = None, self.transactions.begun
         while batch is None:
             size = size_bound(value, key, headers)
             deadline_ms = await self.wait_acceptable(topic, size, partition, until_ms=deadline_ms)
+            self.transactions.check(transaction, topic)
             batch = self.accept(topic, value, key, headers, timestamp_ms, partition, on_delivery)
         return Delivery(batch, batch.count - 1)
 
@@ -247,7 +266,9 @@ class AsyncProducer:
         bulk = make_bulk(topic, values, keys, size_max=self.config.max_request_size)
         timestamp = self.stamp(timestamp_ms)
         spans: list[Span] = []
+        transaction = self.transactions.begun
         while (taken := spans[-1].end if spans else 0) < len(bulk.values):
+            self.transactions.check(transaction, topic)
             more = self.accept_many(topic, bulk, taken, timestamp, partition)
             spans.extend(more)
             if not more and not await self.make_room(topic, bulk, spans, timestamp, partition):
@@ -440,6 +461,7 @@ class AsyncProducer:
         On an error raise it if `spans` is empty; otherwise fail the remaining records and return
         False.
         """
+        transaction = self.transactions.begun
         try:
             await self.wait_acceptable(topic, bulk.size_max + OBJECT_OVERHEAD, partition)
         except QuorumlogError as error:
@@ -448,7 +470,8 @@ class AsyncProducer:
             end = len(bulk.values)
             rest = refused(topic, bulk, spans[-1].end, end, timestamp_ms, error)
             with self.lock:
-                self._failures.add_refused(rest.batch)
+                if transaction == self.transactions.begun:
+                    self._failures.add_refused(rest.batch)
             spans.append(rest)
             return False
         return True
@@ -474,6 +497,7 @@ class AsyncProducer:
         """
         if until_ms is None:
             until_ms = self._block_until_ms()
+        transaction = self.transactions.begun
         try:
             await self.ensure_topic(topic, partition=partition, until_ms=until_ms)
             if partition is not None:
@@ -481,7 +505,8 @@ class AsyncProducer:
             await self._wait_room(topic, size, until_ms)
         except QuorumlogError as error:
             with self.lock:
-                self._failures.refuse(error)
+                if transaction == self.transactions.begun:
+                    self._failures.refuse(error)
             raise
         return until_ms
 
@@ -509,21 +534,17 @@ class AsyncProducer:
         encoded: bytes,
         count: int,
         *,
-        transaction: ProducerIdentity | None,
+        transaction: int,
     ) -> Batch:
         """Queue a record batch of `count` records, waiting for buffer space.
 
-        Raises InvalidTxnState if `transaction` is no longer the current one.
+        Raises InvalidTxnState if the transaction with this number is not the last one.
         """
         size, until_ms = len(encoded) + count * ENCODED_OVERHEAD, self._block_until_ms()
         while True:
             with self.lock:
                 self._check_open()
-                if transaction != self.open_transaction:
-                    raise InvalidTxnState(
-                        "the transaction of the rows has ended; send them in one transaction",
-                        topic=topic,
-                    )
+                self.transactions.check(transaction, topic)
                 if self._incomplete.has_room(size):
                     return self.accumulator.add_encoded(topic, partition, encoded, count)
             await self._wait_room(topic, size, until_ms)

@@ -102,7 +102,8 @@ class AsyncTransactionalProducer(AsyncProducer):
             with self.lock:
                 self._failures.take()
                 self._failures.refusal = None
-                self._ready.identity = self.open_transaction = self._state.identity
+                self.transactions.begun += 1
+                self._ready.identity = self._state.identity
                 self._ready.is_halted = self._ready.has_taken = False
                 self.accumulator.resume()
 

@@ -30,7 +30,7 @@ from quorumlog.errors import (
     UnknownTopicOrPartition,
 )
 from quorumlog.ids import ProducerIdentity
-from quorumlog.proto import groups_pb2
+from quorumlog.proto import admin_pb2, groups_pb2
 from quorumlog.proto import transactions_pb2 as pb
 from quorumlog.records import parse_header
 from quorumlog.records.batch import TRANSACTIONAL_BIT
@@ -497,6 +497,54 @@ def test_arrow_rows_do_not_enter_the_next_transaction() -> None:
         assert len(broker.committed) == 1 + accepted == 1 + caught.value.stored_count
 
     with_producer(body, buffer_size=9_000, batch_size=2_500, linger_ms=0)
+
+
+class SlowTopicBroker(TransactionBroker):
+    """A broker whose topics are known late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.topics = asyncio.Event()
+
+    async def _describe_topics(
+        self, request: admin_pb2.DescribeTopicsRequest, context: CallContext
+    ) -> admin_pb2.DescribeTopicsResponse:
+        await self.topics.wait()
+        return await super()._describe_topics(request, context)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda producer: producer.send("t", b"late"),
+        lambda producer: producer.send_many("t", [b"late"]),
+        lambda producer: producer.send_arrow("t", pa.table({"v": ["late"]}), value="v"),
+    ],
+)
+def test_waiting_records_do_not_enter_the_next_transaction(
+    send: Callable[[AsyncTransactionalProducer], Awaitable[object]], exists: bool
+) -> None:
+    """Nothing was sent in the first transaction, so the next one has the same identity."""
+
+    async def main(runtime: Runtime) -> None:
+        broker = SlowTopicBroker()
+        async with cluster(runtime, broker) as log, producing(log) as producer:
+            await producer.begin_transaction()
+            late = asyncio.ensure_future(send(producer))
+            await asyncio.sleep(0.1)
+            await producer.abort_transaction()
+            await producer.begin_transaction()
+            broker.exists = exists
+            broker.topics.set()
+            with pytest.raises(InvalidTxnState if exists else UnknownTopicOrPartition):
+                await late
+            broker.exists = True
+            await producer.send("t", b"next")
+            await producer.commit_transaction()
+            assert broker.committed == [b"next"]
+
+    run(main)
 
 
 def test_initialization_waits_for_the_abort_of_the_transaction_before() -> None:
