@@ -169,6 +169,9 @@ class AsyncTransactionalProducer(AsyncProducer):
             transaction = TransactionalCommit(self._transactional_id, identity, add)
             try:
                 await consumer.commit(offsets, transaction=transaction)
+            except asyncio.CancelledError:  # the offsets may arrive after the end
+                self._on_failure(OutcomeUnknown("send_offsets was cancelled before its response"))
+                raise
             except InvalidRequest:
                 raise  # of the arguments; nothing was sent
             except QuorumlogError as error:

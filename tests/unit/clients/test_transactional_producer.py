@@ -657,3 +657,27 @@ def test_offsets_stored_after_the_member_joined_again_abort_the_transaction() ->
             assert broker.committed_offsets == []
 
     run(main)
+
+
+def test_send_offsets_that_is_cancelled_makes_the_transaction_abortable() -> None:
+    """The offsets may arrive after the end of the transaction, and are not in it then."""
+
+    async def main(runtime: Runtime) -> None:
+        broker = GroupBroker()
+        async with (
+            cluster(runtime, broker) as log,
+            producing(log) as producer,
+            log.group_consumer("g", "t", auto_commit=False) as consumer,
+        ):
+            await producer.begin_transaction()
+            await producer.send("t", b"result")
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await producer.send_offsets(consumer, {("t", 0): 5})
+            with pytest.raises(TransactionAbortable, match="offsets"):
+                await producer.commit_transaction()
+            broker.stores.set()
+            await producer.abort_transaction()
+            assert broker.committed == []
+
+    run(main)
