@@ -249,12 +249,26 @@ _OFFERED: Final[dict[str, _Option]] = {
     )
 }
 
+SINK_OPTIONS: Final = (
+    "delivery",
+    "commitName",
+    "commitNumber",
+    "onDifferentBatch",
+    "stageTimeout",
+    "partitioner",
+    "compression",
+    "bufferSize",
+    "maxRequestSize",
+    "deliveryTimeout",
+)
+"""The options of the sink that a read does not have; see `write_options`."""
+
 _REFUSED: Final[dict[str, tuple[str, str]]] = {
     name.lower(): (name, remedy)
     for name, remedy in (
         ("groupIdPrefix", "does not exist here: no group is generated; name one with 'groupId'"),
         ("rack", "is not offered yet; remove it"),
-        ("delivery", "is for writing; remove it"),
+        *((name, "is for writing; remove it") for name in SINK_OPTIONS),
         ("topic", "is for writing; to read use 'subscribe'"),
         ("path", "means nothing here; name the topic with 'subscribe', not in load()"),
         ("kafka.bootstrap.servers", "is the Kafka connector's; use 'bootstrap', host:port"),

@@ -46,8 +46,12 @@ QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """Spark's local properties with the query and the micro-batch of a task."""
 
-CONNECT_TIMEOUT_MS: Final = 60_000
-"""Time limit of a process's first connection; a cluster that fails over is back by then."""
+CALL_TIMEOUT_MS: Final = 120_000
+"""Time limit of a call with its retries, as that of a record: an executor without network for a
+minute continues."""
+
+CONNECT_TIMEOUT_MS: Final = 10_000
+"""Time limit of the first connection for a plan: the address may be wrong."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +59,17 @@ logger = logging.getLogger(__name__)
 _clients: dict[tuple[int, tuple[str, ...]], quorumlog.Log] = {}
 
 
-def client_of(bootstrap: tuple[str, ...]) -> quorumlog.Log:
+def client_of(
+    bootstrap: tuple[str, ...], *, connect_timeout_ms: int = CALL_TIMEOUT_MS
+) -> quorumlog.Log:
     """Return this process's client of a cluster; it stays open for later tasks."""
     key = (os.getpid(), bootstrap)
     if key not in _clients:
-        addresses = ",".join(bootstrap)
-        _clients[key] = quorumlog.connect(addresses, connect_timeout_ms=CONNECT_TIMEOUT_MS)
+        _clients[key] = quorumlog.connect(
+            ",".join(bootstrap),
+            connect_timeout_ms=connect_timeout_ms,
+            call_timeout_ms=CALL_TIMEOUT_MS,
+        )
     return _clients[key]
 
 
@@ -90,7 +99,7 @@ class TopicWriter:
         if self._is_open:
             return
         options = self._options
-        client = client_of(options.bootstrap)
+        client = client_of(options.bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS)
         if options.topic is not None:
             _check_topic(client, options.topic)
         if options.delivery is DeliveryGuarantee.EXACTLY_ONCE:
@@ -166,7 +175,8 @@ class TopicWriter:
     def abort(self, write: StagedWrite) -> None:
         """Abort what is staged, as far as the brokers can be reached. Never decides a number."""
         try:
-            client_of(self._options.bootstrap).abort_write(write)
+            client = client_of(self._options.bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS)
+            client.abort_write(write)
         except QuorumlogError as error:
             logger.warning(
                 "spark.not_aborted name=%s number=%d error=%s: the coordinator aborts it later",

@@ -14,7 +14,13 @@ from quorumlog.clients.config import ProducerSettings
 from quorumlog.clients.producer.partitioner import PARTITIONERS
 from quorumlog.errors import InvalidConfig
 from quorumlog.records.compression import Codec
-from quorumlog.spark.options import GivenOptions, Mode, is_read_option, parse_bootstrap
+from quorumlog.spark.options import (
+    SINK_OPTIONS,
+    GivenOptions,
+    Mode,
+    is_read_option,
+    parse_bootstrap,
+)
 from quorumlog.staged_names import STAGE_TIMEOUT_MS_DEFAULT, has_unnamed_form
 
 
@@ -66,20 +72,7 @@ DELIVERY_TIMEOUT_MS: Final = 120_000
 _STAGED_ALONE: Final = ("commitName", "commitNumber", "onDifferentBatch", "stageTimeout")
 """Options of exactly-once writes."""
 
-_OFFERED: Final = {
-    name.lower(): name
-    for name in (
-        "bootstrap",
-        "topic",
-        "delivery",
-        *_STAGED_ALONE,
-        "partitioner",
-        "compression",
-        "bufferSize",
-        "maxRequestSize",
-        "deliveryTimeout",
-    )
-}
+_OFFERED: Final = {name.lower(): name for name in ("bootstrap", "topic", *SINK_OPTIONS)}
 
 _REFUSED: Final[dict[str, tuple[str, str]]] = {
     name.lower(): (name, remedy)

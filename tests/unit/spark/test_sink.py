@@ -14,11 +14,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import Row, StructType, _create_row
+from tests.kit.node_process import free_port
 from tests.kit.waits import AMPLE_MS
 
 import quorumlog
 from quorumlog.errors import (
     CommittedBatchDiffers,
+    ConnectionFailed,
     FencedWrite,
     InvalidConfig,
     InvalidRecord,
@@ -527,6 +529,12 @@ def test_topic_is_required_and_must_exist(address: str) -> None:
         Job(address, KEYED).writer()
     with pytest.raises(UnknownTopicOrPartition, match=r"create it \(quorumlog topics create away"):
         pickle.dumps(Job(address, KEYED, topic="away").stream_writer())
+
+
+def test_plan_without_a_broker_fails_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink, "CONNECT_TIMEOUT_MS", 200)
+    with pytest.raises(ConnectionFailed):
+        Job(f"127.0.0.1:{free_port()}", KEYED, topic="any").writer()
 
 
 def test_overwrite_is_refused(address: str) -> None:

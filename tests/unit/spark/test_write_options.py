@@ -3,7 +3,7 @@
 import pytest
 
 from quorumlog.errors import InvalidConfig
-from quorumlog.spark.options import Mode
+from quorumlog.spark.options import Mode, check_names
 from quorumlog.spark.write_options import (
     DeliveryGuarantee,
     OnDifferentBatch,
@@ -111,6 +111,13 @@ def test_a_stream_is_named_by_its_query_and_takes_the_checkpoint_of_spark() -> N
 def test_wrong_options_are_refused_with_the_remedy(options: dict[str, str], saying: str) -> None:
     with pytest.raises(InvalidConfig, match=saying):
         batch(**options)
+
+
+def test_options_of_the_sink_are_refused_by_a_read() -> None:
+    with pytest.raises(InvalidConfig, match="'commitName' is for writing; remove it"):
+        check_names({"commitname": "a"})
+    with pytest.raises(InvalidConfig, match="'topic' is for writing; to read use 'subscribe'"):
+        check_names({"topic": "a"})
 
 
 def test_a_missing_bootstrap_and_a_number_of_a_stream_are_refused() -> None:
