@@ -9,6 +9,7 @@ LEVEL ?= broker
 SEEDS ?= 50
 MINUTES ?= 10
 TRANSACTION_MINUTES ?= 30
+SPARK_KILLS ?= 20
 FUZZ_SECONDS ?= 30
 CORE_COVERAGE ?= 97
 
@@ -39,7 +40,7 @@ WORKERS := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 CORE_MODULES := */raftlog/candidate.py,*/raftlog/config.py,*/raftlog/follower.py,*/raftlog/leader.py,*/raftlog/log_view.py,*/raftlog/messages.py,*/raftlog/progress.py,*/raftlog/raft.py,*/raftlog/ready.py,*/raftlog/roles.py,*/raftlog/state.py,*/raftlog/status.py,*/raftlog/voters.py,*/raftlog/writes.py
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup spark-oldest demo test test-spark-oldest test-plain test-compiled test-all compiled lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate fuzz soak transaction-chaos conformance bench dist lock clean
+.PHONY: help setup spark-oldest demo test test-spark-oldest test-plain test-compiled test-all compiled lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -127,6 +128,7 @@ test-all: setup ## every test there is, and long simulation
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=100
 	$(MAKE) --no-print-directory simulate LEVEL=storage SEEDS=60
 	$(MAKE) --no-print-directory transaction-chaos
+	$(MAKE) --no-print-directory spark-chaos
 
 lint: setup ## ruff (rules and format) and the import contracts
 	$(BIN)/ruff check .
@@ -192,6 +194,9 @@ soak: setup ## restarts under real clients, then a data directory at work, for M
 
 transaction-chaos: setup ## kill brokers, coordinators and programs with transactions for TRANSACTION_MINUTES=30: each record counts once
 	$(BIN)/python -m tests.cluster.transaction_chaos --minutes $(TRANSACTION_MINUTES)
+
+spark-chaos: setup ## kill brokers, executors and drivers under a Spark pipeline SPARK_KILLS=20 times: its table is right
+	$(BIN)/python -m tests.spark.spark_chaos --kills $(SPARK_KILLS)
 
 conformance: setup ## other people's Kafka clients against a cluster of three nodes: passed, failed, excluded per suite; SUITE=name for one
 	$(BIN)/python -m tests.conformance $(if $(SUITE),--suite $(SUITE))

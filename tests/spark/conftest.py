@@ -105,8 +105,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 
     made = session(
         "quorumlog tests",
-        master="local[2]",
+        master="local[2,3]",  # a task has three attempts
         config={
+            "spark.local.dir": str(tmp_path_factory.mktemp("local")),
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.sql.session.timeZone": "UTC",
