@@ -20,6 +20,7 @@ import typer
 
 from quorumlog.errors import QuorumlogError
 from quorumlog.spark.pipelines.parquet_table import TARGET_BYTES
+from quorumlog.spark.pipelines.record_digest import COLUMNS
 from quorumlog.spark.pipelines.report import (
     OnProgress,
     PipelineReport,
@@ -27,6 +28,7 @@ from quorumlog.spark.pipelines.report import (
     print_report,
     show_progress,
 )
+from quorumlog.spark.pipelines.verification import Comparison
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +57,10 @@ BootstrapOption = Annotated[
 ]
 SubscribeOption = Annotated[
     str, typer.Option("--subscribe", metavar="TOPIC,...", help="Topics to read")
+]
+PatternOption = Annotated[
+    str | None,
+    typer.Option("--pattern", metavar="REGEX", help="Topics whose whole name matches"),
 ]
 SourceOptions = Annotated[
     list[str] | None,
@@ -178,6 +184,83 @@ def compact_command(
     finish(report, output)
 
 
+@app.command("verify", short_help="Count and checksum topics, and compare them with others")
+def verify_command(
+    bootstrap: BootstrapOption = "127.0.0.1:9094",
+    subscribe: Annotated[
+        str | None, typer.Option("--subscribe", metavar="TOPIC,...", help="Topics to scan")
+    ] = None,
+    pattern: PatternOption = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="HOST:PORT[/TOPIC]",
+            help="Cluster with the topics, or the topic, to compare with",
+        ),
+    ] = None,
+    compare: Annotated[
+        Comparison,
+        typer.Option(
+            "--compare",
+            help="ordered, unordered: the records of each partition; topic: of all partitions; "
+            "latest: the last record of each key",
+        ),
+    ] = Comparison.ORDERED,
+    columns: Annotated[
+        str,
+        typer.Option("--columns", metavar="NAME,...", help="Columns that the checksums cover"),
+    ] = ",".join(COLUMNS),
+    duplicates_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--duplicates-by",
+            metavar="SQL",
+            help="Count records with equal values, such as key, or 'key, value'; repeatable",
+        ),
+    ] = None,
+    option: SourceOptions = None,
+    against_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against-option",
+            metavar="NAME=VALUE",
+            help="Set an option of the data source for the other side only; repeatable",
+        ),
+    ] = None,
+    master: MasterOption = "local[*]",
+    conf: ConfOption = None,
+    output: OutputOption = ReportFormat.HUMAN,
+) -> None:
+    """Report counts, gaps and checksums of each partition, and compare topics.
+
+    With --against the exit code is 1 if a partition differs, and the first differing record of each
+    is named.
+    """
+    from quorumlog.spark.pipelines.verification import print_verification
+    from quorumlog.spark.pipelines.verify import verify
+
+    options = name_values("--option", option)
+    if pattern is not None:
+        options["subscribePattern"] = pattern
+    with running("verify", output, master, conf) as (spark, on_progress):
+        report = verify(
+            bootstrap=bootstrap,
+            subscribe=subscribe,
+            against=against,
+            comparison=compare,
+            columns=[name.strip() for name in columns.split(",")],
+            duplicates_by=duplicates_by or (),
+            options=options,
+            against_options=name_values("--against-option", against_option),
+            spark=spark,
+            on_progress=on_progress,
+        )
+    print_verification(report, output)
+    if not report.is_sound:
+        raise typer.Exit(EXIT_ERROR)
+
+
 # --- what all commands share ---
 
 
@@ -189,7 +272,9 @@ def running(
 
     Prints the errors of the block and exits with their code.
     """
-    config = {"spark.log.level": "ERROR", **name_values("--conf", conf)}
+    # Spark's own progress bars would write over the display.
+    quiet = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+    config = quiet | name_values("--conf", conf)
     with exit_on_errors(), show_progress(title, output) as on_progress:
         from quorumlog.spark.sessions import session
 
