@@ -60,7 +60,7 @@ SubscribeOption = Annotated[
 ]
 PatternOption = Annotated[
     str | None,
-    typer.Option("--pattern", metavar="REGEX", help="Topics whose whole name matches"),
+    typer.Option("--pattern", metavar="REGEX", help="Topics with a whole name that matches"),
 ]
 SourceOptions = Annotated[
     list[str] | None,
@@ -259,6 +259,68 @@ def verify_command(
     print_verification(report, output)
     if not report.is_sound:
         raise typer.Exit(EXIT_ERROR)
+
+
+@app.command("mirror", short_help="Copy topics to another cluster, exactly once")
+def mirror_command(
+    to: Annotated[
+        str, typer.Option("--to", metavar="HOST:PORT", help="gRPC address of the target cluster")
+    ],
+    checkpoint: Annotated[
+        str,
+        typer.Option(
+            "--checkpoint",
+            metavar="PATH",
+            help="Folder with the position, from which a later run continues",
+        ),
+    ],
+    subscribe: Annotated[
+        str | None, typer.Option("--subscribe", metavar="TOPIC,...", help="Topics to copy")
+    ] = None,
+    pattern: PatternOption = None,
+    bootstrap: BootstrapOption = "127.0.0.1:9094",
+    prefix: Annotated[
+        str, typer.Option("--prefix", metavar="TEXT", help="Prefix of the copies' names")
+    ] = "",
+    create: Annotated[
+        bool, typer.Option("--create/--no-create", help="Create missing topics and partitions")
+    ] = True,
+    append: Annotated[
+        bool, typer.Option("--append", help="Allow target topics with records at the first run")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Compare both sides at the end")
+    ] = True,
+    option: SourceOptions = None,
+    master: MasterOption = "local[*]",
+    conf: ConfOption = None,
+    output: OutputOption = ReportFormat.HUMAN,
+) -> None:
+    """Copy the records of topics to another cluster, each exactly once, and compare both sides.
+
+    A copy has the partitions, order, keys, values, headers and timestamps of its source, and
+    offsets of its own. A later run with the same checkpoint continues.
+    """
+    from quorumlog.spark.pipelines.mirror import mirror
+
+    options = name_values("--option", option)
+    if pattern is not None:
+        options["subscribePattern"] = pattern
+    with running("mirror", output, master, conf) as (spark, on_progress):
+        report = mirror(
+            bootstrap=bootstrap,
+            to=to,
+            checkpoint=checkpoint,
+            subscribe=subscribe,
+            prefix=prefix,
+            create=create,
+            append=append,
+            verify=verify,
+            options=options,
+            spark=spark,
+            on_progress=on_progress,
+        )
+    finish(report, output)
 
 
 # --- what all commands share ---

@@ -60,7 +60,7 @@ class Digest:
     gap: int = 0
     """The largest number of consecutive offsets without a record, between `first` and `last`."""
     gap_start: int = -1  # the first offset of that gap
-    disordered: int = 0  # records whose offset is not above the previous record's
+    disordered: int = 0  # records without an offset above the previous record's
     unordered: int
     ordered: int
 

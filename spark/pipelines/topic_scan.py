@@ -13,14 +13,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from quorumlog.ids import TopicPartition
+from quorumlog.records.batch import iterate_batches
 from quorumlog.spark.batch_reader import BatchReader
 from quorumlog.spark.broker_calls import Cluster
 from quorumlog.spark.offsets import to_json
-from quorumlog.spark.options import Mode, parse_options
+from quorumlog.spark.options import Isolation, Mode, parse_options
 from quorumlog.spark.pipelines.record_digest import (
     DIGESTS,
     Digest,
@@ -31,7 +33,7 @@ from quorumlog.spark.pipelines.record_digest import (
 )
 from quorumlog.spark.pipelines.verification import Duplicates
 from quorumlog.spark.plan import Range
-from quorumlog.spark.tasks import Task
+from quorumlog.spark.tasks import RangeFetcher, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -121,7 +123,7 @@ def resolve_ranges(options: Mapping[str, str]) -> TopicRanges:
 
 
 def compacted_topics(bootstrap: str, topics: Sequence[str]) -> frozenset[str]:
-    """Return the topics whose cleanup.policy contains `compact`."""
+    """Return the topics that are compacted."""
     configs = Cluster(bootstrap.split(",")).configs(topics)
     policies = {name: found.get("cleanup.policy", "") for name, found in configs.items()}
     return frozenset(name for name, policy in policies.items() if "compact" in policy)
@@ -325,3 +327,60 @@ def _duplicates(topic: str, by: str, row: "Row") -> Duplicates:
         first=place(row["most"]["first"]),
         last=place(row["most"]["last"]),
     )
+
+
+# --- the causes of gaps --------------------------------------------------------------------------
+
+_STORED_RANGES: Final = "topic string, partition int, start long, end long"
+_STORED_COUNTS: Final = "topic string, partition int, stored long"
+_STORED_SCHEMA: Final = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), ("stored", pa.int64())]
+)
+
+
+def count_stored(spark: "SparkSession", ranges: TopicRanges) -> dict[TopicPartition, int]:
+    """Return the number of stored records of each partition's range, of every kind.
+
+    Markers of transactions and records of aborted transactions have offsets, and a read_committed
+    read does not return them. Headers of batches are enough to count them.
+    """
+    rows = [(*each.place, each.start, each.end) for each in ranges.ranges.values() if each.size > 0]
+    if not rows:
+        return {}
+    frame = spark.createDataFrame(rows, _STORED_RANGES).repartition(len(rows))
+    bootstrap = tuple(ranges.bootstrap.split(","))
+    counted = frame.mapInArrow(
+        partial(_count_ranges, bootstrap=bootstrap), _STORED_COUNTS
+    ).collect()
+    return {TopicPartition(row["topic"], row["partition"]): row["stored"] for row in counted}
+
+
+def _count_ranges(
+    batches: Iterator[pa.RecordBatch], *, bootstrap: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    cluster = Cluster(bootstrap)
+    for batch in batches:
+        rows = []
+        for row in batch.to_pylist():
+            place = TopicPartition(row["topic"], row["partition"])
+            part = Range(place=place, start=row["start"], end=row["end"])
+            rows.append({**place._asdict(), "stored": count_range(cluster, part)})
+        yield pa.RecordBatch.from_pylist(rows, schema=_STORED_SCHEMA)
+
+
+def count_range(cluster: Cluster, part: Range) -> int:
+    """Return the number of stored records of a range."""
+    fetcher = RangeFetcher(
+        cluster,
+        part,
+        leader=cluster.leader(part.place),
+        isolation=Isolation.READ_UNCOMMITTED,
+        fail_on_data_loss=False,
+    )
+    stored = 0
+    for batches, _ in fetcher.responses():
+        for _, header in iterate_batches(batches):
+            # The first and the last batch may extend beyond the range.
+            inside = min(header.next_offset, part.end) - max(header.base_offset, part.start)
+            stored += min(header.record_count, max(inside, 0))
+    return stored

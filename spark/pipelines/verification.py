@@ -32,7 +32,7 @@ class Gaps(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFindings:
-    """The findings in one partition, and in the one that it is compared with."""
+    """The findings in one partition, and in its counterpart."""
 
     range: Range
     digest: Digest | None  # None: no record
@@ -63,7 +63,7 @@ class PartitionFindings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class TopicDifference:
     """A difference between two topics or partitions."""
 
     topic: str
@@ -100,7 +100,7 @@ class VerifyReport:
     comparison: Comparison | None
     columns: tuple[str, ...]  # that the checksums cover
     partitions: tuple[PartitionFindings, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[TopicDifference, ...]
     duplicates: tuple[Duplicates, ...]
     seconds: float
 

@@ -1,6 +1,6 @@
 """The pipeline `verify`: counts, gaps, duplicates and checksums of topics, and their comparison.
 
-A comparison scans both topics once. Only partitions whose counts or checksums differ are read
+A comparison scans both topics once. Only partitions with other counts or checksums are read
 again, to find their first difference: in order, by blocks of records that get smaller; in any
 order, by buckets of hashes.
 """
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from quorumlog.errors import InvalidConfig
 from quorumlog.ids import TopicPartition
-from quorumlog.spark.pipelines.gap_scan import count_stored
 from quorumlog.spark.pipelines.query_run import pipeline_session
 from quorumlog.spark.pipelines.record_digest import COLUMNS, Digest
 from quorumlog.spark.pipelines.report import OnProgress, PipelineProgress
@@ -23,6 +22,7 @@ from quorumlog.spark.pipelines.topic_scan import (
     HashSum,
     TopicRanges,
     compacted_topics,
+    count_stored,
     find_duplicates,
     follow_tasks,
     hashed_records,
@@ -35,10 +35,10 @@ from quorumlog.spark.pipelines.topic_scan import (
 )
 from quorumlog.spark.pipelines.verification import (
     Comparison,
-    Difference,
     Duplicates,
     Gaps,
     PartitionFindings,
+    TopicDifference,
     VerifyReport,
 )
 
@@ -190,7 +190,7 @@ def _pairs(
 @dataclass(frozen=True, slots=True)
 class _Compared:
     digests: dict[TopicPartition, Digest]  # of the counterparts, by the partition here
-    differences: list[Difference]
+    differences: list[TopicDifference]
 
 
 def _compare(
@@ -217,7 +217,7 @@ def compare_pair(
     there: Mapping[TopicPartition, Digest],
     comparison: Comparison,
     columns: Sequence[str],
-) -> list[Difference]:
+) -> list[TopicDifference]:
     """Return the differences of two topics with these digests, one per partition at most."""
     if comparison is Comparison.TOPIC:
         mine = [here[place] for place in pair.here.ranges if place in here]
@@ -227,7 +227,7 @@ def compare_pair(
     counts = len(pair.here.ranges), len(pair.there.ranges)
     if {pair.counterpart(place) for place in pair.here.ranges} != set(pair.there.ranges):
         return [
-            Difference(
+            TopicDifference(
                 topic=pair.here.topics[0],
                 partition=None,
                 text=f"{counts[0]} partitions here, {counts[1]} there; compare the whole topics"
@@ -263,12 +263,12 @@ def _sum(digests: Sequence[Digest | None]) -> HashSum:
 
 def _compare_latest(
     spark: "SparkSession", pair: TopicPair, columns: Sequence[str]
-) -> list[Difference]:
+) -> list[TopicDifference]:
     sums = [
         sum_hashes(hashed_records(spark, side, columns, latest_by_key=True), "partition")
         for side in (pair.here, pair.there)
     ]
-    differences: list[Difference] = []
+    differences: list[TopicDifference] = []
     for place in sorted(pair.here.ranges):
         if sums[0].get(place.partition) != sums[1].get(place.partition):
             differences += _differing_records(spark, pair, place, columns, latest_by_key=True)
@@ -285,7 +285,7 @@ def _first_difference(
     here: Digest | None,
     there: Digest | None,
     columns: Sequence[str],
-) -> Difference:
+) -> TopicDifference:
     """Return the first difference of two partitions that are not equal in order."""
     counts = here.records if here else 0, there.records if there else 0
     other = pair.counterpart(place)
@@ -303,7 +303,7 @@ def _first_difference(
         mine = mine.narrow(place, one.first, one.last + 1)
         theirs = theirs.narrow(other, two.first, two.last + 1)
     offsets = one.first if one else None, two.first if two else None
-    return Difference(
+    return TopicDifference(
         topic=place.topic,
         partition=place.partition,
         text=_difference_text(number, offsets, counts, _names(spark, pair, place, offsets)),
@@ -365,7 +365,7 @@ def _differing_records(
     columns: Sequence[str],
     *,
     latest_by_key: bool,
-) -> list[Difference]:
+) -> list[TopicDifference]:
     """Return the difference of the records of two partitions, or of the topics, in any order."""
     sides = [pair.here, pair.there]
     if place is not None:
@@ -388,7 +388,7 @@ def _differing_records(
         if found
     ]
     return [
-        Difference(
+        TopicDifference(
             topic=pair.here.topics[0],
             partition=None if place is None else place.partition,
             text=f"{'; '.join(parts)}; {counts[0]:,} records here, {counts[1]:,} there",

@@ -1,4 +1,4 @@
-"""The parts of `verify` that need no session: findings, display, ranges."""
+"""The parts of `verify` and `mirror` that need no session: findings, display, plans, ranges."""
 
 import json
 from typing import Any
@@ -9,15 +9,15 @@ from pyspark.sql import Row
 from quorumlog.errors import InvalidConfig
 from quorumlog.ids import TopicPartition
 from quorumlog.spark.broker_calls import Cluster
-from quorumlog.spark.pipelines.gap_scan import count_range
+from quorumlog.spark.pipelines.mirror import CopyPlan
 from quorumlog.spark.pipelines.record_digest import Digest
-from quorumlog.spark.pipelines.topic_scan import resolve_ranges
+from quorumlog.spark.pipelines.topic_scan import count_range, resolve_ranges
 from quorumlog.spark.pipelines.verification import (
     ROWS_MAX,
     Comparison,
-    Difference,
     Gaps,
     PartitionFindings,
+    TopicDifference,
     VerifyReport,
     as_json,
     summary_lines,
@@ -60,7 +60,7 @@ def test_the_screen_has_the_differing_partitions_first() -> None:
     digest = Digest(records=10, first=10, last=19, unordered=0xA, ordered=0xB)
     partitions = [findings(number, digest, other=digest) for number in range(ROWS_MAX + 5)]
     last = ROWS_MAX + 4
-    difference = Difference(topic="t", partition=last, text="it differs", records=(10, 10))
+    difference = TopicDifference(topic="t", partition=last, text="it differs", records=(10, 10))
     made = report(*partitions, differences=(difference,))
     headings, rows = table_rows(made)
     assert headings == [
@@ -92,6 +92,16 @@ def test_records_without_an_equal_one_are_found() -> None:
     here, there = unequal_records(rows((0, 7), (1, 7), (2, 8)), rows((5, 7), (6, 9)))
     assert [str(each) for each in here] == ["partition 0 offset 1", "partition 0 offset 2"]
     assert [str(each) for each in there] == ["partition 0 offset 6"]
+
+
+def test_a_plan_is_stored_and_a_newer_one_is_refused() -> None:
+    plan = CopyPlan(
+        source="a", target="b", prefix="p.", starts={A: 5, B: 0}, target_starts={A: 1, B: 2}
+    )
+    assert CopyPlan.from_json(plan.to_json()) == plan
+    newer = plan.to_json().replace('"version": 1', '"version": 2')
+    with pytest.raises(InvalidConfig, match="version 2, this release reads 1"):
+        CopyPlan.from_json(newer)
 
 
 def test_stored_records_of_every_kind_are_counted(script: Any) -> None:
