@@ -62,6 +62,14 @@ PatternOption = Annotated[
     str | None,
     typer.Option("--pattern", metavar="REGEX", help="Topics with a whole name that matches"),
 ]
+AgainstOption = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="HOST:PORT[/TOPIC]",
+        help="Cluster with the topics, or the topic, to compare with",
+    ),
+]
 SourceOptions = Annotated[
     list[str] | None,
     typer.Option(
@@ -191,14 +199,7 @@ def verify_command(
         str | None, typer.Option("--subscribe", metavar="TOPIC,...", help="Topics to scan")
     ] = None,
     pattern: PatternOption = None,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            "--against",
-            metavar="HOST:PORT[/TOPIC]",
-            help="Cluster with the topics, or the topic, to compare with",
-        ),
-    ] = None,
+    against: AgainstOption = None,
     compare: Annotated[
         Comparison,
         typer.Option(
