@@ -25,11 +25,9 @@ import pyarrow.json as pj
 
 from .decoder import Decoded, decode_rows
 
-PARTS: Final = 20
-"""The number of parts of a column or a part that fails."""
-
-ROWS_MAX: Final = 50
-"""Rows up to which a part is not divided again: the bulk reader has a fixed cost."""
+PART_ROWS: Final = 1_000
+"""Rows of a part of a column that fails. The bulk reader has a fixed cost, that of 100 rows one by
+one, so smaller parts are slower."""
 
 JOINED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Bytes that the bulk reader reads at once; more are read in parts."""
@@ -63,13 +61,12 @@ class JsonDecoder:
         array = self._bulk(values)
         if array is not None:
             return Decoded(array)
-        if len(values) <= ROWS_MAX:
+        if len(values) <= PART_ROWS:
             return decode_rows(values, self._kind, self._row, (ValueError, RecursionError))
         decoded = Decoded(pa.nulls(0, self._kind))
         parts = []
-        count = max(len(values) // PARTS, ROWS_MAX)
-        for first in range(0, len(values), count):
-            part = self.decode(values.slice(first, count))
+        for first in range(0, len(values), PART_ROWS):
+            part = self.decode(values.slice(first, PART_ROWS))
             parts.append(part.array)
             decoded.reasons |= {first + row: reason for row, reason in part.reasons.items()}
         decoded.array = pa.concat_arrays(parts)
@@ -84,7 +81,7 @@ class JsonDecoder:
         try:
             values.cast(pa.string())  # the reader checks no UTF-8
             joined = _joined(values)
-            if _NAN.search(memoryview(joined)):
+            if _has_nan(joined):
                 return None
             table = pj.read_json(
                 joined,
@@ -123,6 +120,13 @@ def _joined(values: pa.BinaryArray) -> pa.Buffer:
     ends = memoryview(offsets).cast("i")
     start, end = ends[lines.offset], ends[lines.offset + len(lines)]
     return data.slice(start, end - start)
+
+
+def _has_nan(joined: pa.Buffer) -> bool:
+    """Return True if a number, or a text like one, is not finite."""
+    text = joined.to_pybytes()
+    # The search for a fixed text is ten times as fast as the expression.
+    return (b"NaN" in text or b"Inf" in text) and _NAN.search(text) is not None
 
 
 def _has(kind: pa.DataType, is_wanted: Callable[[pa.DataType], bool]) -> bool:
