@@ -116,6 +116,7 @@ test-compiled: compiled ## the tests of what passes through compiled modules on 
 test-all: setup ## every test there is, and long simulation
 	$(BIN)/pytest -m "not spark" $(WORKERS)
 	$(BIN)/pytest -m spark tests/spark
+	$(MAKE) --no-print-directory test-spark-oldest
 	$(MAKE) --no-print-directory simulate LEVEL=core SEEDS=2000
 	$(MAKE) --no-print-directory simulate LEVEL=partitions SEEDS=2000
 	$(MAKE) --no-print-directory simulate LEVEL=quorum SEEDS=200
