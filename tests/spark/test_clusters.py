@@ -60,7 +60,6 @@ def check(found: dict[str, Any], *, executors: int | None) -> None:
     assert found.get("executors") == executors
 
 
-@pytest.mark.oldest
 def test_spark_connect_reads_and_writes(run: Callable[..., dict[str, Any]]) -> None:
     check(run("connect"), executors=None)
 
