@@ -271,7 +271,8 @@ class FaultyWriter:
                 yield each
             elif isinstance(each, pa.RecordBatch):
                 middle = each.num_rows // 2
-                yield each.slice(0, middle)
+                yield each.slice(0, middle - 1)
+                yield each.slice(middle - 1, 1)  # the rows before it are sent
                 current.step("rows")
                 yield each.slice(middle)
             else:
