@@ -3,7 +3,7 @@
     python examples/spark_delays.py               # January
     python examples/spark_delays.py --months 3    # continues with February and March
 
-flights --(windows of one hour)--> delays --(Parquet)--> the folder `lake`
+flights --(windows of one hour)--> delays --(pipeline `to-lake`)--> Parquet
 
 Each step is exactly once and resumes after its last commit. If a run fails or is killed, run it
 again: a month that is loaded is not loaded twice, and each window is in the lake once. The last
@@ -29,6 +29,8 @@ import quorumlog
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from quorumlog.spark.pipelines import PipelineReport
 
 FLIGHT = "time_hour timestamp, carrier string, flight int, origin string, dep_delay int"
 DELAYS = "hour timestamp, origin string, flights long, cancelled long, late long, mean_delay double"
@@ -82,26 +84,27 @@ def aggregate(spark: "SparkSession", bootstrap: str, checkpoint: Path) -> "Strea
     records = delays.select(f.col("origin").alias("key"), f.to_json(f.struct("*")).alias("value"))
     writer = records.writeStream.format("quorumlog").option("bootstrap", bootstrap)
     writer = writer.option("topic", "delays").option("checkpointLocation", str(checkpoint))
-    return run_to_end(writer.trigger(availableNow=True).start())
-
-
-def to_lake(spark: "SparkSession", bootstrap: str, lake: Path, checkpoint: Path) -> None:
-    """Append the results that are new to Parquet files, a folder for each airport."""
-    from pyspark.sql import functions as f
-
-    records = spark.readStream.format("quorumlog").option("bootstrap", bootstrap)
-    records = records.option("subscribe", "delays").option("startingOffsets", "earliest")
-    row = f.from_json(f.col("value").cast("string"), DELAYS)
-    rows = records.load().select(row.alias("row")).select("row.*")
-    writer = rows.writeStream.format("parquet").partitionBy("origin").option("path", str(lake))
-    writer = writer.option("checkpointLocation", str(checkpoint))
-    run_to_end(writer.trigger(availableNow=True).start())
-
-
-def run_to_end(query: "StreamingQuery") -> "StreamingQuery":
-    """Wait for a query over the available records; raise its error."""
+    query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     return query
+
+
+def append_to_lake(spark: "SparkSession", bootstrap: str, lake: Path) -> "PipelineReport":
+    """Append the results that are new to Parquet files, a folder for each airport, exactly once.
+
+    The same on the command line: `python -m quorumlog.spark to-lake --help`.
+    """
+    from quorumlog.spark.pipelines import to_lake
+
+    return to_lake(
+        spark=spark,
+        bootstrap=bootstrap,
+        subscribe="delays",
+        select=[f"inline(array(from_json(cast(value AS string), '{DELAYS}')))"],
+        partition_by=["origin"],
+        path=str(lake),
+        compact=True,
+    )
 
 
 # --- the proof ------------------------------------------------------------------------------------
@@ -171,10 +174,10 @@ def run(spark: "SparkSession", bootstrap: str, folder: Path, months: int) -> boo
     read = sum(each["numInputRows"] for each in query.recentProgress)
     print(f"delays:  windows of one hour over {read:,} new flights")
 
-    to_lake(spark, bootstrap, folder / "lake", folder / "checkpoint-lake")
+    report = append_to_lake(spark, bootstrap, folder / "lake")
     found, expected = read_lake(folder / "lake"), expected_delays(flights)
     spark.read.parquet(str(folder / "lake")).createOrReplaceTempView("delays")
-    print(f"lake:    {found.num_rows:,} rows in {folder / 'lake'}; the worst hours:")
+    print(f"lake:    {found.num_rows:,} rows, {report.records:,} of them new; the worst hours:")
     spark.sql(
         "SELECT hour, origin, flights, cancelled, late, round(mean_delay) AS mean_delay FROM delays"
         " WHERE flights >= 10 ORDER BY mean_delay DESC, hour, origin LIMIT 5"

@@ -36,11 +36,11 @@ def test_second_run_adds_only_what_is_new(
     spark: "SparkSession", own_broker: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     delays = load("spark_delays")
-    for months, flights, windows in ((1, "27,004", "27,004"), (2, "51,955", "24,951")):
+    for months, flights, added in ((1, "27,004", "27,004"), (2, "51,955", "24,951")):
         assert delays.run(spark, own_broker.address, tmp_path, months=months)
         printed = capsys.readouterr().out
         assert f"flights: {flights} of {months} months, 1 of them new\n" in printed
-        assert f"over {windows} new flights\n" in printed
+        assert f"over {added} new flights\n" in printed
 
 
 @pytest.mark.parametrize("name", NAMES)
