@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SOURCE: Final = "flights"
 TARGET: Final = "delays"
 GROUP: Final = "delays"
-BATCH_ROWS: Final = 24_000
+BATCH_ROWS: Final = 36_000
 LATE_MINUTES: Final = 15
 DELAY: Final = (
     "time_hour string, carrier string, flight int, origin string, dest string, dep_delay int"
