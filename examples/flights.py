@@ -462,8 +462,7 @@ def third_act(
             found, expected = read_delays(log), expected_delays(flights)
             hidden = log.read_arrow(TARGET, columns=("offset",), isolation_level="read_uncommitted")
     console.print(
-        f"  {hidden.num_rows - found.num_rows:,} records of tasks that were killed are in the log;"
-        " read_committed readers skip them"
+        f"  {hidden.num_rows - found.num_rows:,} records of killed tasks are invisible to readers"
     )
     report.check(f"the driver was killed with {staged:,} records staged", staged > 0)
     report.check(
