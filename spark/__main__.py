@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.errors import QuorumlogError
-from quorumlog.spark.pipelines.parquet_table import TARGET_BYTES
 from quorumlog.spark.pipelines.record_digest import COLUMNS
 from quorumlog.spark.pipelines.report import (
     OnProgress,
@@ -28,6 +27,7 @@ from quorumlog.spark.pipelines.report import (
     print_report,
     show_progress,
 )
+from quorumlog.spark.pipelines.table_folder import TARGET_BYTES
 from quorumlog.spark.pipelines.verification import Comparison
 
 if TYPE_CHECKING:
@@ -108,7 +108,12 @@ CheckpointOption = Annotated[
     ),
 ]
 FormatOption = Annotated[
-    str, typer.Option("--format", metavar="NAME", help="Format of the table: parquet")
+    str,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="Format of the table: parquet, or delta (quorumlog[delta])",
+    ),
 ]
 TargetBytesOption = Annotated[
     int, typer.Option("--target-bytes", metavar="BYTES", min=1, help="Size of compacted files")
@@ -165,6 +170,98 @@ def to_lake_command(
             interval=interval,
             compact=compact,
             target_bytes=target_bytes,
+            options=name_values("--option", option),
+            spark=spark,
+            on_progress=on_progress,
+        )
+    finish(report, output)
+
+
+FilesCheckpointOption = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint",
+        metavar="PATH",
+        help="Folder with the files that are done, from which a later run continues",
+    ),
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option("--key", metavar="SQL", help="Key, as SQL expression  [default: none]"),
+]
+ValueOption = Annotated[
+    str | None,
+    typer.Option(
+        "--value", metavar="SQL", help="Value, as SQL expression  [default: the row as JSON]"
+    ),
+]
+TimestampOption = Annotated[
+    str | None,
+    typer.Option("--timestamp", metavar="SQL", help="Timestamp, as SQL expression  [default: now]"),
+]
+OrderByOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--order-by",
+        metavar="SQL",
+        help="Order of a key's records in a micro-batch; repeatable  [default: of the files]",
+    ),
+]
+
+
+@app.command("from-files", short_help="Write files to a topic, exactly once, in order within a key")
+def from_files_command(
+    path: Annotated[
+        str, typer.Option("--path", metavar="PATH", help="Folder or glob pattern of the files")
+    ],
+    topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Topic to write")],
+    checkpoint: FilesCheckpointOption,
+    bootstrap: BootstrapOption = "127.0.0.1:9094",
+    format: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="Format: parquet, csv or json")
+    ] = "parquet",
+    key: KeyOption = None,
+    value: ValueOption = None,
+    timestamp: TimestampOption = None,
+    order_by: OrderByOption = None,
+    schema: Annotated[
+        str | None,
+        typer.Option("--schema", metavar="DDL", help="Columns of the files  [default: inferred]"),
+    ] = None,
+    interval: IntervalOption = None,
+    read_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--read-option",
+            metavar="NAME=VALUE",
+            help="Set an option of Spark for the format, such as header=true; repeatable",
+        ),
+    ] = None,
+    option: SourceOptions = None,
+    master: MasterOption = "local[*]",
+    conf: ConfOption = None,
+    output: OutputOption = ReportFormat.HUMAN,
+) -> None:
+    """Write the rows of new Parquet, CSV or JSON files to a topic.
+
+    Each row is in the topic exactly once, also after a crash. A later run continues.
+    """
+    from quorumlog.spark.pipelines.files import from_files
+
+    with running("from-files", output, master, conf) as (spark, on_progress):
+        report = from_files(
+            bootstrap=bootstrap,
+            topic=topic,
+            path=path,
+            format=format,
+            key=key,
+            value=value,
+            timestamp=timestamp,
+            order_by=order_by or (),
+            schema=schema,
+            checkpoint=checkpoint,
+            interval=interval,
+            read_options=name_values("--read-option", read_option),
             options=name_values("--option", option),
             spark=spark,
             on_progress=on_progress,
@@ -370,10 +467,13 @@ def _fail(message: str) -> None:
 
 
 def spark_error_text(text: str) -> str:
-    """Return the message of an error of this package in Spark's text, else the text's first
-    line."""
+    """Return the message of an error of this package in Spark's text, else Spark's first and last
+    message, else the text's first line."""
     own = re.findall(r"(?m)^quorumlog\.errors\.[\w.]+: (.+)$", text)
-    return str(own[-1]) if own else text.strip().split("\n")[0]
+    if own:
+        return str(own[-1])
+    found = re.findall(r"(?m)^(?:: |Caused by: )org\.apache\.spark[\w.]*: (.+)$", text)
+    return "; ".join(dict.fromkeys([found[0], found[-1]])) if found else text.strip().split("\n")[0]
 
 
 def finish(report: PipelineReport, output: ReportFormat) -> None:

@@ -13,12 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from quorumlog.errors import InvalidConfig
-from quorumlog.spark.pipelines.parquet_table import (
-    TARGET_BYTES,
-    Compacted,
-    Written,
-    open_parquet_table,
-)
+from quorumlog.spark.pipelines.parquet_table import open_parquet_table
 from quorumlog.spark.pipelines.query_run import (
     local_path,
     pipeline_session,
@@ -26,6 +21,12 @@ from quorumlog.spark.pipelines.query_run import (
     run_batches,
 )
 from quorumlog.spark.pipelines.report import OnProgress, PipelineProgress, PipelineReport
+from quorumlog.spark.pipelines.table_folder import (
+    TARGET_BYTES,
+    CompactedFiles,
+    TableColumns,
+    WrittenFiles,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,6 +46,7 @@ class TableFormat(StrEnum):
     """The formats of tables."""
 
     PARQUET = "parquet"
+    DELTA = "delta"
 
 
 class LakeTable(Protocol):
@@ -54,13 +56,13 @@ class LakeTable(Protocol):
         """Return the folder for the files of a micro-batch, None if it is in the table."""
         ...
 
-    def commit(self, query: str, number: int) -> Written:
+    def commit(self, query: str, number: int, columns: TableColumns) -> WrittenFiles:
         """Add the files that Spark wrote into the folder of `begin` to the table."""
         ...
 
     def compact(
         self, target_bytes: int, on_partition: Callable[[str, int], None] | None = None
-    ) -> Compacted:
+    ) -> CompactedFiles:
         """Merge small files."""
         ...
 
@@ -86,7 +88,8 @@ class _Appender:
         frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         writer = frame.write.partitionBy(*self._partition_by).option("compression", "zstd")
         writer.parquet(str(folder))
-        written = self._table.commit(query, number)
+        columns = TableColumns(frame.schema.json(), tuple(self._partition_by))
+        written = self._table.commit(query, number, columns)
         self.files += written.files
         self.bytes += written.bytes
         if self._compaction_bytes is not None and (number + 1) % COMPACTION_BATCHES == 0:
@@ -124,7 +127,7 @@ def to_lake(
     folder = local_path("path", path)
     checkpoint = str(local_path("checkpoint", checkpoint or f"{folder}.checkpoint"))
     source = {"bootstrap": bootstrap, "subscribe": subscribe, **(options or {})}
-    compacted: Compacted | None = None
+    compacted: CompactedFiles | None = None
     with pipeline_session(spark) as session, _open(folder, format) as table:
         between = target_bytes if compact and interval is not None else None
         appender = _Appender(table, partition_by, between)
@@ -217,12 +220,18 @@ def arrange(frame: "DataFrame", select: Sequence[str], partition_by: Sequence[st
 def _open(
     folder: Path, format: str, *, must_exist: bool = False
 ) -> AbstractContextManager[LakeTable]:
-    if format != TableFormat.PARQUET:
-        raise InvalidConfig(f"format is {format!r}; give one of {', '.join(TableFormat)}")
-    return open_parquet_table(folder, must_exist=must_exist)
+    match format:
+        case TableFormat.PARQUET:
+            return open_parquet_table(folder, must_exist=must_exist)
+        case TableFormat.DELTA:
+            from quorumlog.spark.pipelines.delta_table import open_delta_table
+
+            return open_delta_table(folder, must_exist=must_exist)
+        case _:
+            raise InvalidConfig(f"format is {format!r}; give one of {', '.join(TableFormat)}")
 
 
-def _compaction_text(compacted: Compacted) -> str:
+def _compaction_text(compacted: CompactedFiles) -> str:
     if not compacted.partitions:
         return "nothing to merge"
     return f"{compacted.files_before:,} files merged into {compacted.files_after:,}"

@@ -13,172 +13,89 @@ Compaction. The files of a partition are merged into a new folder, which is exch
 partition's folder by one system call (`renameat2`). Both have the same records, so a reader sees
 each record once, whichever folder it lists, and a crash leaves only a folder to delete. A reader
 that listed the old files and has not opened them fails with a missing file.
-
-One process at a time changes a table, under a lock on `_quorumlog/lock`.
 """
 
 import ctypes
 import errno
-import fcntl
-import json
 import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quorumlog.errors import DirectoryInUse, DirectoryUnusable, InvalidConfig
+from quorumlog.errors import DirectoryUnusable, InvalidConfig
+from quorumlog.spark.pipelines.table_folder import (
+    TARGET_BYTES,
+    CompactedFiles,
+    LastBatch,
+    TableColumns,
+    TableFolder,
+    WrittenFiles,
+    data_files,
+    lock_table,
+    sync,
+)
 
-TARGET_BYTES: Final = 128 << 20
-"""Default size of a compacted file."""
 SMALL_RATIO: Final = 0.75
 """Files below this part of the target size are merged."""
 ROW_GROUP_BYTES: Final = 64 << 20
 """Size in memory of a row group that compaction writes; also the bound of its memory."""
 
-_CONTROL: Final = "_quorumlog"  # readers ignore names that begin with an underscore
-_VERSION: Final = 1
 _RENAME_EXCHANGE: Final = 2
 _AT_FDCWD: Final = -100
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The files of one micro-batch."""
-
-    files: int
-    records: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """The result of a compaction."""
-
-    partitions: int  # that had small files
-    files_before: int  # of these partitions
-    files_after: int
-    records: int  # in rewritten files
-    bytes: int  # of new files
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """The last decided micro-batch."""
-
-    query: str = ""  # empty: none
-    number: int = -1
-    moves: tuple[tuple[str, str], ...] = ()  # from the work folder into the table
-
-    def encode(self) -> bytes:
-        fields = {
-            "version": _VERSION,
-            "query": self.query,
-            "batch": self.number,
-            "moves": self.moves,
-        }
-        return json.dumps(fields, indent=1).encode()
-
-    @staticmethod
-    def decode(path: Path) -> "_State":
-        try:
-            fields = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return _State()
-        except ValueError as error:
-            raise DirectoryUnusable(f"{path}: it is not JSON ({error}); restore it") from error
-        if fields["version"] != _VERSION:
-            raise DirectoryUnusable(
-                f"{path}: version {fields['version']} is not supported, only {_VERSION}; use the "
-                "release that wrote it"
-            )
-        moves = tuple((source, target) for source, target in fields["moves"])
-        return _State(fields["query"], fields["batch"], moves)
-
-
 class ParquetTable:
-    """A table that this process may change; opened by `open_parquet_table`."""
+    """A table of Parquet files that this process may change."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._work = work_folder(path)
-        self._state_path = path / _CONTROL / "table.json"
-        self._state = _State.decode(self._state_path)
+    def __init__(self, folder: TableFolder) -> None:
+        self._folder = folder
+        self._last = folder.read_last()
 
     def begin(self, query: str, number: int) -> Path | None:
         """Return the folder for the files of a micro-batch, None if it is in the table.
 
         Raises InvalidConfig unless the checkpoint wrote the table so far.
         """
-        state = self._state
-        if state.query and state.query != query:
-            raise InvalidConfig(
-                f"{self._path}: another checkpoint wrote it up to batch {state.number} (query "
-                f"{state.query}, this is {query}), so records could be there twice; use that "
-                "checkpoint, or an empty path"
-            )
-        if number == state.number:
-            return None
-        if number != state.number + 1:
-            raise InvalidConfig(
-                f"{self._path}: the checkpoint continues with batch {number} and the table with "
-                f"{state.number + 1}, so records would be {_consequence(number, state.number)}; "
-                "restore the checkpoint and the table from the same time, or use an empty path"
-            )
-        folder = self._batch_folder(number)
-        if folder.exists():
-            shutil.rmtree(folder)
-        return folder
+        return self._folder.stage(query, number, self._last)
 
-    def commit(self, query: str, number: int) -> Written:
+    def commit(self, query: str, number: int, columns: TableColumns) -> WrittenFiles:
         """Make the files that Spark wrote into the folder of `begin` visible."""
-        folder = self._batch_folder(number)
-        files = _data_files(folder) if folder.exists() else []
-        moves: list[tuple[str, str]] = []
-        records = size = 0
-        for index, path in enumerate(files):
-            records += pq.read_metadata(path).num_rows
-            size += path.stat().st_size
-            target = path.relative_to(folder).with_name(f"{number:010}-{index:05}-{query[:8]}")
-            moves.append((str(path.relative_to(self._work)), f"{target}.parquet"))
-            sync(path)
-        self._state = _State(query, number, tuple(moves))
-        replace_file(self._state_path, self._state.encode())
+        files = self._folder.staged_files(query, number)
+        moves = [
+            (str(each.path.relative_to(self._folder.work)), f"{each.partition}/{each.name}")
+            for each in files
+        ]
+        self._last = LastBatch(query, number, tuple(moves))
+        self._folder.write_last(self._last)
         self._finish_moves()
-        return Written(len(files), records, size)
+        return WrittenFiles(
+            len(files), sum(each.records for each in files), sum(each.bytes for each in files)
+        )
 
     def recover(self) -> None:
         """Finish or undo the work of a process that was killed."""
         self._finish_moves()
-        if self._work.exists():
-            shutil.rmtree(self._work)
-
-    def close(self) -> None:
-        """Delete the work folder."""
-        if self._work.exists():
-            shutil.rmtree(self._work)
-
-    def _batch_folder(self, number: int) -> Path:
-        return self._work / f"batch-{number}"
+        self._folder.delete_work()
 
     def _finish_moves(self) -> None:
         """Move the files of the decided micro-batch that are not moved yet."""
-        folders: set[Path] = set()
-        for source, target in self._state.moves:
-            if (self._work / source).exists():
-                place = self._path / target
+        changed: set[Path] = set()
+        for source, target in self._last.moves:
+            staged = self._folder.work / source
+            if staged.exists():
+                place = self._folder.path / target
                 place.parent.mkdir(parents=True, exist_ok=True)
-                (self._work / source).rename(place)
-                folders.update(self._path / parent for parent in Path(target).parents)
-        for folder in folders:
+                staged.rename(place)
+                changed.update(self._folder.path / parent for parent in Path(target).parents)
+        for folder in changed:
             sync(folder)
-        shutil.rmtree(self._batch_folder(self._state.number), ignore_errors=True)
+        shutil.rmtree(self._folder.batch_folder(self._last.number), ignore_errors=True)
 
     # --- compaction ---
 
@@ -186,17 +103,17 @@ class ParquetTable:
         self,
         target_bytes: int = TARGET_BYTES,
         on_partition: Callable[[str, int], None] | None = None,
-    ) -> Compacted:
+    ) -> CompactedFiles:
         """Merge the small files of each partition into files of about `target_bytes`.
 
         Calls `on_partition` with the name and the rewritten records of each partition.
         """
-        total = Compacted(0, 0, 0, 0, 0)
-        for folder in sorted({path.parent for path in _data_files(self._path)}):
+        total = CompactedFiles(0, 0, 0, 0, 0)
+        for folder in sorted({path.parent for path in data_files(self._folder.path)}):
             part = self._compact_folder(folder, target_bytes)
             if part is None:
                 continue
-            total = Compacted(
+            total = CompactedFiles(
                 total.partitions + 1,
                 total.files_before + part.files_before,
                 total.files_after + part.files_after,
@@ -204,22 +121,22 @@ class ParquetTable:
                 total.bytes + part.bytes,
             )
             if on_partition is not None:
-                on_partition(str(folder.relative_to(self._path)), part.records)
+                on_partition(str(folder.relative_to(self._folder.path)), part.records)
         return total
 
-    def _compact_folder(self, folder: Path, target_bytes: int) -> Compacted | None:
+    def _compact_folder(self, folder: Path, target_bytes: int) -> CompactedFiles | None:
         """Compact one partition; return None if that would not lower the number of its files."""
-        if folder == self._path:
+        if folder == self._folder.path:
             raise InvalidConfig(f"{folder}: it has no partition columns; compaction needs them")
         names = {path.name for path in folder.iterdir()}
-        files = [folder / name for name in sorted(names) if _is_data(name)]
+        files = data_files(folder)
         sizes = {path: path.stat().st_size for path in files}
         small = [path for path in files if sizes[path] < target_bytes * SMALL_RATIO]
         groups = _by_schema(small)
         least = sum(-(-sum(sizes[path] for path in group) // target_bytes) for group in groups)
         if len(small) <= least or any(path.is_dir() for path in folder.iterdir()):
             return None
-        new = self._work / f"compact-{uuid.uuid4().hex[:8]}"
+        new = self._folder.work / f"compact-{uuid.uuid4().hex[:8]}"
         new.mkdir(parents=True)
         for name in names - {path.name for path in small}:
             os.link(folder / name, new / name)
@@ -231,7 +148,7 @@ class ParquetTable:
         exchange(new, folder)
         sync(folder.parent)
         shutil.rmtree(new)
-        return Compacted(
+        return CompactedFiles(
             1,
             len(files),
             len(files) - len(small) + len(merged),
@@ -242,53 +159,13 @@ class ParquetTable:
 
 @contextmanager
 def open_parquet_table(path: Path, *, must_exist: bool = False) -> Iterator[ParquetTable]:
-    """Lock a table, finish the work of a killed process, and yield it.
-
-    Creates an empty table unless `must_exist`. Raises DirectoryInUse if another process changes it,
-    InvalidConfig for a folder with files that are not a pipeline's.
-    """
-    control = path / _CONTROL
-    if must_exist and not control.is_dir():
-        raise InvalidConfig(f"{path}: no table of a pipeline is there; give the path of to-lake")
-    if path.is_dir() and not control.is_dir() and any(path.iterdir()):
-        raise InvalidConfig(f"{path}: it has files that no pipeline wrote; use an empty path")
-    control.mkdir(parents=True, exist_ok=True)
-    with open(control / "lock", "wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-            raise DirectoryInUse(
-                f"{path}: another process writes or compacts it; wait for its end"
-            ) from None
-        table = ParquetTable(path)
+    """Lock a table, finish the work of a killed process, and yield it; see `lock_table`."""
+    if (path / "_delta_log").exists():
+        raise InvalidConfig(f"{path}: it is a Delta table; give format delta")
+    with lock_table(path, must_exist=must_exist) as folder:
+        table = ParquetTable(folder)
         table.recover()
         yield table
-        table.close()
-
-
-def work_folder(path: Path) -> Path:
-    """Return the folder beside a table for files that are not in it yet."""
-    return path.with_name(f".{path.name}.quorumlog")
-
-
-def _consequence(number: int, last: int) -> str:
-    return "there twice" if number < last else "missing"
-
-
-def _is_data(name: str) -> bool:
-    return name.endswith(".parquet") and not name.startswith(("_", "."))
-
-
-def _data_files(folder: Path) -> list[Path]:
-    """Return the Parquet files under a folder that readers see, in order."""
-    found = []
-    for path in sorted(folder.rglob("*.parquet")):
-        parts = path.relative_to(folder).parts
-        if not any(part.startswith(("_", ".")) for part in parts):
-            found.append(path)
-    return found
 
 
 def _by_schema(files: Sequence[Path]) -> list[list[Path]]:
@@ -350,27 +227,6 @@ def _check_counts(old: Sequence[Path], new: Sequence[Path]) -> int:
     after = sum(pq.read_metadata(path).num_rows for path in new)
     assert before == after, f"merged {before} records into {after}"
     return before
-
-
-# --- files ---
-
-
-def sync(path: Path) -> None:
-    """Flush a file or a folder to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file's content atomically and durably."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(content)
-    sync(partial)
-    partial.replace(path)
-    sync(path.parent)
 
 
 def exchange(one: Path, other: Path) -> None:

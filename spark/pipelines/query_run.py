@@ -219,7 +219,11 @@ def catch_interrupts() -> Iterator[threading.Event]:
 
 @contextmanager
 def pipeline_session(spark: "SparkSession | None") -> Iterator["SparkSession"]:
-    """Yield the given session, or one of this machine that is stopped at the end."""
+    """Yield the given session, else the active one, else one of this machine that ends with the
+    block."""
+    from pyspark.sql import SparkSession
+
+    spark = spark or SparkSession.getActiveSession()
     if spark is not None:
         yield spark
         return

@@ -120,7 +120,7 @@ class _LinePrinter:
         self._title = title
         self._output = output
         self._started = started
-        self._next = started + LINE_INTERVAL_S
+        self._next = started
         self._last: PipelineProgress | None = None
 
     def __call__(self, progress: PipelineProgress) -> None:

@@ -2,6 +2,10 @@
 
 import datetime as dt
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,15 +13,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no stubs
+from pyspark.errors import PySparkException
 
 import quorumlog
 from quorumlog.errors import InvalidConfig
-from quorumlog.spark.pipelines import compact, to_lake
+from quorumlog.spark.pipelines import compact, from_files, to_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MakeTopic = Callable[..., str]
+
+PROGRAM = Path(__file__).with_name("killed_pipeline.py")
+SECONDS_MAX = 300
 DAY_MS = 86_400_000
 
 
@@ -46,6 +56,17 @@ def in_lake(path: Path) -> list[tuple[Any, ...]]:
     for row in rows:
         assert row["date"] == row["timestamp"].date().isoformat()
     return sorted((row["partition"], row["offset"], row["key"], row["value"]) for row in rows)
+
+
+def run_killed(pipeline: str, step: str, **arguments: Any) -> None:
+    """Run a pipeline in a session of its own, until it is killed at a step."""
+    plan = {"pipeline": pipeline, "step": step, "arguments": arguments}
+    command = [sys.executable, str(PROGRAM), json.dumps(plan)]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        assert process.wait(SECONDS_MAX) == -signal.SIGKILL
+    finally:
+        process.kill()
 
 
 def test_the_lake_has_each_record_once_over_several_runs(
@@ -108,3 +129,146 @@ def test_selected_columns_and_partitions(
             partition_by=["day"],
             spark=spark,
         )
+
+
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    ("format", "steps"),
+    [
+        ("parquet", ["decided"]),
+        pytest.param("parquet", ["written", "decided", "moved"], marks=LONG),
+        pytest.param("delta", ["decided"], marks=LONG),
+    ],
+)
+def test_a_lake_whose_driver_is_killed_has_each_record_once(
+    spark: "SparkSession",
+    broker: Any,
+    log: quorumlog.Log,
+    topic: MakeTopic,
+    tmp_path: Path,
+    format: str,
+    steps: list[str],
+) -> None:
+    name = topic(partitions=2)
+    fill(log, name, range(600))
+    arguments = {
+        "bootstrap": broker.address,
+        "subscribe": name,
+        "path": str(tmp_path / "lake"),
+        "format": format,
+        "options": {"maxOffsetsPerTrigger": "200"},
+    }
+    for step in steps:
+        run_killed("to_lake", step, **arguments)
+    assert to_lake(**arguments, spark=spark).records in (200, 400, 600)
+    if format == "parquet":
+        assert in_lake(tmp_path / "lake") == stored(log, name)
+        return
+    rows = DeltaTable(str(tmp_path / "lake")).to_pyarrow_table().to_pylist()
+    found = sorted((row["partition"], row["offset"], row["key"], row["value"]) for row in rows)
+    assert found == stored(log, name)
+
+
+def test_ctrl_c_ends_a_pipeline_after_its_micro_batch(
+    broker: Any, log: quorumlog.Log, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name = topic()
+    fill(log, name, range(100))
+    command = [
+        sys.executable, "-m", "quorumlog.spark", "to-lake", "--bootstrap", broker.address,
+        "--subscribe", name, "--path", str(tmp_path / "lake"), "--interval", "0.1",
+        "--master", "local[1]", "--output", "json",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        while json.loads(process.stdout.readline())["records"] < 100:
+            pass
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=SECONDS_MAX)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    report = json.loads(out.splitlines()[-1])
+    assert (report["event"], report["records"], report["interrupted"]) == ("report", 100, True)
+    assert in_lake(tmp_path / "lake") == stored(log, name)
+
+
+# --- from-files ---
+
+
+def write_csv(folder: Path, number: int, rows: range) -> None:
+    """Write a file of rows, newer than those with lower numbers."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{9 - number}.csv"  # the order of names is not that of times
+    lines = [f"key-{row % 5},{row}" for row in rows]
+    path.write_text("\n".join(["name,number", *lines]) + "\n")
+    os.utime(path, (1e9 + number * 1_000_000,) * 2)
+
+
+def by_key(log: quorumlog.Log, topic: str) -> dict[str, list[int]]:
+    """Return the numbers of each key in the order of offsets, read without Spark."""
+    found: dict[str, list[int]] = {}
+    for record in (
+        log.read_arrow(topic)
+        .sort_by([("partition", "ascending"), ("offset", "ascending")])
+        .to_pylist()
+    ):
+        row = json.loads(record["value"])
+        assert record["key"].decode() == row["name"]
+        found.setdefault(row["name"], []).append(row["number"])
+    return found
+
+
+def test_files_are_written_once_and_in_order_within_a_key(
+    spark: "SparkSession", broker: Any, log: quorumlog.Log, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name = topic(partitions=3)
+    arguments = {
+        "bootstrap": broker.address,
+        "topic": name,
+        "path": str(tmp_path / "files"),
+        "format": "csv",
+        "key": "name",
+        "schema": "name string, number long",
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "read_options": {"header": "true", "maxFilesPerTrigger": "2"},
+    }
+    for number in range(3):
+        write_csv(tmp_path / "files", number, range(number * 1_000, number * 1_000 + 1_000))
+    run_killed("from_files", "sent", **arguments)
+    split = "spark.sql.files.maxPartitionBytes"
+    before = spark.conf.get(split)
+    assert before is not None
+    spark.conf.set(split, "2000")  # several tasks for each file
+    try:
+        from_files(**arguments, spark=spark)
+        expected = {f"key-{key}": [*range(key, 3_000, 5)] for key in range(5)}
+        assert by_key(log, name) == expected
+        assert from_files(**arguments, spark=spark).records == 0
+        write_csv(tmp_path / "files", 3, range(3_000, 4_000))
+        assert from_files(**arguments, spark=spark).records == 1_000
+    finally:
+        spark.conf.set(split, before)
+    assert by_key(log, name) == {f"key-{key}": [*range(key, 4_000, 5)] for key in range(5)}
+
+
+def test_a_row_that_does_not_parse_fails_the_run(
+    spark: "SparkSession", broker: Any, log: quorumlog.Log, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name = topic()
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "1.json").write_text('{"number": 1}\n{"number": \n')
+    with pytest.raises((PySparkException, Py4JJavaError), match=r"(?i)malformed"):
+        from_files(
+            bootstrap=broker.address,
+            topic=name,
+            path=str(tmp_path / "files"),
+            format="json",
+            schema="number long",
+            checkpoint=str(tmp_path / "checkpoint"),
+            spark=spark,
+        )
+    assert log.read_arrow(name).num_rows == 0

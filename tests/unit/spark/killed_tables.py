@@ -1,6 +1,6 @@
 """Changes a table in processes that kill themselves at one of their file operations.
 
-    killed_tables.py TEMPLATE FOLDER append|compact
+    python -m tests.unit.spark.killed_tables TEMPLATE FOLDER append|compact|delta
 
 For each operation, the first to the last, a copy of TEMPLATE named FOLDER/NUMBER is changed by a
 process that ends by SIGKILL just before that operation. The last copy's change is complete. Prints
@@ -14,10 +14,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import quorumlog.spark.pipelines.parquet_table as tables
+import deltalake.transaction  # noqa: F401  # before the forks
+from tests.unit.spark.table_rows import COLUMNS, TARGET_BYTES
+
+from quorumlog.spark.pipelines.delta_table import open_delta_table
+from quorumlog.spark.pipelines.parquet_table import open_parquet_table
 
 WATCHED = ("open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir")
-TARGET_BYTES = 20_000
 
 
 def kill_at(operation: int, folder: Path) -> None:
@@ -37,14 +40,15 @@ def kill_at(operation: int, folder: Path) -> None:
 
 def change(folder: Path, action: str) -> None:
     """Append the micro-batch that is staged, or compact."""
-    with tables.open_parquet_table(folder / "table") as table:
+    opened = open_delta_table if action == "delta" else open_parquet_table
+    with opened(folder / "table") as table:
         if action == "compact":
             table.compact(TARGET_BYTES)
             return
         place = table.begin("query-1", 1)
         if place is not None:
             shutil.copytree(folder / "next", place)
-            table.commit("query-1", 1)
+            table.commit("query-1", 1, COLUMNS)
 
 
 def main() -> None:

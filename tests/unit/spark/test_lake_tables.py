@@ -1,56 +1,39 @@
-"""Tables of Parquet files: appends, compaction, and crashes at every file operation of both."""
+"""Tables of to-lake: appends, compaction, and crashes at every file operation of both."""
 
-import shutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from tests.unit.spark.table_rows import COLUMNS, DAYS, TARGET_BYTES, append, write_rows
 
 from quorumlog.errors import DirectoryInUse, InvalidConfig
 from quorumlog.spark.pipelines import parquet_table
-from quorumlog.spark.pipelines.parquet_table import open_parquet_table, work_folder
+from quorumlog.spark.pipelines.delta_table import open_delta_table, partition_values
+from quorumlog.spark.pipelines.parquet_table import open_parquet_table
+from quorumlog.spark.pipelines.table_folder import work_folder
 
-PROGRAM = Path(__file__).with_name("killed_tables.py")
-TARGET_BYTES = 20_000
-DAYS = ("2013-01-01", "2013-01-02")
-
-
-def write_rows(folder: Path, numbers: range, *, files: int = 2) -> None:
-    """Write numbers as Spark does: a file for each task and partition, beside its own files."""
-    for day, name in enumerate(DAYS):
-        place = folder / f"date={name}"
-        place.mkdir(parents=True)
-        for task in range(files):
-            part = [n for n in numbers if n % len(DAYS) == day and n // len(DAYS) % files == task]
-            table = pa.table({"number": part, "text": [f"{n}" * 20 for n in part]})
-            table = table.replace_schema_metadata({"spark": "row"})
-            pq.write_table(table, place / f"part-{task:05}-abc.snappy.parquet", compression="none")
-            (place / f".part-{task:05}-abc.snappy.parquet.crc").write_bytes(b"crc")
-    (folder / "_SUCCESS").touch()
-
-
-def append(
-    path: Path, number: int, numbers: range, *, query: str = "query-1", files: int = 2
-) -> bool:
-    """Append numbers as a micro-batch; return False if it was in the table."""
-    with open_parquet_table(path) as table:
-        folder = table.begin(query, number)
-        if folder is None:
-            return False
-        write_rows(folder, numbers, files=files)
-        assert table.commit(query, number).records == len(numbers)
-    return True
+PROGRAM = "tests.unit.spark.killed_tables"
+ROOT = Path(__file__).parents[3]
 
 
 def numbers_of(path: Path) -> list[int]:
     """Return the numbers that a reader of Parquet folders finds, in order."""
     found = ds.dataset(path, partitioning="hive").to_table(columns=["number", "date"]).to_pylist()
+    assert all(row["date"] == DAYS[row["number"] % 2] for row in found)
+    return sorted(row["number"] for row in found)
+
+
+def in_delta(path: Path) -> list[int]:
+    """Return the numbers that a reader of Delta finds, in order."""
+    found = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
     assert all(row["date"] == DAYS[row["number"] % 2] for row in found)
     return sorted(row["number"] for row in found)
 
@@ -82,14 +65,14 @@ def test_an_undecided_micro_batch_is_written_again(path: Path) -> None:
         assert folder is not None
         assert not folder.exists()
         write_rows(folder, range(4))
-        table.commit("query-1", 0)
+        table.commit("query-1", 0, COLUMNS)
     assert numbers_of(path) == [*range(4)]
 
 
 def test_an_empty_micro_batch_counts(path: Path) -> None:
     with open_parquet_table(path) as table:
         assert table.begin("query-1", 0) is not None
-        assert table.commit("query-1", 0).files == 0
+        assert table.commit("query-1", 0, COLUMNS).files == 0
         assert table.begin("query-1", 0) is None
 
 
@@ -186,13 +169,15 @@ def killed(tmp_path: Path) -> Callable[[str], list[Path]]:
 
     def run(action: str) -> list[Path]:
         template = tmp_path / "template"
-        append(template / "table", 0, range(40), files=1)
+        format = "delta" if action == "delta" else "parquet"
+        append(template / "table", 0, range(40), files=1, format=format)
         write_rows(template / "next", range(40, 60), files=1)
         if action == "compact":
             append(template / "table", 1, range(40, 60), files=1)
         target = tmp_path / "copies"
         done = subprocess.run(
-            [sys.executable, str(PROGRAM), str(template), str(target), action],
+            [sys.executable, "-m", PROGRAM, str(template), str(target), action],
+            cwd=ROOT,
             capture_output=True,
             text=True,
             check=True,
@@ -235,4 +220,49 @@ def test_readers_see_each_record_once_wherever_a_compaction_is_killed(
         assert len(files_of(copy)) == 2
         assert not work_folder(copy).exists()
     assert counts == {4, 3, 2}, "the partitions are exchanged one by one"
-    shutil.rmtree(copies[0].parent.parent)
+
+
+# --- Delta ---
+
+
+def test_a_delta_table_has_each_micro_batch_once(path: Path) -> None:
+    for number in range(4):
+        rows = range(number * 10, number * 10 + 10)
+        assert append(path, number, rows, format="delta")
+        assert not append(path, number, rows, format="delta")
+    with open_delta_table(path) as table:
+        done = table.compact(TARGET_BYTES)
+        assert (done.partitions, done.files_before, done.files_after) == (2, 16, 2)
+        assert table.compact(TARGET_BYTES).partitions == 0
+        with pytest.raises(InvalidConfig, match="another checkpoint"):
+            table.begin("query-2", 0)
+        with pytest.raises(InvalidConfig, match="it has the columns"):
+            table.commit("query-1", 4, replace(COLUMNS, partition_by=("number",)))
+    assert in_delta(path) == [*range(40)]
+    with pytest.raises(InvalidConfig, match="give format delta"), open_parquet_table(path):
+        pass
+
+
+def test_a_parquet_table_is_not_opened_as_delta(path: Path) -> None:
+    append(path, 0, range(4))
+    with pytest.raises(InvalidConfig, match="give format parquet"), open_delta_table(path):
+        pass
+
+
+@pytest.mark.slow
+def test_an_append_to_delta_killed_at_any_operation_is_complete_or_repeated(
+    killed: Callable[[str], list[Path]],
+) -> None:
+    copies = killed("delta")
+    assert len(copies) >= 10
+    outcomes: Counter[bool] = Counter()
+    for copy in copies:
+        assert in_delta(copy) in ([*range(40)], [*range(60)])
+        outcomes[append(copy, 1, range(40, 60), files=1, format="delta")] += 1
+        assert in_delta(copy) == [*range(60)], copy
+    assert min(outcomes[True], outcomes[False]) > 0, "before and after the commit"
+
+
+def test_partition_values_are_read_from_folders() -> None:
+    folder = "date=2013-01-01/region=a%2Fb/none=__HIVE_DEFAULT_PARTITION__"
+    assert partition_values(folder) == {"date": "2013-01-01", "region": "a/b", "none": None}

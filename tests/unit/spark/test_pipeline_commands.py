@@ -1,0 +1,124 @@
+"""The pipelines' command line and reports, without Spark."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from tests.unit.spark.table_rows import append
+from typer.testing import CliRunner
+
+from quorumlog.spark.__main__ import app, spark_error_text
+from quorumlog.spark.pipelines import PipelineProgress, PipelineReport, query_run
+from quorumlog.spark.pipelines.report import ReportFormat, as_json, as_lines, show_progress
+
+run = CliRunner().invoke
+
+
+def report(**more: object) -> PipelineReport:
+    fields = {"pipeline": "to-lake", "records": 3_000, "seconds": 2.0, "where": "lake (parquet)"}
+    return PipelineReport(**fields, **more)  # type: ignore[arg-type]
+
+
+def test_the_final_screen_has_counts_rate_and_place() -> None:
+    assert as_lines(report(details={"files": 1_200})) == [
+        "to-lake: complete",
+        "  records  3,000",
+        "  time     2.0 s, 1,500 records/s",
+        "  files    1,200",
+        "  data     lake (parquet)",
+    ]
+    assert as_lines(report(is_interrupted=True))[0].endswith(
+        "run the same command again to continue"
+    )
+    assert as_lines(report(problems=("a gap",)))[-1] == "  problem: a gap"
+
+
+def test_a_report_has_a_json_object() -> None:
+    assert as_json(report(details={"lag": 1})) == {
+        "event": "report",
+        "pipeline": "to-lake",
+        "records": 3_000,
+        "seconds": 2.0,
+        "records_per_second": 1_500.0,
+        "where": "lake (parquet)",
+        "details": {"lag": 1},
+        "interrupted": False,
+        "problems": [],
+    }
+
+
+def test_compaction_by_command_prints_its_report(tmp_path: Path) -> None:
+    for number in range(3):
+        append(tmp_path / "table", number, range(number * 10, number * 10 + 10))
+    done = run(app, ["compact", "--path", str(tmp_path / "table"), "--output", "json"])
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout.splitlines()[-1])
+    assert printed["records"] == 30
+    assert (printed["details"]["files before"], printed["details"]["files after"]) == (12, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["compact", "--path", "/nowhere"], 1, "no table of a pipeline is there"),
+        (["compact", "--path", "/nowhere", "--format", "x"], 1, "parquet, delta"),
+        (["compact", "--path", "s3://a/b"], 1, "of a file system of this machine"),
+        (["compact"], 2, "Missing option '--path'"),
+        (["to-lake", "--subscribe", "t", "--path", "p", "--conf", "x"], 2, "is not NAME=VALUE"),
+        (["mirrors"], 2, "No such command"),
+    ],
+)
+def test_wrong_arguments_have_an_exit_code(arguments: list[str], code: int, text: str) -> None:
+    done = run(app, arguments)
+    assert done.exit_code == code
+    assert text in done.output
+
+
+def test_spark_s_text_is_reduced_to_the_error_of_this_package() -> None:
+    text = (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed: Traceback (most recent call last):\n  File x\n"
+        "quorumlog.errors.cluster.InvalidConfig: option 'subscribe' names no topic\n\n\tat java"
+    )
+    assert spark_error_text(text) == "option 'subscribe' names no topic"
+    nested = (
+        "An error occurred while calling o517.save.\n"
+        ": org.apache.spark.SparkException: [READ] File x\n\tat java\n"
+        "Caused by: org.apache.spark.SparkException: [PARSE] Malformed\n\tat java"
+    )
+    assert spark_error_text(nested) == "[READ] File x; [PARSE] Malformed"
+    assert spark_error_text("[A] something\n\tat java") == "[A] something"
+
+
+def test_progress_without_a_terminal_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with show_progress("to-lake", ReportFormat.HUMAN) as on_progress:
+        on_progress(PipelineProgress(records=1_000, total=2_500, step="batch 1"))
+        on_progress(PipelineProgress(records=2_000, total=2_500, step="batch 2"))
+    assert capsys.readouterr().out == "to-lake: 1,000 of 2,500 records, batch 1, 0 s\n"
+
+
+def test_lag_is_counted_from_spark_s_progress() -> None:
+    end = {"#ids": {"t": "x"}, "t": {"0": 5}}
+    latest = {"#ids": {"t": "x"}, "t": {"0": 8, "1": 2}}
+    source = {"endOffset": json.dumps(end), "latestOffset": json.dumps(latest)}
+    assert query_run._lag({"sources": [source]}) == 5
+    assert query_run._lag({"sources": [source | {"latestOffset": None}]}) is None
+    assert query_run._lag(None) is None
+
+
+def test_a_start_is_added_unless_there_is_one() -> None:
+    assert query_run.with_start({"a": "b"}) == {"a": "b", "startingOffsets": "earliest"}
+    assert query_run.with_start({"STARTINGTIMESTAMP": "1"}) == {"STARTINGTIMESTAMP": "1"}
+
+
+def test_interrupts_are_not_caught_outside_of_the_main_thread() -> None:
+    seen: list[bool] = []
+
+    def work() -> None:
+        with query_run.catch_interrupts() as event:
+            seen.append(event.is_set())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [False]
