@@ -37,6 +37,7 @@ PARTITIONS: Final = 3
 FILES_PER_KILL: Final = 2
 BATCH_S: Final = 600.0  # until a driver that starts on a busy machine has committed a micro-batch
 DRAIN_S: Final = 900.0
+FAILURES_MAX: Final = 20  # of queries
 PAUSE_S: Final = (0.0, 2.0)  # from a micro-batch to a kill
 SETTINGS: Final[dict[str, object]] = {"transaction.state.log.num.partitions": 3}
 TOTAL: Final = ("start", "origin", "flights", "delay", "distance")
@@ -154,6 +155,7 @@ class Driver:
         if code is not None and not (ends and code == 0):
             assert code == FAILED, f"the driver ended with {code}: {self.output()}"
             self.failures += 1
+            assert self.failures <= FAILURES_MAX, self.output()
             self.end()
             self.start(ends=ends)
 
@@ -246,7 +248,7 @@ class SparkChaos:
         last = flights.iloc[-1:].copy()
         last["time"] += pd.Timedelta(days=day)
         last["origin"] = "end"
-        return last
+        return last.astype(flights.dtypes)
 
     def _arguments(self, cluster: Cluster) -> dict[str, Any]:
         return {
