@@ -330,6 +330,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--rows", type=int, help="of the flights; default: all")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the driver ends with this process
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory() as name:
         report = run_spark_chaos(
