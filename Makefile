@@ -212,6 +212,7 @@ bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: r
 	@echo "== benchmarks.kafka_wire"; $(BIN)/python -m benchmarks.kafka_wire
 	@echo "== benchmarks.groups"; $(BIN)/python -m benchmarks.groups
 	@echo "== benchmarks.transactions"; $(BIN)/python -m benchmarks.transactions
+	@echo "== benchmarks.spark"; $(BIN)/python -m benchmarks.spark
 	@echo "== benchmarks.metadata"; $(BIN)/python -m benchmarks.metadata && $(BIN)/python -m benchmarks.metadata --sweep \
 	  && $(BIN)/python -m benchmarks.metadata.rolling
 	$(BIN)/python -m benchmarks.page

@@ -16,9 +16,9 @@ from benchmarks.groups import words as groups
 from benchmarks.kafka_wire import words as wire
 from benchmarks.metadata.words import COSTS, ROLLING
 from benchmarks.pages.kafka_chart import chart
-from benchmarks.pages.spark import spark_read, spark_stream
 from benchmarks.pages.starts import startup
 from benchmarks.pages.tables import Result, compared, head, line, machine, ratio, verdict
+from benchmarks.spark import words as spark
 from benchmarks.transactions import words as transactions
 
 HERE = Path(__file__).parent
@@ -32,6 +32,7 @@ CLUSTER = "cluster_"  # and those of benchmarks/cluster
 WIRE = "kafka_wire_"  # and those of benchmarks/kafka_wire
 GROUPS = "groups_"  # and those of benchmarks/groups
 TRANSACTIONS = "transactions_"  # and those of benchmarks/transactions
+SPARK = "spark_"  # and those of benchmarks/spark
 METADATA = {
     "metadata": "python -m benchmarks.metadata",
     "metadata_sweep": "python -m benchmarks.metadata --sweep",
@@ -72,6 +73,8 @@ class Section:
             return f"{groups.COMMAND} {self.name.removeprefix(GROUPS)}"
         if self.name.startswith(TRANSACTIONS):
             return f"{transactions.COMMAND} {self.name.removeprefix(TRANSACTIONS)}"
+        if self.name.startswith(SPARK):
+            return f"{spark.COMMAND} {self.name.removeprefix(SPARK)}"
         if self.name.startswith(CLUSTER):
             return f"python -m benchmarks.cluster --only {self.name.removeprefix(CLUSTER)}"
         return f"python benchmarks/{self.name}.py"
@@ -514,24 +517,9 @@ SECTIONS = (
         Section(title=title, name=name, about=about, rows=rows)
         for title, name, about, rows in transactions.SECTIONS
     ),
-    Section(
-        title="Spark",
-        name="spark_read",
-        about=(
-            "A batch read of 100-byte records, compared with a Python source of tuples and with "
-            "one of prepared Arrow batches, the ceiling of Spark's interface."
-        ),
-        rows=spark_read,
-    ),
-    Section(
-        title="Spark streaming",
-        name="spark_stream",
-        about=(
-            "Micro-batches of a million 100-byte records, and of a thousand for the fixed cost "
-            "of a micro-batch, compared with a Python streaming source of prepared Arrow "
-            "batches, the ceiling of Spark's interface."
-        ),
-        rows=spark_stream,
+    *(
+        Section(title=title, name=name, about=about, rows=rows)
+        for title, name, about, rows in spark.SECTIONS
     ),
     Section(
         title="Metadata of large clusters",
