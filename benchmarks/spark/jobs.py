@@ -192,7 +192,7 @@ def connector(settings: Settings) -> dict[str, Any]:
 
 def sink(settings: Settings) -> dict[str, Any]:
     """Measure batch writes beside a sink that counts and, with its jars, the Kafka connector."""
-    rows = settings["sink_records"]
+    rows: int = settings["sink_records"]
     with spark_session(settings) as spark:
 
         def written(name: str, options: Mapping[str, str]) -> Job:
