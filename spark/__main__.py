@@ -4,7 +4,7 @@
 |---|---|
 | 0 | the pipeline is complete |
 | 1 | it failed, or it found problems |
-| 2 | invalid arguments |
+| 2 | a flag is missing, unknown or malformed |
 | 130 | Ctrl-C or SIGTERM ended it |
 
 Each command has the parameters of the function of the same name in `quorumlog.spark.pipelines`.
@@ -56,7 +56,7 @@ BootstrapOption = Annotated[
     ),
 ]
 SubscribeOption = Annotated[
-    str, typer.Option("--subscribe", metavar="TOPIC,...", help="Topics to read")
+    str | None, typer.Option("--subscribe", metavar="TOPIC,...", help="Topics to read")
 ]
 PatternOption = Annotated[
     str | None,
@@ -75,7 +75,16 @@ SourceOptions = Annotated[
     typer.Option(
         "--option",
         metavar="NAME=VALUE",
-        help="Set an option of the data source, such as maxOffsetsPerTrigger=100000; repeatable",
+        help="Set an option of the data source, such as startingTimestamp=1357034400000; "
+        "repeatable",
+    ),
+]
+SinkOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=VALUE",
+        help="Set an option of the sink, such as compression=zstd; repeatable",
     ),
 ]
 MasterOption = Annotated[
@@ -123,8 +132,9 @@ TablePathOption = Annotated[str, typer.Option("--path", metavar="PATH", help="Fo
 
 @app.command("to-lake", short_help="Append a topic to a table of partitioned files, exactly once")
 def to_lake_command(
-    subscribe: SubscribeOption,
     path: TablePathOption,
+    subscribe: SubscribeOption = None,
+    pattern: PatternOption = None,
     bootstrap: BootstrapOption = "127.0.0.1:9094",
     format: FormatOption = "parquet",
     checkpoint: CheckpointOption = None,
@@ -158,6 +168,7 @@ def to_lake_command(
     """
     from quorumlog.spark.pipelines.lake import DATE, to_lake
 
+    options = source_options(option, pattern)
     with running("to-lake", output, master, conf) as (spark, on_progress):
         report = to_lake(
             bootstrap=bootstrap,
@@ -170,7 +181,7 @@ def to_lake_command(
             interval=interval,
             compact=compact,
             target_bytes=target_bytes,
-            options=name_values("--option", option),
+            options=options,
             spark=spark,
             on_progress=on_progress,
         )
@@ -237,7 +248,7 @@ def from_files_command(
             help="Set an option of Spark for the format, such as header=true; repeatable",
         ),
     ] = None,
-    option: SourceOptions = None,
+    option: SinkOptions = None,
     master: MasterOption = "local[*]",
     conf: ConfOption = None,
     output: OutputOption = ReportFormat.HUMAN,
@@ -336,12 +347,11 @@ def verify_command(
     is named.
     """
     from quorumlog.spark.pipelines.verification import print_verification
-    from quorumlog.spark.pipelines.verify import verify
 
-    options = name_values("--option", option)
-    if pattern is not None:
-        options["subscribePattern"] = pattern
+    options = source_options(option, pattern)
     with running("verify", output, master, conf) as (spark, on_progress):
+        from quorumlog.spark.pipelines import verify
+
         report = verify(
             bootstrap=bootstrap,
             subscribe=subscribe,
@@ -399,12 +409,10 @@ def mirror_command(
     A copy has the partitions, order, keys, values, headers and timestamps of its source, and
     offsets of its own. A later run with the same checkpoint continues.
     """
-    from quorumlog.spark.pipelines.mirror import mirror
-
-    options = name_values("--option", option)
-    if pattern is not None:
-        options["subscribePattern"] = pattern
+    options = source_options(option, pattern)
     with running("mirror", output, master, conf) as (spark, on_progress):
+        from quorumlog.spark.pipelines import mirror
+
         report = mirror(
             bootstrap=bootstrap,
             to=to,
@@ -483,6 +491,12 @@ def finish(report: PipelineReport, output: ReportFormat) -> None:
         raise typer.Exit(EXIT_ERROR)
     if report.is_interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def source_options(option: Sequence[str] | None, pattern: str | None) -> dict[str, str]:
+    """Return the options of the data source; raise BadParameter for a malformed one."""
+    chosen = {} if pattern is None else {"subscribePattern": pattern}
+    return name_values("--option", option) | chosen
 
 
 def name_values(flag: str, given: Sequence[str] | None) -> dict[str, str]:

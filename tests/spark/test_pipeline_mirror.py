@@ -8,8 +8,8 @@ import pytest
 
 import quorumlog
 from quorumlog.errors import InvalidConfig, UnknownTopicOrPartition
-from quorumlog.spark.pipelines import mirror as mirrors
-from quorumlog.spark.pipelines.mirror import mirror
+from quorumlog.spark.pipelines import topic_mirror as mirrors
+from quorumlog.spark.pipelines.topic_mirror import mirror
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,8 +9,8 @@ from tests.kit.xxh64 import record_hash
 
 import quorumlog
 from quorumlog.spark.pipelines.record_digest import FACTOR
+from quorumlog.spark.pipelines.topic_verification import verify
 from quorumlog.spark.pipelines.verification import Gaps, as_json, summary_lines, table_rows
-from quorumlog.spark.pipelines.verify import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,13 +1,17 @@
 """The pipelines' command line and reports, without Spark."""
 
 import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 from tests.unit.spark.table_rows import append
 from typer.testing import CliRunner
 
+from quorumlog.spark import pipelines
 from quorumlog.spark.__main__ import app, spark_error_text
 from quorumlog.spark.pipelines import PipelineProgress, PipelineReport, query_run
 from quorumlog.spark.pipelines.report import ReportFormat, as_json, as_lines, show_progress
@@ -73,6 +77,33 @@ def test_wrong_arguments_have_an_exit_code(arguments: list[str], code: int, text
     done = run(app, arguments)
     assert done.exit_code == code
     assert text in done.output
+
+
+def test_every_pipeline_is_a_function_of_the_package() -> None:
+    for name in ("compact", "from_files", "mirror", "to_lake", "verify"):
+        assert isinstance(getattr(pipelines, name), FunctionType)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["to-lake", "--pattern", "t", "--path", "p"],
+        ["from-files", "--path", "p", "--topic", "t", "--checkpoint", "c"],
+        ["verify", "--subscribe", "t"],
+        ["mirror", "--subscribe", "t", "--to", "h:1", "--checkpoint", "c"],
+    ],
+)
+def test_a_command_without_pyspark_names_the_extra(command: list[str]) -> None:
+    program = (
+        "import sys; sys.modules['pyspark'] = None; sys.argv[0] = 'x'\n"
+        "from quorumlog.spark.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("quorumlog: PySpark cannot be imported"), done.stderr
+    assert "pip install 'quorumlog[spark]'" in done.stderr
 
 
 def test_spark_s_text_is_reduced_to_the_error_of_this_package() -> None:

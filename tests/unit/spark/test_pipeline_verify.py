@@ -9,9 +9,10 @@ from pyspark.sql import Row
 from quorumlog.errors import InvalidConfig
 from quorumlog.ids import TopicPartition
 from quorumlog.spark.broker_calls import Cluster
-from quorumlog.spark.pipelines.mirror import CopyPlan
 from quorumlog.spark.pipelines.record_digest import Digest
+from quorumlog.spark.pipelines.topic_mirror import CopyPlan
 from quorumlog.spark.pipelines.topic_scan import count_range, resolve_ranges
+from quorumlog.spark.pipelines.topic_verification import unequal_records, verify
 from quorumlog.spark.pipelines.verification import (
     ROWS_MAX,
     Comparison,
@@ -23,7 +24,6 @@ from quorumlog.spark.pipelines.verification import (
     summary_lines,
     table_rows,
 )
-from quorumlog.spark.pipelines.verify import unequal_records, verify
 from quorumlog.spark.plan import Range
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

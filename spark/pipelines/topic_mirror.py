@@ -28,8 +28,8 @@ from quorumlog.spark.pipelines.query_run import pipeline_session, run_batches
 from quorumlog.spark.pipelines.record_digest import COLUMNS
 from quorumlog.spark.pipelines.report import OnProgress, PipelineProgress, PipelineReport
 from quorumlog.spark.pipelines.topic_scan import TopicRanges, compacted_topics, scan_digests
+from quorumlog.spark.pipelines.topic_verification import TopicPair, compare_pair
 from quorumlog.spark.pipelines.verification import Comparison, TopicDifference
-from quorumlog.spark.pipelines.verify import TopicPair, compare_pair
 from quorumlog.spark.plan import Range, resolve, times_wanted, within
 
 if TYPE_CHECKING:
