@@ -100,7 +100,7 @@ class _Appender:
 def to_lake(
     *,
     bootstrap: str,
-    subscribe: str,
+    subscribe: str | None = None,
     path: str,
     format: str = TableFormat.PARQUET,
     checkpoint: str | None = None,
@@ -118,15 +118,17 @@ def to_lake(
     Ends with the records that exist now; with an `interval` in seconds it starts a micro-batch per
     interval until Ctrl-C. A later run continues from `checkpoint`, by default PATH.checkpoint.
     `select` has SQL expressions over the source's columns. `partition_by` names columns; `date` is
-    made from the record's timestamp (UTC) unless it is selected. `options` are those of the data
-    source. `compact` merges small files into files of about `target_bytes` at the end, and after
-    every 100 micro-batches of a continuous run.
+    made from the record's timestamp (UTC) unless it is selected. `subscribe` names topics;
+    `options` of the data source may choose them otherwise. `compact` merges small files into files
+    of about `target_bytes` at the end, and after every 100 micro-batches of a continuous run.
 
     Raises InvalidConfig for a wrong option, and if the checkpoint is not the table's.
     """
     folder = local_path("path", path)
     checkpoint = str(local_path("checkpoint", checkpoint or f"{folder}.checkpoint"))
-    source = {"bootstrap": bootstrap, "subscribe": subscribe, **(options or {})}
+    source = {"bootstrap": bootstrap, **(options or {})}
+    if subscribe is not None:
+        source["subscribe"] = subscribe
     compacted: CompactedFiles | None = None
     with pipeline_session(spark) as session, _open(folder, format) as table:
         between = target_bytes if compact and interval is not None else None
