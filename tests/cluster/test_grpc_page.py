@@ -47,6 +47,7 @@ NOT_ANSWERED = {
         "NO_COMMITTED_OFFSET",
         "POLL_TOO_LATE",
         "ROWS_NOT_DELIVERED",
+        "UNDECODABLE_VALUE",
         "ENVIRONMENT_UNUSABLE",
     },
     "a refused start": {

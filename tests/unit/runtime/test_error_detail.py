@@ -31,8 +31,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "write_id": st.integers(min_value=-1, max_value=2**63 - 1),
     "task": st.integers(min_value=-1, max_value=2**63 - 1),
 }
-# What a producer tells its own caller: these never travel, and keep their words alone if they do.
-LOCAL = {"NOT_DELIVERED", "ROWS_NOT_DELIVERED"}
+# Errors of a producer or of a Spark read: they never travel, or with their message alone.
+LOCAL = {"NOT_DELIVERED", "ROWS_NOT_DELIVERED", "UNDECODABLE_VALUE"}
 
 
 def keywords(kind: type[QuorumlogError]) -> list[str]:
