@@ -35,8 +35,17 @@ JOINED_BYTES_MAX: Final = 256 * 1024 * 1024
 _NAN: Final = re.compile(rb"(?:NaN|Inf(?:inity)?)\s*[,\]}]")
 """Numbers that pyarrow accepts and JSON does not have."""
 
+_FRAME_END: Final = r'(?:\}|null)\s*\]\s*,\s*"'
+"""Text by which a value that is no JSON can close its frame and hide its rest in another field."""
+
+_SYNTAX: Final = msgspec.json.Decoder(msgspec.Raw)
+
 _PREFIX: Final = pa.scalar(b'{"v":[')
 _SUFFIX: Final = pa.scalar(b"]}\n")
+
+_DATES: Final = range(-719_162, 2_932_897)
+_TIMES_US: Final = range(_DATES.start * 86_400_000_000, _DATES.stop * 86_400_000_000)
+"""The years 1 to 9999, in days and in microseconds since 1970."""
 
 _FLOAT32: Final = struct.Struct("<f")
 
@@ -79,7 +88,9 @@ class JsonDecoder:
         if self._physical is None or values.nbytes > JOINED_BYTES_MAX:
             return None
         try:
-            values.cast(pa.string())  # the reader checks no UTF-8
+            text = values.cast(pa.string())  # the reader checks no UTF-8
+            for suspect in values.filter(pc.match_substring_regex(text, _FRAME_END)):
+                _SYNTAX.decode(suspect.as_py())
             joined = _joined(values)
             if _has_nan(joined):
                 return None
@@ -101,7 +112,7 @@ class JsonDecoder:
             if not pc.all(pc.equal(pc.list_value_length(lists), 1)).as_py():
                 return None
             array = _finish(lists.flatten(), self._kind)
-            return array if _is_finite(array) else None
+            return array if _is_in_range(array) else None
         except (pa.ArrowException, ValueError):
             return None
 
@@ -167,14 +178,24 @@ def _finish(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array.cast(kind)
 
 
-def _is_finite(array: pa.Array) -> bool:
-    """Return False if a float is infinite: the number is beyond the type's range."""
+def _is_in_range(array: pa.Array) -> bool:
+    """Return False if a float is infinite, or a time outside of the years 1 to 9999: the reader of
+    rows refuses both."""
     kind = array.type
     if pa.types.is_struct(kind):
-        return all(_is_finite(child) for child in array.flatten())
+        return all(_is_in_range(child) for child in array.flatten())
     if pa.types.is_list(kind):
-        return _is_finite(array.flatten())
+        return _is_in_range(array.flatten())
+    if pa.types.is_timestamp(kind):
+        return _is_within(array.cast(pa.int64()), _TIMES_US)
+    if pa.types.is_date32(kind):
+        return _is_within(array.cast(pa.int32()), _DATES)
     return not pa.types.is_floating(kind) or pc.all(pc.is_finite(array)).as_py() is not False
+
+
+def _is_within(numbers: pa.Array, allowed: range) -> bool:
+    found = pc.min_max(numbers).as_py()
+    return found["min"] is None or (found["min"] in allowed and found["max"] in allowed)
 
 
 # --- the reader of rows ------------------------------------------------------------------------

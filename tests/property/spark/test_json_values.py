@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quorumlog.spark.values.decoder import decode_rows
@@ -102,6 +102,12 @@ def _by_row(decoder: JsonDecoder, value: bytes) -> tuple[Any, bool]:
 
 @pytest.mark.slow
 @given(st.lists(_values(), max_size=6))
+@example([b'{"a":1}],"w":['])
+@example([b'{"a":1}],"w":[{"a":2}'])
+@example([b'null ] , "w":['])
+@example([b'{"t":"0000-01-01T00:00:00Z"}'])
+@example([b'{"t":"9999-12-31T23:59:59-10:00"}'])
+@example([b'{"l":[{"d":"0000-01-01"}]}'])
 def test_columns_equal_rows(values: list[bytes]) -> None:
     decoder = JsonDecoder(KIND)
     column = pa.array(values, pa.binary())
