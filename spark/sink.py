@@ -164,12 +164,16 @@ class TopicWriter:
                 error.message.replace("on_different='warn'", "option onDifferentBatch=warn")
             ) from None
         if committed is not None:
-            logger.info(
-                "spark.committed name=%s number=%d records=%d mine=%s",
+            # A repeated batch, or another write under the same commitName and commitNumber.
+            level = logging.INFO if committed.is_mine else logging.WARNING
+            logger.log(
+                level,
+                "spark.committed name=%s number=%d records=%d mine=%s%s",
                 write.name,
                 write.number,
                 committed.count,
                 committed.is_mine,
+                "" if committed.is_mine else ": an earlier write has this number, none is added",
             )
 
     def abort(self, write: StagedWrite) -> None:

@@ -89,7 +89,7 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
     )
 }
 
-_SPARKS_OWN: Final = frozenset({"checkpointlocation"})
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark itself reads and passes on."""
 
 

@@ -47,7 +47,7 @@ def copy(
     """Start a query that copies what is available of a topic."""
     reader = spark.readStream.format("quorumlog").option("bootstrap", broker.address)
     rows = reader.option("subscribe", source).option("startingOffsets", "earliest").load()
-    writer = rows.select("key", "value").writeStream.format("quorumlog")
+    writer = rows.select("key", "value").writeStream.format("quorumlog").queryName("copies")
     writer = writer.option("bootstrap", broker.address).options(**options)
     return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
 
