@@ -33,9 +33,9 @@ class FileFormat(StrEnum):
 _DEFAULT_LIMIT: Final = {"maxBytesPerTrigger": str(512 << 20)}
 """The files of a micro-batch, unless an option limits them."""
 _LIMITS: Final = ("maxfilespertrigger", "maxbytespertrigger")
-_COMPLETE: Final = {"maxFileAge": "36500d", "mode": "FAILFAST"}
-"""By default, Spark ignores files that are a week older than the newest one, and reads nulls from
-rows that it cannot parse, both without an error."""
+_COMPLETE: Final = {"maxFileAge": "36500d", "mode": "FAILFAST", "enforceSchema": "false"}
+"""By default, Spark ignores files that are a week older than the newest one, reads nulls from rows
+that it cannot parse, and the columns of a CSV file by position, all without an error."""
 
 _PLACE: Final = "__place"
 """The column with a row's place in the files."""

@@ -200,10 +200,16 @@ def compact(
 def arrange(frame: "DataFrame", select: Sequence[str], partition_by: Sequence[str]) -> "DataFrame":
     """Return the selected columns and the partition columns of the source's records.
 
-    Raises InvalidConfig for a partition column that does not exist.
+    Raises InvalidConfig for a partition column that does not exist or whose folders are hidden.
     """
     if not partition_by:
         raise InvalidConfig("partition_by is empty; name at least one column")
+    hidden = [name for name in partition_by if name.startswith(("_", "."))]
+    if hidden:
+        raise InvalidConfig(
+            f"partition_by has {hidden[0]!r}: readers of Parquet ignore folders that begin with "
+            "'_' or '.'; rename the column by select"
+        )
     names: list[str] = [name for name in _COLUMNS if name in frame.columns]
     if "headers" in frame.columns:
         names.append("headers")

@@ -242,7 +242,7 @@ def local_path(name: str, value: str) -> Path:
             f"{name} is {value!r}; give a path of a file system of this machine, which the "
             "executors share"
         )
-    return Path(text).absolute()
+    return Path(text).resolve()
 
 
 def read_stream(spark: "SparkSession", options: Mapping[str, str]) -> "DataFrame":
