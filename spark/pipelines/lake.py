@@ -200,7 +200,7 @@ def compact(
 def arrange(frame: "DataFrame", select: Sequence[str], partition_by: Sequence[str]) -> "DataFrame":
     """Return the selected columns and the partition columns of the source's records.
 
-    Raises InvalidConfig for a partition column that does not exist or whose folders are hidden.
+    Raises InvalidConfig for a partition column that does not exist or would have hidden folders.
     """
     if not partition_by:
         raise InvalidConfig("partition_by is empty; name at least one column")

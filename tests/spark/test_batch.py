@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no stubs
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource
 
@@ -276,13 +276,6 @@ def test_wrong_options_end_in_a_sentence_that_names_them(
 ) -> None:
     with pytest.raises(AnalysisException, match=saying):
         load("any", **options).collect()
-
-
-def test_writing_is_refused(load: Load, spark: "SparkSession", broker: Any) -> None:
-    frame = spark.createDataFrame([(b"v",)], "value binary")
-    writer = frame.write.format("quorumlog").option("bootstrap", broker.address)
-    with pytest.raises(PySparkException, match="not offered yet"):
-        writer.option("topic", "t").mode("append").save()
 
 
 class OnlyHere(DataSource):

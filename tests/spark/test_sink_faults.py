@@ -462,7 +462,7 @@ def test_a_task_that_outlives_its_killed_driver_adds_no_row(
     program.file("fault.go").touch()
     program.wait_until("task-0-1-0", is_running=False)
     refused = program.file("task-0-1-0").read_text().partition(":")[0]
-    assert refused in ("StageLost", "FencedWrite", "NumberTooOld")
+    assert refused in ("StageLost", "FencedWrite", "NumberTooOld", "InvalidProducerEpoch")
     rig.check(expected)
 
 
