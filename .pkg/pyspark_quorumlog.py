@@ -34,5 +34,13 @@ except Exception as error:  # whatever it is, other people's data sources must g
             """Say what is wrong."""
             raise ImportError(_REASON)
 
+        def writer(self, schema: object, overwrite: bool) -> NoReturn:
+            """Raise ImportError with the reason."""
+            raise ImportError(_REASON)
+
+        def streamWriter(self, schema: object, overwrite: bool) -> NoReturn:
+            """Raise ImportError with the reason."""
+            raise ImportError(_REASON)
+
 
 __all__ = ["DefaultSource"]

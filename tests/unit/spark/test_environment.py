@@ -115,11 +115,21 @@ def test_tasks_of_spark_import_no_producer_and_no_group_member() -> None:
 
 
 @pytest.mark.slow
-def test_a_broken_installation_breaks_nobody_elses_source() -> None:
+@pytest.mark.parametrize(
+    "call",
+    [
+        "schema()",
+        "reader(None)",
+        "streamReader(None)",
+        "writer(None, False)",
+        "streamWriter(None, False)",
+    ],
+)
+def test_a_broken_installation_breaks_nobody_elses_source(call: str) -> None:
     program = (
         "import sys; sys.modules['quorumlog.spark.source'] = None;"
         "import pyspark_quorumlog as p\n"
-        "try: p.DefaultSource({}).schema()\n"
+        f"try: p.DefaultSource({{}}).{call}\n"
         "except ImportError as error: print(p.DefaultSource.name(), error)"
     )
     done = subprocess.run(
