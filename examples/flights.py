@@ -56,6 +56,7 @@ PARTITIONS: Final = 4
 FLIGHTS: Final = 336_776
 SLICE_ROWS: Final = 32_768
 BUSIEST: Final = 10
+QUERY_SECONDS_MAX: Final = 600
 
 VALUE_SCHEMA: Final = (
     "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, "
@@ -345,7 +346,8 @@ def run(
     with working("starting Spark"):
         started = time.perf_counter()
         quiet = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
-        spark = session("quorumlog flights", master="local[2]", config=quiet)
+        # A task that fails while a leader changes is repeated, up to three times.
+        spark = session("quorumlog flights", master="local[2,4]", config=quiet)
     report.done("start Spark", started)
     try:
         alone = first_act(report, broker, flights, spark)
@@ -495,7 +497,8 @@ def stream_through_kills(
             watch.note("another driver continues from the checkpoint", drivers=1)
             cluster.start(victim)
             watch.note(f"broker {victim} is back", brokers=NODES)
-            query.awaitTermination()
+            if not query.awaitTermination(QUERY_SECONDS_MAX):
+                raise SystemExit(f"the query did not end within {QUERY_SECONDS_MAX} s")
     finally:
         driver.kill()
     return staged
@@ -518,16 +521,29 @@ class Watch(threading.Thread):
 
     def wait(self, flights: int, driver: Driver) -> None:
         """Return when so many flights are committed; raise SystemExit if the driver has ended."""
-        while self._progress.done < flights:
-            driver.check()
-            time.sleep(0.02)
+        self._wait_until(lambda: self._progress.done >= flights, driver)
 
     def wait_staged(self, driver: Driver) -> int:
         """Return when records are staged, with their number."""
-        while not self._progress.staged:
+        staged = 0
+
+        def some_staged() -> bool:
+            nonlocal staged
+            staged = self._progress.staged
+            return staged > 0  # below zero if a commit came between the two calls of a look
+
+        self._wait_until(some_staged, driver)
+        return staged
+
+    @staticmethod
+    def _wait_until(condition: Callable[[], bool], driver: Driver) -> None:
+        """Return when it holds; raise SystemExit if the driver has ended or after the deadline."""
+        deadline = time.monotonic() + QUERY_SECONDS_MAX
+        while not condition():
             driver.check()
+            if time.monotonic() > deadline:
+                raise SystemExit(f"the query did not progress within {QUERY_SECONDS_MAX} s")
             time.sleep(0.02)
-        return self._progress.staged
 
     def note(self, event: str, **fields: int) -> None:
         """Show an event, and how many brokers or drivers run since."""

@@ -141,12 +141,14 @@ def in_order(table: pa.Table) -> pa.Table:
 
 
 def main() -> None:
-    """Run the query until it is killed, or over what is there."""
+    """Run the query until it is killed, or to the end of the topic."""
     from quorumlog.spark import session
 
     job = Job(**json.loads(sys.argv[1]))
     # A task that fails while a leader changes is repeated, up to three times.
-    spark = session("delays", master="local[2,4]", config={"spark.log.level": "ERROR"})
+    # Spark's files are beside the checkpoint: a killed driver does not remove them.
+    config = {"spark.log.level": "ERROR", "spark.local.dir": f"{job.checkpoint}.local"}
+    spark = session("delays", master="local[2,4]", config=config)
     job.start(spark).awaitTermination()
     spark.stop()
 
