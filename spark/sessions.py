@@ -55,8 +55,8 @@ def session(
 
     Works from a virtual environment that is not activated: PYSPARK_PYTHON becomes this
     interpreter unless it is set, and JAVA_HOME a Java of 17 or later, both in this process's
-    environment. With a `local` master the driver listens on 127.0.0.1 only. `config` overrides the
-    settings made here. Raises EnvironmentUnusable.
+    environment. With a `local` master the driver listens on 127.0.0.1 only. Spark's web UI is off.
+    `config` overrides these settings. Raises EnvironmentUnusable.
     """
     try:
         from pyspark.sql import SparkSession
