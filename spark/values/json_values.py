@@ -113,7 +113,7 @@ class JsonDecoder:
                 return None
             array = _finish(lists.flatten(), self._kind)
             return array if _is_in_range(array) else None
-        except (pa.ArrowException, ValueError):
+        except (pa.ArrowException, ValueError, RecursionError):
             return None
 
     # --- rows ---

@@ -124,6 +124,11 @@ def test_mode_drop_drops_bad_values_only_and_logs_their_number(
     assert "spark.bad_values place=t-0 count=200 mode=drop" in caplog.text
 
 
+def test_a_value_too_deep_for_the_check_of_frames_is_a_bad_value(script: Any) -> None:
+    add(script, b'{"id": 1}', b'{"x": [{}], "y": ' + b"[" * 5_000 + b"]" * 5_000 + b"}")
+    assert [row["offset"] for row in read(script, mode="drop")] == [0]
+
+
 def test_a_batch_of_bad_values_only_yields_nothing(script: Any) -> None:
     add(script, b"bad", b"worse")
     assert read(script, mode="drop") == []
