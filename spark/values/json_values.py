@@ -47,6 +47,9 @@ _DATES: Final = range(-719_162, 2_932_897)
 _TIMES_US: Final = range(_DATES.start * 86_400_000_000, _DATES.stop * 86_400_000_000)
 """The years 1 to 9999, in days and in microseconds since 1970."""
 
+_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""Strings that pyarrow reads as decimals; Python also accepts blanks, underscores and more."""
+
 _FLOAT32: Final = struct.Struct("<f")
 
 Convert = Callable[[Any], Any]
@@ -284,6 +287,8 @@ def _decimal_converter(precision: int, scale: int) -> Convert:
     def convert(value: Any) -> Decimal:
         if type(value) not in (int, Decimal, str):
             raise _mismatch(value, "a number")
+        if type(value) is str and _DECIMAL.fullmatch(value) is None:
+            raise ValueError("the string is no decimal number")
         try:
             return context.quantize(Decimal(value), unit)
         except DecimalException:
