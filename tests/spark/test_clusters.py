@@ -76,6 +76,7 @@ def standalone(tmp_path: Path) -> Iterator[str]:
         yield master
 
 
+@pytest.mark.long
 def test_a_standalone_cluster_reads_and_writes(
     run: Callable[..., dict[str, Any]], standalone: str
 ) -> None:

@@ -32,6 +32,7 @@ def test_example_equals_an_independent_computation(
     assert load(name).run(spark, broker.address, tmp_path, months=1)
 
 
+@pytest.mark.long
 def test_second_run_adds_only_what_is_new(
     spark: "SparkSession", own_broker: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

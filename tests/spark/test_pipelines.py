@@ -171,6 +171,7 @@ def test_a_lake_whose_driver_is_killed_has_each_record_once(
     assert found == stored(log, name)
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_a_pipeline_after_its_micro_batch(
     broker: Any, log: quorumlog.Log, topic: MakeTopic, tmp_path: Path
 ) -> None:
