@@ -334,7 +334,8 @@ def test_json_nested_types() -> None:
         ("binary", b'"?"'), ("date", b'"2024-02-30"'), ("date", b"1"), ("timestamp", b"1"),
         ("timestamp", b'"now"'), ("decimal(3,2)", b"10.00"), ("decimal(3,2)", b"1.234"),
         ("decimal(3,2)", b'"x"'), ("decimal(3,2)", b'"1_0e-1"'), ("decimal(3,2)", b'" 1"'),
-        ("decimal(3,2)", '"\u0661"'.encode()), ("long", b""), ("long", b"1,"), ("long", b'1} {"x": 2'),
+        ("decimal(3,2)", '"\u0661"'.encode()),
+        ("long", b""), ("long", b"1,"), ("long", b'1} {"x": 2'),
         ("long", b'1}\n{"x": 2'), ("long", b'1}]}\n{"v":[{"x": 2'), ("long", b'1}, {"x": 2'),
     ],
 )  # fmt: skip
