@@ -437,20 +437,22 @@ def test_a_reader_that_stops_taking_stops_the_brokers_reading(
             await create(channel, "t")
             request = log_pb2.PublishRequest(topic="t")
             request.records.add(value=bytes(1_000_000))
-            for _ in range(32):
+            for _ in range(64):
                 await channel.call(LOG_PUBLISH, request, timeout_ms=WAIT_MS)
             stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
-            await stream.send(log_pb2.SubscribeRequest(topic="t", end_offset=32, decoded=True))
+            await stream.send(log_pb2.SubscribeRequest(topic="t", end_offset=64, decoded=True))
             assert await stream.receive() is not None
             before = -1
             while read != before:  # at rest: nothing was read for a while
                 before = read
                 await asyncio.sleep(0.3)
-            assert read <= 12 << 20, "two answers, one under way, and the windows of HTTP/2"
+            # Two answers, one under way, and the windows of HTTP/2, which gRPC widens with the
+            # rate that it measures: 8 to 15 MB here.
+            assert read <= 32 << 20
             seen = 1
             while (response := await stream.receive()) is not None:
                 seen += len(response.records)
-            assert seen == 32
+            assert seen == 64
 
     real.run(main)
 
