@@ -5,14 +5,15 @@ such a field is a view of the received bytes, or a part that is joined once when
 sent. Groups are refused. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from .ports import Buffer
 
-M = TypeVar("M")
+Q = TypeVar("Q", bound=Message)
+M = TypeVar("M", bound=Message)
 
 VARINT: Final = 0
 FIXED64: Final = 1
@@ -44,32 +45,6 @@ def take_out(raw: bytes, field: int, at: int, end: int) -> tuple[bytes, list[tup
         else:
             rest.append(raw[begin:at])
     return b"".join(rest), found
-
-
-class Parts(Generic[M]):
-    """Splits a message's only repeated field into elements, whose `bytes` field stays in place."""
-
-    __slots__ = ("_batches", "_element", "_elements")
-
-    def __init__(self, message: type[Message], elements: str, element: type[M], batches: str):
-        self._element: Any = element
-        self._elements = number_of(message, elements)
-        self._batches = number_of(element, batches)
-
-    def split(self, raw: bytes) -> tuple[bytes, list[tuple[M, memoryview]]]:
-        """Return the message without its elements, and each element without its batches, with a
-        view of them.
-
-        Raise DecodeError as the message class would.
-        """
-        view = memoryview(raw)
-        rest, places = take_out(raw, self._elements, 0, len(raw))
-        found = []
-        for at, end in places:
-            head, batches = take_out(raw, self._batches, at, end)
-            begin, behind = batches[-1] if batches else (0, 0)
-            found.append((self._element.FromString(head), view[begin:behind]))
-        return rest, found
 
 
 def field_at(raw: bytes, at: int, end: int) -> tuple[int, int, int, int]:
@@ -153,3 +128,44 @@ def encode_varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+# --- both ----------------------------------------------------------------------------------------
+
+
+class Parts(Generic[Q, M]):
+    """A message Q whose only repeated field has elements M with a `bytes` field of batches."""
+
+    __slots__ = ("_batches", "_element", "_elements")
+
+    def __init__(self, message: type[Q], elements: str, element: type[M], batches: str):
+        self._element: Any = element
+        self._elements = number_of(message, elements)
+        self._batches = number_of(element, batches)
+
+    def split(self, raw: bytes) -> tuple[bytes, list[tuple[M, memoryview]]]:
+        """Return the message without its elements, and each element without its batches, with a
+        view of them.
+
+        Raise DecodeError as the message class would.
+        """
+        view = memoryview(raw)
+        rest, places = take_out(raw, self._elements, 0, len(raw))
+        found = []
+        for at, end in places:
+            head, batches = take_out(raw, self._batches, at, end)
+            begin, behind = batches[-1] if batches else (0, 0)
+            found.append((self._element.FromString(head), view[begin:behind]))
+        return rest, found
+
+    def join(self, message: Q, elements: Iterable[tuple[M, Sequence[Buffer]]]) -> EncodedMessage[Q]:
+        """Encode the message without elements, and elements without batches, with these."""
+        parts: list[Buffer] = [message.SerializeToString(deterministic=True)]
+        for element, batches in elements:
+            head = element.SerializeToString(deterministic=True)
+            size = sum(map(len, batches))
+            if size:
+                head += prefix(self._batches, size)
+            parts.append(prefix(self._elements, len(head) + size) + head)
+            parts += batches
+        return EncodedMessage(parts)

@@ -11,12 +11,11 @@ from typing import Any, Final, cast
 from ...proto import log_pb2
 from ...proto import mirror_pb2 as pb
 from ...runtime import Buffer, Method
-from ...runtime.protobuf_fields import EncodedMessage, Parts, number_of, prefix
+from ...runtime.protobuf_fields import EncodedMessage, Parts
 from ...services import LOG_FETCH, MIRROR_APPEND
 
 _RESULTS: Final = Parts(log_pb2.FetchResponse, "results", log_pb2.FetchResult, "records")
-_PARTITIONS: Final = number_of(pb.MirrorAppendRequest, "partitions")
-_RECORDS: Final = number_of(pb.MirrorPartition, "records")
+_PARTITIONS: Final = Parts(pb.MirrorAppendRequest, "partitions", pb.MirrorPartition, "records")
 
 
 class FetchedBatches:
@@ -37,17 +36,7 @@ def encode_append(
     timeout_ms: int, partitions: Iterable[tuple[pb.MirrorPartition, Sequence[Buffer]]]
 ) -> EncodedMessage[pb.MirrorAppendRequest]:
     """Encode a `MirrorAppendRequest`: partitions without records, each with its batches."""
-    parts: list[Buffer] = [
-        pb.MirrorAppendRequest(timeout_ms=timeout_ms).SerializeToString(deterministic=True)
-    ]
-    for partition, batches in partitions:
-        head = partition.SerializeToString(deterministic=True)
-        size = sum(map(len, batches))
-        if size:
-            head += prefix(_RECORDS, size)
-        parts.append(prefix(_PARTITIONS, len(head) + size) + head)
-        parts += batches
-    return EncodedMessage(parts)
+    return _PARTITIONS.join(pb.MirrorAppendRequest(timeout_ms=timeout_ms), partitions)
 
 
 FETCH: Final[Method[log_pb2.FetchRequest, Any]] = Method(

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from ...errors import (
     ConnectionFailed,
@@ -21,8 +21,9 @@ from ...errors import (
 )
 from ...proto import log_pb2
 from ...records.compression import Codec
-from ...runtime import Scope, Stream
+from ...runtime import Method, Scope, Stream
 from ...runtime.error_detail import decode_error
+from ...runtime.protobuf_fields import EncodedMessage, Parts
 from ...services import LOG_PRODUCE
 from ..config import ProducerConfig
 from ..connection import Connection
@@ -34,7 +35,7 @@ from .partition_queue import Part, PartitionQueue
 from .ready_queues import ReadyQueues
 from .retry import UNKNOWN_OUTCOMES, BatchRetries, as_retriable, record_attempt
 
-ProduceStream: TypeAlias = Stream[log_pb2.ProduceRequest, log_pb2.ProduceResponse]
+ProduceStream: TypeAlias = Stream[Any, log_pb2.ProduceResponse]  # sends EncodedMessage
 
 REQUESTS_IN_FLIGHT_MAX = 5  # max.in.flight.requests.per.connection; further batches wait
 REQUEST_BYTES = 2 << 20  # target size of a request: larger messages cost more in page faults
@@ -42,6 +43,13 @@ INLINE_BYTES_MAX = 64 * 1024  # larger batches are compressed on the cpu lane
 CLOSE_WAIT_MS = 2_000
 SLOW_MS = 2_000  # time without a response after which the leader is looked up, repeatedly
 ANSWER_GRACE_MS = 5_000  # beyond the broker's timeout; also the minimum wait for a response
+
+_PRODUCE: Final[Method[Any, log_pb2.ProduceResponse]] = Method(
+    LOG_PRODUCE.path, cast("Any", EncodedMessage), LOG_PRODUCE.response, streaming=True
+)
+_PARTITIONS: Final = Parts(
+    log_pb2.ProduceRequest, "partitions", log_pb2.PartitionRecords, "records"
+)
 
 ACKS: dict[str, log_pb2.Acks] = {
     "all": log_pb2.ACKS_ALL,
@@ -226,8 +234,8 @@ class LeaderLink:
         )
         return False
 
-    async def _encode(self, part: Part) -> bytes | None:
-        """Return the batches' bytes, joined; None if one cannot be encoded.
+    async def _encode(self, part: Part) -> list[bytes] | None:
+        """Return the bytes of each batch; None if one cannot be encoded.
 
         In that case the part is refused: a single batch fails, several are sent alone to find the
         bad one.
@@ -245,9 +253,7 @@ class LeaderLink:
         except QuorumlogError as error:
             self._retries.refused(part, error)
             return None
-        if len(part.batches) == 1:
-            return part.batches[0].encoded
-        return b"".join([batch.encoded or b"" for batch in part.batches])
+        return [batch.encoded or b"" for batch in part.batches]
 
     async def _encode_batch(self, batch: Batch) -> bytes:
         config = self._config
@@ -264,7 +270,7 @@ class LeaderLink:
             return encode()
         return await self._runtime.tasks.offload("cpu", encode, cost_bytes=batch.size)
 
-    async def _send(self, encoded: list[tuple[Part, bytes]]) -> None:
+    async def _send(self, encoded: list[tuple[Part, list[bytes]]]) -> None:
         until_ms = self._last_deadline_ms([part for part, _ in encoded])
         try:
             stream = await self._open(until_ms)
@@ -297,7 +303,7 @@ class LeaderLink:
             for part in parts:
                 self._outcomes.stored(part, -1)
 
-    def _still_due(self, encoded: list[tuple[Part, bytes]]) -> list[tuple[Part, bytes]]:
+    def _still_due(self, encoded: list[tuple[Part, list[bytes]]]) -> list[tuple[Part, list[bytes]]]:
         """Drop cancelled parts. Return the parts that may be sent.
 
         Parts queued behind a failed one of their partition are handed back.
@@ -308,8 +314,8 @@ class LeaderLink:
         return [(part, records) for part, records in encoded if part in part.queue.parts]
 
     def _request(
-        self, encoded: list[tuple[Part, bytes]], timeout_ms: int
-    ) -> log_pb2.ProduceRequest:
+        self, encoded: list[tuple[Part, list[bytes]]], timeout_ms: int
+    ) -> EncodedMessage[log_pb2.ProduceRequest]:
         self._correlation_id += 1
         request = log_pb2.ProduceRequest(
             correlation_id=self._correlation_id,
@@ -317,17 +323,18 @@ class LeaderLink:
             timeout_ms=timeout_ms,
             transactional_id=self._config.transactional_id or "",
         )
-        for part, records in encoded:
+        partitions = []
+        for part, batches in encoded:
             queue = part.queue
             leader = self._connection.leader_now(queue.topic, queue.partition)
-            request.partitions.add(
+            partition = log_pb2.PartitionRecords(
                 topic=queue.topic,
                 partition=queue.partition,
                 leader_epoch=leader.epoch if leader is not None else None,
-                records=records,
                 topic_id=queue.topic_id,
             )
-        return request
+            partitions.append((partition, batches))
+        return _PARTITIONS.join(request, partitions)
 
     def _overdue_ms(self, parts: Sequence[Part], timeout_ms: int) -> int:
         """Return the deadline of the response to `parts`.
@@ -359,7 +366,7 @@ class LeaderLink:
             wait_ms = min(left_ms, config.connect_timeout_ms, config.request_timeout_ms)
             try:
                 async with asyncio.timeout(wait_ms / 1000):
-                    stream = await channel.stream(LOG_PRODUCE, timeout_ms=0)
+                    stream = await channel.stream(_PRODUCE, timeout_ms=0)
             except TimeoutError:
                 raise ConnectionFailed(
                     f"{self._address} was not reached within {wait_ms} ms"

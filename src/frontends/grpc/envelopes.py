@@ -23,6 +23,7 @@ from ...runtime.protobuf_fields import (
     LENGTH,
     VARINT,
     EncodedMessage,
+    Parts,
     field_at,
     number_of,
     prefix,
@@ -41,8 +42,7 @@ _PARTITION: Final = number_of(log_pb2.PartitionRecords, "partition")
 _LEADER_EPOCH: Final = number_of(log_pb2.PartitionRecords, "leader_epoch")
 _RECORDS: Final = number_of(log_pb2.PartitionRecords, "records")
 _TOPIC_ID: Final = number_of(log_pb2.PartitionRecords, "topic_id")
-_RESULTS: Final = number_of(log_pb2.FetchResponse, "results")
-_RESULT_RECORDS: Final = number_of(log_pb2.FetchResult, "records")
+_RESULTS: Final = Parts(log_pb2.FetchResponse, "results", log_pb2.FetchResult, "records")
 _BATCHES: Final = number_of(log_pb2.SubscribeResponse, "batches")
 
 
@@ -120,20 +120,12 @@ def encode_fetch(
     outcomes: Sequence[FetchOutcome], *, metadata_offset: int
 ) -> EncodedMessage[log_pb2.FetchResponse]:
     """Encode a `FetchResponse`."""
-    parts: list[Buffer] = []
+    results = []
     for outcome in outcomes:
         result = log_pb2.FetchResult()
         fill_fetch_result(result, outcome)
-        head = result.SerializeToString(deterministic=True)
-        if outcome.error is None and outcome.records:
-            head += prefix(_RESULT_RECORDS, len(outcome.records))
-            parts.append(prefix(_RESULTS, len(head) + len(outcome.records)) + head)
-            parts.append(outcome.records)
-        else:
-            parts.append(prefix(_RESULTS, len(head)) + head)
-    rest = log_pb2.FetchResponse(metadata_offset=metadata_offset)
-    parts.append(rest.SerializeToString(deterministic=True))
-    return EncodedMessage(parts)
+        results.append((result, (outcome.records,) if outcome.error is None else ()))
+    return _RESULTS.join(log_pb2.FetchResponse(metadata_offset=metadata_offset), results)
 
 
 def encode_batches(
