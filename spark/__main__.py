@@ -12,8 +12,10 @@ Each command has the parameters of the function of the same name in `quorumlog.s
 
 import logging
 import re
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -456,10 +458,16 @@ def running(
 
 @contextmanager
 def exit_on_errors() -> Iterator[None]:
-    """Print the errors that a pipeline expects in one line, and exit with their code."""
+    """Print the errors that a pipeline expects in one line, and exit with their code.
+
+    SIGTERM ends the block as Ctrl-C does.
+    """
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
-    except QuorumlogError as error:
+    except BrokenPipeError:  # of stdout; click exits without a message
+        raise
+    except (QuorumlogError, OSError) as error:
         _fail(str(error))
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -467,6 +475,12 @@ def exit_on_errors() -> Iterator[None]:
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
         _fail(spark_error_text(str(error)))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _fail(message: str) -> None:

@@ -1,8 +1,8 @@
 """The run of a pipeline's streaming query: its micro-batches, progress and end.
 
 A pipeline writes each micro-batch by a function on the driver (`foreachBatch`). Ctrl-C and SIGTERM
-end the query after the current micro-batch; a second one interrupts it, which is safe, since
-every pipeline writes exactly once.
+end the query after the current micro-batch; a second one cancels it, which is safe, since every
+pipeline writes exactly once.
 """
 
 import json
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S: Final = 0.25
+BATCH_BYTES: Final = 4 << 30
+"""Default limit of the source's bytes in a micro-batch."""
 
 WriteBatch: TypeAlias = Callable[["DataFrame", int, str], int | None]
 """Writes a micro-batch exactly once: its rows, its number and the query's id. Returns the number of
@@ -118,7 +120,8 @@ def run_batches(
     """Run a streaming query until all records that exist now are written, or Ctrl-C.
 
     With an `interval` in seconds the query does not end by itself and starts a micro-batch per
-    interval. Raises the errors of `write` and of Spark.
+    interval. Raises the errors of `write` and of Spark, and KeyboardInterrupt for a second Ctrl-C.
+    No micro-batch runs after that, unless further signals end the wait for it.
     """
     batches = _Batches(write)
     writer = frame.writeStream.foreachBatch(batches.write).option("checkpointLocation", checkpoint)
@@ -129,12 +132,15 @@ def run_batches(
     begun = time.monotonic()
     with catch_interrupts() as interrupted:
         query = writer.start()
-        batches.start(query.id)
         try:
+            batches.start(query.id)
             _follow(query, batches, interrupted, on_progress)
-        finally:
             batches.stop()
-            query.stop()
+        finally:
+            try:
+                query.stop()  # after an error or a second signal this cancels the micro-batch
+            finally:
+                batches.stop()
         batches.take_progress(query)
     if batches.error is not None:
         raise batches.error
@@ -248,6 +254,17 @@ def local_path(name: str, value: str) -> Path:
 def read_stream(spark: "SparkSession", options: Mapping[str, str]) -> "DataFrame":
     """Return a stream of the source, which begins at the earliest records by default."""
     return spark.readStream.format("quorumlog").options(**with_start(options)).load()
+
+
+def with_limit(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options with `maxBytesPerTrigger=4GiB` unless they have a limit, or Spark passes none
+    to a Python source."""
+    from quorumlog.spark.versions import HAS_ADMISSION_CONTROL
+
+    limits = ("maxoffsetspertrigger", "maxbytespertrigger")
+    if not HAS_ADMISSION_CONTROL or any(name.lower() in limits for name in options):
+        return dict(options)
+    return {**options, "maxBytesPerTrigger": str(BATCH_BYTES)}
 
 
 def with_start(options: Mapping[str, str]) -> dict[str, str]:
