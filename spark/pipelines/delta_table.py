@@ -10,8 +10,10 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
+
+import pyarrow as pa
 
 from quorumlog.errors import EnvironmentUnusable, InvalidConfig
 from quorumlog.spark.pipelines.table_folder import (
@@ -20,12 +22,21 @@ from quorumlog.spark.pipelines.table_folder import (
     TableColumns,
     TableFolder,
     WrittenFiles,
+    check_columns,
     data_files,
     lock_table,
     sync,
 )
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+class _DeltaFile(NamedTuple):
+    """A file that is in the table."""
+
+    partition: str
+    records: int
+    bytes: int
 
 
 class DeltaLakeTable:
@@ -50,8 +61,11 @@ class DeltaLakeTable:
             self._folder.write_last(LastBatch(query))
         return folder
 
-    def commit(self, query: str, number: int, columns: TableColumns) -> WrittenFiles:
-        """Add the files that Spark wrote into the folder of `begin` by one commit."""
+    def commit(self, query: str, number: int, columns: TableColumns, rows: int) -> WrittenFiles:
+        """Add the files with the rows that Spark wrote into the folder of `begin` by one commit.
+
+        Raises InvalidConfig unless the table has these columns.
+        """
         transaction = self._deltalake.transaction
         schema = self._deltalake.Schema.from_json(columns.schema)
         table = self._open()
@@ -59,9 +73,13 @@ class DeltaLakeTable:
             table = self._deltalake.DeltaTable.create(
                 str(self._folder.path), schema, partition_by=list(columns.partition_by)
             )
-        self._check(table, schema, columns)
+        check_columns(
+            self._folder.path,
+            TableColumns(table.schema().to_json(), tuple(table.metadata().partition_columns)),
+            TableColumns(schema.to_json(), columns.partition_by),
+        )
         actions = []
-        files = self._folder.staged_files(query, number)
+        files = self._folder.staged_files(query, number, rows)
         for each in files:
             # In no folder of a partition: its name could need two kinds of escapes.
             place = self._folder.path / each.name
@@ -98,17 +116,17 @@ class DeltaLakeTable:
         table = self._open()
         if table is None:
             return CompactedFiles(0, 0, 0, 0, 0)
-        before = len(table.file_uris())
-        metrics = table.optimize.compact(target_size=target_bytes)
-        added = metrics["filesAdded"]
-        if isinstance(added, str):
-            added = json.loads(added)
+        before = _files(table)
+        table.optimize.compact(target_size=target_bytes)
+        after = _files(table)
+        removed = [before[path] for path in before.keys() - after.keys()]
+        partitions = {each.partition for each in removed}
         return CompactedFiles(
-            metrics["partitionsOptimized"],
-            before,
-            before + metrics["numFilesAdded"] - metrics["numFilesRemoved"],
-            0,
-            int(added["avg"] * added["totalFiles"]),
+            len(partitions),
+            sum(each.partition in partitions for each in before.values()),
+            sum(each.partition in partitions for each in after.values()),
+            sum(each.records for each in removed),
+            sum(after[path].bytes for path in after.keys() - before.keys()),
         )
 
     def _open(self) -> Any:
@@ -117,18 +135,6 @@ class DeltaLakeTable:
         if not self._deltalake.DeltaTable.is_deltatable(path):
             return None
         return self._deltalake.DeltaTable(path)
-
-    def _check(self, table: Any, schema: Any, columns: TableColumns) -> None:
-        """Raise InvalidConfig unless the table has these columns."""
-        has = [(each.name, str(each.type)) for each in table.schema().fields]
-        given = [(each.name, str(each.type)) for each in schema.fields]
-        partitions = table.metadata().partition_columns
-        if has != given or partitions != list(columns.partition_by):
-            raise InvalidConfig(
-                f"{self._folder.path}: it has the columns {_names(has)} and the partitions "
-                f"{', '.join(partitions)}, not {_names(given)} and "
-                f"{', '.join(columns.partition_by)}; select these, or use an empty path"
-            )
 
 
 @contextmanager
@@ -156,5 +162,9 @@ def partition_values(folder: str) -> dict[str, str | None]:
     return {unquote(name): None if value == _NULL else unquote(value) for name, _, value in pairs}
 
 
-def _names(columns: list[tuple[str, str]]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in columns)
+def _files(table: Any) -> dict[str, _DeltaFile]:
+    """Return the files of a table by their paths."""
+    return {
+        row["path"]: _DeltaFile(str(row["partition"]), row["num_records"] or 0, row["size_bytes"])
+        for row in pa.table(table.get_add_actions()).to_pylist()
+    }

@@ -5,20 +5,23 @@ table; the driver then adds them to the table in one step, with the query's id a
 number. A micro-batch that Spark repeats after a crash is recognised by both.
 """
 
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from quorumlog.errors import InvalidConfig
+from quorumlog.errors import DirectoryUnusable, InvalidConfig, QuorumlogError, TimedOut
 from quorumlog.spark.pipelines.parquet_table import open_parquet_table
 from quorumlog.spark.pipelines.query_run import (
     local_path,
     pipeline_session,
     read_stream,
     run_batches,
+    with_limit,
 )
 from quorumlog.spark.pipelines.report import OnProgress, PipelineProgress, PipelineReport
 from quorumlog.spark.pipelines.table_folder import (
@@ -29,16 +32,19 @@ from quorumlog.spark.pipelines.table_folder import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
 
 DATE: Final = "date"
 """The default partition column, made from `timestamp` (UTC) unless the records have it."""
 COMPACTION_BATCHES: Final = 100
 """A continuous run with compaction compacts after each of so many micro-batches."""
+COUNT_SECONDS_MAX: Final = 600
+"""How long Spark may take to report the rows of a finished job."""
 
 _DATE_OF_TIMESTAMP: Final = (
     "date_from_unix_date(cast(floor(unix_seconds(timestamp) / 86400) as int))"
 )
+_PACKAGES: Final = ("pyarrow", "deltalake", "_internal")  # the last one is that of deltalake
 _COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
 
 
@@ -56,8 +62,12 @@ class LakeTable(Protocol):
         """Return the folder for the files of a micro-batch, None if it is in the table."""
         ...
 
-    def commit(self, query: str, number: int, columns: TableColumns) -> WrittenFiles:
-        """Add the files that Spark wrote into the folder of `begin` to the table."""
+    def commit(self, query: str, number: int, columns: TableColumns, rows: int) -> WrittenFiles:
+        """Add the files with the rows that Spark wrote into the folder of `begin` to the table.
+
+        Raises InvalidConfig unless the table has these columns, DirectoryUnusable unless the files
+        have so many rows.
+        """
         ...
 
     def compact(
@@ -71,8 +81,13 @@ class _Appender:
     """Writes micro-batches into a table, and counts what it wrote."""
 
     def __init__(
-        self, table: LakeTable, partition_by: Sequence[str], compaction_bytes: int | None
+        self,
+        path: Path,
+        table: LakeTable,
+        partition_by: Sequence[str],
+        compaction_bytes: int | None,
     ) -> None:
+        self._path = path
         self._table = table
         self._partition_by = partition_by
         self._compaction_bytes = compaction_bytes  # None: no compaction between micro-batches
@@ -81,20 +96,52 @@ class _Appender:
 
     def write(self, frame: "DataFrame", number: int, query: str) -> int:
         """Write a micro-batch; see `WriteBatch`."""
-        folder = self._table.begin(query, number)
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        with table_errors(self._path):
+            folder = self._table.begin(query, number)
         if folder is None:
             return 0
+        counted = Observation()
+        observed = frame.observe(counted, f.count(f.lit(1)).alias("rows"))
         # Spark's default, INT96, is obsolete, and other readers take it for nanoseconds.
         frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        writer = frame.write.partitionBy(*self._partition_by).option("compression", "zstd")
+        writer = observed.write.partitionBy(*self._partition_by).option("compression", "zstd")
         writer.parquet(str(folder))
+        rows = _rows(counted)
         columns = TableColumns(frame.schema.json(), tuple(self._partition_by))
-        written = self._table.commit(query, number, columns)
+        with table_errors(self._path):
+            written = self._table.commit(query, number, columns, rows)
         self.files += written.files
         self.bytes += written.bytes
         if self._compaction_bytes is not None and (number + 1) % COMPACTION_BATCHES == 0:
-            self._table.compact(self._compaction_bytes)
+            with table_errors(self._path):
+                self._table.compact(self._compaction_bytes)
         return written.records
+
+
+def _rows(counted: "Observation") -> int:
+    """Return the rows of the job that was observed; raise TimedOut if Spark does not report them.
+
+    Spark reports them by an event, which it drops if its queue of events is full.
+    """
+    found: Future[int] = Future()
+
+    def wait() -> None:
+        try:
+            found.set_result(int(counted.get["rows"]))
+        except Exception as error:
+            found.set_exception(error)
+
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        return found.result(COUNT_SECONDS_MAX)
+    except TimeoutError as error:
+        raise TimedOut(
+            f"Spark did not report the number of written rows in {COUNT_SECONDS_MAX} s; run again, "
+            "with a larger spark.scheduler.listenerbus.eventqueue.capacity"
+        ) from error
 
 
 def to_lake(
@@ -122,7 +169,9 @@ def to_lake(
     `options` of the data source may choose them otherwise. `compact` merges small files into files
     of about `target_bytes` at the end, and after every 100 micro-batches of a continuous run.
 
-    Raises InvalidConfig for a wrong option, and if the checkpoint is not the table's.
+    Raises InvalidConfig for a wrong option, and if the checkpoint or the columns are not the
+    table's; DirectoryUnusable if the table cannot be read or written, and if files of an executor
+    are missing.
     """
     folder = local_path("path", path)
     checkpoint = str(local_path("checkpoint", checkpoint or f"{folder}.checkpoint"))
@@ -132,16 +181,17 @@ def to_lake(
     compacted: CompactedFiles | None = None
     with pipeline_session(spark) as session, _open(folder, format) as table:
         between = target_bytes if compact and interval is not None else None
-        appender = _Appender(table, partition_by, between)
+        appender = _Appender(folder, table, partition_by, between)
         run = run_batches(
-            arrange(read_stream(session, source), select, partition_by),
+            arrange(read_stream(session, with_limit(source)), select, partition_by),
             appender.write,
             checkpoint=checkpoint,
             interval=interval,
             on_progress=on_progress,
         )
         if compact:
-            compacted = table.compact(target_bytes)
+            with table_errors(folder):
+                compacted = table.compact(target_bytes)
     return PipelineReport(
         pipeline="to-lake",
         records=run.records,
@@ -181,7 +231,7 @@ def compact(
         if on_progress is not None:
             on_progress(PipelineProgress(records=records, step=partition))
 
-    with _open(folder, format, must_exist=True) as table:
+    with _open(folder, format, must_exist=True) as table, table_errors(folder):
         compacted = table.compact(target_bytes, progress)
     return PipelineReport(
         pipeline="compact",
@@ -225,9 +275,32 @@ def arrange(frame: "DataFrame", select: Sequence[str], partition_by: Sequence[st
     return selected
 
 
-def _open(
-    folder: Path, format: str, *, must_exist: bool = False
-) -> AbstractContextManager[LakeTable]:
+@contextmanager
+def table_errors(path: Path) -> Iterator[None]:
+    """Raise DirectoryUnusable for the errors of the system and of the packages for tables."""
+    try:
+        yield
+    except QuorumlogError:
+        raise
+    except Exception as error:
+        package = type(error).__module__.partition(".")[0]
+        if not isinstance(error, OSError) and package not in _PACKAGES:
+            raise
+        text = " ".join(str(error).split())
+        raise DirectoryUnusable(
+            f"{path}: the table cannot be read or written ({text}); correct that, and run again"
+        ) from error
+
+
+@contextmanager
+def _open(folder: Path, format: str, *, must_exist: bool = False) -> Iterator[LakeTable]:
+    with ExitStack() as stack:
+        with table_errors(folder):
+            table = stack.enter_context(_opened(folder, format, must_exist=must_exist))
+        yield table
+
+
+def _opened(folder: Path, format: str, *, must_exist: bool) -> AbstractContextManager[LakeTable]:
     match format:
         case TableFormat.PARQUET:
             return open_parquet_table(folder, must_exist=must_exist)

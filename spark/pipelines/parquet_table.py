@@ -6,13 +6,15 @@ list of committed files.
 
 Append. Spark writes a micro-batch into a work folder beside the table. The *decision* is one
 atomic replacement of `_quorumlog/table.json`: the query, the micro-batch's number, and the moves of
-its files into the table. Then the files are moved; each appears at once and complete. After a
-crash the next run finishes the moves of a decided micro-batch and deletes an undecided one.
+its files into the table. Then the files are moved, each appears at once and complete, and the list
+of moves is cleared. After a crash the next run finishes the moves of a decided micro-batch and
+deletes an undecided one.
 
 Compaction. The files of a partition are merged into a new folder, which is exchanged with the
 partition's folder by one system call (`renameat2`). Both have the same records, so a reader sees
-each record once, whichever folder it lists, and a crash leaves only a folder to delete. A reader
-that listed the old files and has not opened them fails with a missing file.
+each record once, whichever folder it lists, and a crash leaves only a folder to delete. The old
+folder is deleted after the next partition, or at the end, so that a reader that has opened it can
+list it. A reader that listed the old files and opens them later fails with a missing file.
 """
 
 import ctypes
@@ -22,6 +24,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +39,7 @@ from quorumlog.spark.pipelines.table_folder import (
     TableColumns,
     TableFolder,
     WrittenFiles,
+    check_columns,
     data_files,
     lock_table,
     sync,
@@ -56,6 +60,7 @@ class ParquetTable:
     def __init__(self, folder: TableFolder) -> None:
         self._folder = folder
         self._last = folder.read_last()
+        self._replaced: Path | None = None  # the old folder of the partition compacted last
 
     def begin(self, query: str, number: int) -> Path | None:
         """Return the folder for the files of a micro-batch, None if it is in the table.
@@ -64,14 +69,23 @@ class ParquetTable:
         """
         return self._folder.stage(query, number, self._last)
 
-    def commit(self, query: str, number: int, columns: TableColumns) -> WrittenFiles:
-        """Make the files that Spark wrote into the folder of `begin` visible."""
-        files = self._folder.staged_files(query, number)
+    def commit(self, query: str, number: int, columns: TableColumns, rows: int) -> WrittenFiles:
+        """Make the files with the rows that Spark wrote into the folder of `begin` visible.
+
+        Raises InvalidConfig unless the table has these columns.
+        """
+        if self._last.columns is not None:
+            check_columns(self._folder.path, self._last.columns, columns)
+        files = self._folder.staged_files(query, number, rows)
         moves = [
             (str(each.path.relative_to(self._folder.work)), f"{each.partition}/{each.name}")
             for each in files
         ]
-        self._last = LastBatch(query, number, tuple(moves))
+        work = self._folder.work
+        for folder in {work / parent for source, _ in moves for parent in Path(source).parents}:
+            sync(folder)
+        sync(work.parent)
+        self._last = LastBatch(query, number, tuple(moves), self._last.columns or columns)
         self._folder.write_last(self._last)
         self._finish_moves()
         return WrittenFiles(
@@ -84,17 +98,28 @@ class ParquetTable:
         self._folder.delete_work()
 
     def _finish_moves(self) -> None:
-        """Move the files of the decided micro-batch that are not moved yet."""
+        """Move the files of the decided micro-batch that are not moved yet.
+
+        Raises DirectoryUnusable if one is lost.
+        """
         changed: set[Path] = set()
         for source, target in self._last.moves:
-            staged = self._folder.work / source
+            staged, place = self._folder.work / source, self._folder.path / target
             if staged.exists():
-                place = self._folder.path / target
                 place.parent.mkdir(parents=True, exist_ok=True)
                 staged.rename(place)
-                changed.update(self._folder.path / parent for parent in Path(target).parents)
+            elif not place.exists():
+                raise DirectoryUnusable(
+                    f"{place}: this file of micro-batch {self._last.number} is lost; it is not at "
+                    f"{staged} either; restore the table and its checkpoint from the same time, or "
+                    "use empty paths"
+                )
+            changed.update(self._folder.path / parent for parent in Path(target).parents)
         for folder in changed:
             sync(folder)
+        if self._last.moves:  # later a compaction may delete the targets
+            self._last = replace(self._last, moves=())
+            self._folder.write_last(self._last)
         shutil.rmtree(self._folder.batch_folder(self._last.number), ignore_errors=True)
 
     # --- compaction ---
@@ -147,7 +172,9 @@ class ParquetTable:
         sync(new)
         exchange(new, folder)
         sync(folder.parent)
-        shutil.rmtree(new)
+        if self._replaced is not None:
+            shutil.rmtree(self._replaced)
+        self._replaced = new
         return CompactedFiles(
             1,
             len(files),

@@ -11,11 +11,11 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -72,7 +72,8 @@ class LastBatch:
 
     query: str = ""  # empty: none
     number: int = -1
-    moves: tuple[tuple[str, str], ...] = ()  # from the work folder into the table
+    moves: tuple[tuple[str, str], ...] = ()  # from the work folder into the table; none once done
+    columns: TableColumns | None = None  # of the table; None: its format stores them itself
 
 
 class TableFolder:
@@ -99,16 +100,22 @@ class TableFolder:
                 "use the release that wrote it"
             )
         moves = tuple((source, target) for source, target in fields["moves"])
-        return LastBatch(fields["query"], fields["batch"], moves)
+        columns = None
+        if "schema" in fields:
+            columns = TableColumns(fields["schema"], tuple(fields["partition_by"]))
+        return LastBatch(fields["query"], fields["batch"], moves, columns)
 
     def write_last(self, last: LastBatch) -> None:
         """Store the last decided micro-batch, atomically and durably."""
-        fields = {
+        fields: dict[str, Any] = {
             "version": _VERSION,
             "query": last.query,
             "batch": last.number,
             "moves": last.moves,
         }
+        if last.columns is not None:
+            fields["schema"] = last.columns.schema
+            fields["partition_by"] = last.columns.partition_by
         replace_file(self._last, json.dumps(fields, indent=1).encode())
 
     def stage(self, query: str, number: int, last: LastBatch) -> Path | None:
@@ -136,11 +143,14 @@ class TableFolder:
             shutil.rmtree(folder)
         return folder
 
-    def staged_files(self, query: str, number: int) -> list[StagedFile]:
-        """Return the files of a micro-batch in order, after a flush to the disk."""
+    def staged_files(self, query: str, number: int, rows: int) -> list[StagedFile]:
+        """Return the files of a micro-batch in order, after a flush to the disk.
+
+        Raises DirectoryUnusable unless they have these rows.
+        """
         folder = self.batch_folder(number)
         found = []
-        for index, path in enumerate(data_files(folder) if folder.exists() else ()):
+        for index, path in enumerate(data_files(folder)):
             sync(path)
             found.append(
                 StagedFile(
@@ -150,6 +160,12 @@ class TableFolder:
                     records=pq.read_metadata(path).num_rows,
                     bytes=path.stat().st_size,
                 )
+            )
+        records = sum(each.records for each in found)
+        if records != rows or not folder.is_dir():
+            raise DirectoryUnusable(
+                f"{folder}: Spark wrote {rows} records of micro-batch {number} there, and "
+                f"{records} are found; mount this path on all executors, and run again"
             )
         return found
 
@@ -168,14 +184,18 @@ def lock_table(path: Path, *, must_exist: bool = False) -> Iterator[TableFolder]
     """Lock the folder of a table and yield it; delete its work folder at the end.
 
     Creates an empty table unless `must_exist`. Raises DirectoryInUse if another process changes it,
-    InvalidConfig for a folder with files that are not a pipeline's.
+    InvalidConfig for a folder with files that are not a pipeline's, DirectoryUnusable if files
+    cannot be moved into it.
     """
     control = path / _CONTROL
     if must_exist and not control.is_dir():
         raise InvalidConfig(f"{path}: no table of a pipeline is there; give the path of to-lake")
     if path.is_dir() and not control.is_dir() and any(path.iterdir()):
         raise InvalidConfig(f"{path}: it has files that no pipeline wrote; use an empty path")
-    control.mkdir(parents=True, exist_ok=True)
+    if not control.is_dir():
+        control.mkdir(parents=True)
+        sync(path)
+        sync(path.parent)
     with open(control / "lock", "wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -186,8 +206,58 @@ def lock_table(path: Path, *, must_exist: bool = False) -> Iterator[TableFolder]
                 f"{path}: another process writes or compacts it; wait for its end"
             ) from None
         folder = TableFolder(path)
+        _check_moves(folder.work, control)
         yield folder
         folder.delete_work()
+
+
+def _check_moves(work: Path, control: Path) -> None:
+    """Move an empty file from the work folder into the table; raise DirectoryUnusable if it
+    fails."""
+    probe, moved = work / "probe", control / "probe"
+    try:
+        work.mkdir(exist_ok=True)
+        probe.touch()
+        probe.rename(moved)
+    except OSError as error:
+        remedy = "make both writable"
+        if error.errno == errno.EXDEV:
+            remedy = "it is a mount point, so give a folder in it"
+        raise DirectoryUnusable(
+            f"{control.parent}: a file cannot be moved into it from {work} ({error.strerror}); "
+            f"{remedy}"
+        ) from error
+    moved.unlink()
+
+
+def check_columns(path: Path, has: TableColumns, given: TableColumns) -> None:
+    """Raise InvalidConfig unless a table has these columns and partition columns."""
+    names = [_column_names(json.loads(each.schema)["fields"]) for each in (has, given)]
+    if names[0] != names[1] or has.partition_by != given.partition_by:
+        raise InvalidConfig(
+            f"{path}: it has the columns {names[0]} and the partitions "
+            f"{', '.join(has.partition_by)}, not {names[1]} and {', '.join(given.partition_by)}; "
+            "select these, or use an empty path"
+        )
+
+
+def _column_names(fields: Sequence[Mapping[str, Any]]) -> str:
+    """Return names and types of fields of Spark's JSON, without nullability."""
+    return ", ".join(f"{field['name']} {_type_name(field['type'])}" for field in fields)
+
+
+def _type_name(kind: Any) -> str:
+    if isinstance(kind, str):
+        return kind
+    match kind["type"]:
+        case "struct":
+            return f"struct<{_column_names(kind['fields'])}>"
+        case "array":
+            return f"array<{_type_name(kind['elementType'])}>"
+        case "map":
+            return f"map<{_type_name(kind['keyType'])}, {_type_name(kind['valueType'])}>"
+        case _:
+            return json.dumps(kind, sort_keys=True)
 
 
 def work_folder(path: Path) -> Path:

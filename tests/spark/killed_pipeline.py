@@ -1,6 +1,6 @@
-"""`to-lake` in a process that may kill its whole session at a step; a program for test_pipelines.
+"""A pipeline in a process that kills its whole session at a step; a program for test_pipelines.
 
-killed_pipeline.py '{"bootstrap": ..., "topic": ..., "path": ..., "step": ...}'
+killed_pipeline.py '{"pipeline": "to_lake", "step": ..., "arguments": {"bootstrap": ..., ...}}'
 """
 
 import json

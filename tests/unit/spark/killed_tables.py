@@ -48,7 +48,7 @@ def change(folder: Path, action: str) -> None:
         place = table.begin("query-1", 1)
         if place is not None:
             shutil.copytree(folder / "next", place)
-            table.commit("query-1", 1, COLUMNS)
+            table.commit("query-1", 1, COLUMNS, 20)
 
 
 def main() -> None:

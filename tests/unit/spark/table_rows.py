@@ -53,5 +53,5 @@ def append(
         if folder is None:
             return False
         write_rows(folder, numbers, files=files)
-        assert table.commit(query, number, COLUMNS).records == len(numbers)
+        assert table.commit(query, number, COLUMNS, len(numbers)).records == len(numbers)
     return True

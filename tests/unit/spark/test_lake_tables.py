@@ -1,11 +1,14 @@
 """Tables of to-lake: appends, compaction, and crashes at every file operation of both."""
 
+import json
+import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -14,11 +17,11 @@ import pytest
 from deltalake import DeltaTable
 from tests.unit.spark.table_rows import COLUMNS, DAYS, TARGET_BYTES, append, write_rows
 
-from quorumlog.errors import DirectoryInUse, InvalidConfig
+from quorumlog.errors import DirectoryInUse, DirectoryUnusable, InvalidConfig
 from quorumlog.spark.pipelines import parquet_table
 from quorumlog.spark.pipelines.delta_table import open_delta_table, partition_values
-from quorumlog.spark.pipelines.parquet_table import open_parquet_table
-from quorumlog.spark.pipelines.table_folder import work_folder
+from quorumlog.spark.pipelines.parquet_table import ParquetTable, open_parquet_table
+from quorumlog.spark.pipelines.table_folder import TableColumns, check_columns, work_folder
 
 PROGRAM = "tests.unit.spark.killed_tables"
 ROOT = Path(__file__).parents[3]
@@ -36,6 +39,11 @@ def in_delta(path: Path) -> list[int]:
     found = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
     assert all(row["date"] == DAYS[row["number"] % 2] for row in found)
     return sorted(row["number"] for row in found)
+
+
+def compacted(path: Path) -> list[str]:
+    """Return the names of a Delta table's files that compaction wrote."""
+    return [name for name in DeltaTable(str(path)).file_uris() if "query-1" not in name]
 
 
 def files_of(path: Path) -> list[str]:
@@ -65,15 +73,144 @@ def test_an_undecided_micro_batch_is_written_again(path: Path) -> None:
         assert folder is not None
         assert not folder.exists()
         write_rows(folder, range(4))
-        table.commit("query-1", 0, COLUMNS)
+        table.commit("query-1", 0, COLUMNS, 4)
     assert numbers_of(path) == [*range(4)]
 
 
 def test_an_empty_micro_batch_counts(path: Path) -> None:
     with open_parquet_table(path) as table:
-        assert table.begin("query-1", 0) is not None
-        assert table.commit("query-1", 0, COLUMNS).files == 0
+        folder = table.begin("query-1", 0)
+        assert folder is not None
+        folder.mkdir(parents=True)
+        assert table.commit("query-1", 0, COLUMNS, 0).files == 0
         assert table.begin("query-1", 0) is None
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+def test_a_micro_batch_with_missing_files_is_refused_and_written_again(
+    path: Path, format: str
+) -> None:
+    opened = open_delta_table if format == "delta" else open_parquet_table
+    append(path, 0, range(10), format=format)
+    for found in (0, 6):
+        with opened(path) as table:
+            folder = table.begin("query-1", 1)
+            assert folder is not None
+            if found:
+                write_rows(folder, range(10, 10 + found))
+            else:  # Spark of the driver creates it, without the executors' files
+                folder.mkdir(parents=True)
+            message = f"wrote 10 records of micro-batch 1 there, and {found} are found"
+            with pytest.raises(DirectoryUnusable, match=message):
+                table.commit("query-1", 1, COLUMNS, 10)
+    with opened(path) as table:
+        assert table.begin("query-1", 1) is not None
+        with pytest.raises(DirectoryUnusable, match="wrote 0 records"):
+            table.commit("query-1", 1, COLUMNS, 0)
+    assert append(path, 1, range(10, 20), format=format)
+    assert (in_delta if format == "delta" else numbers_of)(path) == [*range(20)]
+
+
+def columns_with(**types: Any) -> TableColumns:
+    """Return the columns of `table_rows` with other types."""
+    schema = json.loads(COLUMNS.schema)
+    for field in schema["fields"]:
+        field["type"] = types.get(field["name"], field["type"])
+        field["nullable"] = False
+    return TableColumns(json.dumps(schema), COLUMNS.partition_by)
+
+
+LIST = {"type": "array", "elementType": "long", "containsNull": True}
+
+
+def test_other_columns_are_refused_also_by_a_later_run(path: Path) -> None:
+    append(path, 0, range(10))
+    with open_parquet_table(path) as table:
+        for columns, message in (
+            (replace(COLUMNS, partition_by=("text",)), "partitions date, not .* and text"),
+            (columns_with(number="string"), "columns number long, .*not number string,"),
+            (columns_with(number=LIST), "not number array<long>,"),
+        ):
+            with pytest.raises(InvalidConfig, match=message):
+                table.commit("query-1", 1, columns, 0)
+        folder = table.begin("query-1", 1)
+        assert folder is not None
+        write_rows(folder, range(10, 20))
+        table.commit("query-1", 1, columns_with(), 10)
+    assert numbers_of(path) == [*range(20)]
+
+
+def test_columns_are_named_as_spark_names_them() -> None:
+    struct = {"type": "struct", "fields": [{"name": "a", "type": LIST, "nullable": True}]}
+    of_map = {"type": "map", "keyType": "string", "valueType": struct, "valueContainsNull": True}
+    with pytest.raises(InvalidConfig, match="map<string, struct<a array<long>>>"):
+        check_columns(Path("table"), COLUMNS, columns_with(text=of_map))
+
+
+def interrupt(*arguments: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def append_and_interrupt(path: Path) -> None:
+    """Append micro-batch 1 up to its first move."""
+    with open_parquet_table(path) as table:
+        folder = table.begin("query-1", 1)
+        assert folder is not None
+        write_rows(folder, range(10, 20))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "rename", interrupt)
+            table.commit("query-1", 1, COLUMNS, 10)
+
+
+def decide_and_die(path: Path) -> list[Path]:
+    """Leave micro-batch 1 decided and not moved; return its files."""
+    append(path, 0, range(10))
+    with pytest.raises(KeyboardInterrupt):
+        append_and_interrupt(path)
+    return sorted(work_folder(path).rglob("*.parquet"))
+
+
+def test_a_lost_file_of_a_decided_micro_batch_is_reported(path: Path) -> None:
+    lost = decide_and_die(path)[1]
+    lost.unlink()
+    for _ in range(2):
+        with (
+            pytest.raises(DirectoryUnusable, match=r"0000000001-00001.*micro-batch 1 is lost"),
+            open_parquet_table(path),
+        ):
+            pass
+
+
+def test_files_deleted_after_their_move_are_not_lost(path: Path) -> None:
+    decide_and_die(path)
+    with open_parquet_table(path):
+        pass
+    assert numbers_of(path) == [*range(20)]
+    for file in path.rglob("*.parquet"):
+        file.unlink()
+    with open_parquet_table(path) as table:
+        assert table.begin("query-1", 1) is None
+
+
+def test_a_mount_point_is_refused(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from quorumlog.spark.pipelines.parquet_table import open_parquet_table\n"
+        "with open_parquet_table(Path(sys.argv[1])): pass"
+    )
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    script = 'mount -t tmpfs none "$1" || exit 77; shift; "$@"'
+    done = subprocess.run(
+        [
+            "unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh",
+            str(mounted), sys.executable, "-c", program, str(mounted),
+        ],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    if "Traceback" not in done.stderr:
+        pytest.skip(f"no mounts in a namespace here: {done.stderr}")
+    assert "a mount point, so give a folder in it" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -140,6 +277,31 @@ def test_compaction_merges_small_files_and_keeps_large_ones(path: Path) -> None:
             rows["number"].to_pylist(), key=lambda n: (n // 100, n // 2 % 2, n)
         )
         assert rows.schema.metadata == {b"spark": b"row"}
+
+
+def test_a_reader_that_opened_a_partition_lists_it_after_its_compaction(path: Path) -> None:
+    for number in range(3):
+        append(path, number, range(number * 10, number * 10 + 10))
+    folders = [path / f"date={day}" for day in DAYS]
+    held = [os.open(folder, os.O_RDONLY) for folder in folders]
+    try:
+        with open_parquet_table(path) as table:
+            table.compact(TARGET_BYTES)
+            assert [len(os.listdir(handle)) for handle in held] == [0, 6]
+            append_small(table, range(30, 40))
+            table.compact(TARGET_BYTES)
+            assert os.listdir(held[1]) == []
+    finally:
+        for handle in held:
+            os.close(handle)
+    assert numbers_of(path) == [*range(40)]
+
+
+def append_small(table: ParquetTable, numbers: range) -> None:
+    folder = table.begin("query-1", 3)
+    assert folder is not None
+    write_rows(folder, numbers)
+    table.commit("query-1", 3, COLUMNS, len(numbers))
 
 
 def test_a_large_merge_fills_several_files(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,11 +395,13 @@ def test_a_delta_table_has_each_micro_batch_once(path: Path) -> None:
     with open_delta_table(path) as table:
         done = table.compact(TARGET_BYTES)
         assert (done.partitions, done.files_before, done.files_after) == (2, 16, 2)
+        assert done.records == 40
+        assert done.bytes == sum((path / name).stat().st_size for name in compacted(path))
         assert table.compact(TARGET_BYTES).partitions == 0
         with pytest.raises(InvalidConfig, match="another checkpoint"):
             table.begin("query-2", 0)
         with pytest.raises(InvalidConfig, match="it has the columns"):
-            table.commit("query-1", 4, replace(COLUMNS, partition_by=("number",)))
+            table.commit("query-1", 4, replace(COLUMNS, partition_by=("number",)), 0)
     assert in_delta(path) == [*range(40)]
     with pytest.raises(InvalidConfig, match="give format delta"), open_parquet_table(path):
         pass

@@ -1,18 +1,25 @@
 """The pipelines' command line and reports, without Spark."""
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import pytest
+import typer
 from tests.unit.spark.table_rows import append
 from typer.testing import CliRunner
 
 from quorumlog.spark import pipelines
-from quorumlog.spark.__main__ import app, spark_error_text
+from quorumlog.spark.__main__ import EXIT_INTERRUPTED, app, exit_on_errors, spark_error_text
 from quorumlog.spark.pipelines import PipelineProgress, PipelineReport, query_run
 from quorumlog.spark.pipelines.report import ReportFormat, as_json, as_lines, show_progress
 
@@ -60,6 +67,37 @@ def test_compaction_by_command_prints_its_report(tmp_path: Path) -> None:
     printed = json.loads(done.stdout.splitlines()[-1])
     assert printed["records"] == 30
     assert (printed["details"]["files before"], printed["details"]["files after"]) == (12, 2)
+
+
+def test_errors_of_the_system_and_of_packages_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    append(path, 0, range(10))
+    append(path, 1, range(10, 20))
+    next(path.rglob("*.parquet")).write_bytes(b"PAR1 is not Parquet")
+    file = tmp_path / "file"
+    file.touch()
+    delta = tmp_path / "delta"
+    append(delta, 0, range(10), format="delta")
+    next((delta / "_delta_log").glob("*.json")).write_text("no action")
+    for arguments, text in (
+        (["--path", str(path)], f"{path}: the table cannot be read or written (Parquet"),
+        (["--path", str(file / "x")], "no table of a pipeline is there"),
+        (["--path", str(delta), "--format", "delta"], f"{delta}: "),
+    ):
+        done = run(app, ["compact", *arguments])
+        assert done.exit_code == 1, done.output
+        assert isinstance(done.exception, SystemExit)
+        assert done.stderr.startswith(f"quorumlog: {text}" if text[0] == "/" else "quorumlog: ")
+        assert text in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_sigterm_has_the_exit_code_of_an_interrupt() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(typer.Exit) as done, exit_on_errors():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert done.value.exit_code == EXIT_INTERRUPTED
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize(
@@ -140,6 +178,88 @@ def test_lag_is_counted_from_spark_s_progress() -> None:
 def test_a_start_is_added_unless_there_is_one() -> None:
     assert query_run.with_start({"a": "b"}) == {"a": "b", "startingOffsets": "earliest"}
     assert query_run.with_start({"STARTINGTIMESTAMP": "1"}) == {"STARTINGTIMESTAMP": "1"}
+
+
+def test_a_micro_batch_has_a_limit_unless_one_is_given() -> None:
+    assert query_run.with_limit({"a": "b"}) == {"a": "b", "maxBytesPerTrigger": str(4 << 30)}
+    for name in ("MAXOFFSETSPERTRIGGER", "maxBytesPerTrigger"):
+        assert query_run.with_limit({name: "1"}) == {name: "1"}
+
+
+class SparkQuery:
+    """A streaming query with one micro-batch, in the place of Spark's."""
+
+    id = "query-1"
+    lastProgress = None
+    recentProgress: list[Any] = []  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.writeStream = self
+        self.is_cancelled = threading.Event()
+
+    def foreachBatch(self, write: Callable[[Any, int], None]) -> "SparkQuery":
+        self._thread = threading.Thread(target=self._run, args=(write,))
+        return self
+
+    def _run(self, write: Callable[[Any, int], None]) -> None:
+        write(None, 0)
+
+    def option(self, name: str, value: str) -> "SparkQuery":
+        return self
+
+    def trigger(self, **trigger: Any) -> "SparkQuery":
+        return self
+
+    def start(self) -> "SparkQuery":
+        self._thread.start()
+        return self
+
+    @property
+    def isActive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        self.is_cancelled.set()
+
+    def exception(self) -> None:
+        return None
+
+
+def interrupted_run(signals: int) -> query_run.QueryRun | None:
+    """Run a query that gets signals while it writes; return no outcome if they end the run.
+
+    The micro-batch ends a moment after the query was cancelled, if it is.
+    """
+    query = SparkQuery()
+    written = []
+
+    def write(frame: Any, number: int, query_id: str) -> int:
+        for _ in range(signals):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.5)
+        if signals > 1:
+            assert query.is_cancelled.wait(60)
+            time.sleep(0.2)
+        written.append(number)
+        return 5
+
+    outcome = None
+    with contextlib.suppress(KeyboardInterrupt):
+        frame: Any = query
+        outcome = query_run.run_batches(frame, write, checkpoint="x")
+    assert written == [0]
+    assert query.is_cancelled.is_set()
+    return outcome
+
+
+def test_an_interrupted_run_ends_after_its_micro_batch() -> None:
+    outcome = interrupted_run(signals=1)
+    assert outcome is not None
+    assert (outcome.is_interrupted, outcome.records) == (True, 5)
+
+
+def test_a_second_interrupt_cancels_the_micro_batch_and_waits_for_its_end() -> None:
+    assert interrupted_run(signals=2) is None
 
 
 def test_interrupts_are_not_caught_outside_of_the_main_thread() -> None:
