@@ -175,7 +175,7 @@ def run(spark: "SparkSession", bootstrap: str, folder: Path, months: int) -> boo
             log.admin.create_topic(topic, partitions=3, if_not_exists=True)
         refuse_earlier_results(log, "hourly-delays", folder / "checkpoint-delays")
         names = {each.name: each.last_committed for each in log.admin.list_commits()}
-    loaded = max(names.get("batch/flights-2013-by-month", 0), 0)
+    loaded = max(names.get("batch/flights-2013-by-month/flights-2013", 0), 0)
     for month in range(loaded + 1, months + 1):
         load_month(spark, bootstrap, flights, month)
     print(f"flights: {flights.num_rows:,} of {months} months, {months - loaded} of them new")

@@ -21,7 +21,7 @@ from quorumlog.spark.options import (
     is_read_option,
     parse_bootstrap,
 )
-from quorumlog.staged_names import STAGE_TIMEOUT_MS_DEFAULT, has_unnamed_form
+from quorumlog.staged_names import STAGE_TIMEOUT_MS_DEFAULT
 
 
 class DeliveryGuarantee(enum.StrEnum):
@@ -54,15 +54,19 @@ class WriteOptions:
     producer: ProducerSettings
 
     def batch_name(self) -> str | None:
-        """Return the name of a batch write's commits; None: without a name."""
-        return None if self.commit_name is None else f"{_BATCH_PREFIX}{self.commit_name}"
+        """Return the name of a batch write's commits; None: without a name.
+
+        The name has option topic, empty for rows with topics of their own: a committed batch of one
+        topic is not taken for that of another. No topic has a slash, so names are unique.
+        """
+        if self.commit_name is None:
+            return None
+        return f"batch/{self.commit_name}/{self.topic or ''}"
 
     def stream_name(self, query_id: str) -> str:
         """Return the name of a query's commits. A new checkpoint is a new query id."""
         return f"spark/{query_id}/{self.commit_name or ''}"
 
-
-_BATCH_PREFIX: Final = "batch/"
 
 _STAGE_TIMEOUT_MS: Final = range(120_000, 86_400_001)
 _REQUEST_BYTES: Final = range(1024, (64 << 20) + 1)
@@ -150,8 +154,6 @@ def _commit(given: GivenOptions, mode: Mode) -> tuple[str | None, int | None]:
         _refuse("commitNumber", "needs 'commitName'; give the name of the job too")
     if name is not None and number is None:
         _refuse("commitName", "needs 'commitNumber'; give each batch the next number")
-    if name is not None and has_unnamed_form(f"{_BATCH_PREFIX}{name}"):
-        _refuse("commitName", f"is {name!r}, a number alone; give a name with a letter")
     return name, number
 
 

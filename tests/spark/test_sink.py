@@ -148,7 +148,7 @@ def test_failed_task_leaves_nothing(
     )
     with pytest.raises(PySparkException, match="bad row"):
         write(frame, broker, topic=name, commitName=name, commitNumber="1")
-    commits = log.admin.describe_commits(f"batch/{name}")
+    commits = log.admin.describe_commits(f"batch/{name}/{name}")
     assert (commits.open, commits.sealed) == (0, 0)
     assert values(log, name) == []
 

@@ -228,7 +228,7 @@ def test_failed_attempt_is_aborted_and_the_next_one_writes(
     TaskContext(partitionId=0, taskAttemptId=next(ATTEMPTS), localProperties={})
     with pytest.raises(OSError, match="the input broke"):
         writer.write(failing())
-    assert log.admin.describe_commits("batch/failing-jobs").open == 0
+    assert log.admin.describe_commits(f"batch/failing-jobs/{name}").open == 0
     writer.commit([job.task(writer, 0, rows("again"))])
     assert values(log, name) == ["again"]
 
@@ -260,6 +260,20 @@ def test_repeated_batch_job_writes_nothing(
     Job(address, KEYED, topic=name).run(rows("g"))  # without a name each run writes
     Job(address, KEYED, topic=name).run(rows("g"))
     assert values(log, name) == ["a", "b", "c", "g", "g"]
+
+
+def test_one_commit_name_and_number_for_two_topics_are_two_batches(
+    address: str, log: quorumlog.Log, topic: Callable[..., str]
+) -> None:
+    one, two = topic(), topic()
+
+    def run(**options: str) -> None:
+        Job(address, KEYED, commitName="shared", commitNumber="1", **options).run(rows("a"))
+
+    for _ in range(2):  # the second time is a repetition
+        run(topic=one)
+        run(topic=two)
+    assert values(log, one) == values(log, two) == ["a"]
 
 
 def test_each_micro_batch_is_committed_once(
@@ -316,7 +330,7 @@ def test_abort_with_failed_tasks_ends_what_is_staged(
     other = batch.writer()
     batch.task(other, 0, rows("c"))
     other.abort([None])  # the batch writer knows its write without a message
-    assert log.admin.describe_commits("batch/aborts").sealed == 0
+    assert log.admin.describe_commits(f"batch/aborts/{name}").sealed == 0
     assert values(log, name) == ["b"]
 
 

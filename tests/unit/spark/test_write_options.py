@@ -70,7 +70,17 @@ def test_names_and_values_are_case_insensitive_and_topics_are_not() -> None:
             "max_request_size": 16 << 20,
         },
     )
-    assert options.batch_name() == "batch/Nightly"
+    assert options.batch_name() == "batch/Nightly/Delays"
+
+
+def test_names_of_batches_differ_by_topic() -> None:
+    def name(**options: str) -> str | None:
+        return batch(commitNumber="1", **options).batch_name()
+
+    assert name(commitName="a/b", topic="c") == "batch/a/b/c"
+    assert name(commitName="a", topic="b") == "batch/a/b"
+    assert name(commitName="a/b") == "batch/a/b/"  # the rows name their topics
+    assert name(commitName="12") == "batch/12/", "not the name of a write without one"
 
 
 def test_a_stream_is_named_by_its_query_and_takes_the_checkpoint_of_spark() -> None:
@@ -92,7 +102,6 @@ def test_a_stream_is_named_by_its_query_and_takes_the_checkpoint_of_spark() -> N
         ({"delivery": "once"}, "'delivery' is 'once'; it must be exactlyonce or atleastonce"),
         ({"commitName": "a"}, "'commitName' needs 'commitNumber'"),
         ({"commitNumber": "1"}, "'commitNumber' needs 'commitName'"),
-        ({"commitName": "12", "commitNumber": "1"}, "is '12', a number alone; give a name"),
         ({"commitName": "a", "commitNumber": "-1"}, "it must be a whole number of 0 or more"),
         (
             {"delivery": "atleastonce", "commitName": "a", "commitNumber": "1"},
