@@ -14,7 +14,6 @@ task), 8 MiB of rows that are not encoded, and one Arrow batch of Spark
 """
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -37,7 +36,9 @@ from quorumlog.errors import (
     QuorumlogError,
     UnknownTopicOrPartition,
 )
+from quorumlog.spark.broker_calls import now_ms
 from quorumlog.spark.options import Mode
+from quorumlog.spark.process_client import client_of
 from quorumlog.spark.sink_rows import batches_of, send_rows, written_columns
 from quorumlog.spark.versions import HAS_STREAM_ARROW_WRITER, DataSourceStreamArrowWriter
 from quorumlog.spark.write_options import DeliveryGuarantee, OnDifferentBatch, WriteOptions
@@ -46,31 +47,10 @@ QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """Spark's local properties with the query and the micro-batch of a task."""
 
-CALL_TIMEOUT_MS: Final = 120_000
-"""Time limit of a call with its retries, as that of a record: an executor without network for a
-minute continues."""
-
 CONNECT_TIMEOUT_MS: Final = 10_000
 """Time limit of the first connection for a plan: the address may be wrong."""
 
 logger = logging.getLogger(__name__)
-
-# Module-level state, as in `broker_calls`: Spark reuses and forks its worker processes.
-_clients: dict[tuple[int, tuple[str, ...]], quorumlog.Log] = {}
-
-
-def client_of(
-    bootstrap: tuple[str, ...], *, connect_timeout_ms: int = CALL_TIMEOUT_MS
-) -> quorumlog.Log:
-    """Return this process's client of a cluster; it stays open for later tasks."""
-    key = (os.getpid(), bootstrap)
-    if key not in _clients:
-        _clients[key] = quorumlog.connect(
-            ",".join(bootstrap),
-            connect_timeout_ms=connect_timeout_ms,
-            call_timeout_ms=CALL_TIMEOUT_MS,
-        )
-    return _clients[key]
 
 
 @dataclass(frozen=True)
@@ -146,17 +126,20 @@ class TopicWriter:
         return self.write.for_batch(self._options.stream_name(query_id), int(batch_id))
 
     def commit(self, write: StagedWrite, results: Sequence[TaskResult]) -> None:
-        """Commit the results of all tasks; repeated for COMMIT_TIMEOUT_MS.
+        """Commit the results of all tasks; repeated for COMMIT_TIMEOUT_MS, which includes the time
+        to connect: Spark may commit in a new process.
 
         Raises CommittedBatchDiffers if the batch was committed with another number of records,
         unless option onDifferentBatch is warn.
         """
         is_fatal = self._options.on_different_batch is OnDifferentBatch.FAIL
+        deadline_ms = now_ms() + COMMIT_TIMEOUT_MS
+        client = client_of(self._options.bootstrap, connect_timeout_ms=COMMIT_TIMEOUT_MS)
         try:
-            committed = client_of(self._options.bootstrap).commit_write(
+            committed = client.commit_write(
                 write,
                 results,
-                timeout_ms=COMMIT_TIMEOUT_MS,
+                timeout_ms=max(deadline_ms - now_ms(), 1),
                 on_different="raise" if is_fatal else "warn",
             )
         except CommittedBatchDiffers as error:  # with the remedy of this interface
@@ -215,17 +198,20 @@ class BatchWriter(DataSourceArrowWriter):
 class _MicroBatch:
     """The writer of a micro-batch. Spark makes one to plan it, and another one to commit it.
 
-    Only the planned one is pickled, for the tasks, so pickling opens the write: a commit needs no
-    write of its own, and an abort no topic.
+    Only the planned one opens a write: a commit needs no write of its own, and an abort no topic.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         self._writer = TopicWriter(options, schema, overwrite)
         self._schema = schema
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Open the write and return the attributes."""
+    def open(self) -> None:
+        """Open the write, on the driver, as `TopicWriter.open`."""
         self._writer.open()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes of a writer for tasks, which has an open write."""
+        self.open()
         return self.__dict__
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -270,11 +256,15 @@ class StreamRowWriter(_MicroBatch, DataSourceStreamWriter):
 
 
 def stream_writer(
-    options: WriteOptions, schema: StructType, overwrite: bool
+    options: WriteOptions, schema: StructType, overwrite: bool, *, plans: bool
 ) -> DataSourceStreamWriter:
-    """Return the writer of a micro-batch for this version of Spark."""
+    """Return the writer of a micro-batch for this version of Spark, with an open write if it
+    plans the micro-batch."""
     kind = StreamWriter if HAS_STREAM_ARROW_WRITER else StreamRowWriter
-    return kind(options, schema, overwrite)
+    writer = kind(options, schema, overwrite)
+    if plans:
+        writer.open()
+    return writer
 
 
 def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:

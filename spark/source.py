@@ -110,6 +110,14 @@ def columns_wanted(
 class QuorumlogSource(DataSource):
     """The data source: batch and streaming reads and writes of topics."""
 
+    _is_unpickled = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the attributes. Spark pickles a source for reads, and for the commits of a query;
+        it plans writes with a new one."""
+        self.__dict__.update(state)
+        self._is_unpickled = True
+
     @classmethod
     def name(cls) -> str:
         """Return the format's name."""
@@ -178,11 +186,12 @@ class QuorumlogSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "DataSourceStreamWriter":
         """Return the writer of a micro-batch; raise InvalidConfig for an invalid option or column,
-        and UnknownTopicOrPartition."""
+        and UnknownTopicOrPartition unless it is for a commit."""
         from quorumlog.spark.sink import stream_writer
         from quorumlog.spark.write_options import parse_write_options
 
-        return stream_writer(parse_write_options(self.options, Mode.STREAM), schema, overwrite)
+        options = parse_write_options(self.options, Mode.STREAM)
+        return stream_writer(options, schema, overwrite, plans=not self._is_unpickled)
 
 
 def _plan_columns(

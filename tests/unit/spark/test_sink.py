@@ -31,7 +31,7 @@ from quorumlog.errors import (
     StageLost,
     UnknownTopicOrPartition,
 )
-from quorumlog.spark import sink
+from quorumlog.spark import process_client, sink
 from quorumlog.spark.options import Mode
 from quorumlog.spark.sink import BATCH_ID, QUERY_ID, BatchWriter, StreamRowWriter, StreamWriter
 from quorumlog.spark.source import QuorumlogSource
@@ -90,7 +90,15 @@ class Job:
         return self.source().writer(self._schema, False)
 
     def stream_writer(self) -> StreamWriter:
+        """Plan a micro-batch."""
         made = self.source().streamWriter(self._schema, False)
+        assert isinstance(made, StreamWriter)
+        return made
+
+    def stream_committer(self) -> StreamWriter:
+        """Return a writer to commit or abort a micro-batch, which Spark makes by a source that it
+        has pickled."""
+        made = pickle.loads(pickle.dumps(self.source())).streamWriter(self._schema, False)
         assert isinstance(made, StreamWriter)
         return made
 
@@ -125,7 +133,7 @@ class Job:
             self.task(writer, number, each, query=query, batch=batch)
             for number, each in enumerate(rows)
         ]
-        self.stream_writer().commit(messages, batch)  # another one, as Spark does
+        self.stream_committer().commit(messages, batch)  # another one, as Spark does
 
 
 def records(log: quorumlog.Log, topic: str) -> list[Any]:
@@ -306,10 +314,10 @@ def test_later_run_of_a_micro_batch_fences_the_earlier(
     second = job.stream_writer()
     messages = [job.task(second, 0, rows("second"), query="fenced")]
     with pytest.raises((FencedWrite, StageLost)):
-        job.stream_writer().commit(late, 0)
-    job.stream_writer().abort(late, 0)  # has no effect on the later run
-    job.stream_writer().commit(messages, 0)
-    job.stream_writer().abort(messages, 0)  # has no effect after the commit
+        job.stream_committer().commit(late, 0)
+    job.stream_committer().abort(late, 0)  # has no effect on the later run
+    job.stream_committer().commit(messages, 0)
+    job.stream_committer().abort(messages, 0)  # has no effect after the commit
     assert values(log, name) == ["second"]
 
 
@@ -318,12 +326,12 @@ def test_abort_with_failed_tasks_ends_what_is_staged(
 ) -> None:
     name = topic()
     job = Job(address, KEYED, topic=name, commitName="aborts")
-    job.stream_writer().abort([None, None], 0)
-    Job(address, KEYED, topic="absent").stream_writer().abort([None], 0)
+    job.stream_committer().abort([None, None], 0)
+    Job(address, KEYED, topic="absent").stream_committer().abort([None], 0)
     writer = job.stream_writer()
     message = job.task(writer, 1, rows("a"), query="aborted")
     assert log.admin.describe_commits("spark/aborted/aborts").sealed == 1
-    job.stream_writer().abort([None, message], 0)
+    job.stream_committer().abort([None, message], 0)
     assert log.admin.describe_commits("spark/aborted/aborts").sealed == 0
     job.run_stream(0, rows("b"), query="aborted")
     batch = Job(address, KEYED, topic=name, commitName="aborts", commitNumber="3")
@@ -340,7 +348,7 @@ def test_commit_of_another_batch_than_spark_names_is_refused(
     job = Job(address, KEYED, topic=topic())
     message = job.task(job.stream_writer(), 0, rows("a"), batch=4)
     with pytest.raises(InvalidRequest, match="commits batch 5 with the results of batch 4"):
-        job.stream_writer().commit([message], 5)
+        job.stream_committer().commit([message], 5)
 
 
 def test_topic_and_partition_columns_choose_and_nulls_leave_it_to_the_partitioner(
@@ -392,20 +400,20 @@ FORKED = """
 import os, sys
 import pyarrow as pa
 import quorumlog
-from quorumlog.spark import sink
+from quorumlog.spark import process_client
 address, topic = sys.argv[1:]
 def send(value):
-    with sink.client_of((address,)).producer() as producer:
+    with process_client.client_of((address,)).producer() as producer:
         producer.send_arrow(topic, pa.table({"value": [value]}), value="value")
 send("before")
 child = os.fork()
 if child == 0:
     send("child")
-    assert len({pid for pid, _ in sink._clients}) == 2
+    assert len({pid for pid, _ in process_client._clients}) == 2
     os._exit(0)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 send("parent")
-assert len(sink._clients) == 1
+assert len(process_client._clients) == 1
 """
 
 
@@ -542,13 +550,27 @@ def test_topic_is_required_and_must_exist(address: str) -> None:
     with pytest.raises(InvalidConfig, match="no topic is given; set option 'topic'"):
         Job(address, KEYED).writer()
     with pytest.raises(UnknownTopicOrPartition, match=r"create it \(quorumlog topics create away"):
-        pickle.dumps(Job(address, KEYED, topic="away").stream_writer())
+        Job(address, KEYED, topic="away").stream_writer()
 
 
 def test_plan_without_a_broker_fails_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink, "CONNECT_TIMEOUT_MS", 200)
     with pytest.raises(ConnectionFailed):
         Job(f"127.0.0.1:{free_port()}", KEYED, topic="any").writer()
+
+
+def test_commit_of_a_new_process_has_one_time_limit(
+    address: str, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It connects within the limit of the commit, not within that of other calls."""
+    job = Job(address, KEYED, topic=topic())
+    messages = [job.task(job.stream_writer(), 0, rows("a"), query="limit")]
+    monkeypatch.setattr(sink, "COMMIT_TIMEOUT_MS", 200)
+    away = Job(f"127.0.0.1:{free_port()}", KEYED, topic="any").stream_committer()
+    with pytest.raises(ConnectionFailed):
+        away.commit(messages, 0)
+    monkeypatch.setattr(sink, "COMMIT_TIMEOUT_MS", AMPLE_MS)
+    job.stream_committer().commit(messages, 0)
 
 
 def test_overwrite_is_refused(address: str) -> None:
@@ -630,6 +652,6 @@ def test_rows_of_older_sparks_are_written_as_arrow_batches_are(
 def test_connection_is_kept_for_the_process(address: str, topic: Callable[..., str]) -> None:
     job = Job(address, KEYED, topic=topic())
     job.run(rows("a"))
-    client = sink.client_of((address,))
+    client = process_client.client_of((address,))
     job.run(rows("a"))
-    assert sink.client_of((address,)) is client
+    assert process_client.client_of((address,)) is client
