@@ -17,6 +17,7 @@ from quorumlog.spark.broker_calls import Cluster
 from quorumlog.spark.options import NoMatch, ReadOptions
 from quorumlog.spark.plan import Range, plan_batch, resolve, split, times_wanted, within
 from quorumlog.spark.tasks import input_partitions, read_task
+from quorumlog.spark.values.bad_values import check_dead_letter_topic
 from quorumlog.spark.values.plan import ValuePlan
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ class BatchReader(DataSourceReader):
         """
         options = self._options
         cluster = Cluster(options.bootstrap)
+        if options.values is not None:
+            check_dead_letter_topic(cluster, options.values)
         leaders = cluster.leaders(options.selection)
         start_times = times_wanted(options.start, leaders)
         end_times = times_wanted(options.end, leaders)

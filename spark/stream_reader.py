@@ -48,6 +48,7 @@ from quorumlog.spark.plan import (
 from quorumlog.spark.query_group import QueryGroup
 from quorumlog.spark.retention_lease import RetentionLease
 from quorumlog.spark.tasks import input_partitions, read_task
+from quorumlog.spark.values.bad_values import check_dead_letter_topic
 from quorumlog.spark.values.plan import ValuePlan
 from quorumlog.spark.versions import (
     ReadAllAvailable,
@@ -96,6 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._densities_until = 0.0  # on time.monotonic()
         self._group: QueryGroup | None = None
         self._lease: RetentionLease | None = None
+        self._has_checked_dead_letters = False
         if options.group_id is not None:
             self._group = QueryGroup(Cluster(options.bootstrap), options)
             if options.hold is not None:
@@ -223,6 +225,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         `latest` is unknown.
         """
         options = self._options
+        self._check_dead_letters()
         at, to = self._decoded(start), self._decoded(end)
         self._renew_lease()
         if any(place not in self._known_leaders() for place in to.offsets):
@@ -318,6 +321,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- broker calls ---
 
+    def _check_dead_letters(self) -> None:
+        """Raise UnknownTopicOrPartition for a missing dead letter topic, once in a run."""
+        if not self._has_checked_dead_letters and self._options.values is not None:
+            check_dead_letter_topic(self._cluster, self._options.values)
+        self._has_checked_dead_letters = True
+
     def _decoded(self, nested: Mapping[str, Mapping[str, Any]]) -> StreamOffsets:
         """Return Spark's offsets. Raise InvalidConfig if they are of another cluster, except the
         source cluster of option mirrorOf, whose topic ids are dropped."""
@@ -373,6 +382,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ask(self._known_leaders())
 
     def _fetch_latest(self) -> StreamOffsets:
+        self._check_dead_letters()
         latest = self._asked(lambda there: self._cluster.latest(there, self._options.isolation))
         return self._of(self._leaders, latest)
 

@@ -256,9 +256,10 @@ def read_task(
     if task is None:
         return
     assert isinstance(task, Task), f"not a task of this source: {task!r}"
+    # Below the prefetch timeout, so that the error has the cause and not only the timeout.
+    patience_ms = options.poll_timeout_ms * 9 // 10
     fetcher = RangeFetcher(
-        # Below the prefetch timeout, so that the error has the cause and not only the timeout.
-        Cluster(options.bootstrap, patience_ms=options.poll_timeout_ms * 9 // 10),
+        Cluster(options.bootstrap, patience_ms=patience_ms),
         task.range,
         leader=task.leader,
         isolation=options.isolation,
@@ -267,7 +268,8 @@ def read_task(
     place = task.range.place
     task_values = None
     if values is not None:
-        task_values = TaskValues(values, BadValues(values.options, options.bootstrap, place))
+        bad = BadValues(values.options, options.bootstrap, place, timeout_ms=patience_ms)
+        task_values = TaskValues(values, bad)
     assembler = Assembler(schema, columns, place, task_values)
     decoded = _decoded(fetcher, assembler, task.range.end)
     try:

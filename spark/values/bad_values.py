@@ -9,14 +9,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from quorumlog.errors import UndecodableValue
+from quorumlog.errors import UndecodableValue, UnknownTopicOrPartition
 from quorumlog.ids import TopicPartition
-from quorumlog.spark.options import BadValueMode, ValueOptions
+from quorumlog.spark.broker_calls import Cluster, now_ms
+from quorumlog.spark.options import BadValueMode, Subscribed, ValueOptions
 
 LOGGED_MAX: Final = 10
 """Bad values that a task logs one by one; the others only count."""
 
+DELIVERY_TIMEOUT_MS_MIN: Final = 10
+"""Minimum time limit of a delivery; a producer waits for less than it before it sends."""
+
 logger = logging.getLogger(__name__)
+
+
+def check_dead_letter_topic(cluster: Cluster, options: ValueOptions) -> None:
+    """Raise UnknownTopicOrPartition if the dead letter topic of a read does not exist."""
+    topic = options.dead_letter_topic
+    if topic is not None and not cluster.leaders(Subscribed((topic,)), must_exist=False):
+        raise UnknownTopicOrPartition(
+            "the topic of option 'deadLetterTopic' does not exist; create it (quorumlog topics "
+            f"create {topic}), or correct the option",
+            topic=topic,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +50,17 @@ class BadValues:
     """Handles the bad values of one task."""
 
     def __init__(
-        self, options: ValueOptions, bootstrap: Sequence[str], place: TopicPartition
+        self,
+        options: ValueOptions,
+        bootstrap: Sequence[str],
+        place: TopicPartition,
+        *,
+        timeout_ms: int,
     ) -> None:
+        """`timeout_ms` limits the delivery of the dead letters of one batch."""
         self.options = options
-        self._bootstrap = bootstrap
+        self._bootstrap = tuple(bootstrap)
+        self._timeout_ms = max(timeout_ms, DELIVERY_TIMEOUT_MS_MIN)
         self._place = place
         self._count = 0
 
@@ -93,16 +115,18 @@ class BadValues:
         )
 
     def _send(self, bad: Sequence[BadValue]) -> None:
-        """Write dead letters and wait until they are stored. A client of its own, since a task may
-        end at any point: batches with a bad value are few."""
+        """Write dead letters and wait until they are stored."""
         # Only here: tasks without bad values load no producer.
-        import quorumlog
         from quorumlog.clients.consumer.record import ConsumerRecord
         from quorumlog.processing import dead_letter_headers
+        from quorumlog.spark.process_client import client_of
 
         topic = self.options.dead_letter_topic
         assert topic is not None, "the options have a topic for mode=deadletter"
-        with quorumlog.connect(",".join(self._bootstrap)) as log, log.producer() as producer:
+        deadline_ms = now_ms() + self._timeout_ms
+        client = client_of(self._bootstrap, connect_timeout_ms=self._timeout_ms)
+        left_ms = max(deadline_ms - now_ms(), DELIVERY_TIMEOUT_MS_MIN)
+        with client.producer(delivery_timeout_ms=left_ms, max_block_ms=left_ms) as producer:
             deliveries = []
             for each in bad:
                 record = ConsumerRecord(

@@ -170,7 +170,7 @@ class Recorder(bad_values.BadValues):
             {"valueFormat": "json", "mode": "deadletter", "deadLetterTopic": "dead"}
         )
         assert options is not None
-        super().__init__(options, ("h:1",), A)
+        super().__init__(options, ("h:1",), A, timeout_ms=1_000)
         self.handled: list[bad_values.BadValue] = []
 
     def handle(self, bad: Sequence[bad_values.BadValue]) -> None:
