@@ -5,6 +5,6 @@ other columns keep their names whatever the schema has, and `select("offset", "v
 it. A tombstone has a null struct and is no bad value.
 
 `plan` finds the type of the column and checks it; `decoder` has the parts that the formats share;
-`json_values`, `arrow_values`, `avro_values` and `protobuf_values` are the formats; `bad_values`
-handles bad values.
+`json_values`, `arrow_values`, `avro_values` (with `avro_binary`) and `protobuf_values` are the
+formats; `bad_values` handles bad values.
 """

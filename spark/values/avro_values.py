@@ -2,10 +2,9 @@
 
 Types are those of Spark's from_avro, except that only unions of a type with null, of int with long,
 and of float with double are read. Times of day, UUIDs and times in nanoseconds have their physical
-types. Needs fastavro, the extra `avro`.
+types. Schemas are parsed by fastavro, the extra `avro`; values are read by `avro_binary`.
 """
 
-import io
 import json
 from collections.abc import Collection
 from typing import Any, Final
@@ -32,6 +31,7 @@ from pyspark.sql.types import (
 
 from quorumlog.errors import EnvironmentUnusable, InvalidConfig
 
+from .avro_binary import record_reader
 from .decoder import Decoded, decode_rows
 
 _PRIMITIVES: Final[dict[str, DataType]] = {
@@ -194,21 +194,10 @@ def _refuse(path: str, what: str) -> InvalidConfig:
 class AvroDecoder:
     """Decodes records of a writer's schema to a struct type."""
 
-    def __init__(self, text: bytes, kind: pa.DataType) -> None:
-        self._schema = parse_schema(text)
+    def __init__(self, text: bytes, kind: pa.StructType) -> None:
         self._kind = kind
-        self._read = _fastavro().schemaless_reader
+        self._read = record_reader(parse_schema(text), {each.name for each in kind})
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values without nulls."""
-        return decode_rows(values, self._kind, self._row, (ValueError,))
-
-    def _row(self, value: bytes) -> dict[str, Any]:
-        stream = io.BytesIO(value)
-        try:
-            row: dict[str, Any] = self._read(stream, self._schema)
-        except Exception as error:  # any kind: bytes decide what the reader does
-            raise ValueError(f"{type(error).__name__}: {error}") from None
-        if stream.tell() != len(value):
-            raise ValueError(f"{len(value) - stream.tell()} bytes are left after the record")
-        return row
+        return decode_rows(values, self._kind, self._read, (ValueError,))

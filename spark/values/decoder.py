@@ -14,6 +14,10 @@ import pyarrow.compute as pc
 REASON_LENGTH_MAX: Final = 500
 """The length of a reason, which goes to logs and headers; a schema may have names of any length."""
 
+DATES: Final = range(-719_162, 2_932_897)
+TIMES_US: Final = range(DATES.start * 86_400_000_000, DATES.stop * 86_400_000_000)
+"""The years 1 to 9999, in days and in microseconds since 1970."""
+
 CONFLUENT_MAGIC: Final = b"\x00"
 CONFLUENT_HEADER_BYTES: Final = 5
 """The frame of Confluent's serializers: the magic byte and the schema's id, 4 bytes."""

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from .decoder import Decoded, decode_rows
+from .decoder import DATES, TIMES_US, Decoded, decode_rows
 
 PART_ROWS: Final = 1_000
 """Rows of a part of a column that fails. The bulk reader has a fixed cost, that of 100 rows one by
@@ -42,10 +42,6 @@ _SYNTAX: Final = msgspec.json.Decoder(msgspec.Raw)
 
 _PREFIX: Final = pa.scalar(b'{"v":[')
 _SUFFIX: Final = pa.scalar(b"]}\n")
-
-_DATES: Final = range(-719_162, 2_932_897)
-_TIMES_US: Final = range(_DATES.start * 86_400_000_000, _DATES.stop * 86_400_000_000)
-"""The years 1 to 9999, in days and in microseconds since 1970."""
 
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 """Strings that pyarrow reads as decimals; Python also accepts blanks, underscores and more."""
@@ -190,9 +186,9 @@ def _is_in_range(array: pa.Array) -> bool:
     if pa.types.is_list(kind):
         return _is_in_range(array.flatten())
     if pa.types.is_timestamp(kind):
-        return _is_within(array.cast(pa.int64()), _TIMES_US)
+        return _is_within(array.cast(pa.int64()), TIMES_US)
     if pa.types.is_date32(kind):
-        return _is_within(array.cast(pa.int32()), _DATES)
+        return _is_within(array.cast(pa.int32()), DATES)
     return not pa.types.is_floating(kind) or pc.all(pc.is_finite(array)).as_py() is not False
 
 

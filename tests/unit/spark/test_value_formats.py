@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +19,7 @@ from google.protobuf import (
     struct_pb2,
     timestamp_pb2,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
@@ -127,18 +128,108 @@ def test_avro_bad_values_are_found_one_by_one() -> None:
     assert decode_column(decoder, column, header_bytes=5).array.to_pylist() == rows[:1]
 
 
-@given(st.lists(st.binary(max_size=12), max_size=8))
-def test_avro_takes_any_bytes(values: list[bytes]) -> None:
+BEYOND = b"\xff" * 9  # of a number with more bytes
+ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 1}
+LONGS = {"type": "array", "items": "long"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "reason"),
+    [
+        (["null", "string"], b"\x01\x02a", "the index of a union is -1; it has 2 branches"),
+        (["null", "string"], b"\x04", "the index of a union is 2"),
+        (ENUM, b"\x01", "the index of an enum is -1; it has 2 symbols"),
+        ("long", BEYOND + b"\x02", "a number has more than 64 bits"),
+        ("long", b"\x82" + b"\x80" * 12 + b"\x00", "a number has more than 64 bits"),
+        ("int", b"\x80\x80\x80\x80\x10", "an int is 2147483648, which has more than 32 bits"),
+        ("boolean", b"\x02", "a boolean is the byte 2"),
+        ("string", b"\x08abc", "a length is 4, and 3 bytes are left"),
+        ("bytes", b"\x01abc", "a length is -1"),
+        ("bytes", BEYOND[1:] + b"\x7eabc", "a length is"),
+        ({"type": "fixed", "name": "F", "size": 2}, b"a", "a fixed has 2 bytes, and 1 bytes are"),
+        ("double", b"1234567", "the value ends before the record, after 7 bytes"),
+        (LONGS, b"\x03\x40\x02\x04\x00", "the length of a block is wrong by 30 bytes"),
+        (LONGS, b"\x03\x03\x02\x04\x00", "the length of a block is wrong by 4 bytes"),
+        (LONGS, BEYOND + b"\x01\x00", "a block has 9223372036854775808 items"),
+        (LONGS, b"\x02\x02", "the value ends before the record"),
+        (LONGS, b"\x02\x02\x00\x00", "1 bytes are left after the record"),
+        ({"type": "map", "values": "long"}, b"\x01\x40\x02a\x02\x00", "the length of a block"),
+        ({"type": "map", "values": "long"}, b"\x02\x01a\x02\x00", "a length is -1"),
+        (DECIMAL, b"\x02\x64", r"a number does not fit in DECIMAL\(2,1\)"),
+        ({"type": "int", "logicalType": "date"}, b"\xfe\xff\xff\xff\x0f", "a date is outside of"),
+        (
+            {"type": "long", "logicalType": "timestamp-millis"},
+            BEYOND + b"\x01",
+            "a time is outside",
+        ),
+    ],
+)
+def test_avro_bytes_that_are_no_value_are_refused(kind: Any, value: bytes, reason: str) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]}
+    rows, reasons = decoded(make(valueFormat="avro", valueSchema=json.dumps(schema)), value)
+    assert rows == [None]
+    assert re.match(reason, reasons[0]), reasons
+
+
+def test_avro_blocks_with_lengths_are_read() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": LONGS}]}
+    decoder = make(valueFormat="avro", valueSchema=json.dumps(schema))
+    assert decoded(decoder, b"\x03\x04\x02\x04\x02\x06\x00") == ([{"x": [1, 2, 3]}], {})
+
+
+def test_avro_fields_that_are_not_read_may_be_of_any_type() -> None:
     schema = {
         "type": "record", "name": "R",
         "fields": [
-            {"name": "l", "type": {"type": "array", "items": ["null", "long"]}},
-            {"name": "m", "type": {"type": "map", "values": "string"}},
-            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+            {"name": "any", "type": ["int", "R", {"type": "array", "items": "null"}, "string"]},
+            {"name": "id", "type": "long"},
         ],
     }  # fmt: skip
-    rows, reasons = decoded(make(valueFormat="avro", valueSchema=json.dumps(schema)), *values)
-    assert [index for index, row in enumerate(rows) if row is None] == sorted(reasons)
+    decoder = make(
+        StructType().add("id", "long"), valueFormat="avro", valueSchema=json.dumps(schema)
+    )
+    values = [avro(schema, {"any": each, "id": 7}) for each in ("a", {"any": 1, "id": 2}, [None])]
+    assert decoded(decoder, *values) == ([{"id": 7}] * 3, {})
+    deep = b"\x02" * 100_000 + b"\x00\x00" + b"\x00" * 100_000
+    assert decoded(decoder, deep)[1][0].startswith("the record is nested too deeply")
+    nulls = b"\x04" + BEYOND[1:] + b"\x7e\x00\x02"
+    assert "a block has" in decoded(decoder, nulls)[1][0]
+
+
+# --- arbitrary bytes ---------------------------------------------------------------------------
+
+
+def changed(value: bytes) -> st.SearchStrategy[bytes]:
+    """Return values with some bytes replaced, some left out, or none of it."""
+
+    def change(edits: list[tuple[int, bytes, int]]) -> bytes:
+        text = value
+        for place, put, dropped in edits:
+            text = text[:place] + put + text[place + dropped :]
+        return text
+
+    edit = st.tuples(st.integers(0, len(value)), st.binary(max_size=2), st.integers(0, 3))
+    return st.lists(edit, max_size=3).map(change)
+
+
+def fastavro_row(value: bytes) -> Any:
+    return fastavro.schemaless_reader(io.BytesIO(value), fastavro.parse_schema(WRITTEN))
+
+
+@settings(max_examples=150)
+@given(st.lists(changed(avro(WRITTEN, ROW)) | st.binary(max_size=40), max_size=6))
+def test_avro_takes_any_bytes(values: list[bytes]) -> None:
+    decoder = make(valueFormat="avro", valueSchema=json.dumps(FLIGHT))
+    result = decode_column(decoder, pa.array(values, pa.binary()), header_bytes=0)
+    rows = result.array.to_pylist()
+    assert [index for index, row in enumerate(rows) if row is None] == sorted(result.reasons)
+    # What is decoded is valid, and fastavro agrees.
+    expected = [
+        fastavro_row(value) for value, row in zip(values, rows, strict=True) if row is not None
+    ]
+    kept = result.array.drop_null()
+    assert str(kept) == str(pa.array(expected, kept.type))  # as text, NaN is equal to NaN
 
 
 @pytest.mark.parametrize(
@@ -293,6 +384,20 @@ def test_protobuf_bad_values_are_found_one_by_one(definition: str) -> None:
     assert rows == [EMPTY, None, None, None, EMPTY]
 
 
+@settings(max_examples=150)
+@given(
+    st.lists(
+        changed(flight(id=5, legs=[{"origin": "TXL"}], counts={"k": 3}, raw=b"ab"))
+        | st.binary(max_size=40),
+        max_size=6,
+    )
+)
+def test_protobuf_takes_any_bytes(definition: str, values: list[bytes]) -> None:
+    decoder = make(valueFormat="protobuf", valueSchema=definition, valueMessage="air.Flight")
+    rows, reasons = decoded(decoder, *values)
+    assert [index for index, row in enumerate(rows) if row is None] == sorted(reasons)
+
+
 def test_protobuf_definitions_that_spark_lacks_are_refused_unless_left_out(
     definition: str, tmp_path: Path
 ) -> None:
@@ -351,6 +456,27 @@ def test_arrow_streams_of_other_schemas_are_cast_or_bad_alone() -> None:
     assert rows[8] == rows[0]
     assert reasons[2].startswith("id: ")
     assert "8 rows for each of its" in reasons[7]
+
+
+SMALL = stream(pa.record_batch({"id": pa.array([1, 2]), "name": pa.array(["a", None])}))
+
+
+@settings(max_examples=150)
+@given(st.lists(changed(SMALL) | st.binary(max_size=40), max_size=6))
+def test_arrow_takes_any_bytes(values: list[bytes]) -> None:
+    rows, reasons = decoded(make(TABLE, valueFormat="arrow"), *values)
+    assert [index for index, row in enumerate(rows) if row is None] == sorted(reasons)
+
+
+def test_arrow_streams_with_wrong_lengths_are_bad() -> None:
+    """Every length of four bytes in the stream, of messages, buffers and rows, is made too long."""
+    values = [
+        SMALL[:place] + wrong + SMALL[place + 4 :]
+        for place in range(0, len(SMALL) - 4, 4)
+        for wrong in (b"\xff\xff\xff\x7f", b"\xff\xff\xff\xff", b"\x00\x10\x00\x00")
+    ]
+    rows, reasons = decoded(make(TABLE, valueFormat="arrow"), *values)
+    assert [index for index, row in enumerate(rows) if row is None] == sorted(reasons)
 
 
 def test_arrow_needs_an_array_of_structs() -> None:
