@@ -201,17 +201,18 @@ class _MicroBatch:
     Only the planned one opens a write: a commit needs no write of its own, and an abort no topic.
     """
 
-    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+    def __init__(
+        self, options: WriteOptions, schema: StructType, overwrite: bool, *, plans: bool = False
+    ) -> None:
+        """Open the write if this plans a micro-batch."""
         self._writer = TopicWriter(options, schema, overwrite)
         self._schema = schema
-
-    def open(self) -> None:
-        """Open the write, on the driver, as `TopicWriter.open`."""
-        self._writer.open()
+        if plans:
+            self._writer.open()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes of a writer for tasks, which has an open write."""
-        self.open()
+        self._writer.open()
         return self.__dict__
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -261,10 +262,7 @@ def stream_writer(
     """Return the writer of a micro-batch for this version of Spark, with an open write if it
     plans the micro-batch."""
     kind = StreamWriter if HAS_STREAM_ARROW_WRITER else StreamRowWriter
-    writer = kind(options, schema, overwrite)
-    if plans:
-        writer.open()
-    return writer
+    return kind(options, schema, overwrite, plans=plans)
 
 
 def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:

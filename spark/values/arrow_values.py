@@ -53,6 +53,8 @@ class ArrowDecoder:
         batches = []
         count = 0
         with pa.ipc.open_stream(value) as stream:
+            if not stream.schema.names:  # joined tables without a column have no rows
+                raise ValueError("the stream has no column")
             for batch in stream:
                 count += batch.num_rows
                 if count > ROWS_PER_BYTE_MAX * value.size:

@@ -449,8 +449,11 @@ def test_arrow_streams_of_other_schemas_are_cast_or_bad_alone() -> None:
     wrong = stream(pa.record_batch({"id": pa.array(["x"])}))
     twice = stream(pa.RecordBatch.from_arrays([pa.array([1])] * 2, names=["id", "id"]))
     nulls = stream(pa.record_batch({"id": pa.nulls(10**9)}))
-    rows, reasons = decoded(decoder, same, other, wrong, coded, twice, b"", same[:40], nulls, same)
-    assert set(reasons) == {2, 4, 5, 6, 7}
+    bare = stream(pa.record_batch({"id": pa.array([1])}).select([]))
+    rows, reasons = decoded(
+        decoder, same, other, wrong, coded, twice, b"", same[:40], nulls, same, bare
+    )
+    assert set(reasons) == {2, 4, 5, 6, 7, 9}
     assert rows[:2] == [[{"id": 1, "name": "a"}], [{"id": 2, "name": None}]]
     assert rows[3] == [{"id": None, "name": "b"}]
     assert rows[8] == rows[0]
