@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from quorumlog.ids import TopicPartition
 from quorumlog.records.arrow import decode_arrow
 from quorumlog.records.batch import iterate_batches
+from quorumlog.runtime import Buffer
 from quorumlog.spark.values.plan import TaskValues
 from quorumlog.spark.versions import to_arrow_schema
 
@@ -38,7 +39,7 @@ _DECODED_AS: Final = {
 class Chunk:
     """Whole record batches to decode together, from offset `start`."""
 
-    batches: bytes
+    batches: Buffer
     start: int
 
 
@@ -49,12 +50,12 @@ class Gather:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[bytes] = []
+        self._waiting: list[Buffer] = []
         self._start = 0
         self._bytes = 0
         self._rows = 0
 
-    def add(self, batches: bytes, start: int) -> Iterator[Chunk]:
+    def add(self, batches: Buffer, start: int) -> Iterator[Chunk]:
         """Add a response read from offset `start`; yield full chunks.
 
         Cuts only between record batches, so that the last batch of a chunk may exceed ROWS_MAX.
@@ -81,7 +82,7 @@ class Gather:
         if self._waiting:
             yield self._cut()
 
-    def _hold(self, batches: bytes, start: int, end: int) -> None:
+    def _hold(self, batches: Buffer, start: int, end: int) -> None:
         whole = start == 0 and end == len(batches)
         self._waiting.append(batches if whole else batches[start:end])
 

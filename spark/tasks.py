@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from quorumlog.clients.consumer.arrow_reader import SUBSCRIBE
 from quorumlog.clients.retry import RetryLimit, is_retriable
 from quorumlog.clients.topology import PartitionLeader
 from quorumlog.errors import (
@@ -28,8 +29,8 @@ from quorumlog.errors import (
 )
 from quorumlog.ids import TopicPartition
 from quorumlog.proto import log_pb2
+from quorumlog.runtime import Buffer
 from quorumlog.runtime.grpc_network import SyncStream
-from quorumlog.services import LOG_SUBSCRIBE
 from quorumlog.spark.arrow_batches import Assembler, Gather
 from quorumlog.spark.broker_calls import Cluster, backoff, channel_to, isolation_number, now_ms
 from quorumlog.spark.options import Isolation, ReadOptions
@@ -83,10 +84,10 @@ class RangeFetcher:
         self._position = part.start  # next offset to read
         self._failures = 0  # since the last response
         self._limit: RetryLimit | None = None  # of the retries since the first of them
-        self._stream: SyncStream[log_pb2.SubscribeResponse] | None = None
+        self._stream: SyncStream[Any] | None = None
         self._is_cancelled = False
 
-    def responses(self) -> Iterator[tuple[bytes, int]]:
+    def responses(self) -> Iterator[tuple[Buffer, int]]:
         """Yield whole record batches with the offset that they were read from, up to the range's
         end; the first and the last batch may extend beyond the range.
 
@@ -110,7 +111,7 @@ class RangeFetcher:
         if self._stream is not None:
             self._stream.close()
 
-    def _subscribed(self) -> Iterator[tuple[bytes, int]]:
+    def _subscribed(self) -> Iterator[tuple[Buffer, int]]:
         request = log_pb2.SubscribeRequest(
             topic=self._range.place.topic,
             partition=self._range.place.partition,
@@ -120,7 +121,7 @@ class RangeFetcher:
             isolation=isolation_number(self._isolation),
             topic_id=self._leader.topic_id,
         )
-        self._stream = channel_to(self._leader.address).stream(LOG_SUBSCRIBE, [request])
+        self._stream = channel_to(self._leader.address).stream(SUBSCRIBE, [request])
         if self._is_cancelled:  # cancel() ran before this stream existed
             self._stream.close()
         try:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from ...errors import (
     CorruptionError,
@@ -25,7 +25,8 @@ from ...errors import (
 from ...proto import log_pb2
 from ...records.arrow import arrow_schema, decode_arrow
 from ...records.batch import iterate_batches
-from ...runtime import Buffer, Stream
+from ...runtime import Buffer, Method, Stream
+from ...runtime.protobuf_fields import number_of, take_out
 from ...services import LOG_SUBSCRIBE
 from ..config import check_isolation_level
 from ..connection import Connection
@@ -43,7 +44,34 @@ from .partition_reader import FetchedChunk, PartitionReader, unreadable, unreada
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SubscribeCall: TypeAlias = Stream[log_pb2.SubscribeRequest, log_pb2.SubscribeResponse]
+_BATCHES: Final = number_of(log_pb2.SubscribeResponse, "batches")
+
+
+class SubscribedBatches:
+    """A `SubscribeResponse` with its batches as a view of the received bytes."""
+
+    __slots__ = ("batches", "metadata_offset", "next_offset")
+
+    def __init__(self, batches: memoryview, next_offset: int, metadata_offset: int) -> None:
+        self.batches = batches
+        self.next_offset = next_offset
+        self.metadata_offset = metadata_offset
+
+    @classmethod
+    def FromString(cls, raw: bytes) -> "SubscribedBatches":
+        """Parse; raise DecodeError as the message class does."""
+        head, found = take_out(raw, _BATCHES, 0, len(raw))
+        begin, end = found[-1] if found else (0, 0)
+        response = log_pb2.SubscribeResponse.FromString(head)
+        return cls(memoryview(raw)[begin:end], response.next_offset, response.metadata_offset)
+
+
+SUBSCRIBE: Final[Method[log_pb2.SubscribeRequest, Any]] = Method(
+    LOG_SUBSCRIBE.path, LOG_SUBSCRIBE.request, cast("Any", SubscribedBatches), streaming=True
+)
+"""The call Subscribe with responses of class SubscribedBatches."""
+
+SubscribeCall: TypeAlias = Stream[log_pb2.SubscribeRequest, Any]
 
 CHUNK_BYTES = 4 << 20  # of one response of the stream
 
@@ -280,7 +308,7 @@ class _Reading:
         if stream is not None:
             stream.abort("read")
 
-    async def _next_response(self) -> log_pb2.SubscribeResponse | None:
+    async def _next_response(self) -> SubscribedBatches | None:
         """Return a response that advances; None if the stream broke (the next call opens
         another)."""
         if self._stream is None:
@@ -300,7 +328,7 @@ class _Reading:
             if not is_well:
                 self.close()
 
-    async def _open(self, leader: PartitionLeader, timeout_ms: int) -> log_pb2.SubscribeResponse:
+    async def _open(self, leader: PartitionLeader, timeout_ms: int) -> SubscribedBatches:
         """Open the stream and return its first response that advances."""
         if leader.topic_id != self._topic_id:
             raise OffsetOutOfRange(
@@ -310,7 +338,7 @@ class _Reading:
                 partition=self._partition,
             )
         channel = self._connection.channel(leader.address)
-        stream: SubscribeCall = await channel.stream(LOG_SUBSCRIBE, timeout_ms=0)
+        stream: SubscribeCall = await channel.stream(SUBSCRIBE, timeout_ms=0)
         try:
             await stream.send(
                 log_pb2.SubscribeRequest(
@@ -331,12 +359,12 @@ class _Reading:
             if self._stream is not stream:
                 stream.abort("gave up")
 
-    async def _receive(self, stream: SubscribeCall, timeout_ms: int) -> log_pb2.SubscribeResponse:
+    async def _receive(self, stream: SubscribeCall, timeout_ms: int) -> SubscribedBatches:
         """Return the next response that advances; raise StreamBroken if none comes in time."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while True:
-                    response = await stream.receive()
+                    response: SubscribedBatches | None = await stream.receive()
                     if response is None:
                         raise StreamBroken("the broker ended the stream early")
                     self._connection.topology.record_offset(response.metadata_offset)
@@ -361,7 +389,7 @@ class _Reading:
         except TimeoutError:
             raise StreamBroken(f"the broker sent no response within {timeout_ms} ms") from None
 
-    def _take(self, response: log_pb2.SubscribeResponse) -> "pa.RecordBatch | None":
+    def _take(self, response: SubscribedBatches) -> "pa.RecordBatch | None":
         """Decode a response; if a batch is corrupt, return the rows before it and keep the
         error."""
         start, end = self._next_offset, min(response.next_offset, self._end_offset)
@@ -379,7 +407,7 @@ class _Reading:
             self.close()
             return self._decode(response.batches, start, end)
 
-    def _decode(self, batches: bytes, start: int, end: int) -> Any:
+    def _decode(self, batches: Buffer, start: int, end: int) -> Any:
         return decode_rows(
             batches,
             self._schema,
@@ -390,7 +418,7 @@ class _Reading:
         )
 
 
-def _is_in_order(response: log_pb2.SubscribeResponse, *, may_end_early: bool) -> bool:
+def _is_in_order(response: SubscribedBatches, *, may_end_early: bool) -> bool:
     """Return True if the batches are in offset order and reach the stated end.
 
     `may_end_early`: aborted batches before the end are left out. A truncated batch counts as in
