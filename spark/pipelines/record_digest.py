@@ -8,7 +8,10 @@ columns:
     key         cast(key IS NULL AS INT), key           4 bytes, little endian; the bytes
     value       cast(value IS NULL AS INT), value       4 bytes, little endian; the bytes
     headers     coalesce(array_size(headers), 0),       4 bytes, little endian
-                headers                                 of each header the name and the value
+                transform(headers, h -> struct(         of each header: the name;
+                  h.key,
+                  cast(h.value IS NULL AS INT),         4 bytes, little endian;
+                  h.value))                             the bytes
 
 Null is no part. Names of headers are UTF-8. Two checksums follow from the hashes, modulo 2**64:
 
@@ -38,7 +41,10 @@ _PARTS: Final = {
     "timestamp": "unix_millis(timestamp)",
     "key": "cast(key IS NULL AS INT), key",
     "value": "cast(value IS NULL AS INT), value",
-    "headers": "coalesce(array_size(headers), 0), headers",
+    "headers": (
+        "coalesce(array_size(headers), 0),"
+        " transform(headers, h -> struct(h.key, cast(h.value IS NULL AS INT), h.value))"
+    ),
 }
 
 Int64s = npt.NDArray[np.int64]

@@ -69,7 +69,7 @@ def record_hash(
     if "headers" in columns:
         parts.append(struct.pack("<i", len(headers or ())))
         for name, content in headers or ():
-            parts += [name.encode(), content]
+            parts += [name.encode(), struct.pack("<i", content is None), content]
     found = 42
     for part in parts:
         if part is not None:

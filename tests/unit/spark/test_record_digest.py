@@ -72,6 +72,14 @@ def test_a_record_s_hash_chains_its_parts() -> None:
     assert record_hash(("key",), timestamp_ms=7, key=None, value=b"v", headers=None) == null
 
 
+def test_a_null_header_is_not_the_name_of_the_next() -> None:
+    one, other = (
+        record_hash(("headers",), timestamp_ms=7, key=None, value=None, headers=headers)
+        for headers in ([("a", None), ("b", b"c")], [("a", b"b"), ("c", None)])
+    )
+    assert one != other
+
+
 def test_the_sql_hash_has_the_columns_in_their_order() -> None:
     assert record_hash_sql(["value", "timestamp"]) == (
         "xxhash64(unix_millis(timestamp), cast(value IS NULL AS INT), value)"
