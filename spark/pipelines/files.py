@@ -4,15 +4,22 @@ A streaming query lists the files, oldest first; its checkpoint has the files th
 micro-batch is one batch write of the sink under the query's name and the micro-batch's number, so a
 repeated one is not written again. All rows of a key are in one task of a micro-batch, sorted by
 their place in the files.
+
+A plan in the checkpoint, written before the first micro-batch, fixes the topic, the files and their
+schema: the finished files are those of one topic.
 """
 
 import json
+import os
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from quorumlog.errors import InvalidConfig
+from quorumlog.spark.pipelines.numbered_writes import NumberedWrites
 from quorumlog.spark.pipelines.query_run import local_path, pipeline_session, run_batches
 from quorumlog.spark.pipelines.report import OnProgress, PipelineReport
 from quorumlog.spark.pipelines.table_folder import replace_file
@@ -39,6 +46,81 @@ that it cannot parse, and the columns of a CSV file by position, all without an 
 
 _PLACE: Final = "__place"
 """The column with a row's place in the files."""
+
+_PLAN: Final = "quorumlog-files.json"
+_PLAN_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesPlan:
+    """The topic and the files of a checkpoint, from its first run on."""
+
+    cluster: str  # id
+    topic: str
+    topic_id: str
+    path: str  # absolute, or a URL
+    format: str
+    schema: str = ""  # of the files, Spark's JSON; empty: not known yet
+
+    def store(self, checkpoint: Path) -> None:
+        """Store the plan durably in a checkpoint's folder."""
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        fields = {
+            "version": _PLAN_VERSION,
+            "cluster": self.cluster,
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "path": self.path,
+            "format": self.format,
+            "schema": json.loads(self.schema),
+        }
+        replace_file(checkpoint / _PLAN, json.dumps(fields, indent=1).encode())
+
+    @classmethod
+    def load(cls, checkpoint: Path) -> "FilesPlan | None":
+        """Return the plan of a checkpoint, None for one without a file. Raise InvalidConfig for one
+        of a newer release."""
+        stored = checkpoint / _PLAN
+        has_files = any(checkpoint.glob("sources/*/*")) or any(checkpoint.glob("offsets/*"))
+        if not stored.exists() or not has_files:  # a corrected path or topic takes its place
+            return None
+        fields = json.loads(stored.read_bytes())
+        version = fields.pop("version")
+        if version > _PLAN_VERSION:
+            raise InvalidConfig(
+                f"{stored}: it has version {version}, this release reads {_PLAN_VERSION}; run"
+                " from-files with the release that made the checkpoint"
+            )
+        return cls(**(fields | {"schema": json.dumps(fields["schema"])}))
+
+    def check(self, checkpoint: Path, now: "FilesPlan") -> None:
+        """Raise InvalidConfig if a run has another topic or other files than this plan. A run
+        without a schema takes this one."""
+        for name in ("cluster", "topic", "path", "format"):
+            stored, given = getattr(self, name), getattr(now, name)
+            if stored != given:
+                raise InvalidConfig(
+                    f"{checkpoint}: the checkpoint is of {name} {stored!r}, and this run has"
+                    f" {given!r}; use another checkpoint"
+                )
+        if self.topic_id != now.topic_id:
+            raise InvalidConfig(
+                f"{checkpoint}: topic {self.topic!r} was deleted and created again since, so it"
+                " lacks the files that are done; use another checkpoint"
+            )
+        if now.schema and _schema_text(now.schema) != _schema_text(self.schema):
+            raise InvalidConfig(
+                f"{checkpoint}: the checkpoint is of files with {_schema_text(self.schema)}, and"
+                f" the schema is {_schema_text(now.schema)}; use another path and checkpoint for"
+                " files with other columns"
+            )
+
+
+def _schema_text(schema: str) -> str:
+    """Return the names and types of Spark's JSON, without what may differ for equal files."""
+    from pyspark.sql.types import StructType
+
+    return cast("str", StructType.fromJson(json.loads(schema)).simpleString())
 
 
 def from_files(
@@ -70,29 +152,29 @@ def from_files(
     infers the schema, and later runs use the same. A row that does not parse fails the run.
     `read_options` are Spark's for the format, `options` those of the sink.
 
-    Raises InvalidConfig for a wrong option.
+    Raises InvalidConfig for a wrong option, or for a checkpoint of another topic or other files;
+    UnknownTopicOrPartition; ConnectionFailed, OutcomeUnknown or TimedOut if no broker responds.
     """
     if format not in tuple(FileFormat):
         raise InvalidConfig(f"format is {format!r}; give one of {', '.join(FileFormat)}")
     folder = local_path("checkpoint", checkpoint)
     reading = dict(read_options or {})
-    sink = {"bootstrap": bootstrap, "topic": topic, **(options or {})}
-    delivery = [value.lower() for name, value in sink.items() if name.lower() == "delivery"]
-    is_exactly_once = delivery != ["atleastonce"]
+    writes = NumberedWrites("from-files", bootstrap, topic, options)
     with pipeline_session(spark) as session:
-        columns = _schema(session, path, format, schema, reading, folder)
+        now = _plan_now(bootstrap, topic, path, format)
+        if schema is not None:
+            from pyspark.sql.types import StructType
+
+            now = replace(now, schema=StructType.fromDDL(schema).json())
+        columns = _schema(session, now, path, reading, folder)
         limits = {} if any(name.lower() in _LIMITS for name in reading) else _DEFAULT_LIMIT
         stream = session.readStream.format(format).schema(columns)
         stream = stream.options(**{**_COMPLETE, **limits, **reading})
         frame = stream.load(path).select("*", "_metadata")
 
-        def write(batch: "DataFrame", number: int, query: str) -> None:
+        def write(batch: "DataFrame", number: int, query_id: str) -> int | None:
             records = as_records(batch, key, value, timestamp, order_by)
-            writer = records.write.format("quorumlog").options(**sink)
-            if is_exactly_once:
-                writer = writer.option("commitName", f"from-files/{query}")
-                writer = writer.option("commitNumber", str(number))
-            writer.mode("append").save()
+            return writes.write(records, number, query_id)
 
         run = run_batches(
             frame, write, checkpoint=str(folder), interval=interval, on_progress=on_progress
@@ -156,23 +238,41 @@ def _bytes_or_text(batch: "DataFrame", expression: str) -> "Column":
     return f.expr(expression).cast("string")
 
 
+def _plan_now(bootstrap: str, topic: str, path: str, format: str) -> FilesPlan:
+    """Return the plan of a run, without a schema. Raise UnknownTopicOrPartition."""
+    from quorumlog.ids import TopicPartition
+    from quorumlog.spark.broker_calls import Cluster
+    from quorumlog.spark.offsets import topic_id_text
+    from quorumlog.spark.options import GivenOptions, Subscribed, parse_bootstrap
+
+    cluster = Cluster(parse_bootstrap(GivenOptions({"bootstrap": bootstrap})))
+    leaders = cluster.leaders(Subscribed((topic,)))
+    local = re.sub(r"^file:(//)?", "", path)
+    return FilesPlan(
+        cluster=cluster.cluster_id(),
+        topic=topic,
+        topic_id=topic_id_text(leaders[TopicPartition(topic, 0)].topic_id),
+        path=path if "://" in local else os.path.abspath(local),
+        format=format,
+    )
+
+
 def _schema(
-    spark: "SparkSession",
-    path: str,
-    format: str,
-    schema: str | None,
-    options: Mapping[str, str],
-    checkpoint: Path,
+    spark: "SparkSession", now: FilesPlan, path: str, options: Mapping[str, str], checkpoint: Path
 ) -> "StructType":
-    """Return the schema of the files: as given, as in the first run, or inferred now."""
+    """Return the schema of the files: as in the first run, as given, or inferred now.
+
+    Stores the plan of a new checkpoint. Raises InvalidConfig for a checkpoint of another plan.
+    """
     from pyspark.sql.types import StructType
 
-    if schema is not None:
-        return cast("StructType", StructType.fromDDL(schema))
-    kept = checkpoint / "quorumlog-schema.json"
-    if kept.exists():
-        return StructType.fromJson(json.loads(kept.read_bytes()))
-    inferred = spark.read.format(format).options(**options).load(path).schema
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(kept, inferred.json().encode())
-    return inferred
+    plan = FilesPlan.load(checkpoint)
+    if plan is not None:
+        plan.check(checkpoint, now)
+    else:
+        plan = now
+        if not plan.schema:
+            inferred = spark.read.format(plan.format).options(**options).load(path).schema
+            plan = replace(plan, schema=inferred.json())
+        plan.store(checkpoint)
+    return StructType.fromJson(json.loads(plan.schema))

@@ -245,7 +245,8 @@ def test_files_are_written_once_and_in_order_within_a_key(
     assert before is not None
     spark.conf.set(split, "2000")  # several tasks for each file
     try:
-        from_files(**arguments, spark=spark)
+        report = from_files(**arguments, spark=spark)
+        assert report.records == 1_000  # the other 2,000 were committed before the kill
         expected = {f"key-{key}": [*range(key, 3_000, 5)] for key in range(5)}
         assert by_key(log, name) == expected
         assert from_files(**arguments, spark=spark).records == 0
@@ -254,6 +255,10 @@ def test_files_are_written_once_and_in_order_within_a_key(
     finally:
         spark.conf.set(split, before)
     assert by_key(log, name) == {f"key-{key}": [*range(key, 4_000, 5)] for key in range(5)}
+    with pytest.raises(InvalidConfig, match="the checkpoint is of topic "):
+        from_files(**(arguments | {"topic": topic()}), spark=spark)
+    with pytest.raises(InvalidConfig, match="struct<name:string,number:bigint>"):
+        from_files(**(arguments | {"schema": "name string"}), spark=spark)
 
 
 def test_a_row_that_does_not_parse_fails_the_run(

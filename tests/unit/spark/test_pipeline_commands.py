@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -18,9 +19,11 @@ import typer
 from tests.unit.spark.table_rows import append
 from typer.testing import CliRunner
 
+from quorumlog.errors import InvalidConfig
 from quorumlog.spark import pipelines
 from quorumlog.spark.__main__ import EXIT_INTERRUPTED, app, exit_on_errors, spark_error_text
-from quorumlog.spark.pipelines import PipelineProgress, PipelineReport, query_run
+from quorumlog.spark.pipelines import PipelineProgress, PipelineReport, from_files, query_run
+from quorumlog.spark.pipelines.files import FilesPlan
 from quorumlog.spark.pipelines.report import ReportFormat, as_json, as_lines, show_progress
 
 run = CliRunner().invoke
@@ -260,6 +263,41 @@ def test_an_interrupted_run_ends_after_its_micro_batch() -> None:
 
 def test_a_second_interrupt_cancels_the_micro_batch_and_waits_for_its_end() -> None:
     assert interrupted_run(signals=2) is None
+
+
+def test_a_checkpoint_of_files_is_of_one_topic_and_schema(tmp_path: Path) -> None:
+    def schema(kind: str) -> str:
+        field = {"name": "a", "type": kind, "nullable": True, "metadata": {}}
+        return json.dumps({"type": "struct", "fields": [field]})
+
+    plan = FilesPlan(
+        cluster="c", topic="t", topic_id="1", path="/in", format="json", schema=schema("long")
+    )
+    folder = tmp_path / "checkpoint"
+    plan.store(folder)
+    assert FilesPlan.load(folder) is None  # without a file: the path may have been wrong
+    (folder / "sources/0").mkdir(parents=True)
+    (folder / "sources/0/0").touch()
+    assert FilesPlan.load(folder) == plan
+    plan.check(folder, plan)
+    plan.check(folder, replace(plan, schema=""))
+    for name in ("cluster", "topic", "path", "format"):
+        with pytest.raises(InvalidConfig, match=f"is of {name} .*, and this run has 'other'"):
+            plan.check(folder, replace(plan, **{name: "other"}))
+    with pytest.raises(InvalidConfig, match="deleted and created again"):
+        plan.check(folder, replace(plan, topic_id="2"))
+    with pytest.raises(InvalidConfig, match="struct<a:bigint>, and the schema is struct<a:string>"):
+        plan.check(folder, replace(plan, schema=schema("string")))
+    stored = folder / "quorumlog-files.json"
+    stored.write_text(stored.read_text().replace('"version": 1', '"version": 2'))
+    with pytest.raises(InvalidConfig, match="version 2, this release reads 1"):
+        FilesPlan.load(folder)
+
+
+@pytest.mark.parametrize("name", ["commitName", "COMMITNUMBER", "topic", "bootstrap"])
+def test_options_that_a_pipeline_sets_are_refused(name: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"option '{name}' of the sink is fixed by from-files"):
+        from_files(bootstrap="h:1", topic="t", path="p", checkpoint="c", options={name: "1"})
 
 
 def test_interrupts_are_not_caught_outside_of_the_main_thread() -> None:
