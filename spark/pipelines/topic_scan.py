@@ -4,6 +4,7 @@ Every scan reads fixed ranges of offsets, so repeated scans read the same record
 leave Spark: the JVM hashes them, and the tasks' Python joins the hashes to digests.
 """
 
+import itertools
 import json
 import re
 import threading
@@ -22,7 +23,7 @@ from quorumlog.records.batch import iterate_batches
 from quorumlog.spark.batch_reader import BatchReader
 from quorumlog.spark.broker_calls import Cluster
 from quorumlog.spark.offsets import to_json
-from quorumlog.spark.options import Isolation, Mode, parse_options
+from quorumlog.spark.options import Assigned, Isolation, Mode, parse_options
 from quorumlog.spark.pipelines.record_digest import (
     DIGESTS,
     Digest,
@@ -38,11 +39,12 @@ from quorumlog.spark.tasks import RangeFetcher, Task
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-BUCKETS: Final = 4096
-"""Buckets of records by the first 12 bits of their hash."""
-BUCKET_SHIFT: Final = 52
+BUCKET_BITS: Final = range(12, 19)
+"""Buckets of records have the first bits of the hash in common: at least 12, at most 18."""
+BUCKET_RECORDS: Final = 25_000
+"""The average number of offsets of a bucket, within these bits."""
 EXAMINED_MAX: Final = 100_000
-"""About the greatest number of records' hashes that the driver takes to compare them."""
+"""The greatest number of records' hashes of one side that the driver takes to compare them."""
 
 TASK_RECORDS: Final = 2_000_000
 """Offsets of one task, so that all cores have work and progress can be seen."""
@@ -127,6 +129,22 @@ def compacted_topics(bootstrap: str, topics: Sequence[str]) -> frozenset[str]:
     configs = Cluster(bootstrap.split(",")).configs(topics)
     policies = {name: found.get("cleanup.policy", "") for name, found in configs.items()}
     return frozenset(name for name, policy in policies.items() if "compact" in policy)
+
+
+def deleted_records(ranges: TopicRanges) -> str | None:
+    """Return a text on the first partition whose log begins behind the start of its range, None if
+    there is none."""
+    cluster = Cluster(ranges.bootstrap.split(","))
+    places = tuple(sorted(place for place, each in ranges.ranges.items() if each.size > 0))
+    earliest = cluster.earliest(cluster.leaders(Assigned(places)), Isolation.READ_UNCOMMITTED)
+    for place in places:
+        start = ranges.ranges[place].start
+        if earliest[place] > start:
+            return (
+                f"{place} at {ranges.bootstrap}: records from offset {start} are deleted, the log"
+                f" starts at {earliest[place]}"
+            )
+    return None
 
 
 @contextmanager
@@ -216,11 +234,13 @@ def hashed_records(
     columns: Sequence[str],
     *,
     latest_by_key: bool = False,
+    without: "DataFrame | None" = None,
 ) -> "DataFrame":
     """Return (partition, offset, hash) of the records of one topic.
 
     With `latest_by_key` only of the last record of each key in each partition, if it has a value:
-    the records that compaction never removes.
+    the records that compaction never removes. `without` has the (partition, key) of keys to leave
+    out then.
     """
     hashed = f.expr(record_hash_sql(columns)).alias("hash")
     if not latest_by_key:
@@ -228,9 +248,30 @@ def hashed_records(
         return read.select("partition", "offset", hashed)
     needed = ["partition", "offset", *dict.fromkeys(["key", "value", *columns])]
     read = ranges.load(spark, needed).where("key IS NOT NULL")
+    if without is not None:
+        read = read.join(without, ["partition", "key"], "left_anti")
     last = f.max(f.struct("offset", hashed, f.isnull("value").alias("is_tombstone"))).alias("last")
     latest = read.groupBy("partition", "key").agg(last).where("NOT last.is_tombstone")
     return latest.select("partition", "last.offset", "last.hash")
+
+
+def later_keys(spark: "SparkSession", ranges: TopicRanges) -> "DataFrame | None":
+    """Return the (partition, key) with a record after the ranges of one topic, None without a later
+    record.
+
+    Compaction may have removed the records of these keys in the ranges.
+    """
+    cluster = Cluster(ranges.bootstrap.split(","))
+    leaders = cluster.leaders(Assigned(tuple(sorted(ranges.ranges))))
+    later = {}
+    for place, bound in cluster.bounds(leaders, Isolation.READ_COMMITTED).items():
+        start = max(ranges.ranges[place].end, bound.earliest)
+        if start < bound.latest:
+            later[place] = Range(place=place, start=start, end=bound.latest)
+    if not later:
+        return None
+    read = replace(ranges, ranges=later).load(spark, ["partition", "key"])
+    return read.where("key IS NOT NULL").distinct()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,14 +296,41 @@ def sum_hashes(hashed: "DataFrame", by: str) -> dict[int, HashSum]:
     }
 
 
-def sum_buckets(hashed: "DataFrame") -> dict[int, HashSum]:
-    """Return the sums of the records by BUCKETS of their hashes."""
-    return sum_hashes(hashed, f"shiftrightunsigned(hash, {BUCKET_SHIFT})")
+def bucket_bits(records: int) -> int:
+    """Return the number of bits of a bucket for this number of records."""
+    wanted = max(records // BUCKET_RECORDS, 1).bit_length()
+    return min(max(wanted, BUCKET_BITS[0]), BUCKET_BITS[-1])
 
 
-def records_of_buckets(hashed: "DataFrame", buckets: Sequence[int]) -> list["Row"]:
+def sum_buckets(hashed: "DataFrame", bits: int) -> dict[int, HashSum]:
+    """Return the sums of the records by the first bits of their hashes."""
+    return sum_hashes(hashed, f"shiftrightunsigned(hash, {64 - bits})")
+
+
+def examined_buckets(
+    here: Mapping[int, HashSum], there: Mapping[int, HashSum], differing: Sequence[int]
+) -> list[int]:
+    """Return the smallest of the differing buckets, with EXAMINED_MAX records of a side at most.
+
+    Equal records are in one bucket, so a bucket may have any number of records.
+    """
+    none = HashSum(0, 0)
+    sizes = {
+        bucket: max(here.get(bucket, none).records, there.get(bucket, none).records)
+        for bucket in differing
+    }
+    smallest_first = sorted(differing, key=sizes.__getitem__)
+    totals = itertools.accumulate(sizes[bucket] for bucket in smallest_first)
+    return [
+        bucket
+        for bucket, total in zip(smallest_first, totals, strict=True)
+        if total <= EXAMINED_MAX
+    ]
+
+
+def records_of_buckets(hashed: "DataFrame", buckets: Sequence[int], bits: int) -> list["Row"]:
     """Return (partition, offset, hash) of the records in some buckets."""
-    bucket = f.expr(f"shiftrightunsigned(hash, {BUCKET_SHIFT})")
+    bucket = f.expr(f"shiftrightunsigned(hash, {64 - bits})")
     return hashed.where(bucket.isin(list(buckets))).collect()
 
 

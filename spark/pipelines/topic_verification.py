@@ -5,6 +5,7 @@ again, to find their first difference: in order, by blocks of records that get s
 order, by buckets of hashes.
 """
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,15 +18,17 @@ from quorumlog.spark.pipelines.query_run import pipeline_session
 from quorumlog.spark.pipelines.record_digest import COLUMNS, Digest
 from quorumlog.spark.pipelines.report import OnProgress, PipelineProgress
 from quorumlog.spark.pipelines.topic_scan import (
-    BUCKETS,
     EXAMINED_MAX,
     HashSum,
     TopicRanges,
+    bucket_bits,
     compacted_topics,
     count_stored,
+    examined_buckets,
     find_duplicates,
     follow_tasks,
     hashed_records,
+    later_keys,
     records_of_buckets,
     resolve_ranges,
     scan_blocks,
@@ -43,10 +46,19 @@ from quorumlog.spark.pipelines.verification import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 BLOCKS: Final = 256
 """Blocks of records that a step of the search compares."""
+
+_SELECTIONS: Final = ("assign", "subscribe", "subscribepattern")
+_POSITIONS: Final = (
+    "startingoffsets",
+    "endingoffsets",
+    "startingoffsetsbytimestamp",
+    "endingoffsetsbytimestamp",
+)
+"""Options that may have a JSON object by topic."""
 
 
 def verify(
@@ -66,10 +78,10 @@ def verify(
 
     `subscribe` names topics; `options` of the data source may choose them otherwise, and limit the
     offsets. `against` is a second cluster, `host:port`, with topics of the same names, or one topic
-    of it, `host:port/topic`, to compare with the only topic; it takes `options` too, and
-    `against_options` above them. `columns` are those that the checksums cover. `duplicates_by` has
-    SQL expressions; each is a search for records with equal values. A tuple such as "key, value"
-    is one expression.
+    of it, `host:port/topic`, to compare with the only topic. Its partitions are those scanned here;
+    it takes the other `options` too, and `against_options` above them. `columns` are those that the
+    checksums cover. `duplicates_by` has SQL expressions; each is a search for records with equal
+    values. A tuple such as "key, value" is one expression.
 
     Raises InvalidConfig, UnknownTopicOrPartition or OffsetOutOfRange; ConnectionFailed,
     OutcomeUnknown or TimedOut if no broker responds.
@@ -83,7 +95,7 @@ def verify(
         begun = time.monotonic()
         steps = _Steps(session, on_progress)
         here = resolve_ranges(given)
-        pairs = _pairs(here, against, {**(options or {}), **(against_options or {})})
+        pairs = _pairs(here, against, given, against_options or {})
         with steps.run("scan", here):
             digests = scan_digests(session, here, chosen)
         compared = _Compared({}, [])
@@ -157,6 +169,9 @@ class TopicPair:
 
     here: TopicRanges
     there: TopicRanges
+    is_live: bool = False
+    """True if later records here may have replaced records in the ranges. A comparison of the last
+    records of keys then leaves out keys with a later record."""
 
     def counterpart(self, place: TopicPartition) -> TopicPartition:
         """Return the partition there of a partition here."""
@@ -164,7 +179,10 @@ class TopicPair:
 
 
 def _pairs(
-    here: TopicRanges, against: str | None, options: Mapping[str, str]
+    here: TopicRanges,
+    against: str | None,
+    options: Mapping[str, str],
+    against_options: Mapping[str, str],
 ) -> tuple[TopicPair, ...]:
     """Return each topic with the topic that it is compared with."""
     if against is None:
@@ -175,16 +193,52 @@ def _pairs(
             f"against {against!r} names one topic, and {len(here.topics)} are scanned; remove"
             " the topic to compare topics of the same names"
         )
-    selections = ("assign", "subscribe", "subscribepattern")
-    kept = {name: value for name, value in options.items() if name.lower() not in selections}
-    names = {name: topic or name for name in here.topics}
-    return tuple(
-        TopicPair(
-            here.only([place for place in here.ranges if place.topic == name]),
-            resolve_ranges({**kept, "bootstrap": bootstrap, "subscribe": other}),
-        )
-        for name, other in names.items()
-    )
+    for name in against_options:
+        if name.lower() in (*_SELECTIONS, "bootstrap"):
+            raise InvalidConfig(
+                f"option {name!r} of the other side: {against!r} and the topics here give it;"
+                " remove the option"
+            )
+    pairs = []
+    for name in here.topics:
+        other = topic or name
+        mine = here.only([place for place in here.ranges if place.topic == name])
+        there = options_of_counterpart(mine, other, options, against_options)
+        pairs.append(TopicPair(mine, resolve_ranges({**there, "bootstrap": bootstrap})))
+    return tuple(pairs)
+
+
+def options_of_counterpart(
+    here: TopicRanges, other: str, options: Mapping[str, str], against_options: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the options that read the topic `other` as one topic here is read.
+
+    Positions by topic are cut to the one topic. With option assign the same partitions are read.
+    """
+    topic = here.topics[0]
+    chosen = {name: _of_topic(name, value, topic, other) for name, value in options.items()}
+    found = {name: value for name, value in chosen.items() if name.lower() not in _SELECTIONS}
+    found.pop("bootstrap", None)
+    for name, value in against_options.items():
+        found[name] = _of_topic(name, value, other, other)
+    if any(name.lower() == "assign" for name in options):
+        partitions = sorted(place.partition for place in here.ranges)
+        return {**found, "assign": json.dumps({other: partitions})}
+    return {**found, "subscribe": other}
+
+
+def _of_topic(option: str, value: str, topic: str, name: str) -> str:
+    """Return a JSON object of positions with one of its topics only, under another name; other
+    values, and an object without the topic, as they are."""
+    if option.lower() not in _POSITIONS:
+        return value
+    try:
+        positions = json.loads(value)
+    except ValueError:
+        return value
+    if not isinstance(positions, dict) or topic not in positions:
+        return value
+    return json.dumps({name: positions[topic]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,10 +318,8 @@ def _sum(digests: Sequence[Digest | None]) -> HashSum:
 def _compare_latest(
     spark: "SparkSession", pair: TopicPair, columns: Sequence[str]
 ) -> list[TopicDifference]:
-    sums = [
-        sum_hashes(hashed_records(spark, side, columns, latest_by_key=True), "partition")
-        for side in (pair.here, pair.there)
-    ]
+    hashed = _hashed_pair(spark, pair, (pair.here, pair.there), columns, latest_by_key=True)
+    sums = [sum_hashes(each, "partition") for each in hashed]
     differences: list[TopicDifference] = []
     for place in sorted(pair.here.ranges):
         if sums[0].get(place.partition) != sums[1].get(place.partition):
@@ -366,20 +418,25 @@ def _differing_records(
     *,
     latest_by_key: bool,
 ) -> list[TopicDifference]:
-    """Return the difference of the records of two partitions, or of the topics, in any order."""
-    sides = [pair.here, pair.there]
+    """Return the difference of the records of two partitions, or of the topics, in any order.
+
+    Empty if they are equal now: compaction or a later record of a key made the difference.
+    """
+    sides = (pair.here, pair.there)
     if place is not None:
-        sides = [pair.here.only([place]), pair.there.only([pair.counterpart(place)])]
-    hashed = [hashed_records(spark, side, columns, latest_by_key=latest_by_key) for side in sides]
-    here, there = (sum_buckets(each) for each in hashed)
+        sides = (pair.here.only([place]), pair.there.only([pair.counterpart(place)]))
+    hashed = _hashed_pair(spark, pair, sides, columns, latest_by_key=latest_by_key)
+    bits = bucket_bits(max(sum(each.size for each in side.ranges.values()) for side in sides))
+    here, there = (sum_buckets(each, bits) for each in hashed)
     differing = sorted(
         bucket for bucket in here.keys() | there.keys() if here.get(bucket) != there.get(bucket)
     )
+    if not differing:
+        return []
     counts = tuple(sum(each.records for each in side.values()) for side in (here, there))
-    per_bucket = max(*counts, BUCKETS) // BUCKETS
-    examined = differing[: max(EXAMINED_MAX // per_bucket, 1)]
+    examined = examined_buckets(here, there, differing)
     only_here, only_there = unequal_records(
-        *(records_of_buckets(each, examined) for each in hashed)
+        *(records_of_buckets(each, examined, bits) if examined else [] for each in hashed)
     )
     at_least = "at least " if len(examined) < len(differing) else ""
     parts = [
@@ -387,6 +444,11 @@ def _differing_records(
         for side, found in (("here", only_here), ("there", only_there))
         if found
     ]
+    if not examined:
+        parts = [
+            f"the records differ; none is named, because more than {EXAMINED_MAX:,} records have"
+            " similar hashes"
+        ]
     return [
         TopicDifference(
             topic=pair.here.topics[0],
@@ -398,6 +460,22 @@ def _differing_records(
                 only_there[0].offset if only_there else None,
             ),
         )
+    ]
+
+
+def _hashed_pair(
+    spark: "SparkSession",
+    pair: TopicPair,
+    sides: tuple[TopicRanges, TopicRanges],
+    columns: Sequence[str],
+    *,
+    latest_by_key: bool,
+) -> list["DataFrame"]:
+    """Return `hashed_records` of all or some partitions of a pair."""
+    without = later_keys(spark, sides[0]) if pair.is_live and latest_by_key else None
+    return [
+        hashed_records(spark, side, columns, latest_by_key=latest_by_key, without=without)
+        for side in sides
     ]
 
 

@@ -241,9 +241,13 @@ def table_rows(report: VerifyReport) -> tuple[list[str], list[list[str]]]:
     headings += ["checksum"]
     headings += ["records there", "same"] * (report.against is not None)
     differing = {(each.topic, each.partition) for each in report.differences}
+
+    def is_same(place: TopicPartition) -> bool:
+        return not differing & {place, (place.topic, None)}
+
     shown = list(report.partitions)
     if len(shown) > ROWS_MAX:
-        shown.sort(key=lambda each: each.range.place not in differing)
+        shown.sort(key=lambda each: is_same(each.range.place))
     rows = []
     for each in shown[:ROWS_MAX]:
         place = each.range.place
@@ -256,8 +260,8 @@ def table_rows(report: VerifyReport) -> tuple[list[str], list[list[str]]]:
             row += [f"{each.missing:,}", where, "-" if each.gaps is Gaps.NONE else each.gaps]
         row += [f"{checksum(digest, report.comparison):016x}"]
         if report.against is not None:
-            is_same = (place.topic, place.partition) not in differing
-            row += [f"{each.other.records if each.other else 0:,}", "yes" if is_same else "NO"]
+            there = f"{each.other.records if each.other else 0:,}"
+            row += [there, "yes" if is_same(place) else "NO"]
         rows.append(row)
     return headings, rows
 
