@@ -402,6 +402,14 @@ def mirror_command(
         bool, typer.Option("--verify/--no-verify", help="Compare both sides at the end")
     ] = True,
     option: SourceOptions = None,
+    to_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to-option",
+            metavar="NAME=VALUE",
+            help="Set an option of the sink, such as maxRequestSize=32MiB; repeatable",
+        ),
+    ] = None,
     master: MasterOption = "local[*]",
     conf: ConfOption = None,
     output: OutputOption = ReportFormat.HUMAN,
@@ -425,6 +433,7 @@ def mirror_command(
             append=append,
             verify=verify,
             options=options,
+            to_options=name_values("--to-option", to_option),
             spark=spark,
             on_progress=on_progress,
         )

@@ -12,25 +12,34 @@ pipeline `quorumlog mirror` also keeps offsets, from one process.
 import json
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as f
 
 import quorumlog
 from quorumlog.clients.mirror.target import OWN
+from quorumlog.clients.topology import PartitionLeader
 from quorumlog.errors import InvalidConfig, OffsetOutOfRange, UnknownTopicOrPartition
 from quorumlog.ids import TopicPartition
 from quorumlog.spark.broker_calls import Cluster
-from quorumlog.spark.offsets import Offsets, StreamOffsets, from_json, to_json
+from quorumlog.spark.offsets import Offsets, StreamOffsets, from_json, to_json, topic_id_text
 from quorumlog.spark.options import Isolation, Mode, ReadOptions, Subscribed, parse_options
+from quorumlog.spark.pipelines.numbered_writes import NumberedWrites
 from quorumlog.spark.pipelines.query_run import pipeline_session, run_batches
 from quorumlog.spark.pipelines.record_digest import COLUMNS
 from quorumlog.spark.pipelines.report import OnProgress, PipelineProgress, PipelineReport
-from quorumlog.spark.pipelines.topic_scan import TopicRanges, compacted_topics, scan_digests
+from quorumlog.spark.pipelines.topic_scan import (
+    TopicRanges,
+    compacted_topics,
+    deleted_records,
+    scan_digests,
+)
 from quorumlog.spark.pipelines.topic_verification import TopicPair, compare_pair
 from quorumlog.spark.pipelines.verification import Comparison, TopicDifference
 from quorumlog.spark.plan import Range, resolve, times_wanted, within
+from quorumlog.spark.versions import HAS_ADMISSION_CONTROL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,6 +71,11 @@ _POSITIONS: Final = (
     "startingoffsetsbytimestamp",
     "startingoffsetsbytimestampstrategy",
 )
+_SINK_RESERVED: Final = ("delivery", "partitioner")
+"""Options of the sink that would end exactly-once copies, or have no effect."""
+_LIMITS: Final = ("maxoffsetspertrigger", "maxbytespertrigger")
+_DEFAULT_LIMIT: Final = {"maxBytesPerTrigger": str(4 << 30)}
+"""The size of a micro-batch, unless an option limits it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +87,8 @@ class CopyPlan:
     prefix: str  # of the topics' names in the target
     starts: Offsets  # in the source
     target_starts: Offsets  # by the partitions in the target
+    target_ids: Mapping[str, str] = field(default_factory=dict)
+    """The id of each topic in the target; a plan of an earlier release has none."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -89,6 +105,7 @@ class CopyPlan:
                 "prefix": self.prefix,
                 "starts": to_json(self.starts),
                 "target_starts": to_json(self.target_starts),
+                "target_ids": dict(self.target_ids),
             }
         )
 
@@ -107,6 +124,7 @@ class CopyPlan:
             prefix=found["prefix"],
             starts=from_json(found["starts"]),
             target_starts=from_json(found["target_starts"]),
+            target_ids=found.get("target_ids", {}),
         )
 
 
@@ -121,6 +139,7 @@ def mirror(
     append: bool = False,
     verify: bool = True,
     options: Mapping[str, str] | None = None,
+    to_options: Mapping[str, str] | None = None,
     spark: "SparkSession | None" = None,
     on_progress: OnProgress | None = None,
 ) -> PipelineReport:
@@ -129,7 +148,8 @@ def mirror(
     Copies the records that exist now, then compares both sides. A later run with the same
     `checkpoint`, a folder that Spark can read and write, continues: after an interruption, or for
     the records since. `subscribe` names topics; `options` of the data source may choose them
-    otherwise, and limit a micro-batch. `prefix` precedes the topics' names in the target. `create`
+    otherwise, and limit a micro-batch (4 GiB by default, from Spark 4.2 on). `to_options` are those
+    of the sink. `prefix` precedes the topics' names in the target. `create`
     creates missing topics and partitions, with the source's configs. A new checkpoint needs empty
     topics in the target, unless `append`.
 
@@ -140,6 +160,7 @@ def mirror(
     if subscribe is not None:
         given["subscribe"] = subscribe
     _check_options(given)
+    writes = NumberedWrites("mirror", to, options=to_options, reserved=_SINK_RESERVED)
     with pipeline_session(spark) as session:
         begun = time.monotonic()
         plan = _stored_plan(session, checkpoint)
@@ -148,9 +169,14 @@ def mirror(
             _store_plan(session, checkpoint, plan)
         else:
             _check_plan(plan, given, to, prefix, create=create)
+        reader = session.readStream.format("quorumlog").options(**stream_options(plan, given))
+
+        def write(frame: "DataFrame", number: int, query_id: str) -> int | None:
+            return writes.write(_copies(frame, prefix), number, query_id)
+
         copied = run_batches(
-            _read(session, plan, given),
-            _Writer(to, plan.prefix).write,
+            reader.load(),
+            write,
             checkpoint=f"{checkpoint}/query",
             on_progress=on_progress,
         )
@@ -194,8 +220,6 @@ def _without(given: Mapping[str, str], names: Collection[str]) -> dict[str, str]
 
 def _stored_plan(spark: "SparkSession", checkpoint: str) -> CopyPlan | None:
     """Return the plan of a checkpoint, None for a new one."""
-    from pyspark.errors import AnalysisException
-
     try:
         rows = spark.read.text(f"{checkpoint}/plan", wholetext=True).collect()
     except AnalysisException as error:
@@ -230,7 +254,8 @@ def _new_plan(
     topics = sorted({place.topic for place in starts})
     prepare_topics(given["bootstrap"], to, topics, prefix, create=create)
     leaders = target.leaders(Subscribed(tuple(prefix + topic for topic in topics)))
-    bounds = target.bounds(leaders, Isolation.READ_COMMITTED)
+    # An undecided batch of another run counts: read_committed bounds do not include it.
+    bounds = target.bounds(leaders, Isolation.READ_UNCOMMITTED)
     filled = sorted(place for place, found in bounds.items() if found.latest > 0)
     if filled and not append:
         raise InvalidConfig(
@@ -243,7 +268,26 @@ def _new_plan(
         prefix=prefix,
         starts=starts,
         target_starts={place: found.latest for place, found in bounds.items()},
+        target_ids=topic_ids(leaders),
     )
+
+
+def topic_ids(leaders: Mapping[TopicPartition, PartitionLeader]) -> dict[str, str]:
+    """Return the id of each topic as text."""
+    return {place.topic: topic_id_text(leader.topic_id) for place, leader in leaders.items()}
+
+
+def check_target_ids(plan: CopyPlan, target: Cluster, to: str) -> None:
+    """Raise InvalidConfig if a topic in the target is not the one that the mirror began with."""
+    names = tuple(plan.target_ids)
+    found = topic_ids(target.leaders(Subscribed(names), must_exist=False))
+    for name, topic_id in plan.target_ids.items():
+        if found.get(name) != topic_id:
+            event = "deleted and created again" if name in found else "deleted"
+            raise InvalidConfig(
+                f"{name} at {to}: the topic was {event} after the mirror began, and the checkpoint"
+                " continues with later records; use a new checkpoint to copy all records"
+            )
 
 
 def _starts(cluster: Cluster, parsed: ReadOptions) -> Offsets:
@@ -274,6 +318,7 @@ def _check_plan(
             f"the checkpoint is of a mirror of {', '.join(plan.topics)}, and the options choose"
             f" {', '.join(topics)}; use another checkpoint for other topics"
         )
+    check_target_ids(plan, target, to)
     prepare_topics(given["bootstrap"], to, topics, prefix, create=create)
 
 
@@ -311,32 +356,22 @@ def _configs(topic: "Topic") -> dict[str, str]:
 # --- copying -------------------------------------------------------------------------------------
 
 
-def _read(spark: "SparkSession", plan: CopyPlan, given: Mapping[str, str]) -> "DataFrame":
-    options = {
+def stream_options(plan: CopyPlan, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of the stream that reads the source."""
+    is_limited = any(name.lower() in _LIMITS for name in given)
+    return {
+        **(_DEFAULT_LIMIT if HAS_ADMISSION_CONTROL and not is_limited else {}),
         **_without(given, _POSITIONS),
         "subscribe": ",".join(plan.topics),
         "startingOffsets": json.dumps(to_json(plan.starts)),
         "includeHeaders": "true",
     }
-    return spark.readStream.format("quorumlog").options(**options).load()
 
 
-class _Writer:
-    """Writes micro-batches to the target."""
-
-    def __init__(self, to: str, prefix: str) -> None:
-        self._to = to
-        self._prefix = prefix
-
-    def write(self, frame: "DataFrame", number: int, query_id: str) -> None:
-        """Write a micro-batch exactly once."""
-        name = f.concat(f.lit(self._prefix), f.col("topic"))
-        rows = frame.select(
-            name.alias("topic"), "partition", "key", "value", "headers", "timestamp"
-        )
-        writer = rows.write.format("quorumlog").option("bootstrap", self._to)
-        writer = writer.option("commitName", f"mirror/{query_id}").option("commitNumber", number)
-        writer.mode("append").save()
+def _copies(frame: "DataFrame", prefix: str) -> "DataFrame":
+    """Return the rows that the sink writes."""
+    name = f.concat(f.lit(prefix), f.col("topic"))
+    return frame.select(name.alias("topic"), "partition", "key", "value", "headers", "timestamp")
 
 
 # --- verification --------------------------------------------------------------------------------
@@ -356,24 +391,31 @@ def _verify(
     target = Cluster(to.split(","))
     target_ends = target.latest(target.leaders(Subscribed(copies)), Isolation.READ_COMMITTED)
     there = TopicRanges(bootstrap=to, ranges=_ranges(plan.target_starts, target_ends))
-    compacted = compacted_topics(to, copies)
+    compacted = compacted_topics(given["bootstrap"], plan.topics), compacted_topics(to, copies)
     configs = target.configs(copies)
     records, differences = 0, []
+    gone: list[str] = []
     for topic in plan.topics:
         copy = plan.prefix + topic
         columns: Sequence[str] = COLUMNS
         if configs.get(copy, {}).get("message.timestamp.type") == "LogAppendTime":
             columns = tuple(name for name in COLUMNS if name != "timestamp")
-        pair = TopicPair(_of_topic(here, topic), _of_topic(there, copy))
-        try:
-            found = _compare(spark, pair, columns, is_compacted=copy in compacted)
-        except OffsetOutOfRange as error:
-            return f"no: retention deleted records since the mirror began ({error})", []
+        pair = TopicPair(
+            _of_topic(here, topic), _of_topic(there, copy), is_live=topic in compacted[0]
+        )
+        found = _compare(spark, pair, columns, is_compacted=copy in compacted[1] or pair.is_live)
+        if isinstance(found, str):
+            gone.append(found)
+            continue
         records += found.records
         differences += found.differences
     if differences:
         return "different", [str(each) for each in differences]
-    return f"yes: {records:,} records are equal", []
+    retention = f"retention deleted records since the mirror began ({'; '.join(gone)})"
+    if len(gone) == len(plan.topics):
+        return f"no: {retention}", []
+    outcome = f"in part: {retention}; of the other topics," if gone else "yes:"
+    return f"{outcome} {records:,} records are equal", []
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,10 +426,20 @@ class _Comparison:
 
 def _compare(
     spark: "SparkSession", pair: TopicPair, columns: Sequence[str], *, is_compacted: bool
-) -> _Comparison:
+) -> _Comparison | str:
+    """Compare two topics. Return a text if retention deleted records of the ranges."""
+    gone = deleted_records(pair.here) or deleted_records(pair.there)
+    if gone is not None:
+        return gone
     comparison = Comparison.LATEST if is_compacted else Comparison.ORDERED
-    digests = [scan_digests(spark, side, columns) for side in (pair.here, pair.there)]
-    found = compare_pair(spark, pair, digests[0], digests[1], comparison, columns)
+    try:
+        digests = [scan_digests(spark, side, columns) for side in (pair.here, pair.there)]
+        found = compare_pair(spark, pair, digests[0], digests[1], comparison, columns)
+    except PySparkException as error:  # Spark has the errors of its tasks and planner as text
+        gone = deleted_records(pair.here) or deleted_records(pair.there)
+        if gone is None or OffsetOutOfRange.__name__ not in str(error):
+            raise
+        return gone
     return _Comparison(sum(each.records for each in digests[0].values()), found)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import quorumlog
 from quorumlog.errors import InvalidConfig, UnknownTopicOrPartition
-from quorumlog.spark.pipelines import topic_mirror as mirrors
+from quorumlog.spark.pipelines.numbered_writes import NumberedWrites
 from quorumlog.spark.pipelines.topic_mirror import mirror
 
 if TYPE_CHECKING:
@@ -70,19 +70,20 @@ def test_a_mirror_copies_resumes_and_compares(
 
     # The driver fails after a commit in the target, and before Spark's own.
     fill(log, name, range(300, 400))
-    write = mirrors._Writer.write
+    write = NumberedWrites.write
 
     def fail_after_commit(self: Any, frame: "DataFrame", number: int, query_id: str) -> None:
         write(self, frame, number, query_id)
         raise ConnectionResetError("the driver ends")
 
     with monkeypatch.context() as patch:
-        patch.setattr(mirrors._Writer, "write", fail_after_commit)
+        patch.setattr(NumberedWrites, "write", fail_after_commit)
         with pytest.raises(ConnectionResetError):
             run(name)
     fill(log, name, range(400, 410))
-    report = run(name)
+    report = run(name, to_options={"compression": "lz4"})
     assert report.details["verified"] == "yes: 410 records are equal"
+    assert report.records == 10  # without those of the repeated micro-batch
     assert stored(log, f"copy.{name}") == stored(log, name)
 
     with pytest.raises(InvalidConfig, match="has records, and the checkpoint is new"):
@@ -101,6 +102,15 @@ def test_a_copy_with_other_records_is_reported(
         producer.send(f"copy.{name}", b"a stranger's", partition=1).result()
     (problem,) = run(name).problems
     assert problem.startswith(f"{name}-1: the first 10 records are equal; then 1 records are only")
+
+    log.admin.delete_records(f"copy.{name}", {2: 3})
+    report = run(name)
+    assert report.problems == ()
+    assert "no: retention deleted records since the mirror began" in report.details["verified"]
+
+    log.admin.delete_topic(f"copy.{name}")
+    with pytest.raises(InvalidConfig, match="the topic was deleted after the mirror began"):
+        run(name)
 
 
 def test_wrong_mirrors_are_refused(log: quorumlog.Log, topic: MakeTopic, run: Run) -> None:

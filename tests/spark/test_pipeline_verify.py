@@ -2,15 +2,25 @@
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.kit.xxh64 import record_hash
 
 import quorumlog
+from quorumlog.ids import TopicPartition
 from quorumlog.spark.pipelines.record_digest import FACTOR
-from quorumlog.spark.pipelines.topic_verification import verify
-from quorumlog.spark.pipelines.verification import Gaps, as_json, summary_lines, table_rows
+from quorumlog.spark.pipelines.topic_scan import TopicRanges
+from quorumlog.spark.pipelines.topic_verification import TopicPair, compare_pair, verify
+from quorumlog.spark.pipelines.verification import (
+    Comparison,
+    Gaps,
+    as_json,
+    summary_lines,
+    table_rows,
+)
+from quorumlog.spark.plan import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,8 +189,14 @@ def test_duplicates_are_counted_by_expressions(
     assert report.is_sound
 
 
+def ranges(bootstrap: str, topic: str, end: int) -> TopicRanges:
+    """The first records of partition 0."""
+    place = TopicPartition(topic, 0)
+    return TopicRanges(bootstrap=bootstrap, ranges={place: Range(place=place, start=0, end=end)})
+
+
 def test_the_latest_records_of_keys_are_compared(
-    log: quorumlog.Log, topic: MakeTopic, run: Run
+    log: quorumlog.Log, topic: MakeTopic, run: Run, spark: "SparkSession"
 ) -> None:
     def row(key: bytes, value: bytes | None) -> dict[str, Any]:
         return {"key": key, "value": value, "timestamp_ms": 1_000}
@@ -192,3 +208,10 @@ def test_the_latest_records_of_keys_are_compared(
     assert run(names[0], names[1], comparison="latest").is_sound
     (difference,) = run(names[0], names[2], comparison="latest").differences
     assert difference.offsets == (2, None)
+    # The cleaner of a live source has removed what a later record replaces.
+    cleaned = copies(log, topic, {0: [row(b"b", b"1"), row(b"a", b"2"), row(b"a", b"3")]})[0]
+    cluster = run(cleaned).bootstrap
+    pair = TopicPair(ranges(cluster, cleaned, 1), ranges(cluster, names[1], 2), is_live=True)
+    for live, differences in ((pair, 0), (replace(pair, is_live=False), 1)):
+        compared = compare_pair(spark, live, {}, {}, Comparison.LATEST, COLUMNS)
+        assert len(compared) == differences
