@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from quorumlog.errors import InvalidConfig
 from quorumlog.spark.pipelines.numbered_writes import NumberedWrites
@@ -120,7 +120,7 @@ def _schema_text(schema: str) -> str:
     """Return the names and types of Spark's JSON, without what may differ for equal files."""
     from pyspark.sql.types import StructType
 
-    return cast("str", StructType.fromJson(json.loads(schema)).simpleString())
+    return StructType.fromJson(json.loads(schema)).simpleString()
 
 
 def from_files(

@@ -106,7 +106,8 @@ def test_a_copy_with_other_records_is_reported(
     log.admin.delete_records(f"copy.{name}", {2: 3})
     report = run(name)
     assert report.problems == ()
-    assert "no: retention deleted records since the mirror began" in report.details["verified"]
+    verified = str(report.details["verified"])
+    assert verified.startswith("no: retention deleted records since the mirror began")
 
     log.admin.delete_topic(f"copy.{name}")
     with pytest.raises(InvalidConfig, match="the topic was deleted after the mirror began"):
