@@ -117,7 +117,7 @@ class FilesPlan:
 
 
 def _schema_text(schema: str) -> str:
-    """Return the names and types of Spark's JSON, without what may differ for equal files."""
+    """Return the names and types of Spark's JSON, without nullability and metadata."""
     from pyspark.sql.types import StructType
 
     return StructType.fromJson(json.loads(schema)).simpleString()

@@ -278,7 +278,7 @@ def topic_ids(leaders: Mapping[TopicPartition, PartitionLeader]) -> dict[str, st
 
 
 def check_target_ids(plan: CopyPlan, target: Cluster, to: str) -> None:
-    """Raise InvalidConfig if a topic in the target is not the one that the mirror began with."""
+    """Raise InvalidConfig if a topic in the target was deleted after the first run."""
     names = tuple(plan.target_ids)
     found = topic_ids(target.leaders(Subscribed(names), must_exist=False))
     for name, topic_id in plan.target_ids.items():

@@ -132,8 +132,7 @@ def compacted_topics(bootstrap: str, topics: Sequence[str]) -> frozenset[str]:
 
 
 def deleted_records(ranges: TopicRanges) -> str | None:
-    """Return a text on the first partition whose log begins behind the start of its range, None if
-    there is none."""
+    """Return a text on the first partition with deleted records in its range, None without one."""
     cluster = Cluster(ranges.bootstrap.split(","))
     places = tuple(sorted(place for place, each in ranges.ranges.items() if each.size > 0))
     earliest = cluster.earliest(cluster.leaders(Assigned(places)), Isolation.READ_UNCOMMITTED)
