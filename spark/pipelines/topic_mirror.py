@@ -170,13 +170,9 @@ def mirror(
         else:
             _check_plan(plan, given, to, prefix, create=create)
         reader = session.readStream.format("quorumlog").options(**stream_options(plan, given))
-
-        def write(frame: "DataFrame", number: int, query_id: str) -> int | None:
-            return writes.write(_copies(frame, prefix), number, query_id)
-
         copied = run_batches(
             reader.load(),
-            write,
+            lambda rows, number, query: writes.write(_copies(rows, prefix), number, query),
             checkpoint=f"{checkpoint}/query",
             on_progress=on_progress,
         )
