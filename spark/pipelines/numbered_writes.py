@@ -1,6 +1,7 @@
 """The writes of a pipeline's micro-batches to topics, each once under its number."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from quorumlog.errors import InvalidConfig, TransactionalIdNotFound
@@ -37,9 +38,8 @@ class NumberedWrites:
         self._given = {"bootstrap": bootstrap, **(options or {})}
         if topic is not None:
             self._given["topic"] = topic
-        parsed = parse_write_options(self._given, Mode.BATCH)
-        self._bootstrap = parsed.bootstrap
-        self._is_exactly_once = parsed.delivery is DeliveryGuarantee.EXACTLY_ONCE
+        self._options = parse_write_options(self._given, Mode.BATCH)
+        self._is_exactly_once = self._options.delivery is DeliveryGuarantee.EXACTLY_ONCE
         self._is_first = True
 
     def write(self, records: "DataFrame", number: int, query_id: str) -> int | None:
@@ -50,16 +50,18 @@ class NumberedWrites:
             name = f"{self._pipeline}/{query_id}"
             writer = writer.option("commitName", name).option("commitNumber", str(number))
             # Spark repeats only the first micro-batch of a run. The sink compares its size again.
-            was_written = self._is_first and number <= self._last_committed(f"batch/{name}")
+            was_written = self._is_first and number <= self._last_committed(name)
         self._is_first = False
         writer.mode("append").save()
         return 0 if was_written else None
 
-    def _last_committed(self, name: str) -> int:
+    def _last_committed(self, commit_name: str) -> int:
         """Return the number of the last committed micro-batch, -1 if there is none."""
-        from quorumlog.spark.sink import client_of
+        from quorumlog.spark.process_client import client_of
 
+        commits = replace(self._options, commit_name=commit_name).batch_name()
+        assert commits is not None, "a commit name gives the commits a name"
         try:
-            return client_of(self._bootstrap).admin.describe_commits(name).last_committed
+            return client_of(self._options.bootstrap).admin.describe_commits(commits).last_committed
         except TransactionalIdNotFound:
             return -1

@@ -27,7 +27,7 @@ from quorumlog.spark.broker_calls import Cluster
 from quorumlog.spark.offsets import Offsets, StreamOffsets, from_json, to_json, topic_id_text
 from quorumlog.spark.options import Isolation, Mode, ReadOptions, Subscribed, parse_options
 from quorumlog.spark.pipelines.numbered_writes import NumberedWrites
-from quorumlog.spark.pipelines.query_run import pipeline_session, run_batches
+from quorumlog.spark.pipelines.query_run import pipeline_session, run_batches, with_limit
 from quorumlog.spark.pipelines.record_digest import COLUMNS
 from quorumlog.spark.pipelines.report import OnProgress, PipelineProgress, PipelineReport
 from quorumlog.spark.pipelines.topic_scan import (
@@ -39,7 +39,6 @@ from quorumlog.spark.pipelines.topic_scan import (
 from quorumlog.spark.pipelines.topic_verification import TopicPair, compare_pair
 from quorumlog.spark.pipelines.verification import Comparison, TopicDifference
 from quorumlog.spark.plan import Range, resolve, times_wanted, within
-from quorumlog.spark.versions import HAS_ADMISSION_CONTROL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,9 +72,6 @@ _POSITIONS: Final = (
 )
 _SINK_RESERVED: Final = ("delivery", "partitioner")
 """Options of the sink that would end exactly-once copies, or have no effect."""
-_LIMITS: Final = ("maxoffsetspertrigger", "maxbytespertrigger")
-_DEFAULT_LIMIT: Final = {"maxBytesPerTrigger": str(4 << 30)}
-"""The size of a micro-batch, unless an option limits it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,10 +350,8 @@ def _configs(topic: "Topic") -> dict[str, str]:
 
 def stream_options(plan: CopyPlan, given: Mapping[str, str]) -> dict[str, str]:
     """Return the options of the stream that reads the source."""
-    is_limited = any(name.lower() in _LIMITS for name in given)
     return {
-        **(_DEFAULT_LIMIT if HAS_ADMISSION_CONTROL and not is_limited else {}),
-        **_without(given, _POSITIONS),
+        **with_limit(_without(given, _POSITIONS)),
         "subscribe": ",".join(plan.topics),
         "startingOffsets": json.dumps(to_json(plan.starts)),
         "includeHeaders": "true",

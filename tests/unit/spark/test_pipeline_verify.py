@@ -12,7 +12,6 @@ from quorumlog.errors import InvalidConfig
 from quorumlog.ids import TopicPartition
 from quorumlog.spark.broker_calls import Cluster
 from quorumlog.spark.options import Subscribed
-from quorumlog.spark.pipelines import topic_mirror
 from quorumlog.spark.pipelines.record_digest import Digest
 from quorumlog.spark.pipelines.topic_mirror import (
     CopyPlan,
@@ -166,7 +165,7 @@ def test_ranges_are_those_of_a_read_and_empty_partitions(script: Any) -> None:
 PLAN = CopyPlan(source="a", target="b", prefix="p.", starts={A: 5}, target_starts={A: 1})
 
 
-def test_a_mirror_limits_its_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_limits_its_micro_batches() -> None:
     assert stream_options(PLAN, {"assign": "{}", "groupId": "g"}) == {
         "maxBytesPerTrigger": str(4 << 30),
         "groupId": "g",
@@ -175,8 +174,6 @@ def test_a_mirror_limits_its_micro_batches(monkeypatch: pytest.MonkeyPatch) -> N
         "includeHeaders": "true",
     }
     assert "maxBytesPerTrigger" not in stream_options(PLAN, {"MAXOFFSETSPERTRIGGER": "9"})
-    monkeypatch.setattr(topic_mirror, "HAS_ADMISSION_CONTROL", False)
-    assert "maxBytesPerTrigger" not in stream_options(PLAN, {})
 
 
 @pytest.mark.parametrize(
