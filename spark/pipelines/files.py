@@ -19,8 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from quorumlog.errors import InvalidConfig
-from quorumlog.spark.pipelines.numbered_writes import NumberedWrites
-from quorumlog.spark.pipelines.query_run import local_path, pipeline_session, run_batches
+from quorumlog.spark.pipelines.query_run import (
+    NumberedWrites,
+    local_path,
+    pipeline_session,
+    run_batches,
+)
 from quorumlog.spark.pipelines.report import OnProgress, PipelineReport
 from quorumlog.spark.pipelines.table_folder import replace_file
 

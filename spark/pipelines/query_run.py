@@ -9,14 +9,14 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from quorumlog.errors import InvalidConfig
+from quorumlog.errors import InvalidConfig, TransactionalIdNotFound
 from quorumlog.spark.pipelines.report import OnProgress, PipelineProgress
 from quorumlog.spark.sessions import session
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 POLL_S: Final = 0.25
 BATCH_BYTES: Final = 4 << 30
 """Default limit of the source's bytes in a micro-batch."""
+
+_RESERVED: Final = frozenset({"bootstrap", "topic", "commitname", "commitnumber"})
+"""Options of the sink that `NumberedWrites` sets itself, in lower case."""
 
 WriteBatch: TypeAlias = Callable[["DataFrame", int, str], int | None]
 """Writes a micro-batch exactly once: its rows, its number and the query's id. Returns the number of
@@ -194,6 +197,61 @@ def _distance(end: Mapping[str, Any], latest: Mapping[str, Any]) -> int:
         if not topic.startswith("#")
         for partition, offset in partitions.items()
     )
+
+
+class NumberedWrites:
+    """Writes the micro-batches of a query by the sink, under the query's name and their numbers."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        bootstrap: str,
+        topic: str | None = None,
+        options: Mapping[str, str] | None = None,
+        *,
+        reserved: Collection[str] = (),
+    ) -> None:
+        """Raise InvalidConfig for a wrong option. `reserved` are options that the pipeline has no
+        use for, in lower case. Calls no broker."""
+        from quorumlog.spark.options import Mode
+        from quorumlog.spark.write_options import DeliveryGuarantee, parse_write_options
+
+        for name in options or {}:
+            if name.lower() in _RESERVED or name.lower() in reserved:
+                raise InvalidConfig(
+                    f"option {name!r} of the sink is fixed by {pipeline}; remove it"
+                )
+        self._pipeline = pipeline
+        self._given = {"bootstrap": bootstrap, **(options or {})}
+        if topic is not None:
+            self._given["topic"] = topic
+        self._options = parse_write_options(self._given, Mode.BATCH)
+        self._is_exactly_once = self._options.delivery is DeliveryGuarantee.EXACTLY_ONCE
+        self._is_first = True
+
+    def write(self, records: "DataFrame", number: int, query_id: str) -> int | None:
+        """Write a micro-batch. Return 0 if it was written before, else None."""
+        writer = records.write.format("quorumlog").options(**self._given)
+        was_written = False
+        if self._is_exactly_once:
+            name = f"{self._pipeline}/{query_id}"
+            writer = writer.option("commitName", name).option("commitNumber", str(number))
+            # Spark repeats only the first micro-batch of a run. The sink compares its size again.
+            was_written = self._is_first and number <= self._last_committed(name)
+        self._is_first = False
+        writer.mode("append").save()
+        return 0 if was_written else None
+
+    def _last_committed(self, commit_name: str) -> int:
+        """Return the number of the last committed micro-batch, -1 if there is none."""
+        from quorumlog.spark.process_client import client_of
+
+        commits = replace(self._options, commit_name=commit_name).batch_name()
+        assert commits is not None, "a commit name gives the commits a name"
+        try:
+            return client_of(self._options.bootstrap).admin.describe_commits(commits).last_committed
+        except TransactionalIdNotFound:
+            return -1
 
 
 @contextmanager

@@ -26,8 +26,12 @@ from quorumlog.ids import TopicPartition
 from quorumlog.spark.broker_calls import Cluster
 from quorumlog.spark.offsets import Offsets, StreamOffsets, from_json, to_json, topic_id_text
 from quorumlog.spark.options import Isolation, Mode, ReadOptions, Subscribed, parse_options
-from quorumlog.spark.pipelines.numbered_writes import NumberedWrites
-from quorumlog.spark.pipelines.query_run import pipeline_session, run_batches, with_limit
+from quorumlog.spark.pipelines.query_run import (
+    NumberedWrites,
+    pipeline_session,
+    run_batches,
+    with_limit,
+)
 from quorumlog.spark.pipelines.record_digest import COLUMNS
 from quorumlog.spark.pipelines.report import OnProgress, PipelineProgress, PipelineReport
 from quorumlog.spark.pipelines.topic_scan import (

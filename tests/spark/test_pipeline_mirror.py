@@ -8,7 +8,7 @@ import pytest
 
 import quorumlog
 from quorumlog.errors import InvalidConfig, UnknownTopicOrPartition
-from quorumlog.spark.pipelines.numbered_writes import NumberedWrites
+from quorumlog.spark.pipelines.query_run import NumberedWrites
 from quorumlog.spark.pipelines.topic_mirror import mirror
 
 if TYPE_CHECKING:
