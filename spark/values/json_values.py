@@ -29,6 +29,10 @@ PART_ROWS: Final = 1_000
 """Rows of a part of a column that fails. The bulk reader has a fixed cost, that of 100 rows one by
 one, so smaller parts are slower."""
 
+DEPTH_MAX: Final = 500
+"""Levels of objects and arrays of a value. Parsers differ in what they accept: the bulk reader any
+depth, the reader of rows as much as Python's stack has left."""
+
 JOINED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Bytes that the bulk reader reads at once; more are read in parts."""
 
@@ -37,6 +41,10 @@ _NAN: Final = re.compile(rb"(?:NaN|Inf(?:inity)?)\s*[,\]}]")
 
 _FRAME_END: Final = r'(?:\}|null)\s*\]\s*,\s*"'
 """Text by which a value that is no JSON can close its frame and hide its rest in another field."""
+
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+_LEVELS: Final = bytes.maketrans(b"{}", b"[]")
+_NO_LEVELS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 _SYNTAX: Final = msgspec.json.Decoder(msgspec.Raw)
 
@@ -87,6 +95,8 @@ class JsonDecoder:
         if self._physical is None or values.nbytes > JOINED_BYTES_MAX:
             return None
         try:
+            for long in values.filter(pc.greater(pc.binary_length(values), 2 * DEPTH_MAX)):
+                _check_depth(long.as_py())
             text = values.cast(pa.string())  # the reader checks no UTF-8
             for suspect in values.filter(pc.match_substring_regex(text, _FRAME_END)):
                 _SYNTAX.decode(suspect.as_py())
@@ -119,8 +129,26 @@ class JsonDecoder:
 
     def _row(self, value: bytes) -> Any:
         """Return the row of one value; raise ValueError with the reason."""
+        _check_depth(value)
         parsed = self._parser.decode(value)
         return None if parsed is None else self._convert(parsed)
+
+
+def _check_depth(value: bytes) -> None:
+    """Raise ValueError for a value with more than DEPTH_MAX levels; one that is no JSON may pass.
+
+    Most values have too few brackets. Of the others, each step removes the innermost level.
+    """
+    if value.count(b"[") + value.count(b"{") <= DEPTH_MAX:
+        return
+    levels = _STRING.sub(b"", value).translate(_LEVELS, _NO_LEVELS)
+    for _ in range(DEPTH_MAX):
+        outer = levels.replace(b"[]", b"")
+        if len(outer) == len(levels):  # nothing is left, or the brackets have no pairs
+            return
+        levels = outer
+    if levels:
+        raise ValueError(f"it has more than {DEPTH_MAX} levels of objects and arrays")
 
 
 def _joined(values: pa.BinaryArray) -> pa.Buffer:

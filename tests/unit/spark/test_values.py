@@ -28,6 +28,7 @@ from quorumlog.records.record import Record
 from quorumlog.spark.options import Mode, parse_options, parse_values
 from quorumlog.spark.source import QuorumlogSource
 from quorumlog.spark.values import bad_values
+from quorumlog.spark.values.json_values import DEPTH_MAX
 from quorumlog.spark.values.plan import TaskValues, ValuePlan
 from quorumlog.spark.versions import to_arrow_schema
 
@@ -345,6 +346,32 @@ def test_a_bad_json_value_is_bad_alone_and_among_good_ones(kind: str, bad: bytes
     assert list(reasons) == [70]
     assert rows == [None] * 141
     assert len(decoded(name, bad)[1]) == 1
+
+
+def nested(depth: int) -> bytes:
+    """Return a field of so many levels, with brackets in a string, that makes a value of one
+    more."""
+    opened = b'{"s": "\\"]]]", "y": ' * (depth // 2) + b"[" * (depth - depth // 2)
+    return b'1, "y": ' + opened + b"]" * (depth - depth // 2) + b"}" * (depth // 2)
+
+
+def test_depth_of_a_json_value_has_one_bound_alone_and_among_others() -> None:
+    deepest, beyond = nested(DEPTH_MAX - 1), nested(DEPTH_MAX)
+    wide = b'1, "y": [' + b"[[{}]]," * DEPTH_MAX + b"[]]"
+    unclosed = b"[" * 10_000
+    string = b'"' + b"[" * 10_000 + b'\\"'
+    for others in (0, 70):
+        good = [b"1"] * others
+        for value in (deepest, wide):
+            assert decoded(LongType(), *good, value) == ([1] * (others + 1), {})
+        for value in (beyond, nested(20_000), unclosed, string):
+            rows, reasons = decoded(LongType(), *good, value)
+            assert rows == [1] * others + [None]
+            assert list(reasons) == [others]
+        assert reasons[others] == "Input data was truncated"
+        for value in (beyond, nested(20_000)):
+            reason = decoded(LongType(), *good, value)[1][others]
+            assert reason == "it has more than 500 levels of objects and arrays"
 
 
 def test_json_values_may_have_newlines_and_blanks_and_duplicate_keys() -> None:
