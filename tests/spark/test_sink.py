@@ -52,6 +52,13 @@ def copy(
     return writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
 
 
+def rows_out(query: "StreamingQuery") -> int:
+    """Return the rows of the last micro-batch that Spark counted at the sink."""
+    progress = query.lastProgress
+    assert progress is not None
+    return int(progress["sink"]["numOutputRows"])
+
+
 @pytest.mark.parametrize(
     "delivery", [pytest.param("exactlyonce", marks=pytest.mark.oldest), "atleastonce"]
 )
@@ -186,6 +193,7 @@ def test_query_with_another_input_for_a_committed_batch_fails(
     checkpoint = tmp_path / "checkpoint"
     query = copy(spark, broker, source, checkpoint, topic=target)
     assert query.awaitTermination(PATIENCE_S)
+    assert rows_out(query) == 10
     fill(log, source, range(10, 15))
     for folder in ("commits", "offsets"):
         for file in (checkpoint / folder).iterdir():
@@ -195,6 +203,7 @@ def test_query_with_another_input_for_a_committed_batch_fails(
         query.awaitTermination(PATIENCE_S)
     query = copy(spark, broker, source, checkpoint, topic=target, onDifferentBatch="warn")
     assert query.awaitTermination(PATIENCE_S)
+    assert rows_out(query) == 15, "rows of tasks, which the sink dropped"
     assert numbers(log, target) == list(range(10))
 
 
@@ -247,7 +256,7 @@ def test_wrong_writes_fail_with_the_remedy(
         write(frame, broker, **options)
 
 
-def test_other_save_and_output_modes_are_refused(
+def test_other_save_and_output_modes_and_absent_topics_are_refused(
     spark: "SparkSession", broker: Any, log: quorumlog.Log, topic: MakeTopic, tmp_path: Path
 ) -> None:
     name = topic()
@@ -267,3 +276,8 @@ def test_other_save_and_output_modes_are_refused(
     with pytest.raises(StreamingQueryException, match=r"use outputMode\('append'\)"):
         query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(PATIENCE_S)
     assert len(values(log, name)) == 3
+    absent = copy(spark, broker, name, tmp_path / "absent", topic="absent")
+    with pytest.raises(StreamingQueryException) as caught:
+        absent.awaitTermination(PATIENCE_S)
+    assert "UnknownTopicOrPartition: absent: the topic of option 'topic'" in str(caught.value)
+    assert "PicklingError" not in str(caught.value)

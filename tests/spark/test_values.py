@@ -1,10 +1,16 @@
 """Decoded values through Spark, from a real broker."""
 
+import io
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
+import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2, duration_pb2
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
@@ -80,6 +86,60 @@ def test_a_bad_value_fails_the_query_and_names_the_record(
     fill(log, name)
     with pytest.raises(PySparkException, match=f"{name}-0: offset 301: the value is not json of"):
         load(name, valueSchema=DDL, valueFormat="json").count()
+
+
+def test_avro_protobuf_and_arrow_values_are_columns(
+    log: quorumlog.Log, topic: MakeTopic, load: Load, tmp_path: Path
+) -> None:
+    """One query reads a topic of each format; the second value of each is bad."""
+    record = {
+        "type": "record", "name": "R",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+        ],
+    }  # fmt: skip
+    avro, table = io.BytesIO(), io.BytesIO()
+    at = datetime(2024, 1, 2, 3, 4, 5, 6_000, tzinfo=UTC)
+    fastavro.schemaless_writer(avro, fastavro.parse_schema(record), {"id": 1, "at": at})
+    rows = pa.table({"id": pa.array([3, 4], pa.int64()), "name": ["a", None]})
+    with pa.ipc.new_stream(table, rows.schema) as writer:
+        writer.write_table(rows)
+    message = duration_pb2.Duration(seconds=2, nanos=5).SerializeToString()
+    files = descriptor_pb2.FileDescriptorSet()
+    duration_pb2.DESCRIPTOR.CopyToProto(files.file.add())
+    definition = tmp_path / "duration.desc"
+    definition.write_bytes(files.SerializeToString())
+    names = topic(), topic(), topic()
+    with log.producer() as producer:
+        for name, value in zip(names, (avro.getvalue(), message, table.getvalue()), strict=True):
+            producer.send_many(name, [value, value[:-1], None], partition=0)
+
+    def read(name: str, value_format: str, schema: str, *columns: str, **more: str) -> "DataFrame":
+        options = {"valueFormat": value_format, "valueSchema": schema, "mode": "drop", **more}
+        return load(name, **options).selectExpr("offset", *columns)
+
+    duration = {"valueMessage": "google.protobuf.Duration"}
+    found = (
+        read(names[0], "avro", json.dumps(record), "value.id", "string(value.at) AS text")
+        .union(
+            read(
+                names[1],
+                "protobuf",
+                str(definition),
+                "value.seconds",
+                "string(value.nanos)",
+                **duration,
+            )
+        )
+        .union(read(names[2], "arrow", "id BIGINT, name STRING", "inline_outer(value)"))
+        .collect()
+    )
+    assert [tuple(row) for row in found] == [
+        (0, 1, "2024-01-02 03:04:05.006"), (2, None, None),
+        (0, 2, "5"), (2, None, None),
+        (0, 3, "a"), (0, 4, None), (2, None, None),
+    ]  # fmt: skip
 
 
 def test_filters_are_pushed_down_and_change_no_result(
