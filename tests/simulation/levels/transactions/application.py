@@ -34,6 +34,7 @@ OFFSET_OUT_OF_RANGE: Final = 1
 FETCH_WAIT_MS: Final = 200
 HURRY_S: Final = 0.05  # longest wait for a request before an abort
 MARKER_S: Final = (0.01, 3.0)  # until a marker is repeated
+DRAIN_MAX: Final = 500  # input records of a transaction after the writers have ended
 READS: Final = 0.3  # probability of a read inside a writer's transaction
 
 
@@ -54,6 +55,7 @@ class ApplicationState:
     coordinator_epoch: Callable[[str], int]  # by transactional id, at present
     grpc_bootstrap: str = ""  # of applications with our Python client
     is_calm: bool = False  # no more sleeps, ends and late requests
+    is_draining: bool = False  # the writers have ended: process up to DRAIN_MAX records at once
     is_over: bool = False  # end after the current transaction
     has_ended: bool = False
     seen_changes: int = -1  # the count of changes up to which all input was processed
@@ -234,7 +236,7 @@ class Incarnation:
         positions = dict(self._positions)
         ranges: dict[Place, tuple[int, int]] = {}
         batches: dict[Place, list[tuple[bytes | None, bytes]]] = {}
-        left = behaviour.batch_max
+        left = DRAIN_MAX if self._state.is_draining else behaviour.batch_max
         for place, (records, end) in found.items():
             taken = records[:left]
             left -= len(taken)

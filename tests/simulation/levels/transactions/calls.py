@@ -41,7 +41,7 @@ LIST_TRANSACTIONS: Final = 66
 
 GROUP, TRANSACTION = 0, 1
 NO_PRODUCER: Final = ProducerIdentity(-1, -1)
-SESSION_MS: Final = 60_000  # of members: longer than a run, so that they send no heartbeats
+SESSION_MS: Final = 60_000  # of members; they send no heartbeats, so each one expires after it
 
 # Error codes.
 NONE: Final = 0
