@@ -123,11 +123,29 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help="Format of the table: parquet, or delta (quorumlog[delta])",
+        help="Format of the table: parquet, delta (quorumlog[delta]), or iceberg "
+        "(quorumlog[iceberg])",
     ),
 ]
 TargetBytesOption = Annotated[
     int, typer.Option("--target-bytes", metavar="BYTES", min=1, help="Size of compacted files")
+]
+CatalogOption = Annotated[
+    str | None,
+    typer.Option(
+        "--catalog",
+        metavar="NAME",
+        help="Catalog of an Iceberg table, from pyiceberg's configuration  "
+        "[default: catalog.db in the table's folder]",
+    ),
+]
+TableOption = Annotated[
+    str | None,
+    typer.Option(
+        "--table",
+        metavar="NAMESPACE.NAME",
+        help="Name of an Iceberg table in its catalog  [default: lake and the folder's name]",
+    ),
 ]
 TablePathOption = Annotated[str, typer.Option("--path", metavar="PATH", help="Folder of the table")]
 
@@ -159,6 +177,8 @@ def to_lake_command(
         bool, typer.Option("--compact", help="Merge small files at the end")
     ] = False,
     target_bytes: TargetBytesOption = TARGET_BYTES,
+    catalog: CatalogOption = None,
+    table: TableOption = None,
     option: SourceOptions = None,
     master: MasterOption = "local[*]",
     conf: ConfOption = None,
@@ -183,6 +203,8 @@ def to_lake_command(
             interval=interval,
             compact=compact,
             target_bytes=target_bytes,
+            catalog=catalog,
+            table=table,
             options=options,
             spark=spark,
             on_progress=on_progress,

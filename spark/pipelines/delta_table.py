@@ -42,6 +42,8 @@ class _DeltaFile(NamedTuple):
 class DeltaLakeTable:
     """A Delta table that this process may change."""
 
+    has_partition_columns = False
+
     def __init__(self, folder: TableFolder, deltalake: Any) -> None:
         self._folder = folder
         self._deltalake = deltalake  # the package

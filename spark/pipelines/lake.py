@@ -14,7 +14,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from quorumlog.errors import DirectoryUnusable, InvalidConfig, QuorumlogError, TimedOut
+from quorumlog.errors import (
+    DirectoryUnusable,
+    EnvironmentUnusable,
+    InvalidConfig,
+    QuorumlogError,
+    TimedOut,
+)
 from quorumlog.spark.pipelines.parquet_table import open_parquet_table
 from quorumlog.spark.pipelines.query_run import (
     local_path,
@@ -44,7 +50,8 @@ COUNT_SECONDS_MAX: Final = 600
 _DATE_OF_TIMESTAMP: Final = (
     "date_from_unix_date(cast(floor(unix_seconds(timestamp) / 86400) as int))"
 )
-_PACKAGES: Final = ("pyarrow", "deltalake", "_internal")  # the last one is that of deltalake
+_PACKAGES: Final = ("pyarrow", "deltalake", "_internal", "pyiceberg", "sqlalchemy")
+"""Packages of tables; `_internal` is of deltalake, and pyiceberg uses SQLAlchemy."""
 _COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
 
 
@@ -53,10 +60,16 @@ class TableFormat(StrEnum):
 
     PARQUET = "parquet"
     DELTA = "delta"
+    ICEBERG = "iceberg"
 
 
 class LakeTable(Protocol):
     """An open table of any format."""
+
+    @property
+    def has_partition_columns(self) -> bool:
+        """True if the files have the partition columns, which are also in their folders' names."""
+        ...
 
     def begin(self, query: str, number: int) -> Path | None:
         """Return the folder for the files of a micro-batch, None if it is in the table."""
@@ -107,7 +120,10 @@ class _Appender:
         observed = frame.observe(counted, f.count(f.lit(1)).alias("rows"))
         # Spark's default, INT96, is obsolete, and other readers take it for nanoseconds.
         frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        writer = observed.write.partitionBy(*self._partition_by).option("compression", "zstd")
+        partition_by = self._partition_by
+        if self._table.has_partition_columns:
+            observed, partition_by = _with_copies(observed, partition_by)
+        writer = observed.write.partitionBy(*partition_by).option("compression", "zstd")
         writer.parquet(str(folder))
         rows = _rows(counted)
         columns = TableColumns(frame.schema.json(), tuple(self._partition_by))
@@ -119,6 +135,20 @@ class _Appender:
             with table_errors(self._path):
                 self._table.compact(self._compaction_bytes)
         return written.records
+
+
+def _with_copies(frame: "DataFrame", names: Sequence[str]) -> tuple["DataFrame", list[str]]:
+    """Return a frame with text copies of partition columns, and their names.
+
+    Spark leaves the columns of `partitionBy` out of the files, and an empty string and null would
+    be in one file; the text begins with "=".
+    """
+    copies = [f"quorumlog_partition_{index}" for index in range(len(names))]
+    texts = [
+        f"concat('=', cast(`{name.replace('`', '``')}` as string)) as {copy}"
+        for name, copy in zip(names, copies, strict=True)
+    ]
+    return frame.selectExpr("*", *texts), copies
 
 
 def _rows(counted: "Observation") -> int:
@@ -156,6 +186,8 @@ def to_lake(
     interval: float | None = None,
     compact: bool = False,
     target_bytes: int = TARGET_BYTES,
+    catalog: str | None = None,
+    table: str | None = None,
     options: Mapping[str, str] | None = None,
     spark: "SparkSession | None" = None,
     on_progress: OnProgress | None = None,
@@ -168,6 +200,7 @@ def to_lake(
     made from the record's timestamp (UTC) unless it is selected. `subscribe` names topics;
     `options` of the data source may choose them otherwise. `compact` merges small files into files
     of about `target_bytes` at the end, and after every 100 micro-batches of a continuous run.
+    `catalog` and `table` are of Iceberg, see `open_iceberg_table`; it is not compacted.
 
     Raises InvalidConfig for a wrong option, and if the checkpoint or the columns are not the
     table's; DirectoryUnusable if the table cannot be read or written, and if files of an executor
@@ -179,9 +212,13 @@ def to_lake(
     if subscribe is not None:
         source["subscribe"] = subscribe
     compacted: CompactedFiles | None = None
-    with pipeline_session(spark) as session, _open(folder, format) as table:
+    _check_compaction(format, is_wanted=compact)
+    with (
+        pipeline_session(spark) as session,
+        _open(folder, format, catalog=catalog, table=table) as opened,
+    ):
         between = target_bytes if compact and interval is not None else None
-        appender = _Appender(folder, table, partition_by, between)
+        appender = _Appender(folder, opened, partition_by, between)
         run = run_batches(
             arrange(read_stream(session, with_limit(source)), select, partition_by),
             appender.write,
@@ -191,7 +228,7 @@ def to_lake(
         )
         if compact:
             with table_errors(folder):
-                compacted = table.compact(target_bytes)
+                compacted = opened.compact(target_bytes)
     return PipelineReport(
         pipeline="to-lake",
         records=run.records,
@@ -293,14 +330,28 @@ def table_errors(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _open(folder: Path, format: str, *, must_exist: bool = False) -> Iterator[LakeTable]:
+def _open(
+    folder: Path,
+    format: str,
+    *,
+    catalog: str | None = None,
+    table: str | None = None,
+    must_exist: bool = False,
+) -> Iterator[LakeTable]:
     with ExitStack() as stack:
         with table_errors(folder):
-            table = stack.enter_context(_opened(folder, format, must_exist=must_exist))
-        yield table
+            opened = stack.enter_context(_opened(folder, format, catalog, table, must_exist))
+        yield opened
 
 
-def _opened(folder: Path, format: str, *, must_exist: bool) -> AbstractContextManager[LakeTable]:
+def _opened(
+    folder: Path, format: str, catalog: str | None, table: str | None, must_exist: bool
+) -> AbstractContextManager[LakeTable]:
+    if format != TableFormat.ICEBERG:
+        if catalog is not None or table is not None:
+            raise InvalidConfig(f"format is {format}; catalog and table are for format iceberg")
+        if (folder / "metadata").is_dir():
+            raise InvalidConfig(f"{folder}: it is an Iceberg table; give format iceberg")
     match format:
         case TableFormat.PARQUET:
             return open_parquet_table(folder, must_exist=must_exist)
@@ -308,8 +359,26 @@ def _opened(folder: Path, format: str, *, must_exist: bool) -> AbstractContextMa
             from quorumlog.spark.pipelines.delta_table import open_delta_table
 
             return open_delta_table(folder, must_exist=must_exist)
+        case TableFormat.ICEBERG:
+            try:
+                from quorumlog.spark.pipelines.iceberg_table import open_iceberg_table
+            except ImportError as error:
+                raise EnvironmentUnusable(
+                    f"format iceberg needs the package pyiceberg ({error}); install quorumlog with "
+                    "its extra: pip install 'quorumlog[iceberg]'"
+                ) from error
+            return open_iceberg_table(folder, catalog=catalog, table=table, must_exist=must_exist)
         case _:
             raise InvalidConfig(f"format is {format!r}; give one of {', '.join(TableFormat)}")
+
+
+def _check_compaction(format: str, *, is_wanted: bool) -> None:
+    """Raise InvalidConfig for a format that is not compacted."""
+    if is_wanted and format == TableFormat.ICEBERG:
+        raise InvalidConfig(
+            "compact: to-lake does not compact a table of format iceberg; run the procedure "
+            "rewrite_data_files of Spark with Iceberg's package, or OPTIMIZE of Trino"
+        )
 
 
 def _compaction_text(compacted: CompactedFiles) -> str:

@@ -57,6 +57,8 @@ _AT_FDCWD: Final = -100
 class ParquetTable:
     """A table of Parquet files that this process may change."""
 
+    has_partition_columns = False
+
     def __init__(self, folder: TableFolder) -> None:
         self._folder = folder
         self._last = folder.read_last()

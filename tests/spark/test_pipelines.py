@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no stubs
+from pyiceberg.table import StaticTable
 from pyspark.errors import PySparkException
 
 import quorumlog
@@ -131,6 +132,53 @@ def test_selected_columns_and_partitions(
         )
 
 
+def test_an_iceberg_table_has_spark_s_types_and_partitions(
+    spark: "SparkSession", broker: Any, log: quorumlog.Log, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name = topic()
+    fill(log, name, range(30))
+    path = tmp_path / "lake"
+
+    def run() -> Any:
+        return to_lake(
+            bootstrap=broker.address,
+            subscribe=name,
+            path=str(path),
+            format="iceberg",
+            select=[
+                "offset as number",
+                "elt(1 + offset % 3, 'a/b', '', null) as part",
+                "cast(offset % 2 as decimal(5, 1)) as price",
+                "array(named_struct('a', value)) as list",
+                "map('key', key) as map",
+                "timestamp",
+                "cast(partition as short) as short",
+            ],
+            partition_by=["part", "price", "date"],
+            spark=spark,
+        )
+
+    assert run().records == 30
+    fill(log, name, range(30, 60))
+    assert run().records == 30
+    table = StaticTable.from_metadata(str(path))
+    rows = table.scan().to_arrow().sort_by("number").to_pylist()
+    assert [row["number"] for row in rows] == [*range(60)]
+    for row, record in zip(rows, log.read_arrow(name).to_pylist(), strict=True):
+        number = row["number"]
+        assert row["part"] == ("a/b", "", None)[number % 3]
+        assert row["price"] == number % 2
+        assert row["list"] == [{"a": record["value"]}]
+        assert row["map"] == [("key", record["key"])]
+        assert row["timestamp"].timestamp() == number * 288
+        assert (row["short"], row["date"]) == (0, row["timestamp"].date())
+    for part in ("part = ''", "part is null", "price = 1.0"):
+        found = table.scan(row_filter=part).to_arrow()["number"].to_pylist()
+        keep = {"part = ''": 3, "part is null": 3, "price = 1.0": 2}[part]
+        rest = {"part = ''": 1, "part is null": 2, "price = 1.0": 1}[part]
+        assert sorted(found) == [n for n in range(60) if n % keep == rest], part
+
+
 LONG = pytest.mark.long
 
 
@@ -140,6 +188,7 @@ LONG = pytest.mark.long
         ("parquet", ["decided"]),
         pytest.param("parquet", ["written", "decided", "moved"], marks=LONG),
         pytest.param("delta", ["decided"], marks=LONG),
+        pytest.param("iceberg", ["decided"], marks=LONG),
     ],
 )
 def test_a_lake_whose_driver_is_killed_has_each_record_once(
@@ -166,7 +215,10 @@ def test_a_lake_whose_driver_is_killed_has_each_record_once(
     if format == "parquet":
         assert in_lake(tmp_path / "lake") == stored(log, name)
         return
-    rows = DeltaTable(str(tmp_path / "lake")).to_pyarrow_table().to_pylist()
+    if format == "delta":
+        rows = DeltaTable(str(tmp_path / "lake")).to_pyarrow_table().to_pylist()
+    else:
+        rows = StaticTable.from_metadata(str(tmp_path / "lake")).scan().to_arrow().to_pylist()
     found = sorted((row["partition"], row["offset"], row["key"], row["value"]) for row in rows)
     assert found == stored(log, name)
 

@@ -1,10 +1,10 @@
 """Changes a table in processes that kill themselves at one of their file operations.
 
-    python -m tests.unit.spark.killed_tables TEMPLATE FOLDER append|compact|delta
+    python -m tests.unit.spark.killed_tables TEMPLATE FOLDER append|compact|delta|iceberg
 
-For each operation, the first to the last, a copy of TEMPLATE named FOLDER/NUMBER is changed by a
-process that ends by SIGKILL just before that operation. The last copy's change is complete. Prints
-the number of copies.
+For each operation, the first to the last, a copy of TEMPLATE named FOLDER/work is changed by a
+process that ends by SIGKILL just before that operation, and renamed to FOLDER/NUMBER. The last
+copy's change is complete. Prints the number of copies.
 """
 
 import os
@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import deltalake.transaction  # noqa: F401  # before the forks
-from tests.unit.spark.table_rows import COLUMNS, TARGET_BYTES
+from tests.unit.spark.table_rows import COLUMNS, OPENED, TARGET_BYTES
 
-from quorumlog.spark.pipelines.delta_table import open_delta_table
 from quorumlog.spark.pipelines.parquet_table import open_parquet_table
 
 WATCHED = ("open", "os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir")
@@ -40,8 +39,7 @@ def kill_at(operation: int, folder: Path) -> None:
 
 def change(folder: Path, action: str) -> None:
     """Append the micro-batch that is staged, or compact."""
-    opened = open_delta_table if action == "delta" else open_parquet_table
-    with opened(folder / "table") as table:
+    with OPENED.get(action, open_parquet_table)(folder / "table") as table:
         if action == "compact":
             table.compact(TARGET_BYTES)
             return
@@ -53,11 +51,11 @@ def change(folder: Path, action: str) -> None:
 
 def main() -> None:
     template, target, action = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    folder = target / "work"
     operation = 0
     code = int(signal.SIGKILL)
     while code == int(signal.SIGKILL):
         operation += 1
-        folder = target / str(operation)
         shutil.copytree(template, folder)
         child = os.fork()
         if child == 0:
@@ -65,6 +63,7 @@ def main() -> None:
             change(folder, action)
             os._exit(0)
         code = os.waitpid(child, 0)[1]
+        folder.rename(target / str(operation))
     assert code == 0, f"the process ended with status {code}"
     print(operation)
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from tests.unit.spark.table_rows import COLUMNS, DAYS, TARGET_BYTES, append, write_rows
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import StaticTable
+from tests.unit.spark.table_rows import COLUMNS, DAYS, OPENED, TARGET_BYTES, append, write_rows
 
 from quorumlog.errors import DirectoryInUse, DirectoryUnusable, InvalidConfig
 from quorumlog.spark.pipelines import parquet_table
@@ -44,6 +47,14 @@ def in_delta(path: Path) -> list[int]:
 def compacted(path: Path) -> list[str]:
     """Return the names of a Delta table's files that compaction wrote."""
     return [name for name in DeltaTable(str(path)).file_uris() if "query-1" not in name]
+
+
+def in_iceberg(path: Path) -> list[int]:
+    """Return the numbers that a reader of Iceberg finds by the catalog, in order."""
+    with closing(SqlCatalog("quorumlog", uri=f"sqlite:///{path}/catalog.db")) as catalog:
+        found = catalog.load_table(f"lake.{path.name}").scan().to_arrow().to_pylist()
+    assert all(row["date"] == DAYS[row["number"] % 2] for row in found)
+    return sorted(row["number"] for row in found)
 
 
 def files_of(path: Path) -> list[str]:
@@ -330,13 +341,15 @@ def killed(tmp_path: Path) -> Callable[[str], list[Path]]:
     operation each; returns the copies, of which the last is complete."""
 
     def run(action: str) -> list[Path]:
-        template = tmp_path / "template"
-        format = "delta" if action == "delta" else "parquet"
-        append(template / "table", 0, range(40), files=1, format=format)
-        write_rows(template / "next", range(40, 60), files=1)
+        template, target = tmp_path / "template", tmp_path / "copies"
+        work = target / "work"  # at which an Iceberg table remains
+        format = action if action in OPENED else "parquet"
+        append(work / "table", 0, range(40), files=1, format=format)
+        is_iceberg = format == "iceberg"
+        write_rows(work / "next", range(40, 60), files=1, has_partition_columns=is_iceberg)
         if action == "compact":
-            append(template / "table", 1, range(40, 60), files=1)
-        target = tmp_path / "copies"
+            append(work / "table", 1, range(40, 60), files=1)
+        work.rename(template)
         done = subprocess.run(
             [sys.executable, "-m", PROGRAM, str(template), str(target), action],
             cwd=ROOT,
@@ -424,6 +437,31 @@ def test_an_append_to_delta_killed_at_any_operation_is_complete_or_repeated(
         assert in_delta(copy) in ([*range(40)], [*range(60)])
         outcomes[append(copy, 1, range(40, 60), files=1, format="delta")] += 1
         assert in_delta(copy) == [*range(60)], copy
+    assert min(outcomes[True], outcomes[False]) > 0, "before and after the commit"
+
+
+# --- Iceberg; its other tests are in test_iceberg_table.py ---
+
+
+@pytest.mark.slow
+def test_an_append_to_iceberg_killed_at_any_operation_is_complete_or_repeated(
+    killed: Callable[[str], list[Path]],
+) -> None:
+    copies = killed("iceberg")
+    assert len(copies) >= 10
+    work = copies[0].parents[1] / "work"
+    outcomes: Counter[bool] = Counter()
+    for copy in copies:
+        copy.parent.rename(work)  # its metadata has this path
+        found = in_iceberg(work / "table")
+        assert found in ([*range(40)], [*range(60)])
+        is_new = append(work / "table", 1, range(40, 60), files=1, format="iceberg")
+        assert is_new == (len(found) == 40)
+        outcomes[is_new] += 1
+        assert in_iceberg(work / "table") == [*range(60)], copy
+        table = StaticTable.from_metadata(str(work / "table"))
+        assert len(table.scan().to_arrow()) == 60, "for readers without a catalog"
+        work.rename(copy.parent)
     assert min(outcomes[True], outcomes[False]) > 0, "before and after the commit"
 
 
