@@ -1,9 +1,15 @@
 """Scripted histories of transactions: delayed and duplicated requests, expiry, and failovers."""
 
 import pytest
+from tests.simulation.checkers.violation import Violation
 from tests.simulation.levels.transactions import calls
 from tests.simulation.levels.transactions.calls import Generation
 from tests.simulation.levels.transactions.client_scenarios import CLIENT_SCENARIOS
+from tests.simulation.levels.transactions.offset_order import (
+    GivenUp,
+    OffsetOrder,
+    OffsetProducer,
+)
 from tests.simulation.levels.transactions.producer import FatalError
 from tests.simulation.levels.transactions.scenarios import SCENARIOS
 from tests.simulation.levels.transactions.scripted import OTHER, OUT, ScriptedTransactions
@@ -128,3 +134,30 @@ def test_either_outcome_may_be_repeated_and_the_other_one_is_refused() -> None:
                 calls.INVALID_TXN_STATE
             )
         assert stage.anomalies(stage.end()) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("generation", list(Generation))
+@pytest.mark.parametrize(
+    ("is_commit", "is_aborted", "expected"),
+    [(False, True, GivenUp), (False, False, Violation), (True, True, Violation)],
+)
+def test_only_an_abort_by_an_operator_permits_a_stable_offset(
+    generation: Generation, is_commit: bool, is_aborted: bool, expected: type[Exception]
+) -> None:
+    with SimWorld(1) as world:
+        stage = ScriptedTransactions(world, generation)
+        stage.start()
+        one = stage.new_producer()
+        pending = OffsetProducer(one.calls, one.transactional_id, one.identity)
+        order = OffsetOrder(stage.observed, stage.bootstrap, OUT)
+        stage.do(one.write({OUT: b"a"}))
+        stage.do(one.producer.send_offsets("group", {OUT: (0, 1)}))
+        stage.do(order.expect_unstable([pending], "group"))
+        if is_aborted:
+            stage.observed.operator_aborts.add(one.transactional_id)
+        stage.do(order.expect_unstable([pending], "group"))
+        stage.do(one.producer.commit() if is_commit else one.producer.abort())
+        stage.wait_complete()
+        with pytest.raises(expected):
+            stage.do(order.expect_unstable([pending], "group"))

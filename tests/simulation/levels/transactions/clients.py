@@ -99,7 +99,9 @@ class PlainMachine:
                     listed = await log.admin.list_transactions(states=["Ongoing"])
                     ids = [each.name for each in listed]
                 if ids:
-                    await log.admin.abort_transaction(ids[entropy.below(len(ids))])
+                    name = ids[entropy.below(len(ids))]
+                    observed.operator_aborts.add(name)  # before: an unknown result may be an abort
+                    await log.admin.abort_transaction(name)
                     observed.counts["operator aborts"] += 1
             except QuorumlogError as error:
                 self.notes.note(error)

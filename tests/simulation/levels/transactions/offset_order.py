@@ -3,7 +3,8 @@
 One program commits offsets of one partition to a new group in turn: plain ones and pending ones of
 up to three transactions, one request at a time, and ends the transactions in a drawn order. So the
 order of the records is known, and with it the offset that must be in force, at once and for ever.
-While a commit is pending, no stable offset may be returned. A group with an unknown result is left
+While a commit is pending, no stable offset may be returned, unless an operator has aborted the
+transactions of all pending commits. A group with an unknown result, or with such an abort, is left
 unchanged.
 """
 
@@ -32,11 +33,13 @@ KEPT: Final = 12  # groups that are fetched again later
 
 
 class GivenUp(Exception):
-    """A result is unknown."""
+    """A result is unknown, or an operator has aborted a transaction."""
 
 
 @dataclass(slots=True)
-class _Producer:
+class OffsetProducer:
+    """One transactional producer of a group."""
+
     sender: TransactionCalls
     transactional_id: str
     identity: ProducerIdentity
@@ -75,6 +78,24 @@ class OffsetOrder:
             await self._expect(sender, group, expected)
         sender.close()
 
+    async def expect_unstable(self, pending: list[OffsetProducer], group: str) -> None:
+        """Fetch while the commits of these producers are pending: no offset may be returned.
+
+        Raises GivenUp if an operator has aborted all of them. Then no EndTxn may commit.
+        """
+        code, found = await pending[0].sender.fetch_offsets(group, [self.place])
+        if code:
+            return
+        for one in pending:
+            is_aborted = one.transactional_id in self.observed.operator_aborts
+            if not is_aborted or not await self._end(one, is_commit=True):
+                raise Violation(
+                    "UnstableOffset",
+                    f"{group}: {found} was returned while {one.transactional_id} had a pending"
+                    " commit",
+                )
+        raise GivenUp("an operator aborted every pending commit")
+
     # --- inside --------------------------------------------------------------------------------
 
     def _client(self, runtime: Runtime, name: str) -> KafkaClient:
@@ -91,13 +112,13 @@ class OffsetOrder:
         group, entropy = f"order-{number}", runtime.entropy.stream(f"order/{number}")
         client = self._client(runtime, group)
         plain = GroupCalls(runtime, client, group, timeout_ms=TIMEOUT_MS)
-        producers: list[_Producer] = []
+        producers: list[OffsetProducer] = []
         try:
             for index in range(1 + entropy.below(3)):
                 generation = Generation.NEW if entropy.below(2) else Generation.OLD
                 name = f"{group}-{index}"
                 sender = self._sender(runtime, client, name, generation)
-                producers.append(_Producer(sender, name, await self._init(sender, name)))
+                producers.append(OffsetProducer(sender, name, await self._init(sender, name)))
             expected = await self._commit_in_turn(group, plain, producers, entropy)
             self.kept[group] = expected
             await self._expect(producers[0].sender, group, expected)
@@ -112,7 +133,7 @@ class OffsetOrder:
         self,
         group: str,
         plain: GroupCalls,
-        producers: list[_Producer],
+        producers: list[OffsetProducer],
         entropy: Entropy,
     ) -> int:
         """Commit, end the transactions, and return the offset in force."""
@@ -129,7 +150,7 @@ class OffsetOrder:
         left = [one for one in producers if one.order >= 0]
         while left:
             if entropy.below(2):
-                await self._expect_unstable(left[0].sender, group)
+                await self.expect_unstable(left, group)
             one = left.pop(entropy.below(len(left)))
             is_commit = entropy.below(4) > 0
             await self._retry(lambda one=one, is_commit=is_commit: self._end(one, is_commit))
@@ -154,7 +175,7 @@ class OffsetOrder:
 
         await self._retry(ask)
 
-    async def _commit_pending(self, group: str, one: _Producer, offset: int) -> None:
+    async def _commit_pending(self, group: str, one: OffsetProducer, offset: int) -> None:
         sender, name = one.sender, one.transactional_id
         if sender.generation is Generation.OLD and not one.is_added:
             await self._retry(
@@ -165,7 +186,7 @@ class OffsetOrder:
             lambda: sender.commit_offsets(name, one.identity, group, {self.place: offset})
         )
 
-    async def _end(self, one: _Producer, is_commit: bool) -> int:
+    async def _end(self, one: OffsetProducer, is_commit: bool) -> int:
         code, _ = await one.sender.end(one.transactional_id, one.identity, is_commit=is_commit)
         return code
 
@@ -185,14 +206,6 @@ class OffsetOrder:
                 raise GivenUp(f"error {code}")
             await asyncio.sleep(RETRY_S)
         raise GivenUp("too many retries")
-
-    async def _expect_unstable(self, sender: TransactionCalls, group: str) -> None:
-        """Fetch while a commit is pending: no offset may be returned."""
-        code, found = await sender.fetch_offsets(group, [self.place])
-        if not code:
-            raise Violation(
-                "UnstableOffset", f"{group}: {found} was returned while a commit was pending"
-            )
 
     async def _expect(self, sender: TransactionCalls, group: str, expected: int) -> None:
         """Fetch the offset in force, with retries, and compare."""

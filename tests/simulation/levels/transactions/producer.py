@@ -60,6 +60,8 @@ class Observations:
     errors: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     ended: int = 0  # transactions
+    # transactional ids that an operator requested to abort, also without a result
+    operator_aborts: set[str] = field(default_factory=set)
     # by producer id; OLD if any producer with it was
     generations: dict[int, Generation] = field(default_factory=dict)
 
