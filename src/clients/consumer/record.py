@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...errors import InvalidRequest
+from ...records.record import Headers
 from ...runtime import Clock
-from ..producer.batches import Headers
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

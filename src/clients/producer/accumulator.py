@@ -16,11 +16,12 @@ from itertools import repeat
 
 from ...errors import QuorumlogError, UnknownTopicOrPartition
 from ...records.batch import HEADER_SIZE
+from ...records.record import Headers
 from ...runtime import Entropy
 from ..config import ProducerConfig
 from ..topology import absent
 from .batch_encoder import headers_size
-from .batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch, Headers, OnDelivery
+from .batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Batch, OnDelivery
 from .incomplete_batches import IncompleteBatches
 from .partition_queue import PartitionQueue, TopicQueues
 from .partitioner import CrcPartitioner, KeyPartitioner, Partitioner, choose, stick

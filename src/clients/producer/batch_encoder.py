@@ -13,8 +13,8 @@ from ...records.batch import NO_PRODUCER, renumber
 from ...records.codec import Envelope, decode_all, encode_batch, encode_columns
 from ...records.columns import BinaryColumn, Int64Column, RecordColumns
 from ...records.compression import Codec
-from ...records.record import Record
-from .batches import RECORD_OVERHEAD, Batch, Headers
+from ...records.record import Headers, Record
+from .batches import RECORD_OVERHEAD, Batch
 from .sequences import ProducerSequence
 
 

@@ -17,12 +17,11 @@ from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ...errors import QuorumlogError
+from ...records.record import Headers
 from .sequences import ProducerSequence
 
 if TYPE_CHECKING:
     from .partition_queue import Part, PartitionQueue
-
-Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 RECORD_OVERHEAD = 12  # bytes of the encoded record besides key, value and headers: length varints
 OBJECT_OVERHEAD = 64  # bytes of a record's objects and columns besides its content

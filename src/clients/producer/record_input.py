@@ -11,8 +11,9 @@ from operator import index
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from ...errors import InvalidRecord, InvalidRequest, InvalidTimestamp, MessageTooLarge
+from ...records.record import Headers
 from .batch_encoder import headers_size
-from .batches import OBJECT_OVERHEAD, RECORD_OVERHEAD, Headers
+from .batches import OBJECT_OVERHEAD, RECORD_OVERHEAD
 
 Content: TypeAlias = bytes | bytearray | memoryview | str | None
 """A key or a value; text is encoded as UTF-8."""

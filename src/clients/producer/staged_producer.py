@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ...errors import ClientClosed, InvalidRequest, InvalidTxnState, QuorumlogError, StageLost
 from ...ids import ProducerIdentity
 from ...proto import staged_commits_pb2 as pb
+from ...records.record import Headers
 from ...runtime import Entropy, Scope
 from ...services import (
     STAGED_COMMITS_ABORT,
@@ -38,7 +39,7 @@ from ..staged_commits import (
 )
 from .arrow_producer import ArrowColumns, convert_rows, is_in_memory, iter_slices
 from .batch_encoder import content_size
-from .batches import Batch, DeliveredRange, Headers, OnDelivery
+from .batches import Batch, DeliveredRange, OnDelivery
 from .bulk import Span
 from .partition_queue import PartitionQueue
 from .partitioner import Partitioner

@@ -17,13 +17,14 @@ from tests.unit.clients.record_buffer import RecordBuffer
 
 from quorumlog.clients.config import ProducerConfig
 from quorumlog.clients.producer.batch_encoder import batch_columns, content_size, encode_records
-from quorumlog.clients.producer.batches import Batch, Headers
+from quorumlog.clients.producer.batches import Batch
 from quorumlog.clients.producer.bulk import accept_many
 from quorumlog.clients.producer.partition_queue import Part, PartitionQueue
 from quorumlog.clients.producer.record_input import make_bulk
 from quorumlog.clients.producer.sequences import IN_FLIGHT_MAX
 from quorumlog.errors import OutOfOrderSequence, StreamBroken, TimedOut
 from quorumlog.records.compression import Codec
+from quorumlog.records.record import Headers
 
 PARTITIONS = 3
 

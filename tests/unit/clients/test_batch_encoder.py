@@ -3,10 +3,11 @@
 import pytest
 
 from quorumlog.clients.producer.batch_encoder import encode_records, split
-from quorumlog.clients.producer.batches import Batch, Headers
+from quorumlog.clients.producer.batches import Batch
 from quorumlog.clients.producer.partition_queue import PartitionQueue
 from quorumlog.errors import InvalidRecord
 from quorumlog.records import Codec, Record, decode_all, encode_batch
+from quorumlog.records.record import Headers
 
 
 def batch_of(*records: tuple[bytes | None, bytes | None, int, Headers]) -> Batch:
