@@ -17,15 +17,17 @@ from ...errors import (
     QuorumlogError,
     TimedOut,
 )
-from ...ids import Epoch, ProducerIdentity
+from ...ids import Epoch, Offset, ProducerIdentity
 from ...metadata import check_not_internal
 from ...records import check_size, parse_header
 from ...runtime import Buffer, Clock
 from ...storage import AppendOrigin
+from ...storage.append import LogWrite
+from ...storage.shell.append_queue import NO_APPEND_TIME, CompletedAppends, PendingAppend
 from ...storage.shell.append_queue import Appended as Appended  # front ends import it from here
 from ...storage.shell.append_queue import AppendOutcome as AppendOutcome  # like Appended
-from ...storage.shell.append_queue import CompletedAppends, PendingAppend
 from ...storage.shell.data_directory import DataDirectory
+from ...storage.shell.writer import InlineAppend
 from ..isr import LeaderAndIsr
 from ..partition_leader import PartitionLeader
 from ..purgatory import Acks, PurgatoryEntry
@@ -283,6 +285,58 @@ class TransactionalAppends:
                 append.fail(refusal)
 
 
+class ReplicaRun:
+    """Batches for one replica that arrive together and are stored by one write; see
+    `InlineAppend`."""
+
+    __slots__ = ("_append", "_completed", "_leader", "_leader_epoch", "_replica", "acks")
+
+    def __init__(
+        self,
+        replica: Replica,
+        leader: PartitionLeader,
+        append: InlineAppend,
+        acks: Acks,
+        completed: CompletedAppends,
+    ) -> None:
+        self.acks = acks
+        self._replica = replica
+        self._leader = leader
+        self._leader_epoch = leader.state.leader_epoch
+        self._append = append
+        self._completed = completed
+
+    def add(self, batch: Buffer, wall_ms: int) -> LogWrite | None:
+        """Assign offsets to a batch; None if it must be submitted instead. See
+        `InlineAppend.add`."""
+        if is_transactional(batch):
+            return None  # it may wait for its verification
+        return self._append.add(batch, self._leader_epoch, wall_ms)
+
+    def write(self) -> None:
+        """Write all batches, and advance the high watermark."""
+        self._append.write()
+
+    def outcome(self, write: LogWrite) -> DelayedProduce | AppendOutcome:
+        """Return the outcome of one batch after `write`, or its wait for an acknowledgement."""
+        append = self._append
+        if append.error is not None:
+            return append.error
+        appended = Appended(
+            Offset(write.base_offset),
+            Offset(write.next_offset),
+            NO_APPEND_TIME,
+            append.log_start_offset,
+        )
+        replica, acks = self._replica, self.acks
+        leader = replica.partition.leader
+        if leader is self._leader and leader.is_acknowledged(acks, appended.next_offset):
+            return appended
+        delayed = DelayedProduce(self._completed, replica, b"", acks, self._leader_epoch)
+        delayed.resolve(appended, None)
+        return delayed
+
+
 class ReplicaWriter:
     """Appends of clients to the replicas of one node."""
 
@@ -352,6 +406,28 @@ class ReplicaWriter:
         if not replica.is_open:
             replica.check_open()
         return self._append(replica, records, acks, None, transaction)
+
+    def begin_run(self, replica: Replica, acks: Acks) -> ReplicaRun | None:
+        """Return a run of appends to a replica, or None if its appends must be submitted, also
+        those that are refused."""
+        if not replica.is_open or replica.is_internal or replica.flushes:
+            return None
+        try:
+            leader = replica.check()
+            self._admit(replica, acks, None)
+        except QuorumlogError:
+            return None
+        append = self._directory.inline_append(replica.log)
+        if append is None:
+            return None
+        return ReplicaRun(replica, leader, append, acks, self._directory.completed)
+
+    def hosted(self, topic: str, partition: int, topic_id: bytes) -> Replica | None:
+        """Return the replica of a partition, None if this node has none with this topic id."""
+        replica = self._hosted.find(topic, partition)
+        if replica is None or (topic_id and topic_id != replica.topic_id):
+            return None
+        return replica
 
     def opening(self, topic: str, partition: int) -> Coroutine[Any, Any, None] | None:
         """Return an awaitable for the open of the log before `submit_nowait`, or None. It raises

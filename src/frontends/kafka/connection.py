@@ -216,6 +216,8 @@ class KafkaConnection:
                 continue
             if not self._has_room():
                 return
+            if not waiting and self._begin_run():
+                continue
             frame = self._next_frame()
             if frame is None:
                 return
@@ -261,6 +263,12 @@ class KafkaConnection:
 
     def _take(self, frame: memoryview) -> None:
         """Queue a request until the earlier ones permit it to begin."""
+        request = self._request_of(frame)
+        if request is not None:
+            self._waiting.append(request)
+
+    def _request_of(self, frame: memoryview) -> Request | None:
+        """Read the header of a frame, and count it; None if it is invalid."""
         self._taken += 1
         self._has_moved = True
         if self._large_held:
@@ -273,9 +281,9 @@ class KafkaConnection:
         except QuorumlogError as error:
             self._server.memory.give(len(frame))
             self._invalid = error
-            return
+            return None
         server.figures.open += 1
-        self._waiting.append(request)
+        return request
 
     def _may_begin(self, request: Request) -> bool:
         if self._throttle_timer is not None or self._is_closing:
@@ -284,6 +292,50 @@ class KafkaConnection:
         if under_way and not (request.api.begins_in_order and under_way[-1].is_placed):
             return False
         return self._connection.unsent_bytes() < self._server.unsent_bytes_max
+
+    def _begin_run(self) -> bool:
+        """Begin the next complete requests as a run, as far as their API permits it. Return True
+        if at least one request was read."""
+        under_way, server, frames = self._under_way, self._server, self._frames
+        key = frames.first_key()
+        api = None if key < 0 else server.api(key)
+        if api is None or api.run is None or not server.broker.throttling.is_idle:
+            return False
+        if under_way and not (under_way[-1].api is api and under_way[-1].is_placed):
+            return False
+        run = api.run(server.broker)
+        begun: list[Request] = []
+        room = server.inflight_max - len(under_way)
+        try:
+            while len(begun) < room and frames.first_key() == key:
+                request = self._next_request()
+                if request is None:
+                    break
+                body = request.frame[request.begin :]
+                if not run.add(request, body, partial(self._done, request)):
+                    request.frame = memoryview(bytes(request.frame))
+                    self._waiting.append(request)
+                    break
+                begun.append(request)
+        finally:
+            under_way.extend(begun)
+            for request in begun:
+                request.is_placed = True
+            run.end()
+            for request in begun:
+                self._release_memory(request)
+        return True
+
+    def _next_request(self) -> Request | None:
+        """Return the next request, with a view of the read buffer as its frame; None if it is
+        invalid."""
+        try:
+            frame = self._frames.next_view()
+        except QuorumlogError as error:
+            self._invalid = error
+            return None
+        assert frame is not None, "the frame is complete"
+        return self._request_of(frame)
 
     def _begin(self, request: Request) -> None:
         self._under_way.append(request)

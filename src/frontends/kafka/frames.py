@@ -20,6 +20,7 @@ LARGE_BYTES: Final = 64 << 10  # a larger frame gets its own buffer while it is 
 FRAME_BYTES_MIN: Final = 8  # key, version and correlation id: the shortest header
 
 _HEAD: Final = Struct(">ih")  # size and key
+_KEY: Final = Struct(">h")
 _NOTHING: Final = memoryview(b"")
 
 
@@ -74,6 +75,32 @@ class RequestFrameReader:
             return
         self._end += count - self._start
         self._source, self._start = self._scratch, 0
+
+    def first_key(self) -> int:
+        """Return the API key of the next frame if the frame is complete, else -1."""
+        if self._large is not None:
+            if self._large_end < len(self._large):
+                return -1
+            (key,) = _KEY.unpack_from(self._large)
+            return int(key)
+        received_bytes = self._end - self._start
+        if received_bytes < _HEAD.size:
+            return -1
+        size, key = _HEAD.unpack_from(self._source, self._start)
+        if not FRAME_BYTES_MIN <= size <= received_bytes - SIZE.size:
+            return -1
+        return int(key)
+
+    def next_view(self) -> memoryview | None:
+        """Do the same as `next`, but return a view of the read buffer: it is valid until the next
+        call of `keep` or `buffer`."""
+        if self._large is not None:
+            return self.next()
+        (size,) = SIZE.unpack_from(self._source, self._start)
+        self._check_size(size)
+        begin = self._start + SIZE.size
+        self._start = begin + size
+        return self._source[begin : self._start]
 
     def next(self) -> memoryview | None:
         """Return the next complete frame without its size; raises InvalidRequest."""

@@ -59,7 +59,7 @@ from .log_opener import OPENED_AT_ONCE, LogOpener
 from .maintenance import LogMaintenance
 from .reader import LogReader
 from .side_files import SideFiles
-from .writer import LogWriter
+from .writer import InlineAppend, LogWriter
 
 
 class SmallFileStore:
@@ -543,6 +543,10 @@ class DataDirectory:
     def submit(self, log: Log, append: PendingAppend) -> None:
         """Queue a caller's own pending append; otherwise like `append_nowait`."""
         self._writer.append(self._queue_of(log), append)
+
+    def inline_append(self, log: Log) -> InlineAppend | None:
+        """Return an append that is written at once, or None if appends must be queued now."""
+        return self._writer.inline_append(self._queue_of(log))
 
     def settle(self, log: Log) -> "asyncio.Future[None] | None":
         """Return a future that completes when everything queued before has ended, None if it has;

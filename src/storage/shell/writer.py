@@ -27,7 +27,7 @@ from ...ids import Offset
 from ...runtime.ports import Buffer, Clock, File, Runtime, Scope
 from ..append import AppendOrigin, LogWrite, WriteFailed, write_fully
 from ..config import DirectoryConfig
-from ..conversion import stamp
+from ..conversion import is_plain, stamp
 from ..file_pool import OUT_OF_DESCRIPTORS, FilePool
 from ..flush import Flush, perform_flush
 from ..log import Log
@@ -82,6 +82,11 @@ class LoopWriter:
             or queue.always_flushes  # it waits for the device anyway
             or self._clock.now_ms() < self._slow_until_ms
         )
+
+    def bytes_max(self) -> int:
+        """Return the limit of one write on the loop now."""
+        is_slow = self._clock.now_ms() < self._slow_until_ms
+        return self._small_bytes if is_slow else self._bytes_max
 
     def write(self, file: File, position: int, buffers: Sequence[Buffer]) -> None:
         """Write all buffers, and measure the time; raises WriteFailed."""
@@ -153,6 +158,39 @@ class LogWriter:
         self._admission.enter(queue, item)
         if not queue.is_gathering or self._on_loop.is_too_much(queue):
             self._advance(queue)
+
+    def inline_append(self, queue: AppendQueue) -> "InlineAppend | None":
+        """Return an append that is written at once, or None if appends to this log must be queued:
+        others are queued or being written, each is flushed, or the log accepts none."""
+        log = queue.log
+        must_queue = queue.items or queue.is_busy or queue.always_flushes
+        if must_queue or not self.is_started or self._space.is_low:
+            return None
+        if self.is_closing or log.failure is not None:
+            return None
+        bytes_max = min(self._on_loop.bytes_max(), self._config.write_bytes_max)
+        return InlineAppend(self, queue, bytes_max)
+
+    def write_inline_append(self, append: "InlineAppend") -> None:
+        """Write the batches of an inline append, and set the error of a failed write."""
+        queue, writes = append.queue, append.writes
+        first, buffers = writes[0], [buffer for write in writes for buffer in write.buffers]
+        appender = queue.log.appender
+        try:
+            self._on_loop.write(first.file, first.position, buffers)
+        except WriteFailed as failure:
+            for write in reversed(writes):
+                append.error = appender.failed(write, failure)
+            self._write_failed(queue)
+        else:
+            for write in writes:
+                appender.complete(write)
+            self._log_written(queue, sum(write.size for write in writes))
+
+    def check_failure(self, queue: AppendQueue) -> None:
+        """Fail everything queued if the log has failed while an append was prepared."""
+        if queue.log.failure is not None:
+            self._fail_queue(queue, DiskFailed(queue.log.failure.message))
 
     def check_capacity(self, size: int, held_back: int = 0) -> None:
         """Raise the reason to reject a client's append; `held_back` are bytes of other appends that
@@ -353,10 +391,14 @@ class LogWriter:
                 queue.flush_waiters.append((write.next_offset, partial(item.resolve, appended)))
             else:
                 item.resolve(appended, None)
-        queue.open_group_bytes += size
-        self._space.count_written(size)
         if wants_flush:
             self._request_flush(queue)
+        self._log_written(queue, size)
+
+    def _log_written(self, queue: AppendQueue, size: int) -> None:
+        """Count written bytes, and run the callbacks of the new log end."""
+        queue.open_group_bytes += size
+        self._space.count_written(size)
         if queue not in self.dirty:
             self.dirty[queue] = None
             self.dirtied.set()
@@ -384,9 +426,11 @@ class LogWriter:
     def _group_failed(self, queue: AppendQueue, group: Group, failure: WriteFailed) -> None:
         for item, write in reversed(group):
             item.fail(queue.log.appender.failed(write, failure))
+        self._write_failed(queue)
+
+    def _write_failed(self, queue: AppendQueue) -> None:
         self._space.check()
-        if queue.log.failure is not None:
-            self._fail_queue(queue, DiskFailed(queue.log.failure.message))
+        self.check_failure(queue)
 
     # --- flushes -------------------------------------------------------------------------------
 
@@ -646,6 +690,55 @@ class LogWriter:
             else:
                 self._dequeue(queue)
                 item.fail(failure)
+
+
+class InlineAppend:
+    """Client batches that one log stores by one write on the loop, without entering its queue.
+
+    The caller adds batches and then calls `write` before the loop runs anything else, so that no
+    other append comes between them.
+    """
+
+    __slots__ = ("_bytes_left", "_writer", "error", "queue", "writes")
+
+    def __init__(self, writer: LogWriter, queue: AppendQueue, bytes_max: int) -> None:
+        self.queue = queue
+        self.writes: list[LogWrite] = []  # prepared, in order
+        self.error: QuorumlogError | None = None  # of the failed write; nothing is stored then
+        self._writer = writer
+        self._bytes_left = bytes_max
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """The log start offset."""
+        return Offset(self.queue.log.log_start_offset)
+
+    def add(self, batch: Buffer, leader_epoch: int, wall_ms: int) -> LogWrite | None:
+        """Validate a batch and assign its offsets; it must not change before `write`.
+
+        Return None if the batch must be queued instead, and nothing has changed: it needs a
+        conversion, it is refused or stored already, or this write has no room for it.
+        """
+        queue = self.queue
+        log = queue.log
+        if len(batch) > self._bytes_left or not is_plain(batch, log.config):
+            return None
+        try:
+            write = log.appender.prepare(
+                batch, leader_epoch=leader_epoch, wall_ms=wall_ms, origin=AppendOrigin.CLIENT
+            )
+        except (QuorumlogError, AlreadyStored):
+            self._writer.check_failure(queue)
+            return None
+        if write is not None:
+            self._bytes_left -= write.size
+            self.writes.append(write)
+        return write
+
+    def write(self) -> None:
+        """Write all batches that were added; sets `error` if that fails."""
+        if self.writes:
+            self._writer.write_inline_append(self)
 
 
 def _buffers(group: Group) -> list[Buffer]:

@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any, Final
 
 from ....broker import Acks
-from ....broker.shell.produce import Appended, AppendOutcome, DelayedProduce
+from ....broker.shell.produce import Appended, AppendOutcome, DelayedProduce, ReplicaRun
+from ....broker.shell.replica import Replica
 from ....broker.verification import TransactionalWrite
 from ....errors import (
     InvalidRecord,
@@ -22,7 +23,8 @@ from ....errors import (
     UnsupportedForMessageFormat,
 )
 from ....runtime import Buffer
-from ..api import Answer, BrokerContext, Call, Done, KafkaApi, PreparedResponse
+from ....storage.append import LogWrite
+from ..api import Answer, BrokerContext, Call, Done, KafkaApi, PreparedResponse, RequestRun
 from ..codecs.leaders import NodeEndpoint
 from ..codecs.produce import (
     FLEXIBLE,
@@ -31,6 +33,7 @@ from ..codecs.produce import (
     ProduceResult,
     ProduceTopic,
     encode_produce,
+    read_plain,
     read_produce,
 )
 from ..endpoints import current_leader, leader_endpoints
@@ -110,6 +113,20 @@ class _InFlight:
                 append.call_when_done(partial(self._completed, at))
             else:
                 outcomes[at] = outcome
+        self._wait()
+
+    def resume(self, outcome: DelayedProduce | AppendOutcome) -> None:
+        """Continue a request with one partition after its append."""
+        known = outcome.outcome() if isinstance(outcome, DelayedProduce) else outcome
+        self._outcomes.append(outcome if known is None else known)
+        if isinstance(outcome, DelayedProduce) and known is None:
+            self._left = 1
+            outcome.call_when_done(partial(self._completed, 0))
+        self._wait()
+
+    def _wait(self) -> None:
+        """Answer, after the outcomes that are missing."""
+        broker, request = self._broker, self._call.body
         if not self._left:
             self._answer()
             return
@@ -161,6 +178,61 @@ class _InFlight:
         if acks in _ACKS:
             took_ms = self._broker.runtime.clock.now_ms() - self._call.began_ms
             figures.took_ms[_ACKS[acks]].observe(took_ms)
+
+
+class ProduceRun(RequestRun):
+    """Consecutive requests that are stored by one write to each log.
+
+    Requests have one uncompressed batch each, as producers send them by default. The batches are
+    written from the connection's read buffer, before it is read again.
+    """
+
+    __slots__ = ("_broker", "_requests", "_runs", "_wall_ms")
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._wall_ms = broker.runtime.clock.wall_ms()
+        self._runs: dict[Replica, ReplicaRun] = {}
+        self._requests: list[tuple[_InFlight, ReplicaRun, LogWrite]] = []
+
+    def add(self, call: Call, body: memoryview, done: Done) -> bool:
+        """Add a request; False if it must be handled alone, and all before it first."""
+        request = read_plain(call.version, body)
+        acks = None if request is None else _ACKS.get(request.acks)
+        if request is None or acks is None:
+            return False
+        topic = request.topics[0]
+        partition, records = topic.parts[0]
+        name = _name(self._broker, topic)
+        writer = self._broker.writer
+        replica = writer.hosted(name, partition, topic.topic_id)
+        if replica is None or records is None:
+            return False
+        run = self._runs.get(replica)
+        if run is None:
+            run = writer.begin_run(replica, acks)
+            if run is None:
+                return False
+            self._runs[replica] = run
+        if run.acks is not acks:
+            return False
+        write = run.add(records, self._wall_ms)
+        if write is None:
+            return False
+        title = bytes(topic.title)  # the response may follow after the next read
+        topic = ProduceTopic(topic.name, topic.topic_id, [ProducePart(partition, None)], title)
+        call.body = ProduceRequest(None, request.acks, request.timeout_ms, [topic])
+        writer.figures.waiting += 1
+        writer.figures.bytes += len(records)
+        self._requests.append((_InFlight(self._broker, call, done), run, write))
+        return True
+
+    def end(self) -> None:
+        """Write all batches; answer the requests that need no other replica's acknowledgement."""
+        for run in self._runs.values():
+            run.write()
+        for request, run, write in self._requests:
+            request.resume(run.outcome(write))
 
 
 def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
@@ -295,4 +367,5 @@ API: Final = KafkaApi(
     read=read_produce,
     advertised_low=0,
     begins_in_order=True,
+    run=ProduceRun,
 )

@@ -95,7 +95,7 @@ def read_produce(version: int, body: memoryview) -> ProduceRequest:
     """Decode a request; raises InvalidRequest. Bytes after it are ignored."""
     flexible = version >= FLEXIBLE
     if flexible:
-        request = _read_plain(body, by_id=version >= _BY_ID)
+        request = read_plain(version, body)
         if request is not None:
             return request
     transactional_id, at = read_string(body, 0, flexible=flexible)
@@ -115,9 +115,12 @@ def read_produce(version: int, body: memoryview) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _read_plain(body: memoryview, *, by_id: bool) -> ProduceRequest | None:
+def read_plain(version: int, body: memoryview) -> ProduceRequest | None:
     """Decode a flexible request with batches for one partition, and without a transaction and
     tagged fields; None otherwise. It takes a third of the time of the general decoder."""
+    if version < FLEXIBLE:
+        return None
+    by_id = version >= _BY_ID
     try:
         none, acks, timeout_ms, topics, size = _ONE_TOPIC.unpack_from(body)
         begin = _TITLE_AT
