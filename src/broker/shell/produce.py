@@ -22,10 +22,10 @@ from ...metadata import check_not_internal
 from ...records import check_size, parse_header
 from ...runtime import Buffer, Clock
 from ...storage import AppendOrigin
-from ...storage.append import LogWrite
+from ...storage.append import LogWrite as LogWrite  # front ends import it from here
 from ...storage.shell.append_queue import NO_APPEND_TIME, CompletedAppends, PendingAppend
-from ...storage.shell.append_queue import Appended as Appended  # front ends import it from here
-from ...storage.shell.append_queue import AppendOutcome as AppendOutcome  # like Appended
+from ...storage.shell.append_queue import Appended as Appended  # like LogWrite
+from ...storage.shell.append_queue import AppendOutcome as AppendOutcome  # like LogWrite
 from ...storage.shell.data_directory import DataDirectory
 from ...storage.shell.writer import InlineAppend
 from ..isr import LeaderAndIsr
@@ -285,54 +285,41 @@ class TransactionalAppends:
                 append.fail(refusal)
 
 
-class ReplicaRun:
-    """Batches for one replica that arrive together and are stored by one write; see
-    `InlineAppend`."""
+class ReplicaRun(InlineAppend):
+    """Batches for one replica that arrive together and are stored by one write."""
 
-    __slots__ = ("_append", "_completed", "_leader", "_leader_epoch", "_replica", "acks")
+    __slots__ = ("_completed", "_leader", "_replica", "acks")
 
     def __init__(
-        self,
-        replica: Replica,
-        leader: PartitionLeader,
-        append: InlineAppend,
-        acks: Acks,
-        completed: CompletedAppends,
+        self, directory: DataDirectory, replica: Replica, leader: PartitionLeader, acks: Acks
     ) -> None:
+        super().__init__(directory.inline, replica.log, leader.state.leader_epoch)
         self.acks = acks
+        self._completed = directory.completed
         self._replica = replica
         self._leader = leader
-        self._leader_epoch = leader.state.leader_epoch
-        self._append = append
-        self._completed = completed
 
     def add(self, batch: Buffer, wall_ms: int) -> LogWrite | None:
-        """Assign offsets to a batch; None if it must be submitted instead. See
-        `InlineAppend.add`."""
-        if is_transactional(batch):
-            return None  # it may wait for its verification
-        return self._append.add(batch, self._leader_epoch, wall_ms)
-
-    def write(self) -> None:
-        """Write all batches, and advance the high watermark."""
-        self._append.write()
+        """See `InlineAppend.add`. A transactional batch may have to wait for its verification, and
+        is not added."""
+        return None if is_transactional(batch) else super().add(batch, wall_ms)
 
     def outcome(self, write: LogWrite) -> DelayedProduce | AppendOutcome:
         """Return the outcome of one batch after `write`, or its wait for an acknowledgement."""
-        append = self._append
-        if append.error is not None:
-            return append.error
+        if self.error is not None:
+            return self.error
+        replica, acks = self._replica, self.acks
         appended = Appended(
             Offset(write.base_offset),
             Offset(write.next_offset),
             NO_APPEND_TIME,
-            append.log_start_offset,
+            Offset(replica.log.log_start_offset),
         )
-        replica, acks = self._replica, self.acks
         leader = replica.partition.leader
         if leader is self._leader and leader.is_acknowledged(acks, appended.next_offset):
             return appended
-        delayed = DelayedProduce(self._completed, replica, b"", acks, self._leader_epoch)
+        epoch = Epoch(self._leader_epoch)
+        delayed = DelayedProduce(self._completed, replica, b"", acks, epoch)
         delayed.resolve(appended, None)
         return delayed
 
@@ -417,10 +404,9 @@ class ReplicaWriter:
             self._admit(replica, acks, None)
         except QuorumlogError:
             return None
-        append = self._directory.inline_append(replica.log)
-        if append is None:
+        if not self._directory.inline.may_begin(replica.log):
             return None
-        return ReplicaRun(replica, leader, append, acks, self._directory.completed)
+        return ReplicaRun(self._directory, replica, leader, acks)
 
     def hosted(self, topic: str, partition: int, topic_id: bytes) -> Replica | None:
         """Return the replica of a partition, None if this node has none with this topic id."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...errors import InvalidRequest, QuorumlogError
 from ...runtime import Buffer, ByteConnection, Scope
 from . import messages
-from .api import Answer, Client, FileRange, Part, PreparedResponse
+from .api import Answer, Client, FileRange, Part, PreparedResponse, RequestRun
 from .frames import RequestFrameReader
 from .memory import BYTES_AN_ELEMENT
 from .metrics import BROKEN, CLIENT, FAILED, IDLE, INVALID, SLOW, STOPPED
@@ -303,27 +303,33 @@ class KafkaConnection:
             return False
         if under_way and not (under_way[-1].api is api and under_way[-1].is_placed):
             return False
-        run = api.run(server.broker)
-        begun: list[Request] = []
         room = server.inflight_max - len(under_way)
-        try:
-            while len(begun) < room and frames.first_key() == key:
-                request = self._next_request()
-                if request is None:
-                    break
-                body = request.frame[request.begin :]
-                if not run.add(request, body, partial(self._done, request)):
-                    request.frame = memoryview(bytes(request.frame))
-                    self._waiting.append(request)
-                    break
-                begun.append(request)
-        finally:
-            under_way.extend(begun)
-            for request in begun:
-                request.is_placed = True
-            run.end()
-            for request in begun:
-                self._release_memory(request)
+        request = self._next_request()
+        while request is not None:
+            run = api.run(server.broker)
+            begun: list[Request] = []
+            try:
+                while request is not None and self._add_to_run(run, request):
+                    begun.append(request)
+                    room -= 1
+                    is_next = room > 0 and frames.first_key() == key
+                    request = self._next_request() if is_next else None
+            finally:
+                run.end()
+                for one in begun:
+                    self._release_memory(one)
+            if request is not None and not begun:  # it must begin alone
+                request.frame = memoryview(bytes(request.frame))
+                self._waiting.append(request)
+                break
+        return True
+
+    def _add_to_run(self, run: RequestRun, request: Request) -> bool:
+        """Add a request to a run; False if the run has to end before it."""
+        if not run.add(request, request.frame[request.begin :], partial(self._done, request)):
+            return False
+        self._under_way.append(request)
+        request.is_placed = True
         return True
 
     def _next_request(self) -> Request | None:

@@ -59,7 +59,7 @@ from .log_opener import OPENED_AT_ONCE, LogOpener
 from .maintenance import LogMaintenance
 from .reader import LogReader
 from .side_files import SideFiles
-from .writer import InlineAppend, LogWriter
+from .writer import InlineAppends, LogWriter
 
 
 class SmallFileStore:
@@ -297,12 +297,13 @@ class DataDirectory:
             space=self.space,
             pool=self._pool,
         )
+        self.inline = InlineAppends(writer, self._queue_of)
         self.reader = LogReader(runtime, scope, path, self._indexes, writer, self._queue_of)
         self.small_files = SmallFileStore(runtime.files, path, found.small_files, self._writer)
         self.figures = DataDirectoryMetrics(self._queues, self._writer, self.space)
         self._openings = LogOpener(
             runtime.files,
-            self._writer,
+            writer,
             queues=self._queues,
             recovery_of=self._recovery,
             adopt=self._adopt,
@@ -331,9 +332,8 @@ class DataDirectory:
         self.folders = LogFolders(
             runtime, path, self._queues, self._queue_of, writer, self.checkpoints, self.maintenance
         )
-        self.truncation = LogTruncation(
-            runtime.files, path, self._queue_of, writer, self.checkpoints, self.maintenance
-        )
+        parts = (self._queue_of, writer, self.checkpoints, self.maintenance)
+        self.truncation = LogTruncation(runtime.files, path, *parts)
 
     # --- open and close ------------------------------------------------------------------------
 
@@ -543,10 +543,6 @@ class DataDirectory:
     def submit(self, log: Log, append: PendingAppend) -> None:
         """Queue a caller's own pending append; otherwise like `append_nowait`."""
         self._writer.append(self._queue_of(log), append)
-
-    def inline_append(self, log: Log) -> InlineAppend | None:
-        """Return an append that is written at once, or None if appends must be queued now."""
-        return self._writer.inline_append(self._queue_of(log))
 
     def settle(self, log: Log) -> "asyncio.Future[None] | None":
         """Return a future that completes when everything queued before has ended, None if it has;

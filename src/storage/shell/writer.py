@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from ...errors import DiskFailed, Overloaded, QuorumlogError, Stopping
+from ...errors import DiskFailed, DiskFull, Overloaded, QuorumlogError, Stopping
 from ...ids import Offset
 from ...runtime.ports import Buffer, Clock, File, Runtime, Scope
 from ..append import AppendOrigin, LogWrite, WriteFailed, write_fully
@@ -158,39 +158,6 @@ class LogWriter:
         self._admission.enter(queue, item)
         if not queue.is_gathering or self._on_loop.is_too_much(queue):
             self._advance(queue)
-
-    def inline_append(self, queue: AppendQueue) -> "InlineAppend | None":
-        """Return an append that is written at once, or None if appends to this log must be queued:
-        others are queued or being written, each is flushed, or the log accepts none."""
-        log = queue.log
-        must_queue = queue.items or queue.is_busy or queue.always_flushes
-        if must_queue or not self.is_started or self._space.is_low:
-            return None
-        if self.is_closing or log.failure is not None:
-            return None
-        bytes_max = min(self._on_loop.bytes_max(), self._config.write_bytes_max)
-        return InlineAppend(self, queue, bytes_max)
-
-    def write_inline_append(self, append: "InlineAppend") -> None:
-        """Write the batches of an inline append, and set the error of a failed write."""
-        queue, writes = append.queue, append.writes
-        first, buffers = writes[0], [buffer for write in writes for buffer in write.buffers]
-        appender = queue.log.appender
-        try:
-            self._on_loop.write(first.file, first.position, buffers)
-        except WriteFailed as failure:
-            for write in reversed(writes):
-                append.error = appender.failed(write, failure)
-            self._write_failed(queue)
-        else:
-            for write in writes:
-                appender.complete(write)
-            self._log_written(queue, sum(write.size for write in writes))
-
-    def check_failure(self, queue: AppendQueue) -> None:
-        """Fail everything queued if the log has failed while an append was prepared."""
-        if queue.log.failure is not None:
-            self._fail_queue(queue, DiskFailed(queue.log.failure.message))
 
     def check_capacity(self, size: int, held_back: int = 0) -> None:
         """Raise the reason to reject a client's append; `held_back` are bytes of other appends that
@@ -431,6 +398,42 @@ class LogWriter:
     def _write_failed(self, queue: AppendQueue) -> None:
         self._space.check()
         self.check_failure(queue)
+
+    # --- inline appends ------------------------------------------------------------------------
+
+    def inline_bytes_max(self, queue: AppendQueue) -> int:
+        """Return the limit in bytes of an append that is written now, without the queue. It is 0 if
+        appends to this log must be queued: others are queued or being written, each is flushed, or
+        the log accepts none."""
+        must_queue = queue.items or queue.is_busy or queue.always_flushes
+        if must_queue or not self.is_started or self._space.is_low:
+            return 0
+        if self.is_closing or queue.log.failure is not None:
+            return 0
+        return min(self._on_loop.bytes_max(), self._config.write_bytes_max)
+
+    def write_inline(
+        self, queue: AppendQueue, writes: Sequence[LogWrite]
+    ) -> DiskFull | DiskFailed | None:
+        """Write prepared batches of a log; return the error if nothing was stored."""
+        first, buffers = writes[0], [buffer for write in writes for buffer in write.buffers]
+        appender, error = queue.log.appender, None
+        try:
+            self._on_loop.write(first.file, first.position, buffers)
+        except WriteFailed as failure:
+            for write in reversed(writes):
+                error = appender.failed(write, failure)
+            self._write_failed(queue)
+            return error
+        for write in writes:
+            appender.complete(write)
+        self._log_written(queue, sum(write.size for write in writes))
+        return None
+
+    def check_failure(self, queue: AppendQueue) -> None:
+        """Fail everything queued if the log has failed."""
+        if queue.log.failure is not None:
+            self._fail_queue(queue, DiskFailed(queue.log.failure.message))
 
     # --- flushes -------------------------------------------------------------------------------
 
@@ -699,46 +702,59 @@ class InlineAppend:
     other append comes between them.
     """
 
-    __slots__ = ("_bytes_left", "_writer", "error", "queue", "writes")
+    __slots__ = ("_bytes_left", "_leader_epoch", "_queue", "_writer", "_writes", "error")
 
-    def __init__(self, writer: LogWriter, queue: AppendQueue, bytes_max: int) -> None:
-        self.queue = queue
-        self.writes: list[LogWrite] = []  # prepared, in order
+    def __init__(self, appends: "InlineAppends", log: Log, leader_epoch: int) -> None:
+        self._writer = appends.writer
+        self._queue = appends.queue_of(log)
+        self._leader_epoch = leader_epoch
+        self._bytes_left = self._writer.inline_bytes_max(self._queue)
+        self._writes: list[LogWrite] = []  # prepared, in order
         self.error: QuorumlogError | None = None  # of the failed write; nothing is stored then
-        self._writer = writer
-        self._bytes_left = bytes_max
 
-    @property
-    def log_start_offset(self) -> Offset:
-        """The log start offset."""
-        return Offset(self.queue.log.log_start_offset)
-
-    def add(self, batch: Buffer, leader_epoch: int, wall_ms: int) -> LogWrite | None:
+    def add(self, batch: Buffer, wall_ms: int) -> LogWrite | None:
         """Validate a batch and assign its offsets; it must not change before `write`.
 
         Return None if the batch must be queued instead, and nothing has changed: it needs a
         conversion, it is refused or stored already, or this write has no room for it.
         """
-        queue = self.queue
+        queue = self._queue
         log = queue.log
         if len(batch) > self._bytes_left or not is_plain(batch, log.config):
             return None
         try:
             write = log.appender.prepare(
-                batch, leader_epoch=leader_epoch, wall_ms=wall_ms, origin=AppendOrigin.CLIENT
+                batch,
+                leader_epoch=self._leader_epoch,
+                wall_ms=wall_ms,
+                origin=AppendOrigin.CLIENT,
             )
         except (QuorumlogError, AlreadyStored):
             self._writer.check_failure(queue)
             return None
         if write is not None:
             self._bytes_left -= write.size
-            self.writes.append(write)
+            self._writes.append(write)
         return write
 
     def write(self) -> None:
-        """Write all batches that were added; sets `error` if that fails."""
-        if self.writes:
-            self._writer.write_inline_append(self)
+        """Write all batches that were added. A failure sets `error`."""
+        if self._writes:
+            self.error = self._writer.write_inline(self._queue, self._writes)
+
+
+class InlineAppends:
+    """The inline appends of one data directory."""
+
+    __slots__ = ("queue_of", "writer")
+
+    def __init__(self, writer: LogWriter, queue_of: Callable[[Log], AppendQueue]) -> None:
+        self.writer = writer
+        self.queue_of = queue_of
+
+    def may_begin(self, log: Log) -> bool:
+        """Return True if an append to this log may be written at once."""
+        return self.writer.inline_bytes_max(self.queue_of(log)) > 0
 
 
 def _buffers(group: Group) -> list[Buffer]:

@@ -11,7 +11,13 @@ from functools import partial
 from typing import Any, Final
 
 from ....broker import Acks
-from ....broker.shell.produce import Appended, AppendOutcome, DelayedProduce, ReplicaRun
+from ....broker.shell.produce import (
+    Appended,
+    AppendOutcome,
+    DelayedProduce,
+    LogWrite,
+    ReplicaRun,
+)
 from ....broker.shell.replica import Replica
 from ....broker.verification import TransactionalWrite
 from ....errors import (
@@ -23,7 +29,6 @@ from ....errors import (
     UnsupportedForMessageFormat,
 )
 from ....runtime import Buffer
-from ....storage.append import LogWrite
 from ..api import Answer, BrokerContext, Call, Done, KafkaApi, PreparedResponse, RequestRun
 from ..codecs.leaders import NodeEndpoint
 from ..codecs.produce import (
