@@ -404,8 +404,6 @@ class ReplicaWriter:
             self._admit(replica, acks, None)
         except QuorumlogError:
             return None
-        if not self._directory.inline.may_begin(replica.log):
-            return None
         return ReplicaRun(self._directory, replica, leader, acks)
 
     def hosted(self, topic: str, partition: int, topic_id: bytes) -> Replica | None:

@@ -319,7 +319,8 @@ class KafkaConnection:
                 for one in begun:
                     self._release_memory(one)
             if request is not None and not begun:  # it must begin alone
-                request.frame = memoryview(bytes(request.frame))
+                if not request.frame.readonly:  # a view of the read buffer
+                    request.frame = memoryview(bytes(request.frame))
                 self._waiting.append(request)
                 break
         return True
@@ -333,14 +334,13 @@ class KafkaConnection:
         return True
 
     def _next_request(self) -> Request | None:
-        """Return the next request, with a view of the read buffer as its frame; None if it is
+        """Return the next request, its frame possibly a view of the read buffer; None if it is
         invalid."""
         try:
             frame = self._frames.next_view()
         except QuorumlogError as error:
             self._invalid = error
             return None
-        assert frame is not None, "the frame is complete"
         return self._request_of(frame)
 
     def _begin(self, request: Request) -> None:

@@ -91,11 +91,13 @@ class RequestFrameReader:
             return -1
         return int(key)
 
-    def next_view(self) -> memoryview | None:
-        """Do the same as `next`, but return a view of the read buffer: it is valid until the next
-        call of `keep` or `buffer`."""
+    def next_view(self) -> memoryview:
+        """Return the next frame, after `first_key` has found it complete; raises InvalidRequest. A
+        small frame is a writable view of the read buffer, valid until the next call of `keep` or
+        `buffer`; a large one is read-only, and the caller's."""
         if self._large is not None:
-            return self.next()
+            frame, self._large = self._large.toreadonly(), None
+            return frame
         (size,) = SIZE.unpack_from(self._source, self._start)
         self._check_size(size)
         begin = self._start + SIZE.size

@@ -5,6 +5,8 @@ Large ones, every sync and every change of names become jobs of the lane `write:
 small appends in the same turn of the loop are gathered, and written at its end. Callers wait for
 results, never for the lane: a cancelled caller loses only its result.
 
+An `InlineAppend` writes several batches at once to a log with an empty and idle queue.
+
 While the lane writes a group of a log that does not flush each append, the next group is prepared,
 so that neither waits for the other. It goes to the lane only after the previous one is in the file:
 a failed write also fails the groups prepared after it, newest first.
@@ -358,14 +360,14 @@ class LogWriter:
                 queue.flush_waiters.append((write.next_offset, partial(item.resolve, appended)))
             else:
                 item.resolve(appended, None)
-        if wants_flush:
-            self._request_flush(queue)
-        self._log_written(queue, size)
+        self._log_written(queue, size, wants_flush=wants_flush)
 
-    def _log_written(self, queue: AppendQueue, size: int) -> None:
+    def _log_written(self, queue: AppendQueue, size: int, *, wants_flush: bool) -> None:
         """Count written bytes, and run the callbacks of the new log end."""
         queue.open_group_bytes += size
         self._space.count_written(size)
+        if wants_flush:
+            self._request_flush(queue)
         if queue not in self.dirty:
             self.dirty[queue] = None
             self.dirtied.set()
@@ -427,7 +429,7 @@ class LogWriter:
             return error
         for write in writes:
             appender.complete(write)
-        self._log_written(queue, sum(write.size for write in writes))
+        self._log_written(queue, sum(write.size for write in writes), wants_flush=False)
         return None
 
     def check_failure(self, queue: AppendQueue) -> None:
@@ -744,17 +746,13 @@ class InlineAppend:
 
 
 class InlineAppends:
-    """The inline appends of one data directory."""
+    """The parts of a data directory that an `InlineAppend` needs."""
 
     __slots__ = ("queue_of", "writer")
 
     def __init__(self, writer: LogWriter, queue_of: Callable[[Log], AppendQueue]) -> None:
         self.writer = writer
         self.queue_of = queue_of
-
-    def may_begin(self, log: Log) -> bool:
-        """Return True if an append to this log may be written at once."""
-        return self.writer.inline_bytes_max(self.queue_of(log)) > 0
 
 
 def _buffers(group: Group) -> list[Buffer]:

@@ -45,7 +45,7 @@ def test_batches_that_must_be_queued_are_not_added(kit: Kit) -> None:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             flushed = await directory.open_log("f-0", FSYNC, topic_id=TOPIC)
             await kit.append(directory, log, numbered(0, b"a"))
-            assert not directory.inline.may_begin(flushed)
+            assert InlineAppend(directory.inline, flushed, 0).add(numbered(0, b"a"), 0) is None
             append = InlineAppend(directory.inline, log, 0)
             assert append.add(numbered(0, b"a"), 0) is None  # a retry
             assert append.add(numbered(5, b"x"), 0) is None  # a gap
@@ -102,7 +102,7 @@ def test_a_failing_disk_fails_the_log(kit: Kit) -> None:
             assert isinstance(append.error, DiskFailed)
             assert log.failure is not None
             assert directory.figures.failed_logs == 1
-            assert not directory.inline.may_begin(log)
+            assert InlineAppend(directory.inline, log, 0).add(numbered(1, b"b"), 0) is None
             with pytest.raises(DiskFailed):
                 await kit.append(directory, log, numbered(1, b"b"))
 

@@ -29,7 +29,7 @@ from ....errors import (
     UnsupportedForMessageFormat,
 )
 from ....runtime import Buffer
-from ..api import Answer, BrokerContext, Call, Done, KafkaApi, PreparedResponse, RequestRun
+from ..api import Answer, BrokerContext, Call, Done, KafkaApi, PreparedResponse
 from ..codecs.leaders import NodeEndpoint
 from ..codecs.produce import (
     FLEXIBLE,
@@ -185,7 +185,7 @@ class _InFlight:
             figures.took_ms[_ACKS[acks]].observe(took_ms)
 
 
-class ProduceRun(RequestRun):
+class ProduceRun:
     """Consecutive requests that are stored by one write to each log.
 
     Requests have one uncompressed batch each, as producers send them by default. The batches are
