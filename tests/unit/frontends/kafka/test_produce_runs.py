@@ -5,15 +5,20 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 from tests.kit.batches import batch_of
-from tests.kit.kafka_client import body_of, framed, request_of
+from tests.kit.kafka_client import RawClient, body_of, framed, request_of
 from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.simulated_cluster import cluster
 
 from quorumlog import simulation
 from quorumlog.records import Codec, Record, encode_batch
 from quorumlog.runtime import Runtime
+from quorumlog.simulation.links import apart
 
+from . import three_nodes
 from .produce_fetch import PRODUCE, create, fetch, produce, produce_fields
+from .three_nodes import ask
 
 PARTITIONS = 2
 PRODUCERS = (7, 8)
@@ -123,3 +128,23 @@ def outcome(steps: list[Step], *, together: bool) -> list[Any]:
 )
 def test_requests_together_have_the_results_of_requests_one_at_a_time(steps: list[Step]) -> None:
     assert outcome(steps, together=True) == outcome(steps, together=False)
+
+
+def test_requests_together_wait_for_the_in_sync_replicas() -> None:
+    async def first(client: RawClient) -> None:
+        assert await produce(client, batch_of(b"first")) == 0  # the log is open and idle after it
+
+    async def together(client: RawClient) -> list[tuple[int, int]]:
+        for number in range(5):
+            fields = produce_fields(9, (0, batch_of(b"%d" % number)), timeout=500)
+            client.send(PRODUCE, 9, **fields)
+        answers = [await client.answer(PRODUCE, 9) for _ in range(5)]
+        results = [answer.responses[0].partition_responses[0] for _, answer in answers]
+        return [(one.error_code, one.base_offset) for one in results]
+
+    with cluster(brokers=3, combined=True, kafka=("{}:9092",)) as play:
+        three_nodes.create(play, "t", (1, 2), flush_policy="replicated")
+        ask(play, first)
+        assert ask(play, together) == [(0, number) for number in range(1, 6)]
+        play.world.fabric.barriers.close(list(apart(["n1"], ["n2"])))
+        assert ask(play, together) == [(ErrorCode.request_timed_out, -1)] * 5

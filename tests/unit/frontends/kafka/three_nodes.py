@@ -25,7 +25,7 @@ def ask(play: Play, work: Callable[[RawClient], Awaitable[T]], *, node: int = 1)
     return play.ask(main)
 
 
-def create(play: Play, name: str, *replicas: tuple[int, ...]) -> None:
+def create(play: Play, name: str, *replicas: tuple[int, ...], **configs: str) -> None:
     assignments = [
         {"partition_index": index, "broker_ids": nodes} for index, nodes in enumerate(replicas)
     ]
@@ -34,7 +34,9 @@ def create(play: Play, name: str, *replicas: tuple[int, ...]) -> None:
         "num_partitions": -1,
         "replication_factor": -1,
         "assignments": assignments,
-        "configs": (),
+        "configs": [
+            {"name": key.replace("_", "."), "value": value} for key, value in configs.items()
+        ],
     }
 
     async def work(client: RawClient) -> None:
