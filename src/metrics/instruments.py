@@ -28,10 +28,10 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)  # by bucket; the last one is unbounded
         self.total = 0  # the sum of all values
 
-    def observe(self, value: int) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+    def observe(self, value: int, count: int = 1) -> None:
+        """Count a value `count` times."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.total += value * count
 
     def copy(self) -> "Histogram":
         """Return a copy of the current state."""

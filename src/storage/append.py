@@ -325,7 +325,7 @@ def accept_append(
     client's batches as the config requires. The result is the same object unless `accept_batch`
     changes a batch. Raises the errors of `validate_batch`, InvalidRecord if there is no batch."""
     if origin is AppendOrigin.CLIENT:
-        headers = _sound_headers(batches, config, wall_ms)
+        headers = sound_headers(batches, config, wall_ms)
     else:
         headers = sealed_headers(batches)
     if headers is not None:
@@ -345,7 +345,7 @@ def accept_append(
     return batches, headers
 
 
-def _sound_headers(batches: "Buffer", config: LogConfig, wall_ms: int) -> Headers | None:
+def sound_headers(batches: "Buffer", config: LogConfig, wall_ms: int) -> Headers | None:
     """Return the header of a client's single uncompressed batch if it is valid, else None."""
     if len(batches) > config.message_bytes_max:
         return None

@@ -32,6 +32,7 @@ from .append import (
     extent,
     headers_of,
     place_batches,
+    sound_headers,
     stamp_batches,
 )
 from .checkpoints import encode_partition_metadata
@@ -339,6 +340,46 @@ class LogAppender:
             write.producers = changes
             log.producers.states.reserve(changes)
         return write
+
+    def extend(self, write: LogWrite, batch: "Buffer", *, wall_ms: int) -> bool:
+        """Add an uncompressed batch of a client to the newest outstanding write. Return False if
+        the write cannot take it, and nothing is reserved: the batch is invalid or needs a new
+        segment. Raises the errors of `ProducerStates.plan`."""
+        log, segment = self._log, write.segment
+        headers = sound_headers(batch, log.config, wall_ms)
+        if headers is None:
+            return False
+        header = headers[0][1]
+        end = write.position + write.size
+        if is_roll_due(
+            segment,
+            log.config,
+            size=end + len(batch),
+            end_offset=write.next_offset + header.last_offset_delta + 1,
+            timestamp=header.max_timestamp,
+            wall_ms=wall_ms,
+        ):
+            return False
+        if header.producer_id != NO_PRODUCER:
+            states = log.producers.states
+            changes = states.plan(
+                batch,
+                headers,
+                next_offset=write.next_offset,
+                origin=AppendOrigin.CLIENT,
+                wall_ms=wall_ms,
+            )
+            if changes is None:
+                return False
+            write.producers = (*write.producers, *changes)
+            states.reserve(changes)
+        leader_epoch = write.batches[-1].leader_epoch
+        buffers, placed = stamp_batches(batch, headers, end, write.next_offset, leader_epoch)
+        write.buffers += buffers
+        write.batches += placed
+        write.size += len(batch)
+        write.next_offset = placed[0].last_offset + 1
+        return True
 
     def complete(self, write: LogWrite) -> None:
         """Make a write visible to readers after it reached the file. Oldest outstanding write

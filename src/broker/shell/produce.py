@@ -299,19 +299,19 @@ class ReplicaRun(InlineAppend):
         self._replica = replica
         self._leader = leader
 
-    def add(self, batch: Buffer, wall_ms: int) -> LogWrite | None:
+    def add(self, batch: Buffer, wall_ms: int) -> int | None:
         """See `InlineAppend.add`. A transactional batch may have to wait for its verification, and
         is not added."""
         return None if is_transactional(batch) else super().add(batch, wall_ms)
 
-    def outcome(self, write: LogWrite) -> DelayedProduce | AppendOutcome:
-        """Return the outcome of one batch after `write`, or its wait for an acknowledgement."""
+    def outcome(self, base_offset: int, next_offset: int) -> DelayedProduce | AppendOutcome:
+        """Return the outcome of batches after `write`, or their wait for an acknowledgement."""
         if self.error is not None:
             return self.error
         replica, acks = self._replica, self.acks
         appended = Appended(
-            Offset(write.base_offset),
-            Offset(write.next_offset),
+            Offset(base_offset),
+            Offset(next_offset),
             NO_APPEND_TIME,
             Offset(replica.log.log_start_offset),
         )

@@ -57,6 +57,10 @@ class PreparedResponse:
         """Return the body that follows the response header. Called once, before `release`."""
         raise NotImplementedError
 
+    def repeated(self, body: Part) -> Sequence[Buffer]:
+        """Return the bodies for the repeats of the request, in order; `body` is its own."""
+        raise NotImplementedError
+
     def release(self) -> None:
         """Release the resources behind `parts`. Called exactly once, after the parts are queued or
         when they are dropped, also if `parts` was never called."""
@@ -111,6 +115,13 @@ class RequestRun(Protocol):
     def add(self, call: Call, body: memoryview, done: Done) -> bool:
         """Add a request; False, without an effect, if it must begin alone. `body` is valid until
         `end` returns."""
+
+    def repeat(
+        self, frame: memoryview, source: memoryview, start: int, end: int, count_max: int
+    ) -> tuple[list[int], int]:
+        """Add requests that are complete in source[start:end] and repeat the request added last,
+        with other records; `frame` is the frame of that one. Return their correlation ids, at most
+        `count_max`, and the end of their frames. They are answered with the repeated request."""
 
     def end(self) -> None:
         """Begin all requests: each one's place in its logs is fixed. Calls each `done` once,

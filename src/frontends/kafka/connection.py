@@ -61,6 +61,7 @@ class KafkaConnection:
             "_throttle_timer",
             "_quiet_since_ms",
             "_reads",
+            "_repeats",
         ),
         *(
             "_out",
@@ -85,6 +86,7 @@ class KafkaConnection:
         self._frames = RequestFrameReader(server.scratch, server.request_bytes_max)
         self._waiting: deque[Request] = deque()  # requests that have not begun
         self._under_way: deque[Request] = deque()  # begun, in order
+        self._repeats = 0  # repeats of the requests under way, see `RequestRun`
         self._out: list[Buffer] = []  # responses that are written at the end of this turn
         self._invalid: QuorumlogError | None = None  # the invalid request behind the last valid one
         self._reads = True
@@ -232,7 +234,7 @@ class KafkaConnection:
             server.memory.wait(self, self._advance)
             return False
         return (
-            len(self._waiting) + len(self._under_way) < server.inflight_max
+            len(self._waiting) + len(self._under_way) + self._repeats < server.inflight_max
             and self._connection.unsent_bytes() < server.unsent_bytes_max
         )
 
@@ -303,7 +305,7 @@ class KafkaConnection:
             return False
         if under_way and not (under_way[-1].api is api and under_way[-1].is_placed):
             return False
-        room = server.inflight_max - len(under_way)
+        room = server.inflight_max - len(under_way) - self._repeats
         request = self._next_request()
         while request is not None:
             run = api.run(server.broker)
@@ -312,6 +314,7 @@ class KafkaConnection:
                 while request is not None and self._add_to_run(run, request):
                     begun.append(request)
                     room -= 1
+                    room -= self._add_repeats(run, request, room)
                     is_next = room > 0 and frames.first_key() == key
                     request = self._next_request() if is_next else None
             finally:
@@ -332,6 +335,20 @@ class KafkaConnection:
         self._under_way.append(request)
         request.is_placed = True
         return True
+
+    def _add_repeats(self, run: RequestRun, request: Request, count_max: int) -> int:
+        """Add the next requests that repeat the one added last to a run; return their number."""
+        frames = self._frames
+        source, start, end = frames.rest()
+        if start == end or count_max <= 0:
+            return 0
+        request.repeats, position = run.repeat(request.frame, source, start, end, count_max)
+        frames.skip_to(position)
+        count = len(request.repeats)
+        self._repeats += count
+        self._taken += count
+        self._server.figures.open += count
+        return count
 
     def _next_request(self) -> Request | None:
         """Return the next request, its frame possibly a view of the read buffer; None if it is
@@ -523,8 +540,8 @@ class KafkaConnection:
         finally:
             _release(answer)
         figures = server.figures.api(request.api.name)
-        figures.answered += 1
-        figures.took_ms.observe(server.now_ms() - request.began_ms)
+        figures.answered += request.count
+        figures.took_ms.observe(server.now_ms() - request.began_ms, request.count)
         if throttle_ms:
             self._throttle(throttle_ms)
 
@@ -541,7 +558,8 @@ class KafkaConnection:
             errors = found
             parts = [messages.encode(api, version, answer, throttle_ms=throttle_ms, errors=found)]
         if errors:
-            server.figures.api(api.name).count_errors(errors)
+            for _ in range(request.count):
+                server.figures.api(api.name).count_errors(errors)
         size = 0
         for part in parts:
             size += part.size if isinstance(part, FileRange) else len(part)
@@ -550,14 +568,26 @@ class KafkaConnection:
         server.figures.sent_bytes += len(head) + size
         if len(parts) == 1 and size <= JOINED_BYTES_MAX and not isinstance(parts[0], FileRange):
             self._out.append(head + parts[0])
-            return
-        self._out.append(head)
-        for part in parts:
-            if isinstance(part, FileRange):
-                self._write_out()
-                self._connection.send_range(part.file, part.position, part.size)
-            else:
-                self._out.append(part)
+        else:
+            self._out.append(head)
+            for part in parts:
+                if isinstance(part, FileRange):
+                    self._write_out()
+                    self._connection.send_range(part.file, part.position, part.size)
+                else:
+                    self._out.append(part)
+        if request.repeats and isinstance(answer, PreparedResponse):
+            self._send_repeats(request, answer.repeated(parts[0]), flexible=flexible)
+
+    def _send_repeats(self, request: Request, bodies: Sequence[Buffer], *, flexible: bool) -> None:
+        """Send the responses to the repeats of a request."""
+        out, size = [], 0
+        for correlation_id, body in zip(request.repeats, bodies, strict=True):
+            head = answer_head(correlation_id, len(body), flexible=flexible)
+            out.append(head + body)
+            size += len(out[-1])
+        self._out += out
+        self._server.figures.sent_bytes += size
 
     def _write_out(self) -> None:
         """Write the responses that have accumulated."""
@@ -585,9 +615,10 @@ class KafkaConnection:
     def _finish(self, request: Request, failure: Exception | None) -> None:
         """Update metrics and memory for a finished request."""
         figures = self._server.figures
-        figures.open -= 1
+        figures.open -= request.count
+        self._repeats -= len(request.repeats)
         if failure is not None or not request.is_done:
-            figures.api(request.api.name).unanswered += 1
+            figures.api(request.api.name).unanswered += request.count
         self._server.memory.give(request.held)
 
     def _end(self, reason: str, why: object = None) -> None:

@@ -104,6 +104,14 @@ class RequestFrameReader:
         self._start = begin + size
         return self._source[begin : self._start]
 
+    def rest(self) -> tuple[memoryview, int, int]:
+        """Return the buffer with the bytes that are not cut yet, and their range in it."""
+        return self._source, self._start, self._end
+
+    def skip_to(self, position: int) -> None:
+        """Cut the bytes before `position` of the buffer of `rest`."""
+        self._start = position
+
     def next(self) -> memoryview | None:
         """Return the next complete frame without its size; raises InvalidRequest."""
         if self._large is not None:

@@ -89,7 +89,7 @@ class Request(Call):
 
     __slots__ = (
         *("answer", "begin", "failure", "frame", "held", "is_done", "is_placed", "is_unreadable"),
-        *("task", "work_began_us", "work_us"),
+        *("repeats", "task", "work_began_us", "work_us"),
     )
 
     def __init__(
@@ -120,9 +120,16 @@ class Request(Call):
         self.is_done = False  # `answer` or `failure` is set
         self.answer: Answer = None
         self.failure: Exception | None = None
+        # correlation ids of further requests that are answered with this one; see `RequestRun`
+        self.repeats: list[int] = []
         self.task: asyncio.Task[None] | None = None
         self.work_us = 0  # time for which it occupied the event loop
         self.work_began_us: int | None = None  # start of the current step on the event loop
+
+    @property
+    def count(self) -> int:
+        """The number of requests: this one and its repeats."""
+        return 1 + len(self.repeats)
 
 
 def read_request(

@@ -414,22 +414,17 @@ class LogWriter:
             return 0
         return min(self._on_loop.bytes_max(), self._config.write_bytes_max)
 
-    def write_inline(
-        self, queue: AppendQueue, writes: Sequence[LogWrite]
-    ) -> DiskFull | DiskFailed | None:
+    def write_inline(self, queue: AppendQueue, write: LogWrite) -> DiskFull | DiskFailed | None:
         """Write prepared batches of a log; return the error if nothing was stored."""
-        first, buffers = writes[0], [buffer for write in writes for buffer in write.buffers]
-        appender, error = queue.log.appender, None
+        appender = queue.log.appender
         try:
-            self._on_loop.write(first.file, first.position, buffers)
+            self._on_loop.write(write.file, write.position, write.buffers)
         except WriteFailed as failure:
-            for write in reversed(writes):
-                error = appender.failed(write, failure)
+            error = appender.failed(write, failure)
             self._write_failed(queue)
             return error
-        for write in writes:
-            appender.complete(write)
-        self._log_written(queue, sum(write.size for write in writes), wants_flush=False)
+        appender.complete(write)
+        self._log_written(queue, write.size, wants_flush=False)
         return None
 
     def check_failure(self, queue: AppendQueue) -> None:
@@ -704,18 +699,23 @@ class InlineAppend:
     other append comes between them.
     """
 
-    __slots__ = ("_bytes_left", "_leader_epoch", "_queue", "_writer", "_writes", "error")
+    __slots__ = (
+        *("_bytes_left", "_leader_epoch", "_queue", "_write", "_writer"),
+        *("error", "next_offset"),
+    )
 
     def __init__(self, appends: "InlineAppends", log: Log, leader_epoch: int) -> None:
         self._writer = appends.writer
         self._queue = appends.queue_of(log)
         self._leader_epoch = leader_epoch
         self._bytes_left = self._writer.inline_bytes_max(self._queue)
-        self._writes: list[LogWrite] = []  # prepared, in order
+        self._write: LogWrite | None = None  # all batches
+        self.next_offset = 0  # after the batch that was added last
         self.error: QuorumlogError | None = None  # of the failed write; nothing is stored then
 
-    def add(self, batch: Buffer, wall_ms: int) -> LogWrite | None:
-        """Validate a batch and assign its offsets; it must not change before `write`.
+    def add(self, batch: Buffer, wall_ms: int) -> int | None:
+        """Validate a batch and assign its offsets; it must not change before `write`. Return its
+        base offset; `next_offset` is then the one after its last.
 
         Return None if the batch must be queued instead, and nothing has changed: it needs a
         conversion, it is refused or stored already, or this write has no room for it.
@@ -724,25 +724,34 @@ class InlineAppend:
         log = queue.log
         if len(batch) > self._bytes_left or not is_plain(batch, log.config):
             return None
+        write = self._write
         try:
-            write = log.appender.prepare(
-                batch,
-                leader_epoch=self._leader_epoch,
-                wall_ms=wall_ms,
-                origin=AppendOrigin.CLIENT,
-            )
+            if write is not None:
+                base_offset = write.next_offset
+                if not log.appender.extend(write, batch, wall_ms=wall_ms):
+                    return None
+            else:
+                write = log.appender.prepare(
+                    batch,
+                    leader_epoch=self._leader_epoch,
+                    wall_ms=wall_ms,
+                    origin=AppendOrigin.CLIENT,
+                )
+                if write is None:
+                    return None
+                self._write = write
+                base_offset = write.base_offset
         except (QuorumlogError, AlreadyStored):
             self._writer.check_failure(queue)
             return None
-        if write is not None:
-            self._bytes_left -= write.size
-            self._writes.append(write)
-        return write
+        self._bytes_left -= len(batch)
+        self.next_offset = write.next_offset
+        return base_offset
 
     def write(self) -> None:
         """Write all batches that were added. A failure sets `error`."""
-        if self._writes:
-            self.error = self._writer.write_inline(self._queue, self._writes)
+        if self._write is not None:
+            self.error = self._writer.write_inline(self._queue, self._write)
 
 
 class InlineAppends:

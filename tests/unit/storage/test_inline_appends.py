@@ -50,11 +50,8 @@ def test_batches_that_must_be_queued_are_not_added(kit: Kit) -> None:
             assert append.add(numbered(0, b"a"), 0) is None  # a retry
             assert append.add(numbered(5, b"x"), 0) is None  # a gap
             assert append.add(numbered(1, b"x")[:-1] + b"\xff", 0) is None
-            first, second = append.add(numbered(1, b"b"), 0), append.add(numbered(2, b"c"), 0)
-            assert first is not None
-            assert (first.base_offset, first.next_offset) == (1, 2)
-            assert second is not None
-            assert (second.base_offset, second.next_offset) == (2, 3)
+            assert (append.add(numbered(1, b"b"), 0), append.next_offset) == (1, 2)
+            assert (append.add(numbered(2, b"c"), 0), append.next_offset) == (2, 3)
             assert append.add(numbered(2, b"c"), 0) is None  # a retry within the same write
             assert log.log_end_offset == 1
             append.write()

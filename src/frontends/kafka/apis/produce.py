@@ -15,7 +15,6 @@ from ....broker.shell.produce import (
     Appended,
     AppendOutcome,
     DelayedProduce,
-    LogWrite,
     ReplicaRun,
 )
 from ....broker.shell.replica import Replica
@@ -29,7 +28,7 @@ from ....errors import (
     UnsupportedForMessageFormat,
 )
 from ....runtime import Buffer
-from ..api import Answer, BrokerContext, Call, Done, KafkaApi, PreparedResponse
+from ..api import Answer, BrokerContext, Call, Done, FileRange, KafkaApi, Part, PreparedResponse
 from ..codecs.leaders import NodeEndpoint
 from ..codecs.produce import (
     FLEXIBLE,
@@ -37,12 +36,15 @@ from ..codecs.produce import (
     ProduceRequest,
     ProduceResult,
     ProduceTopic,
+    RepeatReader,
     encode_produce,
+    encode_repeats,
     read_plain,
     read_produce,
 )
 from ..endpoints import current_leader, leader_endpoints
 from ..error_codes import produce_code
+from ..frames import SIZE
 
 WAITS_FOR_OTHERS: Final = -1
 _ACKS: Final = {WAITS_FOR_OTHERS: Acks.ALL, 0: Acks.NONE, 1: Acks.LEADER}
@@ -57,7 +59,7 @@ DISK_MS_MAX: Final = 60_000  # timeout of requests that do not wait for other re
 class ProduceResponse(PreparedResponse):
     """A response with the results of all partitions."""
 
-    __slots__ = ("_endpoints", "_has_errors", "_topics", "_version")
+    __slots__ = ("_base_offsets", "_endpoints", "_has_errors", "_topics", "_version")
 
     def __init__(
         self,
@@ -66,7 +68,10 @@ class ProduceResponse(PreparedResponse):
         endpoints: Sequence[NodeEndpoint],
         *,
         has_errors: bool,
+        base_offsets: Sequence[int] = (),
     ) -> None:
+        """`base_offsets`: the results of the request's repeats, which share its errors."""
+        self._base_offsets = base_offsets
         self._version = version
         self._topics = topics
         self._endpoints = endpoints
@@ -87,11 +92,18 @@ class ProduceResponse(PreparedResponse):
             ),
         )
 
+    def repeated(self, body: Part) -> Sequence[Buffer]:
+        """Return the bodies for the repeats."""
+        assert not isinstance(body, FileRange), "the body is a file range"
+        if self._has_errors:
+            return [body] * len(self._base_offsets)
+        return encode_repeats(body, self._topics[0][0].title, self._base_offsets)
+
 
 class _InFlight:
-    """A request between its appends and its response."""
+    """A request between its appends and its response, with its repeats."""
 
-    __slots__ = ("_broker", "_call", "_done", "_left", "_outcomes", "_step")
+    __slots__ = ("_broker", "_call", "_done", "_left", "_outcomes", "_step", "repeats")
 
     def __init__(self, broker: BrokerContext, call: Call, done: Done) -> None:
         self._broker = broker
@@ -100,6 +112,7 @@ class _InFlight:
         self._outcomes: list[DelayedProduce | AppendOutcome] = []  # of the partitions, in order
         self._left = 0  # partitions without an outcome
         self._step = 0  # of its deadline
+        self.repeats: list[int] = []  # base offsets of the batches of its repeats
 
     def begin(self) -> None:
         """Queue every partition's append, and answer at once if all have completed."""
@@ -168,37 +181,63 @@ class _InFlight:
         if request.acks != 0:
             endpoints = leader_endpoints(broker, call, errors) if errors else ()
             has_errors = bool(errors)
-            self._done(ProduceResponse(call.version, topics, endpoints, has_errors=has_errors))
+            self._done(
+                ProduceResponse(
+                    call.version,
+                    topics,
+                    endpoints,
+                    has_errors=has_errors,
+                    base_offsets=self.repeats,
+                )
+            )
         else:  # no response: an error closes the connection
             self._done(errors[0] if errors else None)
 
     def _count(self, acks: int, failures: int) -> None:
         """Update metrics."""
         figures = self._broker.writer.figures
-        figures.waiting -= 1
-        figures.failures += failures
+        count = 1 + len(self.repeats)
+        figures.waiting -= count
+        figures.failures += failures * count
         for outcome in self._outcomes:
             if isinstance(outcome, Appended):
                 figures.records += outcome.next_offset - outcome.base_offset
         if acks in _ACKS:
             took_ms = self._broker.runtime.clock.now_ms() - self._call.began_ms
-            figures.took_ms[_ACKS[acks]].observe(took_ms)
+            figures.took_ms[_ACKS[acks]].observe(took_ms, count)
+
+
+class _Added:
+    """A request of a run, with its repeats: the batches [base_offset, next_offset) of one log."""
+
+    __slots__ = ("base_offset", "body_size", "length_at", "next_offset", "request", "run")
+
+    def __init__(
+        self, request: _InFlight, run: ReplicaRun, base_offset: int, body_size: int, length_at: int
+    ) -> None:
+        self.request = request
+        self.run = run
+        self.base_offset = base_offset
+        self.next_offset = run.next_offset
+        self.body_size = body_size
+        self.length_at = length_at  # of the records, in the body
 
 
 class ProduceRun:
     """Consecutive requests that are stored by one write to each log.
 
     Requests have one uncompressed batch each, as producers send them by default. The batches are
-    written from the connection's read buffer, before it is read again.
+    written from the connection's read buffer, before it is read again. Most requests of a producer
+    repeat the previous one with other records, and take no more than a comparison of their bytes.
     """
 
-    __slots__ = ("_broker", "_requests", "_runs", "_wall_ms")
+    __slots__ = ("_added", "_broker", "_runs", "_wall_ms")
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._wall_ms = broker.runtime.clock.wall_ms()
         self._runs: dict[Replica, ReplicaRun] = {}
-        self._requests: list[tuple[_InFlight, ReplicaRun, LogWrite]] = []
+        self._added: list[_Added] = []
 
     def add(self, call: Call, body: memoryview, done: Done) -> bool:
         """Add a request; False if it must be handled alone, and all before it first."""
@@ -221,23 +260,54 @@ class ProduceRun:
             self._runs[replica] = run
         if run.acks is not acks:
             return False
-        write = run.add(records, self._wall_ms)
-        if write is None:
+        base_offset = run.add(records, self._wall_ms)
+        if base_offset is None:
             return False
         title = bytes(topic.title)  # the response may follow after the next read
         topic = ProduceTopic(topic.name, topic.topic_id, [ProducePart(partition, None)], title)
         call.body = ProduceRequest(None, request.acks, request.timeout_ms, [topic])
         writer.figures.waiting += 1
         writer.figures.bytes += len(records)
-        self._requests.append((_InFlight(self._broker, call, done), run, write))
+        in_flight = _InFlight(self._broker, call, done)
+        self._added.append(_Added(in_flight, run, base_offset, len(body), request.length_at))
         return True
+
+    def repeat(
+        self, frame: memoryview, source: memoryview, start: int, end: int, count_max: int
+    ) -> tuple[list[int], int]:
+        """Add the requests that repeat the one added last; see `RequestRun.repeat`."""
+        added = self._added[-1]
+        run, base_offsets, wall_ms = added.run, added.request.repeats, self._wall_ms
+        reader = RepeatReader(frame, len(frame) - added.body_size + added.length_at)
+        frame_bytes_max = self._broker.settings.request_bytes_max
+        correlation_ids: list[int] = []
+        size = 0
+        while len(correlation_ids) < count_max:
+            found = reader.read(source, start, end)
+            if found is None:
+                break
+            correlation_id, records, behind = found
+            if behind - start - SIZE.size > frame_bytes_max:
+                break
+            base_offset = run.add(records, wall_ms)
+            if base_offset is None:
+                break
+            correlation_ids.append(correlation_id)
+            base_offsets.append(base_offset)
+            size += len(records)
+            start = behind
+        added.next_offset = run.next_offset
+        figures = self._broker.writer.figures
+        figures.waiting += len(correlation_ids)
+        figures.bytes += size
+        return correlation_ids, start
 
     def end(self) -> None:
         """Write all batches; answer the requests that need no other replica's acknowledgement."""
         for run in self._runs.values():
             run.write()
-        for request, run, write in self._requests:
-            request.resume(run.outcome(write))
+        for added in self._added:
+            added.request.resume(added.run.outcome(added.base_offset, added.next_offset))
 
 
 def begin(broker: BrokerContext, call: Call, done: Done) -> bool:

@@ -19,6 +19,7 @@ from ....errors.requests import RecordError
 from ....runtime import Buffer
 from .leaders import CurrentLeader, NodeEndpoint, encode_endpoints, encode_leader
 from .primitives import (
+    I16,
     I32,
     ID_SIZE,
     check_entries,
@@ -41,9 +42,13 @@ _ACKS_TIMEOUT: Final = Struct(">hi")
 _ONE_TOPIC: Final = Struct(">BhiBB")  # no transaction, acks, timeout, a topic, its name's length
 _TITLE_AT: Final = _ONE_TOPIC.size - 1
 _ONE: Final = 2  # the length of an array of one, in a flexible version
+_KIND_SIZE: Final = 4  # of key and version
+_FRAME: Final = Struct(">i4si")  # size, key and version, correlation id
+_FIELDS_AT: Final = _FRAME.size - I32.size  # in a frame without its size
 _CONTINUED: Final = 0x80  # set in every byte of a varint but its last
 _NO_TAGS: Final = b"\0\0\0"  # of the partition, the topic and the request
 _PLAIN_END: Final = Struct(">Bxxxix")  # no record errors, no message, no tags; throttle time
+_OFFSET: Final = Struct(">q")
 _RESULT: Final = Struct(">ihqq")
 _RESULT_5: Final = Struct(">ihqqq")
 
@@ -67,11 +72,19 @@ class ProduceTopic(NamedTuple):
 class ProduceRequest:
     """A decoded request; records are views of its frame."""
 
-    __slots__ = ("acks", "timeout_ms", "topics", "transactional_id")
+    __slots__ = ("acks", "length_at", "timeout_ms", "topics", "transactional_id")
 
     def __init__(
-        self, transactional_id: str | None, acks: int, timeout_ms: int, topics: list[ProduceTopic]
+        self,
+        transactional_id: str | None,
+        acks: int,
+        timeout_ms: int,
+        topics: list[ProduceTopic],
+        length_at: int = 0,
     ) -> None:
+        """`length_at`: where the length of the records begins in the body, if `read_plain` read
+        it."""
+        self.length_at = length_at
         self.transactional_id = transactional_id
         self.acks = acks
         self.timeout_ms = timeout_ms
@@ -116,8 +129,9 @@ def read_produce(version: int, body: memoryview) -> ProduceRequest:
 
 
 def read_plain(version: int, body: memoryview) -> ProduceRequest | None:
-    """Decode a flexible request with batches for one partition, and without a transaction and
-    tagged fields; None otherwise. It takes a third of the time of the general decoder."""
+    """Decode a flexible request with batches for one partition, and without a transaction, tagged
+    fields and bytes after it; None otherwise. It takes a third of the time of the general
+    decoder."""
     if version < FLEXIBLE:
         return None
     by_id = version >= _BY_ID
@@ -130,13 +144,13 @@ def read_plain(version: int, body: memoryview) -> ProduceRequest | None:
         if not by_id and not 0 < size < _CONTINUED:
             return None
         (partition,) = I32.unpack_from(body, end + 1)
-        at = end + 1 + I32.size
-        length = body[at]
-        at += 1
+        length_at = end + 1 + I32.size
+        length = body[length_at]
+        at = length_at + 1
         if length >= _CONTINUED:
             length, at = read_varint(body, at - 1)
         behind = at + length - 1
-        if length < 1 or bytes(body[behind : behind + 3]) != _NO_TAGS:
+        if length < 1 or bytes(body[behind:]) != _NO_TAGS:
             return None
         title = body[begin:end]
         if by_id:
@@ -146,7 +160,41 @@ def read_plain(version: int, body: memoryview) -> ProduceRequest | None:
     except (IndexError, StructError, UnicodeDecodeError, InvalidRequest):
         return None  # the general decoder reports the error
     topic.parts.append(ProducePart(partition, body[at:behind]))
-    return ProduceRequest(None, acks, timeout_ms, [topic])
+    return ProduceRequest(None, acks, timeout_ms, [topic], length_at)
+
+
+class RepeatReader:
+    """Reads frames that differ from a first one only in their correlation id and their records."""
+
+    __slots__ = ("_fields", "_fields_end", "_kind")
+
+    def __init__(self, frame: memoryview, length_at: int) -> None:
+        """`length_at` is where the length of the records begins in the first frame, which is one
+        of `read_plain`."""
+        self._kind = bytes(frame[:_KIND_SIZE])
+        self._fields = bytes(frame[_FIELDS_AT:length_at])
+        self._fields_end = _FRAME.size + len(self._fields)
+
+    def read(self, source: memoryview, start: int, end: int) -> tuple[int, memoryview, int] | None:
+        """Return the correlation id, the records, and the end of the frame at `start` with its
+        size; None if no complete and equal frame is in source[start:end]."""
+        at = start + self._fields_end
+        if at >= end:
+            return None
+        size, kind, correlation_id = _FRAME.unpack_from(source, start)
+        behind = start + I32.size + size
+        if kind != self._kind or not at < behind <= end:
+            return None
+        if source[start + _FRAME.size : at] != self._fields:
+            return None
+        try:
+            length, at = read_varint(source, at)
+        except InvalidRequest:
+            return None
+        tags_at = behind - len(_NO_TAGS)
+        if at + length - 1 != tags_at or length < 1 or bytes(source[tags_at:behind]) != _NO_TAGS:
+            return None
+        return correlation_id, source[at:tags_at], behind
 
 
 def _read_topic(version: int, body: memoryview, at: int) -> tuple[ProduceTopic, int]:
@@ -196,6 +244,15 @@ def encode_produce(
         has_endpoints = version >= 10 and endpoints
         out.append(tags_of([(0, encode_endpoints(list(endpoints)))] if has_endpoints else []))
     return b"".join(out)
+
+
+def encode_repeats(first: Buffer, title: Buffer, base_offsets: Sequence[int]) -> list[bytes]:
+    """Return copies of `first`, the body of a response with one partition, for these base
+    offsets."""
+    at = 1 + len(title) + 1 + I32.size + I16.size
+    body = bytes(first)
+    head, tail = body[:at], body[at + _OFFSET.size :]
+    return [head + _OFFSET.pack(base_offset) + tail for base_offset in base_offsets]
 
 
 def _is_plain(result: ProduceResult) -> bool:
