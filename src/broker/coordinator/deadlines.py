@@ -46,6 +46,15 @@ class DeadlineQueue(Generic[N]):
             if len(self._heap) > 2 * len(self._at_ms) + STALE_MAX:
                 self._rebuild()
 
+    def postpone(self, name: N, at_ms: int) -> bool:
+        """Move a deadline later; return False, without an effect, if there is none or it would move
+        earlier. O(1)."""
+        before = self._at_ms.get(name)
+        if before is None or at_ms < before:
+            return False
+        self._at_ms[name] = at_ms
+        return True
+
     def drop(self, name: N) -> None:
         """Remove the deadline of a name, if there is one."""
         self._at_ms.pop(name, None)

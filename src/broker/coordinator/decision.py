@@ -38,6 +38,10 @@ class Failed:
 Reply: TypeAlias = Answered | Failed
 
 
+UNDECIDED: Final = object()
+"""In place of an outcome: the request needs a decision."""
+
+
 class ShardDecision(Generic[Rec]):
     """Records to append in this order, atomically, and replies to send after that. A decision with
     very many offsets may be split: a prefix of the offset records, each a fact by itself, may be

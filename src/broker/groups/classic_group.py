@@ -323,6 +323,25 @@ class ClassicGroupMachine:
             builder.answer(ticket, None)
         return builder.build()
 
+    def renew_session(self, request: ClassicHeartbeat, now_ms: int) -> bool:
+        """Handle the heartbeat of a member of a stable group, as `heartbeat` does; return False,
+        without an effect, for any other."""
+        rebalance = self._rebalance
+        if (
+            rebalance.state is not ClassicGroupState.STABLE
+            or request.generation != rebalance.generation
+        ):
+            return False
+        member = rebalance.roster.members.get(request.member_id)
+        if (
+            member is None
+            or member.joining is not None
+            or member.syncing is not None
+            or (request.instance_id is not None and request.instance_id != member.instance_id)
+        ):
+            return False
+        return rebalance.sessions.postpone(request.member_id, now_ms + member.session_timeout_ms)
+
     def leave(self, ticket: Ticket, request: LeaveGroup, now_ms: int) -> GroupDecision:
         """Remove members; each has an error of its own (UnknownMember, FencedInstance) or None."""
         builder = GroupDecisionBuilder(now_ms)

@@ -17,7 +17,7 @@ from ...ids import ProducerIdentity
 from ...metadata.image import MetadataImage, TopicImage
 from ...records.control import TransactionMarker
 from ...storage.producer_state import ProducerLimits
-from ..coordinator.decision import NOTHING, Answered, Failed, ShardDecision, Ticket
+from ..coordinator.decision import NOTHING, UNDECIDED, Answered, Failed, ShardDecision, Ticket
 from .classic_group import ClassicGroupMachine
 from .config import GroupConfig
 from .consumer import ConsumerGroupMachine, upgrade
@@ -129,6 +129,23 @@ class GroupShard:
             decision = ShardDecision(replies=(Failed(ticket, error),))
         self._update_group(request.group)
         return decision
+
+    def renew_session(
+        self, request: GroupRequest[Any], image: MetadataImage, now_ms: int
+    ) -> object:
+        """Return the outcome of a heartbeat that only restarts its member's session; for all else
+        UNDECIDED, without an effect. No deadline moves earlier, and nothing is stored."""
+        if image.group_configs is not self._group_configs:
+            return UNDECIDED
+        machine = self._groups.get(request.group)
+        if isinstance(request, ClassicHeartbeat):
+            if isinstance(machine, ClassicGroupMachine) and machine.renew_session(request, now_ms):
+                return None
+        elif isinstance(request, ConsumerHeartbeat) and isinstance(machine, ConsumerGroupMachine):
+            beat = machine.renew_session(request, image, now_ms)
+            if beat is not None:
+                return beat
+        return UNDECIDED
 
     def _configure(self, image: MetadataImage) -> None:
         """Apply the configs of groups in newer metadata; O(groups with configs)."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from ...broker.coordinator.decision import UNDECIDED
 from ...broker.coordinator.shell.coordinator_shard import timed_out
 from ...broker.groups.requests import GroupRequest
 from ...errors import QuorumlogError
@@ -21,6 +22,21 @@ def begin_group_call(
         return False
     _PendingCall(broker, call, request, answer_of, done).begin()
     return True
+
+
+def begin_heartbeat(
+    broker: BrokerContext, call: Call, request: GroupRequest[Any], answer_of: AnswerOf, done: Done
+) -> bool:
+    """Answer a heartbeat that only restarts a session; otherwise like `begin_group_call`."""
+    if broker.groups.has_topic:
+        try:
+            outcome = broker.groups.answer_at_once(request)
+        except QuorumlogError as error:
+            outcome = error
+        if outcome is not UNDECIDED:
+            done(answer_of(call, outcome))
+            return True
+    return begin_group_call(broker, call, request, answer_of, done)
 
 
 class _PendingCall:

@@ -190,6 +190,12 @@ class Coordinator(Generic[T], ABC):
         ticket = shard.submit(request, reply)
         return None if ticket is None else partial(shard.cancel, ticket)
 
+    def answer_at_once(self, request: "CoordinatorRequest[Any]") -> Any:
+        """Return the answer to a request that stores nothing and depends on nothing uncommitted;
+        UNDECIDED, without an effect, if it needs `submit`. Raises the error of an invalid key, and
+        NotCoordinator."""
+        return self._shard_of(request.key).answer_at_once(request)
+
     def _shard_of(self, key: str) -> T:
         shard = self._shards.get(self.partition_of(key))
         if shard is None:

@@ -39,7 +39,7 @@ from ....storage.shell.append_queue import AppendOutcome
 from ....storage.shell.data_directory import DataDirectory
 from ...purgatory import Acks
 from ...shell.replica import Replica
-from ..decision import Answered, Failed, Reply, ShardDecision, Ticket
+from ..decision import UNDECIDED, Answered, Failed, Reply, ShardDecision, Ticket
 from ..shard import CoordinatorRequest, Shard
 from .coordinator import CoordinatorMetrics
 from .internal_topic import CoordinatorNames
@@ -213,6 +213,10 @@ class CoordinatorShard(Generic[S], ABC):
     def _is_read_only(self, request: Any) -> bool:
         """Return True if the request stores nothing."""
 
+    def _at_once(self, state: S, request: Any) -> Any:
+        """Return the answer to a request that stores nothing, or UNDECIDED, without an effect."""
+        return UNDECIDED
+
     @abstractmethod
     def _log_loaded(self, state: S, records: int, took_ms: int) -> None:
         """Log that the state is loaded from this number of records."""
@@ -287,6 +291,25 @@ class CoordinatorShard(Generic[S], ABC):
             )
             raise
         return ticket if ticket in self._waiting else None
+
+    def answer_at_once(self, request: CoordinatorRequest[Any]) -> Any:
+        """Return the answer to a request that stores nothing and depends on nothing uncommitted;
+        UNDECIDED, without an effect, for any other and for a refused one: `submit` it."""
+        state = self._state
+        if (
+            state is None
+            or self._uncommitted
+            or self._pending
+            or self._writing is not None
+            or len(self._waiting) >= self._deps.waits_max
+            or self._may_be_replaced()
+        ):
+            return UNDECIDED
+        try:
+            self._admit()
+        except QuorumlogError:
+            return UNDECIDED
+        return self._at_once(state, request)
 
     def cancel(self, ticket: Ticket) -> None:
         """Cancel a request: its reply is dropped."""

@@ -153,6 +153,11 @@ class GroupCore:
             epoch = self.state.epoch + 1
             self.append(ConsumerGroup(group=self.group, epoch=epoch, metadata_hash=found))
 
+    def is_current(self, image: MetadataImage) -> bool:
+        """Return True if `refresh` has nothing to do while the members stay as they are."""
+        state = self.state
+        return image is self._image and not state.pattern_counts and not state.patterns
+
     def _match_patterns(self, image: MetadataImage, now_ms: int) -> bool:
         """Match the members' patterns if that is due; return True if a result has changed."""
         state = self.state

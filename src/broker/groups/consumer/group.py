@@ -41,6 +41,7 @@ from ..requests import (
     ClassicHeartbeat,
     CommitOffsets,
     CommitTransactionalOffsets,
+    ConsumerBeat,
     ConsumerHeartbeat,
     FetchOffsets,
     GroupDescription,
@@ -97,6 +98,13 @@ class ConsumerGroupMachine:
             )
         decision = self._answer(ticket, lambda: heartbeat.leave(core, request, image, now_ms))
         return decision + self._maybe_downgrade(decision, image, now_ms)
+
+    def renew_session(
+        self, request: ConsumerHeartbeat, image: MetadataImage, now_ms: int
+    ) -> ConsumerBeat | None:
+        """Answer the heartbeat of a member with its target assignment, as `heartbeat` does; None,
+        without an effect, for any other."""
+        return heartbeat.renew_session(self._core, request, image, now_ms)
 
     def join(
         self, ticket: Ticket, request: JoinGroup, image: MetadataImage, now_ms: int

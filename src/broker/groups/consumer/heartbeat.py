@@ -16,7 +16,7 @@ from ....metadata.image import MetadataImage
 from ..config import GroupConfig
 from ..records import ConsumerMember, CurrentAssignment, MemberState
 from ..requests import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerBeat, ConsumerHeartbeat
-from .core import JOIN, REVOKE, SYNC, GroupCore
+from .core import JOIN, REVOKE, SESSION, SYNC, GroupCore
 from .reconciliation import is_within
 from .state import GroupState, stored_bytes
 from .subscriptions import check_pattern
@@ -69,6 +69,37 @@ def heartbeat(
         member = _find(core.state, request)
         _check_epoch(core.state.current_of(member.member_id), request)
     return _apply_heartbeat(core, member, request, image, now_ms)
+
+
+def renew_session(
+    core: GroupCore, request: ConsumerHeartbeat, image: MetadataImage, now_ms: int
+) -> ConsumerBeat | None:
+    """Answer a heartbeat that reports no change, of a member with its target assignment. Return
+    None, without an effect, for any other."""
+    state, member_id, epoch = core.state, request.member_id, request.member_epoch
+    member, current = state.members.get(member_id), state.current.get(member_id)
+    if (
+        member is None
+        or current is None
+        or member.classic is not None
+        or not JOIN_EPOCH < epoch == current.epoch == state.target_epoch == state.epoch
+        or current.state is not MemberState.STABLE
+        or not core.is_current(image)
+        or request.topics is not None
+        or request.owned is not None
+        or request.instance_id is not None
+        or request.pattern is not None
+        or request.assignor is not None
+        or _with_heartbeat(member, request) is not member
+        or not core.timers.postpone((SESSION, member_id), now_ms + core.config.consumer_session_ms)
+    ):
+        return None
+    return ConsumerBeat(
+        member_id=member_id,
+        member_epoch=epoch,
+        heartbeat_interval_ms=core.config.consumer_heartbeat_ms,
+        session_timeout_ms=core.config.consumer_session_ms,
+    )
 
 
 def _apply_heartbeat(

@@ -73,6 +73,9 @@ class GroupCoordinatorShard(CoordinatorShard[GroupShard]):
     def _is_read_only(self, request: Any) -> bool:
         return isinstance(request, READ_ONLY)
 
+    def _at_once(self, state: GroupShard, request: Any) -> Any:
+        return state.renew_session(request, self._deps.image(), self._now_ms())
+
     def _log_loaded(self, state: GroupShard, records: int, took_ms: int) -> None:
         _LOG.info(
             "groups.loaded partition=%d leader_epoch=%d records=%d offsets=%d took_ms=%d",

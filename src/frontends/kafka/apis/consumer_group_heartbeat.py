@@ -14,7 +14,7 @@ from ..api import Answer, BrokerContext, Call, Done, Fields, PreparedResponse
 from ..codecs.groups import PlainHeartbeatBody, encode_plain_heartbeat, read_plain_heartbeat
 from ..error_codes import group_code
 from ..group_calls import ask_coordinator, client_host, partition_fields, read_partitions
-from ..pending_group_call import begin_group_call
+from ..pending_group_call import begin_heartbeat
 
 read = read_plain_heartbeat
 
@@ -48,7 +48,7 @@ def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
     request = _plain_request(call, call.body)
     if not request.member_id:
         return False
-    return begin_group_call(broker, call, request, _answer, done)
+    return begin_heartbeat(broker, call, request, _answer, done)
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:

@@ -8,7 +8,7 @@ from ..api import Answer, BrokerContext, Call, Done, PreparedResponse
 from ..codecs.groups import ClassicHeartbeatBody, encode_heartbeat, read_heartbeat
 from ..error_codes import group_code
 from ..group_calls import ask_coordinator
-from ..pending_group_call import begin_group_call
+from ..pending_group_call import begin_heartbeat
 
 read = read_heartbeat
 
@@ -34,7 +34,7 @@ class ClassicHeartbeatResponse(PreparedResponse):
 
 def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
     """Forward the heartbeat to the coordinator without a task."""
-    return begin_group_call(broker, call, _request(call), _answer, done)
+    return begin_heartbeat(broker, call, _request(call), _answer, done)
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.kit.replica_cluster import Cluster
 
+from quorumlog.broker.coordinator.decision import UNDECIDED
 from quorumlog.broker.coordinator.shell.coordinator_shard import (
     BATCH_BYTES,
     CANCELLED_MAX,
@@ -20,6 +21,7 @@ from quorumlog.broker.groups.records import OffsetCommitted
 from quorumlog.broker.groups.requests import (
     CommitOffsets,
     CommitOutcome,
+    ConsumerBeat,
     ConsumerHeartbeat,
     FetchOffsets,
     OffsetToCommit,
@@ -155,23 +157,77 @@ def test_a_state_that_could_not_be_stored_is_thrown_away_and_read_anew() -> None
         assert stored(nodes, 1) == {("t", 0): 11}
 
 
+def beat_of_a_member(nodes: Cluster, number: int) -> ConsumerHeartbeat:
+    """Let a member join; return its next heartbeat."""
+    join = ConsumerHeartbeat(
+        group=GROUP,
+        member_id="m",
+        member_epoch=0,
+        client_id="c",
+        client_host="/h",
+        rebalance_timeout_ms=5_000,
+        topics=frozenset({"t"}),
+    )
+    epoch = asked(nodes, number, join).member_epoch
+    return replace(join, member_epoch=epoch, topics=None)
+
+
+def test_a_heartbeat_answered_at_once_restarts_the_session() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        groups, beat = coordinator(nodes, 1), beat_of_a_member(nodes, 1)
+        assert asked(nodes, 1, beat).assignment is None
+        for _ in range(4):
+            nodes.world.run_for(30_000)
+            answer = groups.answer_at_once(beat)
+            assert isinstance(answer, ConsumerBeat)
+        assert answer == asked(nodes, 1, beat)
+        nodes.world.run_for(50_000)
+        assert groups.answer_at_once(beat) is UNDECIDED
+        with pytest.raises(UnknownMember):
+            asked(nodes, 1, beat)
+
+
+def test_no_heartbeat_is_answered_at_once_before_an_earlier_decision_is_committed() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        groups, beat = coordinator(nodes, 1), beat_of_a_member(nodes, 1)
+        asked(nodes, 1, beat)
+        outcomes = list[Any]()
+
+        async def ask(_: Runtime) -> None:
+            assert isinstance(groups.answer_at_once(beat), ConsumerBeat)
+            groups.submit(commit(1, group="h"), outcomes.append)
+            assert groups.answer_at_once(beat) is UNDECIDED
+
+        on(nodes, 1, ask)
+        nodes.until(lambda: outcomes == [TAKEN])
+        assert isinstance(groups.answer_at_once(beat), ConsumerBeat)
+
+
+def test_no_heartbeat_is_answered_at_once_while_the_log_refuses_appends() -> None:
+    with cluster(1) as nodes:
+        nodes.start()
+        make_topic(nodes)
+        made(nodes)
+        groups, beat = coordinator(nodes, 1), beat_of_a_member(nodes, 1)
+        asked(nodes, 1, beat)
+        nodes.replica(1, OFFSETS_TOPIC).partition.purgatory.entries_max = 0
+        assert groups.answer_at_once(beat) is UNDECIDED
+
+
 def test_members_that_were_refused_for_longer_than_a_session_stay_members() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)
         made(nodes)
         purgatory = nodes.replica(1, OFFSETS_TOPIC).partition.purgatory
-        beat = ConsumerHeartbeat(
-            group=GROUP,
-            member_id="m",
-            member_epoch=0,
-            client_id="c",
-            client_host="/h",
-            rebalance_timeout_ms=5_000,
-            topics=frozenset({"t"}),
-        )
-        epoch = asked(nodes, 1, beat).member_epoch
-        again = replace(beat, member_epoch=epoch, topics=None)
+        again = beat_of_a_member(nodes, 1)
+        epoch = again.member_epoch
         bound, purgatory.entries_max = purgatory.entries_max, 0
         for _ in range(12):
             with pytest.raises(CoordinatorNotAvailable):

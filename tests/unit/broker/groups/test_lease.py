@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.kit.replica_cluster import Cluster
 
+from quorumlog.broker.coordinator.decision import UNDECIDED
 from quorumlog.broker.groups.config import OFFSETS_TOPIC
 from quorumlog.broker.groups.requests import (
     ClassicHeartbeat,
@@ -102,6 +103,7 @@ def test_who_is_behind_the_metadata_lets_nobody_believe_it_for_long() -> None:
         tried(nodes, new, beat)
         nodes.world.run_for(5_000)
         assert nodes.replica(old, OFFSETS_TOPIC).partition.is_leader
+        assert coordinator(nodes, old).answer_at_once(beat) is UNDECIDED
         with pytest.raises(REFUSED):
             asked(nodes, old, beat)
 

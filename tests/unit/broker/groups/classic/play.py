@@ -29,6 +29,8 @@ E = TypeVar("E", bound=QuorumlogError)
 START_MS = 1_000_000
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
+SMALL = 20
+"""A group up to this size is described before and after each heartbeat."""
 CONFIG = GroupConfig()
 PROTOCOLS = (("range", b"r"), ("roundrobin", b"b"))
 
@@ -130,7 +132,17 @@ class Play:
         request = ClassicHeartbeat(
             group="g", member_id=member_id, instance_id=instance, generation=generation
         )
-        self.see(self.machine.heartbeat(ticket, request, self.now_ms))
+        is_renewed = self.machine.renew_session(request, self.now_ms)
+        due_ms = self.machine.deadline_ms()
+        is_small = self.machine.member_count <= SMALL
+        described = self.machine.describe(self.now_ms) if is_small else None
+        decision = self.machine.heartbeat(ticket, request, self.now_ms)
+        self.see(decision)
+        if is_renewed:  # the heartbeat changes nothing more
+            assert self.outcomes[ticket] is None
+            assert not decision.records
+            assert self.machine.deadline_ms() == due_ms
+            assert not is_small or self.machine.describe(self.now_ms) == described
         return self.outcomes[ticket]
 
     def leave(self, *leavers: Leaver | str) -> list[QuorumlogError | None]:

@@ -47,6 +47,8 @@ START_MS = 1_000_000
 SESSION_MS = 45_000
 REBALANCE_MS = 60_000
 CLASSIC_SESSION_MS = 10_000
+SMALL = 20
+"""A group up to this size is described before and after each heartbeat."""
 PARTITION = PartitionImage(
     replicas=(NodeId(1),),
     isr=(NodeId(1),),
@@ -139,7 +141,18 @@ class Play:
         request = ConsumerHeartbeat(
             group="g", member_id=member_id, member_epoch=member_epoch, **said
         )
-        return self.took(self.machine.heartbeat(self.ticket(), request, self.image, self.now_ms))
+        renewed = self.machine.renew_session(request, self.image, self.now_ms)
+        due_ms = self.machine.deadline_ms()
+        is_small = self.machine.member_count <= SMALL
+        described = self.machine.describe(self.image, self.now_ms) if is_small else None
+        decision = self.machine.heartbeat(self.ticket(), request, self.image, self.now_ms)
+        answer = self.took(decision)
+        if renewed is not None:  # the heartbeat changes nothing more
+            assert answer == renewed
+            assert not decision.records
+            assert self.machine.deadline_ms() == due_ms
+            assert not is_small or self.machine.describe(self.image, self.now_ms) == described
+        return answer
 
     def join(self, member_id: str, *topics: str, **said: Any) -> ConsumerBeat:
         """A member joins, for topic `t` where no other is said."""
