@@ -123,11 +123,14 @@ class GroupShard:
             self._configure(image)
         if isinstance(request, WriteGroupMarker):
             return self._write_marker(ticket, request.marker, now_ms)
+        # A commit to a known group changes no group, and moves a deadline only later.
+        changes_group = type(request) is not CommitOffsets or request.group not in self._groups
         try:
             decision = self._handlers[type(request)](ticket, request, image, now_ms)
         except QuorumlogError as error:
             decision = ShardDecision(replies=(Failed(ticket, error),))
-        self._update_group(request.group)
+        if changes_group:
+            self._update_group(request.group)
         return decision
 
     def renew_session(

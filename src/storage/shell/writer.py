@@ -693,21 +693,29 @@ class LogWriter:
 
 
 class InlineAppend:
-    """Client batches that one log stores by one write on the loop, without entering its queue.
+    """Batches that one log stores by one write on the loop, without entering its queue.
 
     The caller adds batches and then calls `write` before the loop runs anything else, so that no
     other append comes between them.
     """
 
     __slots__ = (
-        *("_bytes_left", "_leader_epoch", "_queue", "_write", "_writer"),
+        *("_bytes_left", "_leader_epoch", "_origin", "_queue", "_write", "_writer"),
         *("error", "next_offset"),
     )
 
-    def __init__(self, appends: "InlineAppends", log: Log, leader_epoch: int) -> None:
+    def __init__(
+        self,
+        appends: "InlineAppends",
+        log: Log,
+        leader_epoch: int,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> None:
         self._writer = appends.writer
         self._queue = appends.queue_of(log)
         self._leader_epoch = leader_epoch
+        self._origin = origin
         self._bytes_left = self._writer.inline_bytes_max(self._queue)
         self._write: LogWrite | None = None  # all batches
         self.next_offset = 0  # after the batch that was added last
@@ -727,6 +735,7 @@ class InlineAppend:
         write = self._write
         try:
             if write is not None:
+                assert self._origin is AppendOrigin.CLIENT, f"{log.name}: a second internal batch"
                 base_offset = write.next_offset
                 if not log.appender.extend(write, batch, wall_ms=wall_ms):
                     return None
@@ -735,7 +744,7 @@ class InlineAppend:
                     batch,
                     leader_epoch=self._leader_epoch,
                     wall_ms=wall_ms,
-                    origin=AppendOrigin.CLIENT,
+                    origin=self._origin,
                 )
                 if write is None:
                     return None

@@ -37,6 +37,7 @@ from ....runtime import Clock
 from ....storage import AppendOrigin
 from ....storage.shell.append_queue import AppendOutcome
 from ....storage.shell.data_directory import DataDirectory
+from ....storage.shell.writer import InlineAppend
 from ...purgatory import Acks
 from ...shell.replica import Replica
 from ..decision import UNDECIDED, Answered, Failed, Reply, ShardDecision, Ticket
@@ -702,6 +703,19 @@ class CoordinatorShard(Generic[S], ABC):
             self._written(batch, replica.log.log_end_offset)
             return
         self._admit()
+        inline = InlineAppend(
+            self._deps.directory.inline,
+            replica.log,
+            self.leader_epoch,
+            origin=AppendOrigin.INTERNAL,
+        )
+        base_offset = inline.add(content, self._deps.clock.wall_ms())
+        if base_offset is not None:
+            inline.write()
+            if inline.error is not None:
+                raise inline.error
+            self._written(batch, inline.next_offset)
+            return
         append = self._deps.directory.append_nowait(
             replica.log,
             content,
@@ -761,8 +775,14 @@ class CoordinatorShard(Generic[S], ABC):
         replica = self._replica
         if replica is None or self._ended is not None or not replica.partition.is_leader:
             return
-        high_watermark = replica.partition.high_watermark
-        waiting, ready, effects = self._uncommitted, list[Reply](), list[Any]()
+        waiting = self._uncommitted
+        if not waiting:
+            return
+        high_watermark, ready, effects = (
+            replica.partition.high_watermark,
+            list[Reply](),
+            list[Any](),
+        )
         while waiting and waiting[0].end_offset <= high_watermark:
             done = waiting.popleft()
             ready += done.replies
