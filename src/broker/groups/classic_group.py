@@ -205,7 +205,7 @@ class ClassicGroupMachine:
             rebalance.rejoin(member, ticket, builder)
         else:
             builder.answer(ticket, rebalance.joined(member))
-            rebalance.restart_session(member, builder)
+            rebalance.restart_session(member, builder.now_ms)
 
     def _rejoin_static(
         self,
@@ -314,7 +314,7 @@ class ClassicGroupMachine:
         try:
             member = self._find(request.member_id, request.instance_id)
             self._check_generation(request.generation)
-            self._rebalance.restart_session(member, builder)
+            self._rebalance.restart_session(member, builder.now_ms)
             if self._rebalance.state is ClassicGroupState.PREPARING:
                 raise self._rebalance_in_progress()
         except QuorumlogError as error:
@@ -403,7 +403,7 @@ class ClassicGroupMachine:
         if rebalance.state is ClassicGroupState.COMPLETING and not is_transactional:
             raise self._rebalance_in_progress()
         if now_ms is not None:
-            rebalance.restart_session(member, GroupDecisionBuilder(now_ms))
+            rebalance.restart_session(member, now_ms)
 
     def _find(self, member_id: str, instance_id: str | None) -> ClassicMember:
         self._check_alive()
@@ -537,7 +537,7 @@ class ClassicGroupMachine:
         """
         builder = GroupDecisionBuilder(now_ms)
         for member in self._rebalance.roster:
-            self._rebalance.restart_session(member, builder)
+            self._rebalance.restart_session(member, builder.now_ms)
         if len(self._rebalance.roster) > self._config.size_max:
             self._rebalance.start_rebalance(builder)
         return builder.build()

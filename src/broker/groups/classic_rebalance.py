@@ -114,7 +114,7 @@ class ClassicRebalance:
         new.assignment = old.assignment
         new.is_new = False
         self.roster.add(new, protocol_type)
-        self.restart_session(new, builder)
+        self.restart_session(new, builder.now_ms)
         if self.leader == old.member_id:
             self.leader = new.member_id
         if old.member_id in self._unsynced:
@@ -141,10 +141,10 @@ class ClassicRebalance:
 
     # --- sessions and removals --------------------------------------------------------------------
 
-    def restart_session(self, member: ClassicMember, builder: GroupDecisionBuilder) -> None:
+    def restart_session(self, member: ClassicMember, now_ms: int) -> None:
         """Restart the member's session; it is suspended while its join or sync waits."""
         if member.joining is None and member.syncing is None:
-            self.sessions.set(member.member_id, builder.now_ms + member.session_timeout_ms)
+            self.sessions.set(member.member_id, now_ms + member.session_timeout_ms)
 
     def silent_ms(self, member: ClassicMember, now_ms: int | None) -> int:
         """Return the time since the member's last request; -1: unknown."""
@@ -158,7 +158,7 @@ class ClassicRebalance:
     def restart_deadlines(self, builder: GroupDecisionBuilder) -> None:
         """Restart all sessions and timeouts after requests were refused for a while."""
         for member in self.roster:
-            self.restart_session(member, builder)
+            self.restart_session(member, builder.now_ms)
         whole_ms = builder.now_ms + self.roster.rebalance_timeout_ms
         if self._sync_end_ms is not None:
             self._sync_end_ms = whole_ms
@@ -257,7 +257,7 @@ class ClassicRebalance:
         for member in self.roster:
             if member.syncing is not None:
                 self._fail_sync(member, error, builder)
-                self.restart_session(member, builder)
+                self.restart_session(member, builder.now_ms)
 
     def _clear_syncs(self) -> None:
         self._unsynced.clear()
@@ -325,7 +325,7 @@ class ClassicRebalance:
                 continue  # an absent static member: it joins in time or its session expires
             builder.answer(self.roster.pop_join(member), self.joined(member))
             member.is_new = False
-            self.restart_session(member, builder)
+            self.restart_session(member, builder.now_ms)
             self._unsynced[member.member_id] = None
         self._sync_end_ms = builder.now_ms + self.roster.rebalance_timeout_ms
 
@@ -373,7 +373,7 @@ class ClassicRebalance:
             if member.syncing is not None:
                 builder.answer(member.syncing, self.synced(member))
                 member.syncing = None
-                self.restart_session(member, builder)
+                self.restart_session(member, builder.now_ms)
         self._maybe_all_synced()
 
     def answer_sync(
@@ -383,7 +383,7 @@ class ClassicRebalance:
         self._unsynced.pop(member.member_id, None)
         self._maybe_all_synced()
         builder.answer(ticket, self.synced(member))
-        self.restart_session(member, builder)
+        self.restart_session(member, builder.now_ms)
 
     def synced(self, member: ClassicMember) -> Synced:
         """Return a member's sync answer for the current generation."""
@@ -448,7 +448,7 @@ class ClassicRebalance:
             ):
                 continue  # no coordinator writes such a record; the first member counts
             self.roster.add(member, record.protocol_type)
-            self.restart_session(member, GroupDecisionBuilder(now_ms))
+            self.restart_session(member, now_ms)
         self.roster.protocol_type = record.protocol_type
         if self.roster.members:
             if self.protocol is None:

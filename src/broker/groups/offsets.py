@@ -115,11 +115,18 @@ class Offsets:
         for each in request.offsets:
             if each.topic != name:
                 name, topic = each.topic, image.topic(each.topic)
-            try:
-                topic_id = self._check(each, topic)
-            except QuorumlogError as error:
-                errors.append(error)
-                continue
+            topic_id = each.topic_id
+            if (
+                topic is None
+                or topic_id != topic.id
+                or each.note
+                or each.partition not in topic.partitions
+            ):
+                try:
+                    topic_id = self._check(each, topic)
+                except QuorumlogError as error:
+                    errors.append(error)
+                    continue
             record = OffsetCommitted(
                 group=request.group,
                 topic=each.topic,
@@ -371,19 +378,33 @@ class Offsets:
 
     def _put(self, record: OffsetCommitted) -> None:
         """Replace the committed offset of a partition."""
-        topics = self._groups.setdefault(record.group, {})
-        partitions = topics.setdefault(record.topic, {})
-        before = len(partitions)
         topic_id = record.topic_id
+        if topic_id is not None:
+            topic_id = self._ids.setdefault(topic_id, topic_id)
+        try:
+            entry = self._groups[record.group][record.topic][record.partition]
+        except KeyError:
+            self._add(record, topic_id)
+            return
+        entry.offset = record.offset
+        entry.leader_epoch = record.leader_epoch
+        entry.note = record.note
+        entry.commit_ms = record.commit_ms
+        entry.expire_ms = record.expire_ms
+        entry.topic_id = topic_id
+
+    def _add(self, record: OffsetCommitted, topic_id: TopicId | None) -> None:
+        """Store the first committed offset of a partition."""
+        partitions = self._groups.setdefault(record.group, {}).setdefault(record.topic, {})
         partitions[record.partition] = OffsetEntry(
             record.offset,
             record.leader_epoch,
             record.note,
             record.commit_ms,
             record.expire_ms,
-            None if topic_id is None else self._ids.setdefault(topic_id, topic_id),
+            topic_id,
         )
-        self._count += len(partitions) - before
+        self._count += 1
 
     def _drop(self, record: OffsetForgotten) -> None:
         if self._pending:

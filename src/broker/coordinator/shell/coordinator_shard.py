@@ -420,13 +420,16 @@ class CoordinatorShard(Generic[S], ABC):
         batch = self._batch_for(decision)
         batch_bytes, now_ms = self._limits.batch_bytes, self._now_ms()
         first, before = len(batch.records), batch.size
+        encode, size = self._encode, before
         for record in decision.records:
-            if batch.size >= batch_bytes and self._may_split_at(record):
-                batch, first, before = _PendingBatch(decision.producer), 0, 0
+            if size >= batch_bytes and self._may_split_at(record):
+                batch.size = size
+                batch, first, before, size = _PendingBatch(decision.producer), 0, 0, 0
                 self._pending.append(batch)
-            key, value = self._encode(record)
+            key, value = encode(record)
             batch.records.append(Record(0, now_ms, key, value))
-            batch.size += RECORD_BYTES + len(key) + (0 if value is None else len(value))
+            size += RECORD_BYTES + len(key) + (0 if value is None else len(value))
+        batch.size = size
         limit = self._limits.decision_bytes_max
         if batch.size - before > limit:
             raise self._too_large(batch.size - before, limit)

@@ -58,8 +58,7 @@ class GroupCoordinatorShard(CoordinatorShard[GroupShard]):
         config = replace(self._config, group_bytes_max=bytes_max)
         return GroupShard(config, self._draw, self._deps.directory.producer_limits)
 
-    def _encode(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
-        return encode(record)
+    _encode = staticmethod(encode)
 
     def _decode(self, record: Record) -> GroupRecord | None:
         found = decode(record.key, record.value, offset=record.offset, partition=self.partition)

@@ -119,7 +119,7 @@ def _codes(call: Call, outcome: CommitOutcome | QuorumlogError, count: int) -> l
     """Return the error codes of `count` offsets that were committed together."""
     if isinstance(outcome, QuorumlogError):
         return [_code(call, outcome)] * count
-    return [code_of(error) for error in outcome.errors]
+    return [0 if error is None else code_of(error) for error in outcome.errors]
 
 
 def _code(call: Call, error: QuorumlogError) -> int:
