@@ -1,6 +1,7 @@
 """Produce requests that arrive together have the results of the same requests one at a time."""
 
 from collections.abc import Callable
+from struct import pack, unpack
 from typing import Any
 
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.simulated_cluster import cluster
 
 from quorumlog import simulation
+from quorumlog.frontends.kafka.codecs.produce import RepeatReader, read_plain, read_produce
 from quorumlog.records import Codec, Record, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.links import apart
@@ -21,6 +23,7 @@ from .produce_fetch import PRODUCE, create, fetch, produce, produce_fields
 from .three_nodes import ask
 
 PARTITIONS = 2
+PARTITION = 3  # of requests that are only decoded
 PRODUCERS = (7, 8)
 
 Step = tuple[str, int, int, int]
@@ -53,7 +56,7 @@ def requests(steps: list[Step]) -> list[tuple[int, dict[str, Any]]]:
     )
     made = []
     for number, (kind, index, producer, version) in enumerate(steps):
-        value, acks = b"%d" % number, 0 if kind == "acks0" else (1, -1)[number % 2]
+        value, acks = b"%d" % number, 0 if kind == "acks0" else (1, -1)[number // 8 % 2]
         parts: list[tuple[int, bytes | None]]
         if kind in ("next", "retry", "gap"):
             sequence = sequences[index, producer] + {"next": 0, "retry": -1, "gap": 3}[kind]
@@ -70,7 +73,7 @@ def requests(steps: list[Step]) -> list[tuple[int, dict[str, Any]]]:
 
 
 def outcome(steps: list[Step], *, together: bool) -> list[Any]:
-    """Return the results of all requests, and the stored bytes of each partition."""
+    """Return the results of all requests, the stored bytes of each partition, and the metrics."""
     found: list[Any] = []
 
     async def main(runtime: Runtime) -> None:
@@ -101,6 +104,10 @@ def outcome(steps: list[Step], *, together: bool) -> list[Any]:
             for index in range(PARTITIONS):
                 await produce(kafka.client, batch_of(b"last"), index)  # behind those with acks=0
                 found.append(bytes(await fetch(kafka.client, 0, index)))
+            replicas = kafka.node.parts.replicas
+            assert replicas is not None
+            figures = replicas.writer.figures
+            found.append((figures.bytes, figures.records, figures.failures, figures.waiting))
 
     async def take(kafka: KafkaNode, version: int, fields: dict[str, Any]) -> None:
         if fields["acks"] == 0:
@@ -120,7 +127,7 @@ def outcome(steps: list[Step], *, together: bool) -> list[Any]:
             st.sampled_from(KINDS),
             st.integers(0, PARTITIONS - 1),
             st.sampled_from(PRODUCERS),
-            st.sampled_from([3, 9, 12]),
+            st.sampled_from([3, 9, 9, 9, 12]),
         ),
         min_size=1,
         max_size=25,
@@ -130,15 +137,71 @@ def test_requests_together_have_the_results_of_requests_one_at_a_time(steps: lis
     assert outcome(steps, together=True) == outcome(steps, together=False)
 
 
+@given(
+    changes=st.dictionaries(st.integers(0, 200), st.integers(0, 255), max_size=3),
+    cut=st.integers(0, 3),
+    title=st.text(min_size=1, max_size=20),
+    size=st.integers(0, 150),
+    padded=st.booleans(),
+)
+def test_a_repeat_has_the_fields_that_the_decoder_reads(
+    changes: dict[int, int], cut: int, title: str, size: int, padded: bool
+) -> None:
+    first = plain_frame(1, title, b"a" * 140, padded=padded)
+    begin = len(first) - len(plain_body(title, b"a" * 140, padded=padded))
+    request = read_plain(9, memoryview(first)[begin:])
+    assert request is not None
+    second = bytearray(framed(plain_frame(2, title, bytes(size), padded=False)))
+    for at, value in changes.items():
+        second[at % len(second)] = value
+    source = memoryview(b"before" + second)
+    reader = RepeatReader(memoryview(first), begin + request.length_at)
+    found = reader.read(source, 6, len(source) - cut)
+    if not (changes or cut or padded):
+        assert found is not None
+    if found is None:
+        return
+    correlation_id, records, end = found
+    assert (end, cut) == (len(source), 0)
+    assert source[10:14] == first[:4]  # key and version
+    assert (correlation_id,) == unpack(">i", source[14:18])
+    read = read_produce(9, source[10 + begin : end])
+    assert (read.acks, read.timeout_ms) == (request.acks, request.timeout_ms)
+    ((name, topic_id, parts, _),) = read.topics
+    assert (name, topic_id) == (title, b"")
+    assert parts == [(PARTITION, records)]
+
+
+def plain_body(title: str, records: bytes, *, padded: bool) -> bytes:
+    """Return the body of a request of version 9; `padded`: its lengths take a byte too many."""
+    name, length = title.encode(), len(records) + 1
+    varint = pack("BB", length & 0x7F | 0x80, length >> 7)
+    if padded:
+        varint = pack("BBB", length & 0x7F | 0x80, length >> 7 | 0x80, 0)
+    elif length < 0x80:
+        varint = bytes([length])
+    topic = bytes([len(name) + 1]) + name + b"\2" + pack(">i", PARTITION) + varint
+    return b"\0" + pack(">hi", 1, 30_000) + b"\2" + topic + records + b"\0\0\0"
+
+
+def plain_frame(correlation_id: int, title: str, records: bytes, *, padded: bool) -> bytes:
+    body = plain_body(title, records, padded=padded)
+    return request_of(PRODUCE, 9, body, correlation_id=correlation_id)
+
+
 def test_requests_together_wait_for_the_in_sync_replicas() -> None:
     async def first(client: RawClient) -> None:
         assert await produce(client, batch_of(b"first")) == 0  # the log is open and idle after it
 
     async def together(client: RawClient) -> list[tuple[int, int]]:
+        frames = []
         for number in range(5):
             fields = produce_fields(9, (0, batch_of(b"%d" % number)), timeout=500)
-            client.send(PRODUCE, 9, **fields)
+            body = body_of(PRODUCE, 9, fields)
+            frames.append(framed(request_of(PRODUCE, 9, body, correlation_id=number)))
+        client.send_raw(b"".join(frames))
         answers = [await client.answer(PRODUCE, 9) for _ in range(5)]
+        assert [correlation_id for correlation_id, _ in answers] == list(range(5))
         results = [answer.responses[0].partition_responses[0] for _, answer in answers]
         return [(one.error_code, one.base_offset) for one in results]
 
