@@ -316,11 +316,13 @@ class ReplicaRun(InlineAppend):
             Offset(replica.log.log_start_offset),
         )
         leader = replica.partition.leader
-        if leader is self._leader and leader.is_acknowledged(acks, appended.next_offset):
+        delayed = DelayedProduce(self._completed, replica, b"", acks, Epoch(self._leader_epoch))
+        if delayed.waits_for_flush:
+            self.call_when_flushed(next_offset, partial(delayed.resolve, appended))
+        elif leader is self._leader and leader.is_acknowledged(acks, appended.next_offset):
             return appended
-        epoch = Epoch(self._leader_epoch)
-        delayed = DelayedProduce(self._completed, replica, b"", acks, epoch)
-        delayed.resolve(appended, None)
+        else:
+            delayed.resolve(appended, None)
         return delayed
 
 
@@ -397,7 +399,7 @@ class ReplicaWriter:
     def begin_run(self, replica: Replica, acks: Acks) -> ReplicaRun | None:
         """Return a run of appends to a replica, or None if its appends must be submitted, also
         those that are refused."""
-        if not replica.is_open or replica.is_internal or replica.flushes:
+        if not replica.is_open or replica.is_internal:
             return None
         try:
             leader = replica.check()

@@ -378,7 +378,7 @@ class LogWriter:
     ) -> None:
         """Answer a retried append with the offsets of its first attempt, once that is as durable as
         this one requires."""
-        log, waiters = queue.log, queue.flush_waiters
+        log = queue.log
         appended = Appended(
             Offset(stored.base_offset),
             Offset(stored.next_offset),
@@ -388,8 +388,7 @@ class LogWriter:
         if not item.waits_for_flush or stored.next_offset <= log.flushed_end_offset:
             item.resolve(appended, None)
             return
-        end_offset = max(stored.next_offset, waiters[-1][0]) if waiters else stored.next_offset
-        waiters.append((end_offset, partial(item.resolve, appended)))
+        self.call_when_flushed(queue, stored.next_offset, partial(item.resolve, appended))
         self._request_flush(queue)
 
     def _group_failed(self, queue: AppendQueue, group: Group, failure: WriteFailed) -> None:
@@ -405,14 +404,16 @@ class LogWriter:
 
     def inline_bytes_max(self, queue: AppendQueue) -> int:
         """Return the limit in bytes of an append that is written now, without the queue. It is 0 if
-        appends to this log must be queued: others are queued or being written, each is flushed, or
-        the log accepts none."""
-        must_queue = queue.items or queue.is_busy or queue.always_flushes
-        if must_queue or not self.is_started or self._space.is_low:
+        appends to this log must be queued: others are queued or being written, the open group of an
+        fsync log is full, or the log accepts none."""
+        if queue.items or queue.is_busy or not self.is_started or self._space.is_low:
             return 0
         if self.is_closing or queue.log.failure is not None:
             return 0
-        return min(self._on_loop.bytes_max(), self._config.write_bytes_max)
+        room = self._config.write_bytes_max
+        if queue.always_flushes:
+            room = max(0, self._config.write_group_bytes_max - queue.open_group_bytes)
+        return min(self._on_loop.bytes_max(), room)
 
     def write_inline(self, queue: AppendQueue, write: LogWrite) -> DiskFull | DiskFailed | None:
         """Write prepared batches of a log; return the error if nothing was stored."""
@@ -424,8 +425,16 @@ class LogWriter:
             self._write_failed(queue)
             return error
         appender.complete(write)
-        self._log_written(queue, write.size, wants_flush=False)
+        self._log_written(queue, write.size, wants_flush=queue.always_flushes)
         return None
+
+    def call_when_flushed(
+        self, queue: AppendQueue, end_offset: int, callback: Callable[[QuorumlogError | None], None]
+    ) -> None:
+        """Call back when everything below `end_offset` is durable, or with the failure of that. The
+        flush must be requested already."""
+        waiters = queue.flush_waiters
+        waiters.append((max(end_offset, waiters[-1][0]) if waiters else end_offset, callback))
 
     def check_failure(self, queue: AppendQueue) -> None:
         """Fail everything queued if the log has failed."""
@@ -696,7 +705,8 @@ class InlineAppend:
     """Batches that one log stores by one write on the loop, without entering its queue.
 
     The caller adds batches and then calls `write` before the loop runs anything else, so that no
-    other append comes between them.
+    other append comes between them. The write to an fsync log belongs to its open group, and
+    requests the flush.
     """
 
     __slots__ = (
@@ -761,6 +771,13 @@ class InlineAppend:
         """Write all batches that were added. A failure sets `error`."""
         if self._write is not None:
             self.error = self._writer.write_inline(self._queue, self._write)
+
+    def call_when_flushed(
+        self, end_offset: int, callback: Callable[[QuorumlogError | None], None]
+    ) -> None:
+        """After `write` to an fsync log: call back when all before `end_offset` is durable, or with
+        the failure of that."""
+        self._writer.call_when_flushed(self._queue, end_offset, callback)
 
 
 class InlineAppends:

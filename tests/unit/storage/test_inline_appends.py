@@ -1,17 +1,18 @@
 """Appends of several batches by one write, without the queue: refusals and disk faults."""
 
+import asyncio
 import errno
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from quorumlog.errors import DiskFailed, DiskFull
+from quorumlog.errors import DiskFailed, DiskFull, QuorumlogError
 from quorumlog.ids import TopicId
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
-from quorumlog.storage import FlushPolicy, LogConfig
+from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig
 from quorumlog.storage.shell.writer import InlineAppend
 
 from .conftest import Kit
@@ -43,9 +44,7 @@ def test_batches_that_must_be_queued_are_not_added(kit: Kit) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data") as directory:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
-            flushed = await directory.open_log("f-0", FSYNC, topic_id=TOPIC)
             await kit.append(directory, log, numbered(0, b"a"))
-            assert InlineAppend(directory.inline, flushed, 0).add(numbered(0, b"a"), 0) is None
             append = InlineAppend(directory.inline, log, 0)
             assert append.add(numbered(0, b"a"), 0) is None  # a retry
             assert append.add(numbered(5, b"x"), 0) is None  # a gap
@@ -58,6 +57,33 @@ def test_batches_that_must_be_queued_are_not_added(kit: Kit) -> None:
             assert (append.error, log.log_end_offset) == (None, 3)
             assert await kit.values(directory, log) == [b"a", b"b", b"c"]
             log.check_invariants()
+
+    simulated(main)
+
+
+def test_an_fsync_log_calls_back_after_the_flush(kit: Kit) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        config = DirectoryConfig(write_group_bytes_max=1_000)
+        async with kit.opened(runtime, "/data", config=config) as directory:
+            log = await directory.open_log("f-0", FSYNC, topic_id=TOPIC)
+            await kit.append(directory, log, numbered(0, b"a"))
+            append = InlineAppend(directory.inline, log, 0)
+            assert append.add(numbered(1, bytes(500)), 0) == 1
+            assert append.add(numbered(2, bytes(500)), 0) is None  # no room in the group
+            append.write()
+            assert InlineAppend(directory.inline, log, 0).add(numbered(2, bytes(500)), 0) is None
+            assert (append.error, log.log_end_offset, log.flushed_end_offset) == (None, 2, 1)
+            flushed: asyncio.Future[QuorumlogError | None] = asyncio.Future()
+            append.call_when_flushed(2, flushed.set_result)
+            assert (await flushed, log.flushed_end_offset) == (None, 2)
+
+            append = InlineAppend(directory.inline, log, 0)
+            assert append.add(numbered(2, b"b"), 0) == 2
+            append.write()
+            failed: asyncio.Future[QuorumlogError | None] = asyncio.Future()
+            append.call_when_flushed(3, failed.set_result)
+            node.device.fail("sync", errno.EIO)
+            assert isinstance(await failed, DiskFailed)
 
     simulated(main)
 

@@ -706,19 +706,19 @@ class CoordinatorShard(Generic[S], ABC):
             self._written(batch, replica.log.log_end_offset)
             return
         self._admit()
-        inline = InlineAppend(
-            self._deps.directory.inline,
-            replica.log,
-            self.leader_epoch,
-            origin=AppendOrigin.INTERNAL,
-        )
-        base_offset = inline.add(content, self._deps.clock.wall_ms())
-        if base_offset is not None:
-            inline.write()
-            if inline.error is not None:
-                raise inline.error
-            self._written(batch, inline.next_offset)
-            return
+        if not replica.flushes:
+            inline = InlineAppend(
+                self._deps.directory.inline,
+                replica.log,
+                self.leader_epoch,
+                origin=AppendOrigin.INTERNAL,
+            )
+            if inline.add(content, self._deps.clock.wall_ms()) is not None:
+                inline.write()
+                if inline.error is not None:
+                    raise inline.error
+                self._written(batch, inline.next_offset)
+                return
         append = self._deps.directory.append_nowait(
             replica.log,
             content,

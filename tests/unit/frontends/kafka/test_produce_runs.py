@@ -72,13 +72,13 @@ def requests(steps: list[Step]) -> list[tuple[int, dict[str, Any]]]:
     return made
 
 
-def outcome(steps: list[Step], *, together: bool) -> list[Any]:
+def outcome(steps: list[Step], flush_policy: str, *, together: bool) -> list[Any]:
     """Return the results of all requests, the stored bytes of each partition, and the metrics."""
     found: list[Any] = []
 
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, "/data") as kafka:
-            await create(kafka, "t", PARTITIONS, flush_policy="replicated")
+            await create(kafka, "t", PARTITIONS, flush_policy=flush_policy)
             for index in range(PARTITIONS):
                 await produce(kafka.client, batch_of(b"first"), index)
             asked = requests(steps)
@@ -120,7 +120,7 @@ def outcome(steps: list[Step], *, together: bool) -> list[Any]:
     return found
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -131,10 +131,15 @@ def outcome(steps: list[Step], *, together: bool) -> list[Any]:
         ),
         min_size=1,
         max_size=25,
-    )
+    ),
+    st.sampled_from(["replicated", "fsync"]),
 )
-def test_requests_together_have_the_results_of_requests_one_at_a_time(steps: list[Step]) -> None:
-    assert outcome(steps, together=True) == outcome(steps, together=False)
+def test_requests_together_have_the_results_of_requests_one_at_a_time(
+    steps: list[Step], flush_policy: str
+) -> None:
+    assert outcome(steps, flush_policy, together=True) == outcome(
+        steps, flush_policy, together=False
+    )
 
 
 @given(
