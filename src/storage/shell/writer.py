@@ -772,12 +772,10 @@ class InlineAppend:
         if self._write is not None:
             self.error = self._writer.write_inline(self._queue, self._write)
 
-    def call_when_flushed(
-        self, end_offset: int, callback: Callable[[QuorumlogError | None], None]
-    ) -> None:
-        """After `write` to an fsync log: call back when all before `end_offset` is durable, or with
+    def call_when_flushed(self, callback: Callable[[QuorumlogError | None], None]) -> None:
+        """After `write` to an fsync log: call back when all that was written is durable, or with
         the failure of that."""
-        self._writer.call_when_flushed(self._queue, end_offset, callback)
+        self._writer.call_when_flushed(self._queue, self.next_offset, callback)
 
 
 class InlineAppends:

@@ -74,14 +74,14 @@ def test_an_fsync_log_calls_back_after_the_flush(kit: Kit) -> None:
             assert InlineAppend(directory.inline, log, 0).add(numbered(2, bytes(500)), 0) is None
             assert (append.error, log.log_end_offset, log.flushed_end_offset) == (None, 2, 1)
             flushed: asyncio.Future[QuorumlogError | None] = asyncio.Future()
-            append.call_when_flushed(2, flushed.set_result)
+            append.call_when_flushed(flushed.set_result)
             assert (await flushed, log.flushed_end_offset) == (None, 2)
 
             append = InlineAppend(directory.inline, log, 0)
             assert append.add(numbered(2, b"b"), 0) == 2
             append.write()
             failed: asyncio.Future[QuorumlogError | None] = asyncio.Future()
-            append.call_when_flushed(3, failed.set_result)
+            append.call_when_flushed(failed.set_result)
             node.device.fail("sync", errno.EIO)
             assert isinstance(await failed, DiskFailed)
 
