@@ -318,7 +318,7 @@ class ReplicaRun(InlineAppend):
         leader = replica.partition.leader
         delayed = DelayedProduce(self._completed, replica, b"", acks, Epoch(self._leader_epoch))
         if delayed.waits_for_flush:
-            self.call_when_flushed(partial(delayed.resolve, appended))
+            self.resolve_when_flushed(delayed, appended)
         elif leader is self._leader and leader.is_acknowledged(acks, appended.next_offset):
             return appended
         else:

@@ -772,10 +772,11 @@ class InlineAppend:
         if self._write is not None:
             self.error = self._writer.write_inline(self._queue, self._write)
 
-    def call_when_flushed(self, callback: Callable[[QuorumlogError | None], None]) -> None:
-        """After `write` to an fsync log: call back when all that was written is durable, or with
-        the failure of that."""
-        self._writer.call_when_flushed(self._queue, self.next_offset, callback)
+    def resolve_when_flushed(self, append: PendingAppend, appended: Appended) -> None:
+        """After `write` to an fsync log: resolve an append when all that was written is durable, or
+        fail it with the failure of that."""
+        resolve = partial(append.resolve, appended)
+        self._writer.call_when_flushed(self._queue, self.next_offset, resolve)
 
 
 class InlineAppends:
