@@ -1,18 +1,19 @@
 """Appends of several batches by one write, without the queue: refusals and disk faults."""
 
-import asyncio
 import errno
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from quorumlog.errors import DiskFailed, DiskFull, QuorumlogError
-from quorumlog.ids import TopicId
+from quorumlog.errors import DiskFailed, DiskFull
+from quorumlog.ids import Offset, TopicId
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
-from quorumlog.storage import DirectoryConfig, FlushPolicy, LogConfig
+from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, LogConfig
+from quorumlog.storage.shell.append_queue import NO_APPEND_TIME, Appended, PendingAppend
+from quorumlog.storage.shell.data_directory import DataDirectory
 from quorumlog.storage.shell.writer import InlineAppend
 
 from .conftest import Kit
@@ -38,6 +39,14 @@ def numbered(sequence: int, value: bytes) -> bytes:
     return encode_batch(
         [Record(0, 1_000, None, value)], producer_id=7, producer_epoch=0, base_sequence=sequence
     )
+
+
+def pending(directory: DataDirectory) -> PendingAppend:
+    return PendingAppend(directory.completed, b"", 0, AppendOrigin.CLIENT, True)
+
+
+def appended(base_offset: int, next_offset: int) -> Appended:
+    return Appended(Offset(base_offset), Offset(next_offset), NO_APPEND_TIME, Offset(0))
 
 
 def test_batches_that_must_be_queued_are_not_added(kit: Kit) -> None:
@@ -73,17 +82,18 @@ def test_an_fsync_log_calls_back_after_the_flush(kit: Kit) -> None:
             append.write()
             assert InlineAppend(directory.inline, log, 0).add(numbered(2, bytes(500)), 0) is None
             assert (append.error, log.log_end_offset, log.flushed_end_offset) == (None, 2, 1)
-            flushed: asyncio.Future[QuorumlogError | None] = asyncio.Future()
-            append.call_when_flushed(flushed.set_result)
-            assert (await flushed, log.flushed_end_offset) == (None, 2)
+            flushed = pending(directory)
+            append.resolve_when_flushed(flushed, appended(1, 2))
+            assert (await flushed, log.flushed_end_offset) == (appended(1, 2), 2)
 
             append = InlineAppend(directory.inline, log, 0)
             assert append.add(numbered(2, b"b"), 0) == 2
             append.write()
-            failed: asyncio.Future[QuorumlogError | None] = asyncio.Future()
-            append.call_when_flushed(failed.set_result)
+            failed = pending(directory)
+            append.resolve_when_flushed(failed, appended(2, 3))
             node.device.fail("sync", errno.EIO)
-            assert isinstance(await failed, DiskFailed)
+            with pytest.raises(DiskFailed):
+                await failed
 
     simulated(main)
 
