@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # are equal byte for byte (tests/property/records), so that a caller needs only the tests that encode or decode batches.
 CODEC_TESTS := tests/unit/records tests/property/records
 PLAIN_WIRE := log_service plain_records publish idempotent_produce topic_ids
-PLAIN_KAFKA := produce fetch produce_fetch_versions not_leader_responses throttling delete_records
+PLAIN_KAFKA := produce produce_runs fetch produce_fetch_versions not_leader_responses throttling delete_records
 PLAIN_BROKER := apply_steps compacted_reads mirror replicas
 PLAIN_CLIENTS := accumulator_model arrow_polls batch_encoder compacted_topics consumer_prefetch control_batches \
   idempotence json_rows log_arrow producer sequences topic_times
@@ -40,14 +40,14 @@ WORKERS := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 CORE_MODULES := */raftlog/candidate.py,*/raftlog/config.py,*/raftlog/follower.py,*/raftlog/leader.py,*/raftlog/log_view.py,*/raftlog/messages.py,*/raftlog/progress.py,*/raftlog/raft.py,*/raftlog/ready.py,*/raftlog/roles.py,*/raftlog/state.py,*/raftlog/status.py,*/raftlog/voters.py,*/raftlog/writes.py
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup spark-oldest demo test test-spark-oldest test-plain test-compiled test-all compiled lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
+.PHONY: help setup spark-oldest demo test test-spark-oldest test-plain test-compiled test-all compiled sanitize lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
 
 setup: $(VENV)/.installed ## make the virtual environment, install everything from the lock file, build the codec
 
-$(VENV)/.installed: pyproject.toml requirements.lock $(wildcard src/records/_codec.pyx src/records/_codec_*.pxi src/runtime/_sender.pyx)
+$(VENV)/.installed: pyproject.toml requirements.lock $(wildcard src/*/_*.pyx src/*/_*.pxd src/*/_*.pxi)
 	$(PYTHON) -m venv $(VENV)
 	@# First what compiles; then one core compiles while the other one unpacks.
 	$(BIN)/pip install --quiet --disable-pip-version-check --requirement <(grep -E '^(cython|setuptools)==' requirements.lock)
@@ -112,6 +112,17 @@ test-compiled: compiled ## the tests of what passes through compiled modules on 
 	    || { cat "build/$$level-$${path##*/}"; exit 1; }; \
 	  awk '$$6 == "ok" {print $$1, $$2, $$5}' "build/$$level-$${path##*/}" > "build/$$level-$${path##*/}.events"; done; \
 	  cmp "build/$$level-compiled.events" "build/$$level-.pkg.events" && echo "$$level: the same events compiled and plain" || exit 1; done
+
+# The extension modules built with AddressSanitizer and UBSan, under the tests that send them invalid bytes. Python itself leaks
+# on purpose at its end.
+SANITIZED := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g
+SANITIZED_TESTS := tests/property/native tests/property/records tests/unit/records/test_codec.py tests/fuzz/test_targets.py
+
+sanitize: setup ## the compiled modules under AddressSanitizer and UBSan, with invalid bytes (minutes)
+	CFLAGS="$(SANITIZED)" LDFLAGS="$(SANITIZED)" $(BIN)/python setup.py --quiet build --build-lib build/sanitized \
+	  --build-temp build/sanitized-parts
+	LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	  PYTHONMALLOC=malloc PYTHONPATH=build/sanitized $(BIN)/pytest -q -p no:cacheprovider -m "not long and not plain" $(SANITIZED_TESTS)
 
 test-all: setup ## every test there is, and long simulation
 	$(BIN)/pytest -m "not spark" $(WORKERS)
@@ -228,4 +239,4 @@ lock: setup ## resolve the dependencies anew into requirements.lock, for every s
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build dist .pkg/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/results demo-data spark-warehouse
 	find src spark tests -name __pycache__ -prune -exec rm -rf {} +
-	rm -f src/records/_codec*.so src/records/_codec.c src/runtime/_sender*.so src/runtime/_sender.c
+	rm -f src/*/_*.so src/*/_*.c

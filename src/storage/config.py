@@ -100,6 +100,11 @@ class LogConfig:
             ratio = self.min_cleanable_dirty_ratio
             raise InvalidConfig(f"min.cleanable.dirty.ratio must be in [0, 1], not {ratio}")
 
+    @property
+    def converts(self) -> bool:
+        """True if the log stores uncompressed batches of producers otherwise than they come."""
+        return self.log_append_time or self.compression_type not in (None, Codec.NONE)
+
     @staticmethod
     def from_topic_configs(configs: Mapping[str, str]) -> "LogConfig":
         """Read a topic's configs; other keys are skipped, missing ones default.

@@ -54,8 +54,7 @@ def is_plain(batches: "Buffer", config: LogConfig) -> bool:
     return (
         len(batches) >= HEADER_SIZE
         and not batches[_CODEC_BYTE] & CODEC_MASK
-        and not config.log_append_time
-        and (config.compression_type is None or config.compression_type is Codec.NONE)
+        and not config.converts
         and _LENGTH.unpack_from(batches, _LENGTH_START)[0] + LENGTH_END == len(batches)
     )
 

@@ -18,9 +18,12 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from operator import lt
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import CorruptionError
+
+if TYPE_CHECKING:
+    from ..native import LogTail
 
 OFFSET_ENTRY_SIZE: Final = 8
 TIME_ENTRY_SIZE: Final = 12
@@ -37,13 +40,13 @@ class SegmentIndex:
     """
 
     __slots__ = (
-        "_bytes_since_entry",
         "_interval_bytes",
         "_offsets",
         "_positions",
         "_time_offsets",
         "_times",
         "base_offset",
+        "bytes_since_entry",
         "max_timestamp",
         "max_timestamp_offset",
     )
@@ -53,7 +56,7 @@ class SegmentIndex:
         self.max_timestamp = NO_TIMESTAMP  # ms since 1970, of all batches noted; -1 none
         self.max_timestamp_offset = NO_TIMESTAMP  # last offset of the batch that holds it
         self._interval_bytes = interval_bytes
-        self._bytes_since_entry = 0
+        self.bytes_since_entry = 0
         # last offset of the batch at the position, relative to base_offset
         self._offsets = array("I")
         self._positions = array("I")
@@ -67,12 +70,21 @@ class SegmentIndex:
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
-        if self._bytes_since_entry > self._interval_bytes:
+        if self.bytes_since_entry > self._interval_bytes:
             self._offsets.append(last_offset - self.base_offset)
             self._positions.append(position)
             self._note_time()
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += size
+            self.bytes_since_entry = 0
+        self.bytes_since_entry += size
+
+    def extend(self, tail: "LogTail") -> None:
+        """Add the batches of a run, whose tail began with the state of this index."""
+        columns = (self._offsets, self._positions, self._times, self._time_offsets)
+        for column, entries in zip(columns, tail.index_entries(), strict=True):
+            column.frombytes(entries)
+        self.max_timestamp = tail.max_timestamp
+        self.max_timestamp_offset = tail.max_timestamp_offset
+        self.bytes_since_entry = tail.bytes_since_entry
 
     def seal(self) -> None:
         """Add the time entry of the segment's largest timestamp; call it once, at the end."""
@@ -108,7 +120,7 @@ class SegmentIndex:
         last = self._offsets[-1] if kept else -1
         kept_times = bisect_right(self._time_offsets, last)
         del self._times[kept_times:], self._time_offsets[kept_times:]
-        self._bytes_since_entry = 0
+        self.bytes_since_entry = 0
         self.max_timestamp = self.max_timestamp_offset = NO_TIMESTAMP
         if kept_times:
             self.max_timestamp = self._times[-1]
@@ -141,6 +153,11 @@ class SegmentIndex:
     def memory_bytes(self) -> int:
         """Bytes of the entries in memory."""
         return len(self._offsets) * OFFSET_ENTRY_SIZE + len(self._times) * TIME_ENTRY_SIZE
+
+    @property
+    def last_time(self) -> int:
+        """The timestamp of the last time entry, -1 without one."""
+        return self._times[-1] if self._times else NO_TIMESTAMP
 
     @property
     def last_entry(self) -> tuple[int, int] | None:
@@ -198,9 +215,9 @@ def decode_index(
     _check_ascending("timestamp", index._times, 2**63 - 1)
     _check_ascending("time offset", index._time_offsets, RELATIVE_OFFSET_MAX)
     if index._positions:
-        index._bytes_since_entry = log_size - index._positions[-1]
+        index.bytes_since_entry = log_size - index._positions[-1]
     else:
-        index._bytes_since_entry = log_size
+        index.bytes_since_entry = log_size
     if index._times:
         index.max_timestamp = index._times[-1]
         index.max_timestamp_offset = base_offset + index._time_offsets[-1]

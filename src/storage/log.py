@@ -19,9 +19,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..errors import DiskFailed, DiskFull, MessageTooLarge, OffsetOutOfRange
+from ..errors import DiskFailed, DiskFull, MessageTooLarge, OffsetOutOfRange, QuorumlogError
 from ..ids import TopicId
+from ..native import LogTail
 from ..records.batch import NO_PRODUCER
+from ..records.record import INT64_MAX, INT64_MIN
 from .append import (
     AppendOrigin,
     LogWrite,
@@ -32,15 +34,14 @@ from .append import (
     extent,
     headers_of,
     place_batches,
-    sound_headers,
     stamp_batches,
 )
 from .checkpoints import encode_partition_metadata
 from .config import LogConfig
 from .file_pool import OUT_OF_DESCRIPTORS, FilePool
 from .flush import Flush, Unflushed
-from .index import RELATIVE_OFFSET_MAX, IndexCache, SegmentIndex
-from .producer_state import Changes
+from .index import RELATIVE_OFFSET_MAX, TIME_ENTRY_SIZE, IndexCache, SegmentIndex
+from .producer_state import Changes, ProducerEntry
 from .producer_state_manager import ProducerStateManager
 from .read import ReadPlanner, SegmentRange
 from .recovery import LogState
@@ -266,6 +267,11 @@ class LogAppender:
         self._segments = segments
         self._unflushed = unflushed
         self._outstanding: deque[LogWrite] = deque()  # prepared, oldest first; all in one segment
+        # of the runs, made for one segment and config
+        self._tail: LogTail | None = None
+        self._tail_segment: Segment | None = None
+        self._tail_config: LogConfig | None = None
+        self._run_wall_ms = 0  # of the newest run
 
     @property
     def segment(self) -> Segment | None:
@@ -341,45 +347,72 @@ class LogAppender:
             log.producers.states.reserve(changes)
         return write
 
-    def extend(self, write: LogWrite, batch: "Buffer", *, wall_ms: int) -> bool:
-        """Add an uncompressed batch of a client to the newest outstanding write. Return False if
-        the write cannot take it, and nothing is reserved: the batch is invalid or needs a new
-        segment. Raises the errors of `ProducerStates.plan`."""
-        log, segment = self._log, write.segment
-        headers = sound_headers(batch, log.config, wall_ms)
-        if headers is None:
-            return False
-        header = headers[0][1]
-        end = write.position + write.size
-        if is_roll_due(
-            segment,
-            log.config,
-            size=end + len(batch),
-            end_offset=write.next_offset + header.last_offset_delta + 1,
-            timestamp=header.max_timestamp,
-            wall_ms=wall_ms,
-        ):
-            return False
-        if header.producer_id != NO_PRODUCER:
-            states = log.producers.states
-            changes = states.plan(
-                batch,
-                headers,
-                next_offset=write.next_offset,
-                origin=AppendOrigin.CLIENT,
-                wall_ms=wall_ms,
-            )
-            if changes is None:
-                return False
-            write.producers = (*write.producers, *changes)
-            states.reserve(changes)
-        leader_epoch = write.batches[-1].leader_epoch
-        buffers, placed = stamp_batches(batch, headers, end, write.next_offset, leader_epoch)
-        write.buffers += buffers
-        write.batches += placed
-        write.size += len(batch)
-        write.next_offset = placed[0].last_offset + 1
-        return True
+    def begin_run(
+        self, owner: object, leader_epoch: int, bytes_max: int, wall_ms: int
+    ) -> LogTail | None:
+        """Return the tail of the log for a run of usual batches, at most `bytes_max` bytes; None
+        if its next batch must be prepared: the first one of a segment, of an epoch or after an
+        outstanding write, one that must be converted, or that begins a new segment by its time.
+
+        Nothing is reserved: `complete_run` or `write_error` must follow before the log changes.
+        """
+        log, config, active = self._log, self._log.config, self._segments.newest
+        if self._outstanding or active is None or not active.size or config.converts:
+            return None
+        if log.failure is not None or log.epochs.latest != leader_epoch:
+            return None
+        timestamp_max = INT64_MAX
+        if active.first_timestamp >= 0:
+            timestamp_max = min(timestamp_max, active.first_timestamp + config.segment_ms)
+        elif wall_ms - active.created_ms > config.segment_ms:
+            return None
+        index, tail = active.index, self._tail
+        assert index is not None, f"{active.path} is active"
+        if active.file is None:
+            try:
+                self._file_to_write(active)
+            except QuorumlogError:
+                return None
+        if self._tail_segment is not active or self._tail_config is not config or tail is None:
+            tail = self._new_tail(owner, active, config)
+        self._run_wall_ms = wall_ms
+        tail.begin(
+            log.log_end_offset,
+            active.size,
+            leader_epoch,
+            log.log_start_offset,
+            bytes_max,
+            max(INT64_MIN, wall_ms - config.timestamp_before_max_ms),
+            min(INT64_MAX, wall_ms + config.timestamp_after_max_ms),
+            timestamp_max,
+            (config.index_bytes_max - index.size) // TIME_ENTRY_SIZE,
+            index.bytes_since_entry,
+            index.max_timestamp,
+            index.max_timestamp_offset,
+            index.last_time,
+        )
+        return tail
+
+    @property
+    def run_file(self) -> "File":
+        """The file for the write of a run."""
+        file = self._segments.active.file
+        assert file is not None, f"{self._log.name}: no run has begun"
+        return file
+
+    def complete_run(self, tail: LogTail) -> None:
+        """Make a run visible to readers after it reached the file."""
+        log, active = self._log, self._segments.active
+        assert (tail.base_offset, tail.position) == (log.log_end_offset, active.size), (
+            f"{log.name}: a run from {tail.base_offset} at {tail.position}, the log ends with"
+            f" {log.log_end_offset} at {active.size}"
+        )
+        assert active.index is not None, f"{active.path} is active"
+        active.index.extend(tail)
+        self._segments.add_bytes(active, tail.size)
+        log.log_end_offset = tail.next_offset
+        if tail.has_producers:
+            log.producers.states.complete_run(tail)
 
     def complete(self, write: LogWrite) -> None:
         """Make a write visible to readers after it reached the file. Oldest outstanding write
@@ -409,14 +442,19 @@ class LogAppender:
     def failed(self, write: LogWrite, failure: WriteFailed) -> DiskFull | DiskFailed:
         """Release the reservation of a failed write; return the error for the caller.
 
-        Newest outstanding write first. A full disk leaves the log usable if the partial write was
-        undone; every other error is final.
+        Newest outstanding write first.
         """
         newest = self._outstanding.pop()
         log = self._log
         assert newest is write, f"{write.base_offset} failed before {newest.base_offset}"
         if write.producers:
             log.producers.states.failed(write.producers)
+        return self.write_error(failure)
+
+    def write_error(self, failure: WriteFailed) -> DiskFull | DiskFailed:
+        """Return the error of a failed write: a full disk leaves the log usable if the partial
+        write was undone; every other error is final."""
+        log = self._log
         if failure.is_undone and failure.error.errno in OUT_OF_SPACE and log.failure is None:
             return _disk_full(log.folder)
         return log.give_up(failure.error)
@@ -459,6 +497,26 @@ class LogAppender:
         return True
 
     # --- inside --------------------------------------------------------------------------------
+
+    def _new_tail(self, owner: object, active: Segment, config: LogConfig) -> LogTail:
+        self._tail_segment, self._tail_config = active, config
+        self._tail = LogTail(
+            owner,
+            self._entry_of,
+            batch_bytes_max=config.message_bytes_max,
+            keys_required=config.compacted,
+            position_max=config.segment_bytes,
+            offset_max=active.base_offset + RELATIVE_OFFSET_MAX,
+            index_base=active.base_offset,
+            interval_bytes=config.index_interval_bytes,
+        )
+        return self._tail
+
+    def _entry_of(self, producer_id: int) -> ProducerEntry | None:
+        """Return the state of a producer at the time of the run."""
+        states = self._log.producers.states
+        states.begin_run(self._run_wall_ms)
+        return states.entry(producer_id)
 
     def _check_new(self, size: int, leader_epoch: int) -> None:
         """Check the epoch and the size of batches stamped by this node."""

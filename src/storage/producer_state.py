@@ -50,6 +50,7 @@ from ..records.control import EPOCH_BUMP_VERSION, MarkerType, TransactionMarker,
 from .append import AppendOrigin, Headers
 
 if TYPE_CHECKING:
+    from ..native import LogTail
     from ..runtime.ports import Buffer
 
 BATCHES_KEPT: Final = 5
@@ -398,6 +399,28 @@ class ProducerStates:
         if len(self._entries) > self._limits.producers_max:
             self._make_room()
         return ended
+
+    def begin_run(self, wall_ms: int) -> None:
+        """Advance the clock for a run of batches; no write is outstanding until `complete_run`."""
+        assert not self._pending, f"writes of producers {sorted(self._pending)} are outstanding"
+        if wall_ms != self._wall_ms:
+            self._observe(wall_ms)
+
+    def complete_run(self, tail: "LogTail") -> None:
+        """Apply the batches of a run: each continued a known producer without a transaction."""
+        for last_offset, producer_id, next_sequence, stored in tail.producers():
+            before = self._entries[producer_id]
+            batches = (*before.batches, *(StoredBatch(*each) for each in stored))
+            self._entries[producer_id] = ProducerEntry(
+                before.epoch,
+                before.coordinator_epoch,
+                next_sequence,
+                NONE,
+                self._age_ms,
+                batches[-BATCHES_KEPT:],
+            )
+            self._entries.move_to_end(producer_id)
+            self._last_changed = last_offset
 
     def failed(self, changes: Changes) -> None:
         """Revert the newest outstanding write, which failed."""

@@ -55,6 +55,11 @@ class Segments:
         """The active segment."""
         return self._all[-1]
 
+    @property
+    def newest(self) -> Segment | None:
+        """The active segment, None without segments."""
+        return self._all[-1] if self._all else None
+
     def find(self, offset: int) -> int:
         """Return the index of the segment that would hold an offset: the last one that starts at or
         below it, -1 if all start above it."""

@@ -19,15 +19,16 @@ from ...errors import (
 )
 from ...ids import Epoch, Offset, ProducerIdentity
 from ...metadata import check_not_internal
+from ...native import LogTail
 from ...records import check_size, parse_header
 from ...runtime import Buffer, Clock
 from ...storage import AppendOrigin
 from ...storage.append import LogWrite as LogWrite  # front ends import it from here
-from ...storage.shell.append_queue import NO_APPEND_TIME, CompletedAppends, PendingAppend
+from ...storage.shell.append_queue import NO_APPEND_TIME as NO_APPEND_TIME  # front ends, too
 from ...storage.shell.append_queue import Appended as Appended  # like LogWrite
 from ...storage.shell.append_queue import AppendOutcome as AppendOutcome  # like LogWrite
+from ...storage.shell.append_queue import CompletedAppends, PendingAppend
 from ...storage.shell.data_directory import DataDirectory
-from ...storage.shell.writer import InlineAppend
 from ..isr import LeaderAndIsr
 from ..partition_leader import PartitionLeader
 from ..purgatory import Acks, PurgatoryEntry
@@ -285,47 +286,6 @@ class TransactionalAppends:
                 append.fail(refusal)
 
 
-class ReplicaRun(InlineAppend):
-    """Batches for one replica that arrive together and are stored by one write."""
-
-    __slots__ = ("_completed", "_leader", "_replica", "acks")
-
-    def __init__(
-        self, directory: DataDirectory, replica: Replica, leader: PartitionLeader, acks: Acks
-    ) -> None:
-        super().__init__(directory.inline, replica.log, leader.state.leader_epoch)
-        self.acks = acks
-        self._completed = directory.completed
-        self._replica = replica
-        self._leader = leader
-
-    def add(self, batch: Buffer, wall_ms: int) -> int | None:
-        """See `InlineAppend.add`. A transactional batch may have to wait for its verification, and
-        is not added."""
-        return None if is_transactional(batch) else super().add(batch, wall_ms)
-
-    def outcome(self, base_offset: int, next_offset: int) -> DelayedProduce | AppendOutcome:
-        """Return the outcome of batches after `write`, or their wait for an acknowledgement."""
-        if self.error is not None:
-            return self.error
-        replica, acks = self._replica, self.acks
-        appended = Appended(
-            Offset(base_offset),
-            Offset(next_offset),
-            NO_APPEND_TIME,
-            Offset(replica.log.log_start_offset),
-        )
-        leader = replica.partition.leader
-        delayed = DelayedProduce(self._completed, replica, b"", acks, Epoch(self._leader_epoch))
-        if delayed.waits_for_flush:
-            self.resolve_when_flushed(delayed, appended)
-        elif leader is self._leader and leader.is_acknowledged(acks, appended.next_offset):
-            return appended
-        else:
-            delayed.resolve(appended, None)
-        return delayed
-
-
 class ReplicaWriter:
     """Appends of clients to the replicas of one node."""
 
@@ -396,24 +356,45 @@ class ReplicaWriter:
             replica.check_open()
         return self._append(replica, records, acks, None, transaction)
 
-    def begin_run(self, replica: Replica, acks: Acks) -> ReplicaRun | None:
-        """Return a run of appends to a replica, or None if its appends must be submitted, also
-        those that are refused."""
+    def begin_run(self, replica: Replica, acks: Acks, wall_ms: int) -> LogTail | None:
+        """Return the tail of a replica's log for a run of batches, None if its appends must be
+        submitted, also those that are refused. `end_run` must follow before the loop runs anything
+        else."""
         if not replica.is_open or replica.is_internal:
             return None
         try:
-            leader = replica.check()
-            self._admit(replica, acks, None)
+            state = self._admit(replica, acks, None)
         except QuorumlogError:
             return None
-        return ReplicaRun(self._directory, replica, leader, acks)
+        return self._directory.inline.begin_run(replica, replica.log, state.leader_epoch, wall_ms)
 
-    def hosted(self, topic: str, partition: int, topic_id: bytes) -> Replica | None:
-        """Return the replica of a partition, None if this node has none with this topic id."""
-        replica = self._hosted.find(topic, partition)
-        if replica is None or (topic_id and topic_id != replica.topic_id):
-            return None
-        return replica
+    def end_run(self, tail: LogTail, acks: Acks) -> DelayedProduce | AppendOutcome:
+        """Write the batches of a run to the log of one replica; return their outcome, or their wait
+        for an acknowledgement."""
+        replica = tail.owner
+        assert isinstance(replica, Replica), f"{replica} owns a tail"
+        leader, inline = replica.check(), self._directory.inline
+        inline.end_run(replica.log, tail)
+        if tail.error is not None:
+            return tail.error
+        appended = Appended(
+            Offset(tail.base_offset),
+            Offset(tail.next_offset),
+            NO_APPEND_TIME,
+            Offset(tail.log_start_offset),
+        )
+        waits_for_flush = replica.flushes and acks is not Acks.NONE
+        is_leader = replica.partition.leader is leader
+        if not waits_for_flush and is_leader and leader.is_acknowledged(acks, appended.next_offset):
+            return appended
+        delayed = DelayedProduce(
+            self._directory.completed, replica, b"", acks, leader.state.leader_epoch
+        )
+        if waits_for_flush:
+            inline.resolve_when_flushed(replica.log, delayed, appended)
+        else:
+            delayed.resolve(appended, None)
+        return delayed
 
     def opening(self, topic: str, partition: int) -> Coroutine[Any, Any, None] | None:
         """Return an awaitable for the open of the log before `submit_nowait`, or None. It raises

@@ -57,13 +57,24 @@ class PreparedResponse:
         """Return the body that follows the response header. Called once, before `release`."""
         raise NotImplementedError
 
-    def repeated(self, body: Part) -> Sequence[Buffer]:
-        """Return the bodies for the repeats of the request, in order; `body` is its own."""
-        raise NotImplementedError
-
     def release(self) -> None:
         """Release the resources behind `parts`. Called exactly once, after the parts are queued or
         when they are dropped, also if `parts` was never called."""
+
+
+class EncodedResponses(PreparedResponse):
+    """The responses to the requests of a run with their sizes and headers, in order."""
+
+    __slots__ = ("_error_codes", "content")
+
+    def __init__(self, content: bytes, error_codes: Sequence[int] = ()) -> None:
+        self.content = content
+        self._error_codes = error_codes
+
+    @property
+    def error_codes(self) -> Sequence[int]:
+        """The error codes in all responses."""
+        return self._error_codes
 
 
 Answer: TypeAlias = Fields | PreparedResponse | None
@@ -112,20 +123,25 @@ Begin: TypeAlias = Callable[[BrokerContext, Call, Done], bool]
 class RequestRun(Protocol):
     """Consecutive requests of one connection that begin together."""
 
-    def add(self, call: Call, body: memoryview, done: Done) -> bool:
-        """Add a request; False, without an effect, if it must begin alone. `body` is valid until
-        `end` returns."""
+    @property
+    def count(self) -> int:
+        """The number of requests."""
 
-    def repeat(
-        self, frame: memoryview, source: memoryview, start: int, end: int, count_max: int
-    ) -> tuple[list[int], int]:
-        """Add requests that are complete in source[start:end] and repeat the request added last,
-        with other records; `frame` is the frame of that one. Return their correlation ids, at most
-        `count_max`, and the end of their frames. They are answered with the repeated request."""
+    @property
+    def size(self) -> int:
+        """The bytes of their frames."""
 
-    def end(self) -> None:
-        """Begin all requests: each one's place in its logs is fixed. Calls each `done` once,
-        possibly later."""
+    def take(self, buffer: memoryview, start: int, end: int) -> int:
+        """Add requests whose frames lie in [start, end) of a writable buffer, each behind its size;
+        return the position behind the last one. The others must begin alone, with nothing changed
+        by this call. The buffer is valid until `end` returns."""
+
+    def take_frame(self, frame: memoryview) -> bool:
+        """Add the request of one frame; False if it must begin alone."""
+
+    def end(self, done: Done) -> Answer | Exception:
+        """Begin all requests: each one's place in its logs is fixed. Return their answer, or None
+        if `done` is called with it later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,8 +166,9 @@ class KafkaApi:
     # `begin` fixes the request's order, so the next request of this key may begin before the
     # response.
     begins_in_order: bool = False
-    # Requests that arrived together may begin as a run, which costs less than one after another.
-    run: Callable[[BrokerContext], RequestRun] | None = None
+    # Begins a run of at most so many requests that arrived together, which costs less than one
+    # after another.
+    run: Callable[[BrokerContext, Client, int], RequestRun] | None = None
     # The response may depend on requests of other clients, for minutes: the request holds no
     # request memory and does not delay a shutdown.
     waits_for_others: bool = False

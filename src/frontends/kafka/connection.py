@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...errors import InvalidRequest, QuorumlogError
 from ...runtime import Buffer, ByteConnection, Scope
 from . import messages
-from .api import Answer, Client, FileRange, Part, PreparedResponse, RequestRun
+from .api import Answer, Client, EncodedResponses, FileRange, KafkaApi, Part, PreparedResponse
 from .frames import RequestFrameReader
 from .memory import BYTES_AN_ELEMENT
 from .metrics import BROKEN, CLIENT, FAILED, IDLE, INVALID, SLOW, STOPPED
@@ -61,7 +61,6 @@ class KafkaConnection:
             "_throttle_timer",
             "_quiet_since_ms",
             "_reads",
-            "_repeats",
         ),
         *(
             "_out",
@@ -86,7 +85,6 @@ class KafkaConnection:
         self._frames = RequestFrameReader(server.scratch, server.request_bytes_max)
         self._waiting: deque[Request] = deque()  # requests that have not begun
         self._under_way: deque[Request] = deque()  # begun, in order
-        self._repeats = 0  # repeats of the requests under way, see `RequestRun`
         self._out: list[Buffer] = []  # responses that are written at the end of this turn
         self._invalid: QuorumlogError | None = None  # the invalid request behind the last valid one
         self._reads = True
@@ -219,6 +217,8 @@ class KafkaConnection:
             if not self._has_room():
                 return
             if not waiting and self._begin_run():
+                if not under_way and self._frames.is_empty:
+                    return
                 continue
             frame = self._next_frame()
             if frame is None:
@@ -234,7 +234,7 @@ class KafkaConnection:
             server.memory.wait(self, self._advance)
             return False
         return (
-            len(self._waiting) + len(self._under_way) + self._repeats < server.inflight_max
+            self._pending_count() < server.inflight_max
             and self._connection.unsent_bytes() < server.unsent_bytes_max
         )
 
@@ -297,7 +297,7 @@ class KafkaConnection:
 
     def _begin_run(self) -> bool:
         """Begin the next complete requests as a run, as far as their API permits it. Return True
-        if at least one request was read."""
+        if at least one began."""
         under_way, server, frames = self._under_way, self._server, self._frames
         key = frames.first_key()
         api = None if key < 0 else server.api(key)
@@ -305,60 +305,35 @@ class KafkaConnection:
             return False
         if under_way and not (under_way[-1].api is api and under_way[-1].is_placed):
             return False
-        room = server.inflight_max - len(under_way) - self._repeats
-        request = self._next_request()
-        while request is not None:
-            run = api.run(server.broker)
-            begun: list[Request] = []
-            try:
-                while request is not None and self._add_to_run(run, request):
-                    begun.append(request)
-                    room -= 1
-                    room -= self._add_repeats(run, request, room)
-                    is_next = room > 0 and frames.first_key() == key
-                    request = self._next_request() if is_next else None
-            finally:
-                run.end()
-                for one in begun:
-                    self._release_memory(one)
-            if request is not None and not begun:  # it must begin alone
-                if not request.frame.readonly:  # a view of the read buffer
-                    request.frame = memoryview(bytes(request.frame))
-                self._waiting.append(request)
-                break
-        return True
-
-    def _add_to_run(self, run: RequestRun, request: Request) -> bool:
-        """Add a request to a run; False if the run has to end before it."""
-        if not run.add(request, request.frame[request.begin :], partial(self._done, request)):
+        count_max = server.inflight_max - self._pending_count()
+        run = api.run(server.broker, self.client, count_max)
+        frames.take_run(run)
+        if not run.count:
             return False
-        self._under_way.append(request)
-        request.is_placed = True
+        self._taken += run.count
+        self._has_moved = True
+        if self._large_held:
+            server.memory.give(self._large_held)
+            self._large_held = 0
+        request = Request.of_run(api, self.client, run, server.now_ms())
+        answer = run.end(partial(self._done, request))
+        if not under_way and isinstance(answer, EncodedResponses):
+            self._count_answered(request)
+            self._send_encoded(api, answer)
+            return True
+        server.figures.open += run.count
+        under_way.append(request)
+        if isinstance(answer, Exception):
+            self._fail(request, answer)
+        elif answer is not None:
+            request.answer, request.is_done = answer, True
         return True
 
-    def _add_repeats(self, run: RequestRun, request: Request, count_max: int) -> int:
-        """Add the next requests that repeat the one added last to a run; return their number."""
-        frames = self._frames
-        source, start, end = frames.rest()
-        if start == end or count_max <= 0:
-            return 0
-        request.repeats, position = run.repeat(request.frame, source, start, end, count_max)
-        frames.skip_to(position)
-        count = len(request.repeats)
-        self._repeats += count
-        self._taken += count
-        self._server.figures.open += count
-        return count
-
-    def _next_request(self) -> Request | None:
-        """Return the next request, its frame possibly a view of the read buffer; None if it is
-        invalid."""
-        try:
-            frame = self._frames.next_view()
-        except QuorumlogError as error:
-            self._invalid = error
-            return None
-        return self._request_of(frame)
+    def _pending_count(self) -> int:
+        """Return the number of requests without a response."""
+        if not self._under_way:
+            return len(self._waiting)
+        return len(self._waiting) + sum(request.count for request in self._under_way)
 
     def _begin(self, request: Request) -> None:
         self._under_way.append(request)
@@ -539,11 +514,16 @@ class KafkaConnection:
                 self._send(request, answer, throttle_ms)
         finally:
             _release(answer)
+        self._count_answered(request)
+        if throttle_ms:
+            self._throttle(throttle_ms)
+
+    def _count_answered(self, request: Request) -> None:
+        """Update the metrics of answered requests."""
+        server = self._server
         figures = server.figures.api(request.api.name)
         figures.answered += request.count
         figures.took_ms.observe(server.now_ms() - request.began_ms, request.count)
-        if throttle_ms:
-            self._throttle(throttle_ms)
 
     def _send(
         self, request: Request, answer: Mapping[str, Any] | PreparedResponse, throttle_ms: int
@@ -551,6 +531,9 @@ class KafkaConnection:
         api, version, server = request.api, request.version, self._server
         parts: Sequence[Part]
         errors: Sequence[int]
+        if isinstance(answer, EncodedResponses):
+            self._send_encoded(api, answer)
+            return
         if isinstance(answer, PreparedResponse):
             parts, errors = answer.parts(throttle_ms), answer.error_codes
         else:
@@ -558,8 +541,7 @@ class KafkaConnection:
             errors = found
             parts = [messages.encode(api, version, answer, throttle_ms=throttle_ms, errors=found)]
         if errors:
-            for _ in range(request.count):
-                server.figures.api(api.name).count_errors(errors)
+            server.figures.api(api.name).count_errors(errors)
         size = 0
         for part in parts:
             size += part.size if isinstance(part, FileRange) else len(part)
@@ -576,18 +558,14 @@ class KafkaConnection:
                     self._connection.send_range(part.file, part.position, part.size)
                 else:
                     self._out.append(part)
-        if request.repeats and isinstance(answer, PreparedResponse):
-            self._send_repeats(request, answer.repeated(parts[0]), flexible=flexible)
 
-    def _send_repeats(self, request: Request, bodies: Sequence[Buffer], *, flexible: bool) -> None:
-        """Send the responses to the repeats of a request."""
-        out, size = [], 0
-        for correlation_id, body in zip(request.repeats, bodies, strict=True):
-            head = answer_head(correlation_id, len(body), flexible=flexible)
-            out.append(head + body)
-            size += len(out[-1])
-        self._out += out
-        self._server.figures.sent_bytes += size
+    def _send_encoded(self, api: KafkaApi, answer: EncodedResponses) -> None:
+        """Send the responses to the requests of a run."""
+        figures = self._server.figures
+        if answer.error_codes:
+            figures.api(api.name).count_errors(answer.error_codes)
+        figures.sent_bytes += len(answer.content)
+        self._out.append(answer.content)
 
     def _write_out(self) -> None:
         """Write the responses that have accumulated."""
@@ -616,7 +594,6 @@ class KafkaConnection:
         """Update metrics and memory for a finished request."""
         figures = self._server.figures
         figures.open -= request.count
-        self._repeats -= len(request.repeats)
         if failure is not None or not request.is_done:
             figures.api(request.api.name).unanswered += request.count
         self._server.memory.give(request.held)

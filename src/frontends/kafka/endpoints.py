@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ...errors import NotLeaderOrFollower, QuorumlogError
 from ...ids import NO_NODE, NodeId
 from ...metadata import BrokerImage, MetadataImage
-from .api import BrokerContext, Call, Client
+from .api import BrokerContext, Client
 from .codecs.leaders import CurrentLeader, NodeEndpoint
 
 _MAPPED = "::ffff:"  # the prefix of an IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2)
@@ -85,13 +85,13 @@ def current_leader(error: QuorumlogError) -> CurrentLeader | None:
 
 
 def leader_endpoints(
-    broker: BrokerContext, call: Call, errors: Sequence[QuorumlogError]
+    broker: BrokerContext, client: Client, errors: Sequence[QuorumlogError]
 ) -> list[NodeEndpoint]:
-    """Return the endpoints, for this client, of the leaders that errors name, each once."""
+    """Return the endpoints, for a client, of the leaders that errors name, each once."""
     leaders = {named.node_id for error in errors if (named := current_leader(error)) is not None}
     if not leaders:
         return []
-    reached = endpoints(broker.image, call.client, asked=broker.hosted.node_id)
+    reached = endpoints(broker.image, client, asked=broker.hosted.node_id)
     return [
         NodeEndpoint(one.node_id, one.host, one.port, one.rack)
         for one in reached.values()

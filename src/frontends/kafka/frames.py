@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Final
 
 from ...errors import InvalidRequest
+from .api import RequestRun
 
 SIZE: Final = Struct(">i")
 SCRATCH_BYTES: Final = 256 << 10  # the shared read buffer of all connections of a server
@@ -48,6 +49,11 @@ class RequestFrameReader:
     def is_within_frame(self) -> bool:
         """Return True if an incomplete frame is buffered."""
         return self._large is not None or self._start < self._end
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if no byte is buffered."""
+        return self._start == self._end and self._large is None
 
     @property
     def large_bytes(self) -> int:
@@ -91,26 +97,13 @@ class RequestFrameReader:
             return -1
         return int(key)
 
-    def next_view(self) -> memoryview:
-        """Return the next frame, after `first_key` has found it complete; raises InvalidRequest. A
-        small frame is a writable view of the read buffer, valid until the next call of `keep` or
-        `buffer`; a large one is read-only, and the caller's."""
-        if self._large is not None:
-            frame, self._large = self._large.toreadonly(), None
-            return frame
-        (size,) = SIZE.unpack_from(self._source, self._start)
-        self._check_size(size)
-        begin = self._start + SIZE.size
-        self._start = begin + size
-        return self._source[begin : self._start]
-
-    def rest(self) -> tuple[memoryview, int, int]:
-        """Return the buffer with the bytes that are not cut yet, and their range in it."""
-        return self._source, self._start, self._end
-
-    def skip_to(self, position: int) -> None:
-        """Cut the bytes before `position` of the buffer of `rest`."""
-        self._start = position
+    def take_run(self, run: RequestRun) -> None:
+        """Cut the complete frames that a run takes, after `first_key` has found one. They are views
+        of the read buffer, valid until the next call of `keep` or `buffer`."""
+        if self._large is None:
+            self._start = run.take(self._source, self._start, self._end)
+        elif run.take_frame(self._large):
+            self._large = None
 
     def next(self) -> memoryview | None:
         """Return the next complete frame without its size; raises InvalidRequest."""
@@ -141,9 +134,12 @@ class RequestFrameReader:
 
     def keep(self) -> None:
         """Move the bytes that are left out of the shared buffer."""
-        if self._source is self._scratch:
-            self._source = memoryview(bytes(self._scratch[self._start : self._end]))
-            self._start, self._end = 0, len(self._source)
+        if self._source is not self._scratch:
+            return
+        left = self._end - self._start
+        # A run stamps the batches in the buffer, so a copy is writable, too.
+        copy = memoryview(bytearray(self._scratch[self._start : self._end])) if left else _NOTHING
+        self._source, self._start, self._end = copy, 0, left
 
     def _check_size(self, size: int) -> None:
         _, key = _HEAD.unpack_from(self._source, self._start)

@@ -12,11 +12,13 @@ from struct import Struct, error
 from typing import Final, TypeAlias
 
 from ...errors import InvalidRequest
-from .api import Answer, Call, Client, KafkaApi
+from .api import Answer, Call, Client, KafkaApi, RequestRun
 
 API_VERSIONS: Final = 18
 TAGS_MAX: Final = 10_000  # tagged fields of one header
 CLIENT_ID_BYTES_MAX: Final = 1_024
+
+NO_FRAME: Final = memoryview(b"")
 
 _START: Final = Struct(">hhih")  # key, version, correlation id, length of the client id
 _START_SIZE: Final = _START.size
@@ -88,8 +90,8 @@ class Request(Call):
     """A received frame until its response is sent."""
 
     __slots__ = (
-        *("answer", "begin", "failure", "frame", "held", "is_done", "is_placed", "is_unreadable"),
-        *("repeats", "task", "work_began_us", "work_us"),
+        *("answer", "begin", "count", "failure", "frame", "held", "is_done", "is_placed"),
+        *("is_unreadable", "task", "work_began_us", "work_us"),
     )
 
     def __init__(
@@ -120,16 +122,17 @@ class Request(Call):
         self.is_done = False  # `answer` or `failure` is set
         self.answer: Answer = None
         self.failure: Exception | None = None
-        # correlation ids of further requests that are answered with this one; see `RequestRun`
-        self.repeats: list[int] = []
+        self.count = 1  # of requests; more for a run, see `of_run`
         self.task: asyncio.Task[None] | None = None
         self.work_us = 0  # time for which it occupied the event loop
         self.work_began_us: int | None = None  # start of the current step on the event loop
 
-    @property
-    def count(self) -> int:
-        """The number of requests: this one and its repeats."""
-        return 1 + len(self.repeats)
+    @classmethod
+    def of_run(cls, api: KafkaApi, client: Client, run: RequestRun, now_ms: int) -> "Request":
+        """Return one request for all requests of a run. It has no frame and holds no memory."""
+        request = cls(api, api.high, 0, "", client, NO_FRAME, 0, now_ms)
+        request.count, request.size, request.is_placed = run.count, run.size, True
+        return request
 
 
 def read_request(

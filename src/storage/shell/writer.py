@@ -5,7 +5,8 @@ Large ones, every sync and every change of names become jobs of the lane `write:
 small appends in the same turn of the loop are gathered, and written at its end. Callers wait for
 results, never for the lane: a cancelled caller loses only its result.
 
-An `InlineAppend` writes several batches at once to a log with an empty and idle queue.
+A run of batches (`native.ProduceRun`) and an `InlineAppend` are written at once to a log with an
+empty and idle queue.
 
 While the lane writes a group of a log that does not flush each append, the next group is prepared,
 so that neither waits for the other. It goes to the lane only after the previous one is in the file:
@@ -26,6 +27,7 @@ from typing import Any, Final, TypeAlias
 
 from ...errors import DiskFailed, DiskFull, Overloaded, QuorumlogError, Stopping
 from ...ids import Offset
+from ...native import LogTail
 from ...runtime.ports import Buffer, Clock, File, Runtime, Scope
 from ..append import AppendOrigin, LogWrite, WriteFailed, write_fully
 from ..config import DirectoryConfig
@@ -415,6 +417,18 @@ class LogWriter:
             room = max(0, self._config.write_group_bytes_max - queue.open_group_bytes)
         return min(self._on_loop.bytes_max(), room)
 
+    def write_run(self, queue: AppendQueue, tail: LogTail) -> None:
+        """Write the batches of a run. A failure sets `tail.error`, and nothing is stored."""
+        appender = queue.log.appender
+        try:
+            self._on_loop.write(appender.run_file, tail.position, tail.buffers)
+        except WriteFailed as failure:
+            tail.error = appender.write_error(failure)
+            self._write_failed(queue)
+            return
+        appender.complete_run(tail)
+        self._log_written(queue, tail.size, wants_flush=queue.always_flushes)
+
     def write_inline(self, queue: AppendQueue, write: LogWrite) -> DiskFull | DiskFailed | None:
         """Write prepared batches of a log; return the error if nothing was stored."""
         appender = queue.log.appender
@@ -702,91 +716,85 @@ class LogWriter:
 
 
 class InlineAppend:
-    """Batches that one log stores by one write on the loop, without entering its queue.
+    """A batch that one log stores by a write on the loop, without entering its queue.
 
-    The caller adds batches and then calls `write` before the loop runs anything else, so that no
+    The caller adds the batch and then calls `write` before the loop runs anything else, so that no
     other append comes between them. The write to an fsync log belongs to its open group, and
     requests the flush.
     """
 
     __slots__ = (
-        *("_bytes_left", "_leader_epoch", "_origin", "_queue", "_write", "_writer"),
+        *("_leader_epoch", "_origin", "_queue", "_write", "_writer"),
         *("error", "next_offset"),
     )
 
     def __init__(
-        self,
-        appends: "InlineAppends",
-        log: Log,
-        leader_epoch: int,
-        *,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
+        self, appends: "InlineAppends", log: Log, leader_epoch: int, *, origin: AppendOrigin
     ) -> None:
         self._writer = appends.writer
         self._queue = appends.queue_of(log)
         self._leader_epoch = leader_epoch
         self._origin = origin
-        self._bytes_left = self._writer.inline_bytes_max(self._queue)
-        self._write: LogWrite | None = None  # all batches
-        self.next_offset = 0  # after the batch that was added last
+        self._write: LogWrite | None = None
+        self.next_offset = 0  # after the batch
         self.error: QuorumlogError | None = None  # of the failed write; nothing is stored then
 
     def add(self, batch: Buffer, wall_ms: int) -> int | None:
-        """Validate a batch and assign its offsets; it must not change before `write`. Return its
+        """Check the batch and assign its offsets; it must not change before `write`. Return its
         base offset; `next_offset` is then the one after its last.
 
         Return None if the batch must be queued instead, and nothing has changed: it needs a
-        conversion, it is refused or stored already, or this write has no room for it.
+        conversion, it is refused or stored already, or the write has no room for it.
         """
-        queue = self._queue
-        log = queue.log
-        if len(batch) > self._bytes_left or not is_plain(batch, log.config):
+        queue, log = self._queue, self._queue.log
+        if len(batch) > self._writer.inline_bytes_max(queue) or not is_plain(batch, log.config):
             return None
-        write = self._write
         try:
-            if write is not None:
-                assert self._origin is AppendOrigin.CLIENT, f"{log.name}: a second internal batch"
-                base_offset = write.next_offset
-                if not log.appender.extend(write, batch, wall_ms=wall_ms):
-                    return None
-            else:
-                write = log.appender.prepare(
-                    batch,
-                    leader_epoch=self._leader_epoch,
-                    wall_ms=wall_ms,
-                    origin=self._origin,
-                )
-                if write is None:
-                    return None
-                self._write = write
-                base_offset = write.base_offset
+            write = log.appender.prepare(
+                batch, leader_epoch=self._leader_epoch, wall_ms=wall_ms, origin=self._origin
+            )
         except (QuorumlogError, AlreadyStored):
             self._writer.check_failure(queue)
             return None
-        self._bytes_left -= len(batch)
-        self.next_offset = write.next_offset
-        return base_offset
+        if write is None:
+            return None
+        self._write, self.next_offset = write, write.next_offset
+        return write.base_offset
 
     def write(self) -> None:
-        """Write all batches that were added. A failure sets `error`."""
-        if self._write is not None:
-            self.error = self._writer.write_inline(self._queue, self._write)
-
-    def resolve_when_flushed(self, append: PendingAppend, appended: Appended) -> None:
-        """After `write` to an fsync log: resolve an append when all that was written is durable, or
-        fail it with the failure of that."""
-        resolve = partial(append.resolve, appended)
-        self._writer.call_when_flushed(self._queue, self.next_offset, resolve)
+        """Write the batch that was added. A failure sets `error`."""
+        assert self._write is not None, "no batch was added"
+        self.error = self._writer.write_inline(self._queue, self._write)
 
 
 class InlineAppends:
-    """The parts of a data directory that an `InlineAppend` needs."""
+    """The appends of a data directory that do not enter the queue of their log."""
 
     __slots__ = ("queue_of", "writer")
 
     def __init__(self, writer: LogWriter, queue_of: Callable[[Log], AppendQueue]) -> None:
         self.writer = writer
         self.queue_of = queue_of
+
+    def begin_run(
+        self, owner: object, log: Log, leader_epoch: int, wall_ms: int
+    ) -> LogTail | None:
+        """Return the tail of a log for batches that `end_run` writes before the loop runs anything
+        else; None if they must be queued. `owner` is the caller's."""
+        bytes_max = self.writer.inline_bytes_max(self.queue_of(log))
+        if not bytes_max:
+            return None
+        return log.appender.begin_run(owner, leader_epoch, bytes_max, wall_ms)
+
+    def end_run(self, log: Log, tail: LogTail) -> None:
+        """Write the batches of a run. A failure sets `tail.error`, and nothing is stored."""
+        self.writer.write_run(self.queue_of(log), tail)
+
+    def resolve_when_flushed(self, log: Log, append: PendingAppend, appended: Appended) -> None:
+        """After a write to an fsync log: resolve an append when its batches are durable, or fail it
+        with the failure of that."""
+        resolve = partial(append.resolve, appended)
+        self.writer.call_when_flushed(self.queue_of(log), appended.next_offset, resolve)
 
 
 def _buffers(group: Group) -> list[Buffer]:

@@ -157,7 +157,7 @@ class _Asked:
             else:
                 topics.append((topic, [next(rest) for _ in topic.parts]))
         errors = [one.error for one in found if one.error is not None]
-        endpoints = leader_endpoints(self._broker, self._call, errors) if errors else ()
+        endpoints = leader_endpoints(self._broker, self._call.client, errors) if errors else ()
         return FetchResponse(
             self._call.version, topics, endpoints=endpoints, is_good=is_good and not errors
         )

@@ -6,18 +6,17 @@ advertised and not supported: librdkafka requires them in ApiVersions (KAFKA-186
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
 from ....broker import Acks
 from ....broker.shell.produce import (
+    NO_APPEND_TIME,
     Appended,
     AppendOutcome,
     DelayedProduce,
-    ReplicaRun,
 )
-from ....broker.shell.replica import Replica
 from ....broker.verification import TransactionalWrite
 from ....errors import (
     InvalidRecord,
@@ -27,8 +26,19 @@ from ....errors import (
     UnknownTopicId,
     UnsupportedForMessageFormat,
 )
+from ....ids import TopicId
+from ....native import LogTail, ProduceRun
 from ....runtime import Buffer
-from ..api import Answer, BrokerContext, Call, Done, FileRange, KafkaApi, Part, PreparedResponse
+from ..api import (
+    Answer,
+    BrokerContext,
+    Call,
+    Client,
+    Done,
+    EncodedResponses,
+    KafkaApi,
+    PreparedResponse,
+)
 from ..codecs.leaders import NodeEndpoint
 from ..codecs.produce import (
     FLEXIBLE,
@@ -36,15 +46,12 @@ from ..codecs.produce import (
     ProduceRequest,
     ProduceResult,
     ProduceTopic,
-    RepeatReader,
     encode_produce,
-    encode_repeats,
-    read_plain,
     read_produce,
 )
 from ..endpoints import current_leader, leader_endpoints
 from ..error_codes import produce_code
-from ..frames import SIZE
+from ..request import answer_head
 
 WAITS_FOR_OTHERS: Final = -1
 _ACKS: Final = {WAITS_FOR_OTHERS: Acks.ALL, 0: Acks.NONE, 1: Acks.LEADER}
@@ -59,7 +66,7 @@ DISK_MS_MAX: Final = 60_000  # timeout of requests that do not wait for other re
 class ProduceResponse(PreparedResponse):
     """A response with the results of all partitions."""
 
-    __slots__ = ("_base_offsets", "_endpoints", "_has_errors", "_topics", "_version")
+    __slots__ = ("_endpoints", "_has_errors", "_topics", "_version")
 
     def __init__(
         self,
@@ -68,10 +75,7 @@ class ProduceResponse(PreparedResponse):
         endpoints: Sequence[NodeEndpoint],
         *,
         has_errors: bool,
-        base_offsets: Sequence[int] = (),
     ) -> None:
-        """`base_offsets`: the results of the request's repeats, which share its errors."""
-        self._base_offsets = base_offsets
         self._version = version
         self._topics = topics
         self._endpoints = endpoints
@@ -92,18 +96,11 @@ class ProduceResponse(PreparedResponse):
             ),
         )
 
-    def repeated(self, body: Part) -> Sequence[Buffer]:
-        """Return the bodies for the repeats."""
-        assert not isinstance(body, FileRange), "the body is a file range"
-        if self._has_errors:
-            return [body] * len(self._base_offsets)
-        return encode_repeats(body, self._topics[0][0].title, self._base_offsets)
-
 
 class _InFlight:
-    """A request between its appends and its response, with its repeats."""
+    """A request between its appends and its response."""
 
-    __slots__ = ("_broker", "_call", "_done", "_left", "_outcomes", "_step", "repeats")
+    __slots__ = ("_broker", "_call", "_done", "_left", "_outcomes", "_step")
 
     def __init__(self, broker: BrokerContext, call: Call, done: Done) -> None:
         self._broker = broker
@@ -112,7 +109,6 @@ class _InFlight:
         self._outcomes: list[DelayedProduce | AppendOutcome] = []  # of the partitions, in order
         self._left = 0  # partitions without an outcome
         self._step = 0  # of its deadline
-        self.repeats: list[int] = []  # base offsets of the batches of its repeats
 
     def begin(self) -> None:
         """Queue every partition's append, and answer at once if all have completed."""
@@ -133,26 +129,13 @@ class _InFlight:
                 outcomes[at] = outcome
         self._wait()
 
-    def resume(self, outcome: DelayedProduce | AppendOutcome) -> None:
-        """Continue a request with one partition after its append."""
-        known = outcome.outcome() if isinstance(outcome, DelayedProduce) else outcome
-        self._outcomes.append(outcome if known is None else known)
-        if isinstance(outcome, DelayedProduce) and known is None:
-            self._left = 1
-            outcome.call_when_done(partial(self._completed, 0))
-        self._wait()
-
     def _wait(self) -> None:
         """Answer, after the outcomes that are missing."""
-        broker, request = self._broker, self._call.body
         if not self._left:
             self._answer()
             return
-        timeout_ms = DISK_MS_MAX
-        if request.acks == WAITS_FOR_OTHERS:  # clients set their timeout for this case
-            timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
-        clock = broker.runtime.clock
-        self._step = broker.deadlines.add(self._expire, clock.now_ms() + timeout_ms, clock)
+        request: ProduceRequest = self._call.body
+        self._step = _add_deadline(self._broker, self._expire, request.acks, request.timeout_ms)
 
     def _completed(self, at: int, outcome: AppendOutcome) -> None:
         self._outcomes[at] = outcome
@@ -179,135 +162,179 @@ class _InFlight:
         ]
         self._count(request.acks, len(errors))
         if request.acks != 0:
-            endpoints = leader_endpoints(broker, call, errors) if errors else ()
-            has_errors = bool(errors)
-            self._done(
-                ProduceResponse(
-                    call.version,
-                    topics,
-                    endpoints,
-                    has_errors=has_errors,
-                    base_offsets=self.repeats,
-                )
-            )
+            endpoints = leader_endpoints(broker, call.client, errors) if errors else ()
+            self._done(ProduceResponse(call.version, topics, endpoints, has_errors=bool(errors)))
         else:  # no response: an error closes the connection
             self._done(errors[0] if errors else None)
 
     def _count(self, acks: int, failures: int) -> None:
         """Update metrics."""
         figures = self._broker.writer.figures
-        count = 1 + len(self.repeats)
-        figures.waiting -= count
-        figures.failures += failures * count
+        figures.waiting -= 1
+        figures.failures += failures
         for outcome in self._outcomes:
             if isinstance(outcome, Appended):
                 figures.records += outcome.next_offset - outcome.base_offset
         if acks in _ACKS:
             took_ms = self._broker.runtime.clock.now_ms() - self._call.began_ms
-            figures.took_ms[_ACKS[acks]].observe(took_ms, count)
+            figures.took_ms[_ACKS[acks]].observe(took_ms)
 
 
-class _Added:
-    """A request of a run, with its repeats: the batches [base_offset, next_offset) of one log."""
-
-    __slots__ = ("base_offset", "body_size", "length_at", "next_offset", "request", "run")
-
-    def __init__(
-        self, request: _InFlight, run: ReplicaRun, base_offset: int, body_size: int, length_at: int
-    ) -> None:
-        self.request = request
-        self.run = run
-        self.base_offset = base_offset
-        self.next_offset = run.next_offset
-        self.body_size = body_size
-        self.length_at = length_at  # of the records, in the body
+def _add_deadline(
+    broker: BrokerContext, expire: Callable[[], None], acks: int, timeout_ms: int
+) -> int:
+    """Schedule the deadline of requests that begin to wait; return its step."""
+    if acks != WAITS_FOR_OTHERS:  # clients set their timeout for the other replicas
+        timeout_ms = DISK_MS_MAX
+    clock = broker.runtime.clock
+    deadline_ms = clock.now_ms() + min(max(timeout_ms, 0), TIMEOUT_MS_MAX)
+    return broker.deadlines.add(expire, deadline_ms, clock)
 
 
-class ProduceRun:
-    """Consecutive requests that are stored by one write to each log.
+class ProduceRequestRun:
+    """Consecutive requests of one connection that are stored by one write to each log.
 
-    Requests have one uncompressed batch each, as producers send them by default. The batches are
-    written from the connection's read buffer, before it is read again. Most requests of a producer
-    repeat the previous one with other records, and take no more than a comparison of their bytes.
+    The usual requests only, see `native.ProduceRun`. They are answered together, when all their
+    batches are acknowledged.
     """
 
-    __slots__ = ("_added", "_broker", "_runs", "_wall_ms")
+    __slots__ = (
+        *("_began_ms", "_broker", "_client", "_done", "_left", "_outcomes", "_run", "_step"),
+        "_wall_ms",
+    )
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(self, broker: BrokerContext, client: Client, count_max: int) -> None:
+        clock = broker.runtime.clock
         self._broker = broker
-        self._wall_ms = broker.runtime.clock.wall_ms()
-        self._runs: dict[Replica, ReplicaRun] = {}
-        self._added: list[_Added] = []
+        self._client = client
+        self._began_ms = clock.now_ms()
+        self._wall_ms = clock.wall_ms()
+        self._done: Done | None = None
+        self._outcomes: dict[LogTail, DelayedProduce | AppendOutcome] = {}
+        self._left = 0  # tails without an outcome
+        self._step = 0  # of its deadline
+        self._run = ProduceRun(self._tail, broker.settings.request_bytes_max, count_max)
 
-    def add(self, call: Call, body: memoryview, done: Done) -> bool:
-        """Add a request; False if it must be handled alone, and all before it first."""
-        request = read_plain(call.version, body)
-        acks = None if request is None else _ACKS.get(request.acks)
-        if request is None or acks is None:
-            return False
-        topic = request.topics[0]
-        partition, records = topic.parts[0]
-        name = _name(self._broker, topic)
-        writer = self._broker.writer
-        replica = writer.hosted(name, partition, topic.topic_id)
-        if replica is None or records is None:
-            return False
-        run = self._runs.get(replica)
-        if run is None:
-            run = writer.begin_run(replica, acks)
-            if run is None:
-                return False
-            self._runs[replica] = run
-        if run.acks is not acks:
-            return False
-        base_offset = run.add(records, self._wall_ms)
-        if base_offset is None:
-            return False
-        title = bytes(topic.title)  # the response may follow after the next read
-        topic = ProduceTopic(topic.name, topic.topic_id, [ProducePart(partition, None)], title)
-        call.body = ProduceRequest(None, request.acks, request.timeout_ms, [topic])
-        writer.figures.waiting += 1
-        writer.figures.bytes += len(records)
-        in_flight = _InFlight(self._broker, call, done)
-        self._added.append(_Added(in_flight, run, base_offset, len(body), request.length_at))
-        return True
+    @property
+    def count(self) -> int:
+        """The number of requests."""
+        return self._run.count
 
-    def repeat(
-        self, frame: memoryview, source: memoryview, start: int, end: int, count_max: int
-    ) -> tuple[list[int], int]:
-        """Add the requests that repeat the one added last; see `RequestRun.repeat`."""
-        added = self._added[-1]
-        run, base_offsets, wall_ms = added.run, added.request.repeats, self._wall_ms
-        reader = RepeatReader(frame, len(frame) - added.body_size + added.length_at)
-        frame_bytes_max = self._broker.settings.request_bytes_max
-        correlation_ids: list[int] = []
-        size = 0
-        while len(correlation_ids) < count_max:
-            found = reader.read(source, start, end)
-            if found is None:
-                break
-            correlation_id, records, behind = found
-            if behind - start - SIZE.size > frame_bytes_max:
-                break
-            base_offset = run.add(records, wall_ms)
-            if base_offset is None:
-                break
-            correlation_ids.append(correlation_id)
-            base_offsets.append(base_offset)
-            size += len(records)
-            start = behind
-        added.next_offset = run.next_offset
-        figures = self._broker.writer.figures
-        figures.waiting += len(correlation_ids)
-        figures.bytes += size
-        return correlation_ids, start
+    @property
+    def size(self) -> int:
+        """The bytes of their frames."""
+        return self._run.size
 
-    def end(self) -> None:
-        """Write all batches; answer the requests that need no other replica's acknowledgement."""
-        for run in self._runs.values():
-            run.write()
-        for added in self._added:
-            added.request.resume(added.run.outcome(added.base_offset, added.next_offset))
+    def take(self, buffer: memoryview, start: int, end: int) -> int:
+        """See `native.ProduceRun.take`."""
+        return self._run.take(buffer, start, end)
+
+    def take_frame(self, frame: memoryview) -> bool:
+        """See `native.ProduceRun.take_frame`."""
+        return self._run.take_frame(frame)
+
+    def _tail(self, acks: int, by_id: bool, title: bytes, partition: int) -> LogTail | None:
+        """Return the tail of a partition's log, None if its batches must be handled alone."""
+        hosted = self._broker.hosted
+        if by_id:
+            replica = hosted.find_by_id(TopicId(title), partition)
+        else:
+            replica = hosted.find(str(title, "utf-8", "replace"), partition)
+        if replica is None:
+            return None
+        return self._broker.writer.begin_run(replica, _ACKS[acks], self._wall_ms)
+
+    def end(self, done: Done) -> Answer | Exception:
+        """Write all batches. Return the answer; None if `done` is called with it later."""
+        broker, run, outcomes = self._broker, self._run, self._outcomes
+        acks = _ACKS[run.acks]
+        for tail in run.tails:
+            if not tail.count:
+                continue
+            broker.writer.figures.bytes += tail.size
+            outcome = broker.writer.end_run(tail, acks)
+            if isinstance(outcome, DelayedProduce):
+                known = outcome.outcome()
+                if known is None:
+                    self._left += 1
+                    outcome.call_when_done(partial(self._completed, tail))
+                else:
+                    outcome = known
+            outcomes[tail] = outcome
+        if not self._left:
+            return self._answer()
+        self._done = done
+        broker.writer.figures.waiting += run.count
+        self._step = _add_deadline(broker, self._expire, run.acks, run.timeout_ms)
+        return None
+
+    def _completed(self, tail: LogTail, outcome: AppendOutcome) -> None:
+        self._outcomes[tail] = outcome
+        self._left -= 1
+        if not self._left:
+            self._broker.deadlines.remove(self._expire, self._step)
+            self._answer_later()
+
+    def _expire(self) -> None:
+        """Answer at the deadline: pending appends have timed out."""
+        for tail, one in self._outcomes.items():
+            if isinstance(one, DelayedProduce):
+                self._outcomes[tail] = one.expire()
+        self._answer_later()
+
+    def _answer_later(self) -> None:
+        assert self._done is not None, "the run has not ended"
+        self._broker.writer.figures.waiting -= self.count
+        self._done(self._answer())
+
+    def _answer(self) -> Answer | Exception:
+        """Return the responses; with acks=0 there is none, and an error closes the connection."""
+        run, figures = self._run, self._broker.writer.figures
+        took_ms = self._broker.runtime.clock.now_ms() - self._began_ms
+        figures.took_ms[_ACKS[run.acks]].observe(took_ms, run.count)
+        errors: list[QuorumlogError] = []
+        for outcome in self._outcomes.values():
+            if isinstance(outcome, Appended):
+                figures.records += outcome.next_offset - outcome.base_offset
+            else:
+                assert isinstance(outcome, QuorumlogError), f"{outcome} is pending"
+                errors.append(outcome)
+        if not errors:
+            return EncodedResponses(run.responses)
+        responses, codes = self._with_errors(errors)
+        figures.failures += len(codes)
+        return EncodedResponses(responses, codes) if run.acks else errors[0]
+
+    def _with_errors(self, errors: Sequence[QuorumlogError]) -> tuple[bytes, Sequence[int]]:
+        """Return the responses where some tails failed, and the error codes of their partitions."""
+        endpoints = leader_endpoints(self._broker, self._client, errors)
+        frames: list[bytes] = []
+        codes: list[int] = []
+        for correlation_id, version, placed in self._run.requests():
+            failed: list[QuorumlogError] = []
+            topics = [
+                (
+                    ProduceTopic("", b"", [], title),
+                    [self._part_result(*part, failed) for part in parts],
+                )
+                for title, parts in placed
+            ]
+            body = encode_produce(
+                version, topics, throttle_ms=0, endpoints=endpoints if failed else ()
+            )
+            flexible = version >= FLEXIBLE
+            frames += (answer_head(correlation_id, len(body), flexible=flexible), body)
+            codes += map(produce_code, failed)
+        return b"".join(frames), codes
+
+    def _part_result(
+        self, partition: int, tail: LogTail, base_offset: int, failed: list[QuorumlogError]
+    ) -> ProduceResult:
+        outcome = self._outcomes[tail]
+        if isinstance(outcome, Appended):
+            start = outcome.log_start_offset
+            return ProduceResult(partition, 0, base_offset, NO_APPEND_TIME, start)
+        return _result(ProducePart(partition, None), outcome, failed)
 
 
 def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
@@ -442,5 +469,5 @@ API: Final = KafkaApi(
     read=read_produce,
     advertised_low=0,
     begins_in_order=True,
-    run=ProduceRun,
+    run=ProduceRequestRun,
 )

@@ -14,14 +14,11 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
 
-from ....errors import InvalidRequest
 from ....errors.requests import RecordError
 from ....runtime import Buffer
 from .leaders import CurrentLeader, NodeEndpoint, encode_endpoints, encode_leader
 from .primitives import (
-    I16,
     I32,
-    ID_SIZE,
     check_entries,
     count_of,
     cut_short,
@@ -30,7 +27,6 @@ from .primitives import (
     read_i32,
     read_id,
     read_string,
-    read_varint,
     skip_tags,
     string_of,
     tags_of,
@@ -72,7 +68,7 @@ class ProduceTopic(NamedTuple):
 class ProduceRequest:
     """A decoded request; records are views of its frame."""
 
-    __slots__ = ("acks", "length_at", "timeout_ms", "topics", "transactional_id")
+    __slots__ = ("acks", "timeout_ms", "topics", "transactional_id")
 
     def __init__(
         self,
@@ -80,11 +76,7 @@ class ProduceRequest:
         acks: int,
         timeout_ms: int,
         topics: list[ProduceTopic],
-        length_at: int = 0,
     ) -> None:
-        """`length_at`: where the length of the records begins in the body, if `read_plain` read
-        it."""
-        self.length_at = length_at
         self.transactional_id = transactional_id
         self.acks = acks
         self.timeout_ms = timeout_ms
@@ -107,10 +99,6 @@ class ProduceResult(NamedTuple):
 def read_produce(version: int, body: memoryview) -> ProduceRequest:
     """Decode a request; raises InvalidRequest. Bytes after it are ignored."""
     flexible = version >= FLEXIBLE
-    if flexible:
-        request = read_plain(version, body)
-        if request is not None:
-            return request
     transactional_id, at = read_string(body, 0, flexible=flexible)
     try:
         acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, at)
@@ -126,75 +114,6 @@ def read_produce(version: int, body: memoryview) -> ProduceRequest:
     if flexible:
         skip_tags(body, at)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
-
-
-def read_plain(version: int, body: memoryview) -> ProduceRequest | None:
-    """Decode a flexible request with batches for one partition, and without a transaction, tagged
-    fields and bytes after it; None otherwise. It takes a third of the time of the general
-    decoder."""
-    if version < FLEXIBLE:
-        return None
-    by_id = version >= _BY_ID
-    try:
-        none, acks, timeout_ms, topics, size = _ONE_TOPIC.unpack_from(body)
-        begin = _TITLE_AT
-        end = begin + (ID_SIZE if by_id else size)
-        if none or topics != _ONE or body[end] != _ONE:
-            return None
-        if not by_id and not 0 < size < _CONTINUED:
-            return None
-        (partition,) = I32.unpack_from(body, end + 1)
-        length_at = end + 1 + I32.size
-        length = body[length_at]
-        at = length_at + 1
-        if length >= _CONTINUED:
-            length, at = read_varint(body, at - 1)
-        behind = at + length - 1
-        if length < 1 or bytes(body[behind:]) != _NO_TAGS:
-            return None
-        title = body[begin:end]
-        if by_id:
-            topic = ProduceTopic("", bytes(title), [], title)
-        else:
-            topic = ProduceTopic(str(title[1:], "utf-8"), b"", [], title)
-    except (IndexError, StructError, UnicodeDecodeError, InvalidRequest):
-        return None  # the general decoder reports the error
-    topic.parts.append(ProducePart(partition, body[at:behind]))
-    return ProduceRequest(None, acks, timeout_ms, [topic], length_at)
-
-
-class RepeatReader:
-    """Reads frames that differ from a first one only in their correlation id and their records."""
-
-    __slots__ = ("_fields", "_fields_end", "_kind")
-
-    def __init__(self, frame: memoryview, length_at: int) -> None:
-        """`length_at` is where the length of the records begins in the first frame, which is one
-        of `read_plain`."""
-        self._kind = bytes(frame[:_KIND_SIZE])
-        self._fields = bytes(frame[_FIELDS_AT:length_at])
-        self._fields_end = _FRAME.size + len(self._fields)
-
-    def read(self, source: memoryview, start: int, end: int) -> tuple[int, memoryview, int] | None:
-        """Return the correlation id, the records, and the end of the frame at `start` with its
-        size; None if no complete and equal frame is in source[start:end]."""
-        at = start + self._fields_end
-        if at >= end:
-            return None
-        size, kind, correlation_id = _FRAME.unpack_from(source, start)
-        behind = start + I32.size + size
-        if kind != self._kind or not at < behind <= end:
-            return None
-        if source[start + _FRAME.size : at] != self._fields:
-            return None
-        try:
-            length, at = read_varint(source, at)
-        except InvalidRequest:
-            return None
-        tags_at = behind - len(_NO_TAGS)
-        if at + length - 1 != tags_at or length < 1 or bytes(source[tags_at:behind]) != _NO_TAGS:
-            return None
-        return correlation_id, source[at:tags_at], behind
 
 
 def _read_topic(version: int, body: memoryview, at: int) -> tuple[ProduceTopic, int]:
@@ -244,15 +163,6 @@ def encode_produce(
         has_endpoints = version >= 10 and endpoints
         out.append(tags_of([(0, encode_endpoints(list(endpoints)))] if has_endpoints else []))
     return b"".join(out)
-
-
-def encode_repeats(first: Buffer, title: Buffer, base_offsets: Sequence[int]) -> list[bytes]:
-    """Return copies of `first`, the body of a response with one partition, for these base
-    offsets."""
-    at = 1 + len(title) + 1 + I32.size + I16.size
-    body = bytes(first)
-    head, tail = body[:at], body[at + _OFFSET.size :]
-    return [head + _OFFSET.pack(base_offset) + tail for base_offset in base_offsets]
 
 
 def _is_plain(result: ProduceResult) -> bool:

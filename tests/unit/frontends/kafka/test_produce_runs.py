@@ -1,7 +1,6 @@
 """Produce requests that arrive together have the results of the same requests one at a time."""
 
 from collections.abc import Callable
-from struct import pack, unpack
 from typing import Any
 
 from hypothesis import given, settings
@@ -13,7 +12,6 @@ from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.simulated_cluster import cluster
 
 from quorumlog import simulation
-from quorumlog.frontends.kafka.codecs.produce import RepeatReader, read_plain, read_produce
 from quorumlog.records import Codec, Record, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.links import apart
@@ -23,7 +21,6 @@ from .produce_fetch import PRODUCE, create, fetch, produce, produce_fields
 from .three_nodes import ask
 
 PARTITIONS = 2
-PARTITION = 3  # of requests that are only decoded
 PRODUCERS = (7, 8)
 
 Step = tuple[str, int, int, int]
@@ -140,58 +137,6 @@ def test_requests_together_have_the_results_of_requests_one_at_a_time(
     assert outcome(steps, flush_policy, together=True) == outcome(
         steps, flush_policy, together=False
     )
-
-
-@given(
-    changes=st.dictionaries(st.integers(0, 200), st.integers(0, 255), max_size=3),
-    cut=st.integers(0, 3),
-    title=st.text(min_size=1, max_size=20),
-    size=st.integers(0, 150),
-    padded=st.booleans(),
-)
-def test_a_repeat_has_the_fields_that_the_decoder_reads(
-    changes: dict[int, int], cut: int, title: str, size: int, padded: bool
-) -> None:
-    first = plain_frame(1, title, b"a" * 140, padded=padded)
-    begin = len(first) - len(plain_body(title, b"a" * 140, padded=padded))
-    request = read_plain(9, memoryview(first)[begin:])
-    assert request is not None
-    second = bytearray(framed(plain_frame(2, title, bytes(size), padded=False)))
-    for at, value in changes.items():
-        second[at % len(second)] = value
-    source = memoryview(b"before" + second)
-    reader = RepeatReader(memoryview(first), begin + request.length_at)
-    found = reader.read(source, 6, len(source) - cut)
-    if not (changes or cut or padded):
-        assert found is not None
-    if found is None:
-        return
-    correlation_id, records, end = found
-    assert (end, cut) == (len(source), 0)
-    assert source[10:14] == first[:4]  # key and version
-    assert (correlation_id,) == unpack(">i", source[14:18])
-    read = read_produce(9, source[10 + begin : end])
-    assert (read.acks, read.timeout_ms) == (request.acks, request.timeout_ms)
-    ((name, topic_id, parts, _),) = read.topics
-    assert (name, topic_id) == (title, b"")
-    assert parts == [(PARTITION, records)]
-
-
-def plain_body(title: str, records: bytes, *, padded: bool) -> bytes:
-    """Return the body of a request of version 9; `padded`: its lengths take a byte too many."""
-    name, length = title.encode(), len(records) + 1
-    varint = pack("BB", length & 0x7F | 0x80, length >> 7)
-    if padded:
-        varint = pack("BBB", length & 0x7F | 0x80, length >> 7 | 0x80, 0)
-    elif length < 0x80:
-        varint = bytes([length])
-    topic = bytes([len(name) + 1]) + name + b"\2" + pack(">i", PARTITION) + varint
-    return b"\0" + pack(">hi", 1, 30_000) + b"\2" + topic + records + b"\0\0\0"
-
-
-def plain_frame(correlation_id: int, title: str, records: bytes, *, padded: bool) -> bytes:
-    body = plain_body(title, records, padded=padded)
-    return request_of(PRODUCE, 9, body, correlation_id=correlation_id)
 
 
 def test_requests_together_wait_for_the_in_sync_replicas() -> None:

@@ -1,0 +1,8 @@
+# The functions of the compiled codec that other compiled modules call.
+
+from libc.stdint cimport int64_t, uint8_t
+
+
+cdef bint is_sound(
+    const uint8_t* p, Py_ssize_t size, bint keys_required, int64_t oldest_ms, int64_t newest_ms
+) noexcept nogil
