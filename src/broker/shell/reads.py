@@ -15,7 +15,7 @@ epoch without a record of it is answered as if the log had that epoch.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from ...errors import (
     NotLeaderOrFollower,
@@ -26,8 +26,9 @@ from ...errors import (
 )
 from ...ids import NodeId, Offset
 from ...metrics import LATENCY_MS, Histogram
+from ...native import FetchPart
 from ...runtime import Clock
-from ...storage import AbortedTransaction, SegmentRange, committed_batches
+from ...storage import AbortedTransaction, Log, SegmentRange, committed_batches
 from ...storage.shell.data_directory import DataDirectory
 from ..partition_leader import PartitionLeader
 from ..requests import (
@@ -64,6 +65,13 @@ def end_offset_for(replica: Replica, epoch: int) -> tuple[int, int]:
     is_present = epoch == leader.state.leader_epoch
     known = epoch if is_present or latest_epoch < 0 else latest_epoch
     return known, log.log_end_offset
+
+
+UsualPart: TypeAlias = tuple[Replica, FetchPart]
+"""An open replica, and the partition as requested."""
+
+UsualFound: TypeAlias = tuple[int, int, int, SegmentRange | None]
+"""High watermark, last stable offset, log start offset, and the located records."""
 
 
 @dataclass(slots=True)
@@ -193,6 +201,28 @@ class ReplicaReader:
             return None
         self.figures.answered(size, 0, waited=False)
         return [_located(part) for part in parts]
+
+    def find_at_once(
+        self, asked: Sequence[UsualPart], *, min_bytes: int, max_bytes: int, committed_only: bool
+    ) -> list[UsualFound] | None:
+        """Fetch as `find_nowait` does in the usual case, which takes a third of its time: each
+        partition is led here, in the reader's epoch, and read without an error, aborted
+        transactions, or a wait. Return None, with nothing changed, in every other case."""
+        found: list[UsualFound] = []
+        size = 0
+        for replica, part in asked:
+            one = _usual(replica, part, max_bytes - size, not size, committed_only)
+            if one is None:
+                _release_usual(found)
+                return None
+            found.append(one)
+            if one[3] is not None:
+                size += one[3].size
+        if size < min_bytes:
+            _release_usual(found)
+            return None
+        self.figures.answered(size, 0, waited=False)
+        return found
 
     async def _planned(
         self, specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int
@@ -452,6 +482,53 @@ def _range(replica: Replica, spec: FetchSpec, left: int, *, first: bool) -> Segm
         end_offset=end_offset,
         min_one=first,
     )
+
+
+def _usual(
+    replica: Replica, part: FetchPart, left: int, first: bool, committed_only: bool
+) -> UsualFound | None:
+    """Find the records of one partition within `left` bytes; None if it is not the usual case."""
+    _, leader_epoch, offset, last_epoch, part_bytes = part
+    log, leader = replica.log, replica.partition.leader
+    if leader is None or leader_epoch not in (-1, replica.partition.leader_epoch):
+        return None
+    if last_epoch not in (-1, log.epochs.latest):
+        return None
+    if not log.log_start_offset <= offset <= log.log_end_offset:
+        return None
+    high_watermark = leader.high_watermark
+    stable = min(high_watermark, log.last_stable_offset)
+    end_offset = stable if committed_only else high_watermark
+    if offset >= end_offset or (left <= 0 and not first):
+        return high_watermark, stable, log.log_start_offset, None
+    try:
+        taken = log.read(
+            offset,
+            max_bytes=min(max(part_bytes, 0), max(left, 1)),
+            end_offset=end_offset,
+            min_one=first,
+        )
+    except QuorumlogError:
+        return None  # the general path has the error
+    if taken is not None:
+        if not taken.is_located or (committed_only and _has_aborted(log, taken)):
+            taken.release()
+            return None
+        if not taken.size:
+            taken.release()
+            taken = None
+    return high_watermark, stable, log.log_start_offset, taken
+
+
+def _release_usual(found: Sequence[UsualFound]) -> None:
+    for *_, taken in found:
+        if taken is not None:
+            taken.release()
+
+
+def _has_aborted(log: Log, taken: SegmentRange) -> bool:
+    """Return True if a range has records of aborted transactions."""
+    return bool(log.aborted_transactions(taken.start_offset, taken.next_offset))
 
 
 def _aborted(

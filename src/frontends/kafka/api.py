@@ -118,6 +118,9 @@ Handle: TypeAlias = Callable[[BrokerContext, Call], Awaitable[Answer]]
 Done: TypeAlias = Callable[[Answer | Exception], None]
 Read: TypeAlias = Callable[[int, memoryview], Any]
 Begin: TypeAlias = Callable[[BrokerContext, Call, Done], bool]
+AtOnce: TypeAlias = Callable[
+    [BrokerContext, Client, int, memoryview], "Buffer | PreparedResponse | None"
+]
 
 
 class RequestRun(Protocol):
@@ -166,6 +169,10 @@ class KafkaApi:
     # `begin` fixes the request's order, so the next request of this key may begin before the
     # response.
     begins_in_order: bool = False
+    # (broker, client, version, body) -> the body of the response to a usual request, complete at
+    # once; None, without an effect, if the request must begin by itself. The body is valid until it
+    # returns. Not called while a quota is set.
+    at_once: AtOnce | None = None
     # Begins a run of at most so many requests that arrived together, which costs less than one
     # after another.
     run: Callable[[BrokerContext, Client, int], RequestRun] | None = None

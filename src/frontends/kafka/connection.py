@@ -24,7 +24,7 @@ from .frames import RequestFrameReader
 from .memory import BYTES_AN_ELEMENT
 from .metrics import BROKEN, CLIENT, FAILED, IDLE, INVALID, SLOW, STOPPED
 from .quota_charge import FETCH, MeasuredAwaitable, charge
-from .request import API_VERSIONS, Request, answer_head, read_request
+from .request import API_VERSIONS, Request, answer_head, body_of_usual, read_request
 
 if TYPE_CHECKING:
     from .server import KafkaServer
@@ -216,7 +216,7 @@ class KafkaConnection:
                 continue
             if not self._has_room():
                 return
-            if not waiting and self._begin_run():
+            if not waiting and self._begin_early():
                 if not under_way and self._frames.is_empty:
                     return
                 continue
@@ -295,14 +295,55 @@ class KafkaConnection:
             return False
         return self._connection.unsent_bytes() < self._server.unsent_bytes_max
 
-    def _begin_run(self) -> bool:
-        """Begin the next complete requests as a run, as far as their API permits it. Return True
-        if at least one began."""
-        under_way, server, frames = self._under_way, self._server, self._frames
-        key = frames.first_key()
+    def _begin_early(self) -> bool:
+        """Begin the next complete requests in a short way, as far as their API permits it: as a
+        run, or by answering one at once. Return True if at least one began."""
+        server, key = self._server, self._frames.first_key()
         api = None if key < 0 else server.api(key)
-        if api is None or api.run is None or not server.broker.throttling.is_idle:
+        if api is None or not server.broker.throttling.is_idle:
             return False
+        if api.run is not None:
+            return self._begin_run(api)
+        return api.at_once is not None and not self._under_way and self._answer_at_once(api)
+
+    def _answer_at_once(self, api: KafkaApi) -> bool:
+        """Answer the next request if it is usual; return False if it must begin by itself."""
+        server, frames = self._server, self._frames
+        source, begin, end = frames.first_frame()
+        if end - begin > server.request_bytes_max(api.key):
+            return False
+        head = body_of_usual(source, begin, end, api)
+        if head is None:
+            return False
+        version, correlation_id, body_at = head
+        assert api.at_once is not None, f"{api.name} has a short way"
+        try:
+            answer = api.at_once(server.broker, self.client, version, source[body_at:end])
+        except Exception:
+            _LOG.exception("kafka.handler_failed api=%s", api.name)
+            self._end_reason = BROKEN
+            raise
+        if answer is None:
+            return False
+        frames.drop_first()
+        self._taken += 1
+        self._has_moved = True
+        if self._large_held:
+            server.memory.give(self._large_held)
+            self._large_held = 0
+        parts = answer.parts(0) if isinstance(answer, PreparedResponse) else (answer,)
+        self._send_parts(parts, correlation_id, flexible=version >= api.flexible)
+        _release(answer)
+        figures = server.figures.api(api.name)
+        figures.answered += 1
+        figures.took_ms.observe(0)
+        return True
+
+    def _begin_run(self, api: KafkaApi) -> bool:
+        """Begin the next complete requests as a run, as far as they are usual. Return True if at
+        least one began."""
+        under_way, server, frames = self._under_way, self._server, self._frames
+        assert api.run is not None, f"{api.name} has runs"
         if under_way and not (under_way[-1].api is api and under_way[-1].is_placed):
             return False
         count_max = server.inflight_max - self._pending_count()
@@ -542,12 +583,16 @@ class KafkaConnection:
             parts = [messages.encode(api, version, answer, throttle_ms=throttle_ms, errors=found)]
         if errors:
             server.figures.api(api.name).count_errors(errors)
+        flexible = version >= api.flexible and api.key != API_VERSIONS
+        self._send_parts(parts, request.correlation_id, flexible=flexible)
+
+    def _send_parts(self, parts: Sequence[Part], correlation_id: int, *, flexible: bool) -> None:
+        """Send a response by its body."""
         size = 0
         for part in parts:
             size += part.size if isinstance(part, FileRange) else len(part)
-        flexible = version >= api.flexible and api.key != API_VERSIONS
-        head = answer_head(request.correlation_id, size, flexible=flexible)
-        server.figures.sent_bytes += len(head) + size
+        head = answer_head(correlation_id, size, flexible=flexible)
+        self._server.figures.sent_bytes += len(head) + size
         if len(parts) == 1 and size <= JOINED_BYTES_MAX and not isinstance(parts[0], FileRange):
             self._out.append(head + parts[0])
         else:
@@ -646,6 +691,6 @@ def _reason_of(failure: Exception) -> str:
     return FAILED if isinstance(failure, QuorumlogError) else BROKEN
 
 
-def _release(answer: Answer) -> None:
+def _release(answer: Answer | Buffer) -> None:
     if isinstance(answer, PreparedResponse):
         answer.release()

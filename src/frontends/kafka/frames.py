@@ -105,6 +105,23 @@ class RequestFrameReader:
         elif run.take_frame(self._large):
             self._large = None
 
+    def first_frame(self) -> tuple[memoryview, int, int]:
+        """Return the buffer and the range of the next frame, without its size, after `first_key`
+        has found the frame complete. It is valid until the next call of `keep` or `buffer`."""
+        if self._large is not None:
+            return self._large, 0, self._large_end
+        (size,) = SIZE.unpack_from(self._source, self._start)
+        begin = self._start + SIZE.size
+        return self._source, begin, begin + size
+
+    def drop_first(self) -> None:
+        """Cut the frame of `first_frame`."""
+        if self._large is not None:
+            self._large = None
+        else:
+            (size,) = SIZE.unpack_from(self._source, self._start)
+            self._start += SIZE.size + size
+
     def next(self) -> memoryview | None:
         """Return the next complete frame without its size; raises InvalidRequest."""
         if self._large is not None:

@@ -135,6 +135,30 @@ class Request(Call):
         return request
 
 
+def body_of_usual(
+    source: memoryview, start: int, end: int, api: KafkaApi
+) -> tuple[int, int, int] | None:
+    """Return the version and the correlation id of a request of `api` whose frame is
+    source[start:end], and the position of its body. Return None for every header that is not
+    usual: one with an unsupported version, tagged fields, or a client id that is not ASCII."""
+    try:
+        _, version, correlation_id, length = _START.unpack_from(source, start)
+        begin = start + _START_SIZE
+        if length > 0:
+            if length > CLIENT_ID_BYTES_MAX or not bytes(source[begin : begin + length]).isascii():
+                return None
+            begin += length
+        if not api.low <= version <= api.high:
+            return None
+        if version >= api.flexible:
+            if source[begin]:
+                return None
+            begin += 1
+    except (error, IndexError):
+        return None
+    return (version, correlation_id, begin) if begin <= end else None
+
+
 def read_request(
     frame: memoryview, client: Client, find: Callable[[int], KafkaApi | None], now_ms: int
 ) -> Request:

@@ -776,9 +776,7 @@ class InlineAppends:
         self.writer = writer
         self.queue_of = queue_of
 
-    def begin_run(
-        self, owner: object, log: Log, leader_epoch: int, wall_ms: int
-    ) -> LogTail | None:
+    def begin_run(self, owner: object, log: Log, leader_epoch: int, wall_ms: int) -> LogTail | None:
         """Return the tail of a log for batches that `end_run` writes before the loop runs anything
         else; None if they must be queued. `owner` is the caller's."""
         bytes_max = self.writer.inline_bytes_max(self.queue_of(log))

@@ -8,9 +8,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from ....broker import FetchSpec, FoundRecords
+from ....broker.shell.reads import SegmentRange, UsualPart
+from ....broker.shell.replica import Replica
 from ....errors import InvalidRequest, Overloaded, QuorumlogError
-from ..api import BrokerContext, Call, Done, FileRange, KafkaApi, Part, PreparedResponse
+from ....ids import TopicId
+from ....native import encode_fetch
+from ....native import read_fetch as read_fetch_at_once
+from ..api import BrokerContext, Call, Client, Done, FileRange, KafkaApi, Part, PreparedResponse
 from ..codecs.fetch import (
+    BY_ID,
     FLEXIBLE,
     FetchPart,
     FetchRequest,
@@ -122,6 +128,79 @@ class FetchResponse(PreparedResponse):
             for found in results:
                 if isinstance(found, FoundRecords):
                     found.release()
+
+
+class UsualResponse(PreparedResponse):
+    """A response without errors, with leases on files until it is queued."""
+
+    __slots__ = ("_chunks", "_ranges", "_size")
+
+    def __init__(self, chunks: Sequence[bytes], ranges: Sequence[SegmentRange]) -> None:
+        """`chunks` are the bytes before each range, and those behind all."""
+        self._chunks = chunks
+        self._ranges = ranges
+        self._size = sum(taken.size for taken in ranges)
+
+    @property
+    def size(self) -> int:
+        """Bytes of records in the response."""
+        return self._size
+
+    def parts(self, throttle_ms: int) -> Sequence[Part]:
+        """Return the body: bytes around the records, and file ranges for the records."""
+        assert not throttle_ms, "a request is answered at once without quotas"
+        out: list[Part] = []
+        for chunk, taken in zip(self._chunks, self._ranges, strict=False):
+            out += (chunk, FileRange(taken.file, taken.position, taken.size))
+        out.append(self._chunks[-1])
+        return out
+
+    def release(self) -> None:
+        """Release the leases on the files."""
+        for taken in self._ranges:
+            taken.release()
+
+
+def answer_at_once(
+    broker: BrokerContext, client: Client, version: int, body: memoryview
+) -> PreparedResponse | None:
+    """Answer a usual request from the page cache; see `KafkaApi.at_once`."""
+    del client
+    request = read_fetch_at_once(version, body)
+    if request is None:
+        return None
+    max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics = request
+    if session_id != NO_SESSION and session_epoch != FINAL_EPOCH:
+        return None
+    asked: list[UsualPart] = []
+    for title, parts in topics:
+        for part in parts:
+            replica = _hosted(broker, version, title, part[0])
+            if replica is None or not replica.is_open:
+                return None
+            asked.append((replica, part))
+    max_bytes = min(max(max_bytes, 0), broker.requests.fetch_bytes_max)
+    found = broker.reader.find_at_once(
+        asked,
+        min_bytes=min(min_bytes, max_bytes) if max_wait_ms > 0 else 0,
+        max_bytes=max_bytes,
+        committed_only=isolation == READ_COMMITTED,
+    )
+    if found is None:
+        return None
+    results, ranges = [], []
+    for high_watermark, stable, start, taken in found:
+        results.append((high_watermark, stable, start, 0 if taken is None else taken.size))
+        if taken is not None:
+            ranges.append(taken)
+    tells_aborted = isolation == READ_COMMITTED
+    return UsualResponse(encode_fetch(version, topics, results, tells_aborted), ranges)
+
+
+def _hosted(broker: BrokerContext, version: int, title: bytes, partition: int) -> Replica | None:
+    if version >= BY_ID:
+        return broker.hosted.find_by_id(TopicId(title), partition)
+    return broker.hosted.find(str(title, "utf-8", "replace"), partition)
 
 
 class _Asked:
@@ -288,4 +367,5 @@ API: Final = KafkaApi(
     handle=fetch,
     begin=begin,
     read=read_fetch,
+    at_once=answer_at_once,
 )

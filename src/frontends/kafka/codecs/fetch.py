@@ -36,7 +36,7 @@ from .primitives import (
 )
 
 FLEXIBLE: Final = 12
-_BY_ID: Final = 13
+BY_ID: Final = 13
 _REPLICA_STATE: Final = 1  # tag of the request, 15+
 CONSUMER: Final = -1  # replica id of consumers
 
@@ -154,7 +154,7 @@ def read_fetch(version: int, body: memoryview) -> FetchRequest:
 
 
 def _read_name(version: int, body: memoryview, at: int) -> tuple[str, bytes, int]:
-    if version >= _BY_ID:
+    if version >= BY_ID:
         topic_id, at = read_id(body, at)
         return "", topic_id, at
     name, at = read_string(body, at, flexible=version >= FLEXIBLE)
@@ -250,7 +250,7 @@ def encode_top(
 def encode_topic(version: int, *, name: str, topic_id: bytes, part_count: int) -> bytes:
     """Return the start of a topic in a response."""
     flexible = version >= FLEXIBLE
-    title = topic_id if version >= _BY_ID else string_of(name, flexible=flexible)
+    title = topic_id if version >= BY_ID else string_of(name, flexible=flexible)
     return title + count_of(part_count, flexible=flexible)
 
 
