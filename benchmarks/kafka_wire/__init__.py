@@ -1,8 +1,8 @@
-"""The Kafka door beside Apache Kafka and others: the same requests over raw sockets to each.
+"""The Kafka listener beside Apache Kafka and others: the same requests over raw sockets to each.
 
-`load.c` replays requests that were encoded before, `ceiling.c` is the least that could answer
-them; `requests` encodes, `generator` compiles and runs both programs, `wire` asks brokers the few
-other things. Brokers are started by `ours`, `kafka` and `peers`; what those need is fetched by
-`artifacts`. Parts of the benchmark are `throughput`, `latency`, `clients` (real clients, and
-systems with protocols of their own) and `starts`; `words` is what the page says of them.
+`load.c` replays encoded requests, `ceiling.c` is a bare server for them; `batches` encodes,
+`generator` compiles and runs both programs, `wire` sends the other requests. Brokers are started by
+`ours`, `apache_kafka` and `peers`, from files that `artifacts` fetches. Parts of the benchmark are
+`throughput`, `latency`, `clients` (common clients, and systems with protocols of their own) and
+`starts`; `pairs` has the rules of comparisons, `words` the text of the page.
 """

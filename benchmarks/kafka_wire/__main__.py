@@ -1,12 +1,12 @@
-"""The Kafka door beside Apache Kafka, tansu, noida-db and bare programs: `throughput` with one
-broker, `replicas` with three.
+"""The Kafka listener beside Apache Kafka, tansu, noida-db and a bare program: `throughput` with one
+broker, `replicas` with three, `latency`, `clients` and `starts`.
 
-Run: python -m benchmarks.kafka_wire [--only PART] [--systems NAME,...] [--rounds 3] [--seconds 3]
+Run: python -m benchmarks.kafka_wire [--only PART] [--systems NAME,...] [--rounds 5] [--seconds 2]
      [--dir FOLDER] [--quick]
-Before it: python -m benchmarks.kafka_wire.artifacts, which fetches the others, and make compiled:
-wheels have the hot modules so; PYTHONPATH=build/compiled measures that. One that is not here
-is skipped with a line that says how to get it. --quick is a smoke test, stored nowhere; and with
---systems (beginnings of names) or --workload nothing is stored either.
+Before it: python -m benchmarks.kafka_wire.artifacts, which fetches the other systems. A missing
+system is skipped with a line that says how to install it. `--rounds 1 --seconds 1 --warm-seconds 5`
+with `--only throughput --systems quorumlog,Apache` takes less than two minutes. --quick is a smoke
+test. Results with --quick, --systems (beginnings of names), --workload or --profile are not stored.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from benchmarks import parts
-from benchmarks.kafka_wire import clients, latency, ours, profiling, starts, throughput
-from benchmarks.kafka_wire.cases import FSYNC, kinds
+from benchmarks.kafka_wire import clients, latency, ours, pairs, profiling, starts, throughput
+from benchmarks.kafka_wire.cases import CEILING, FSYNC, kinds
 from benchmarks.kafka_wire.systems import Kind
 from benchmarks.raft.result import keep, machine
 
 Part: TypeAlias = Callable[[Sequence[Kind], argparse.Namespace, Path], Awaitable[dict[str, Any]]]
 WARM_S = 20.0  # of each workload
-LONGER = 3  # times the seconds of other rows: the longest waits are rare
+LONGER = 30  # times the seconds of other rows: 60 s, because long latencies are rare
 
 
 async def one_broker(
@@ -37,7 +37,7 @@ async def one_broker(
 async def three_brokers(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """Bytes through three brokers that all hold them, acks=all."""
+    """Bytes through three brokers that all store them, acks=all."""
     return await loads(found, options, folder, brokers=3, acks="all")
 
 
@@ -50,57 +50,54 @@ async def loads(
         brokers=brokers,
         acks=acks,
         seconds=options.seconds,
+        rounds=options.rounds,
+        warm_s=options.warm_seconds,
         workloads=workloads,
         profile=options.profile,
     )
-    measured = await throughput.measure(
-        found, folder, run, rounds=options.rounds, warm_s=options.warm_seconds
-    )
+    measured = await throughput.measure(found, folder, run)
     result = throughput.summary(measured, run)
-    parts.say(result["compared"])
+    pairs.say(result["compared"])
     return result
 
 
 async def at_rates(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """Waits at fixed rates."""
+    """Latency at fixed rates."""
+    seconds = options.seconds * (1 if options.quick else LONGER)
     measured = await latency.measure(
-        found,
-        folder,
-        seconds=options.seconds * LONGER,
-        rounds=options.rounds,
-        warm_s=options.warm_seconds,
+        found, folder, seconds=seconds, rounds=options.rounds, warm_s=options.warm_seconds
     )
-    result = latency.summary(measured, seconds=options.seconds * LONGER)
-    parts.say(result["compared"])
+    result = latency.summary(measured, seconds=seconds, rounds=options.rounds)
+    pairs.say(result["compared"])
     return result
 
 
 async def beginnings(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """Starts and rest."""
+    """Starts, and brokers at rest."""
     rest_s = 0.2 if options.quick else starts.REST_S
     measured = await starts.measure(found, folder, rounds=options.rounds, rest_s=rest_s)
-    result = starts.summary(measured)
-    parts.say(result["compared"])
+    result = starts.summary(measured, rounds=options.rounds)
+    pairs.say(result["compared"])
     return result
 
 
 async def real_clients(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
-    """librdkafka, kcat, and systems with their own clients."""
+    """librdkafka, the Java client, and systems with their own clients."""
     measured = await clients.measure(
         [each for each in found if each != FSYNC],
         folder,
         rounds=options.rounds,
-        warm_rounds=int(options.warm_seconds > 0),
+        seconds=options.seconds,
         volume_bytes=clients.VOLUME_BYTES // 100 if options.quick else clients.VOLUME_BYTES,
     )
-    result = clients.summary(measured)
-    parts.say(result["compared"])
+    result = clients.summary(measured, rounds=options.rounds)
+    pairs.say(result["compared"])
     return result
 
 
@@ -115,26 +112,38 @@ PARTS: dict[str, Part] = {
 
 def parsed() -> argparse.Namespace:
     """The options."""
-    parser = parts.parser(__doc__, PARTS, rounds=3, seconds=3.0)
-    parser.add_argument("--systems", default="", help="those whose names begin so, with commas")
-    parser.add_argument("--workload", default="", help="those whose names have this")
-    parser.add_argument("--warm-seconds", type=float, default=WARM_S, help="of what gets faster")
-    parser.add_argument("--profile", action="store_true", help="ours by py-spy; not stored")
+    parser = parts.parser(__doc__, PARTS, rounds=5, seconds=2.0)
+    parser.add_argument("--systems", default="", help="beginnings of names, with commas")
+    parser.add_argument("--workload", default="", help="a part of their names")
+    parser.add_argument(
+        "--warm-seconds",
+        type=float,
+        default=WARM_S,
+        help="of each workload, for systems that get faster",
+    )
+    parser.add_argument("--profile", action="store_true", help="profile ours by py-spy; not stored")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.warm_seconds, options.seconds = 1, 0.0, 0.2
     return options
 
 
+def named(found: Sequence[Kind], beginnings: Sequence[str]) -> list[Kind]:
+    """Return the systems with these names or beginnings of names; a whole name is one system."""
+    names = {each.name for each in found}
+    prefixes = tuple(each for each in beginnings if each not in names)
+    return [each for each in found if each.name in beginnings or each.name.startswith(prefixes)]
+
+
 def main() -> int:
-    """Measure, print, store each part by itself."""
+    """Measure, print and store each part."""
     options = parsed()
     found, missing = kinds()
     for line in missing:
         print(f"skipped: {line}", file=sys.stderr)
     if options.profile and profiling.program() is None:
         print(f"skipped: {profiling.MISSING}", file=sys.stderr)
-    found = [each for each in found if each.name.startswith(tuple(options.systems.split(",")))]
+    found = named([*found, CEILING], options.systems.split(","))
     plays = {name: partial(part, found, options) for name, part in PARTS.items()}
     for name, result in parts.play(plays, options, prefix="quorumlog-wire-"):
         if not (options.quick or options.systems or options.workload or options.profile):

@@ -1,20 +1,22 @@
-"""Which systems can be started here, and what is missing for the others."""
+"""The systems that can run on this machine, and the reasons for missing ones."""
 
-from benchmarks.kafka_wire import apache_kafka, generator, ours, peers
+from benchmarks.kafka_wire import apache_kafka, ceiling, generator, ours, peers
 from benchmarks.kafka_wire.systems import Kind
 
 EITHER = frozenset({1, 3})
 KEPT = {"retention.ms": "-1"}
-"""All records have one time, which is long ago: a round of retention would take them."""
+"""Without it, retention would delete the records: all have one old timestamp."""
 
 GONE_SOON = {"file.delete.delay.ms": "1000"}
-"""Files of removed topics go before their bytes are written to the disk, which others use then."""
+"""Deletes the files of deleted topics before the kernel writes their pages back."""
 
 OURS = Kind(
     name=ours.NAME,
     open=ours.nodes,
     brokers=EITHER,
     configs={"flush.policy": "replicated", **KEPT, **GONE_SOON},
+    ends_by_bytes=True,
+    syncs=True,  # the recovery points of its checkpoints, every second
 )
 FSYNC = Kind(
     name=ours.FSYNC,
@@ -22,23 +24,25 @@ FSYNC = Kind(
     brokers=EITHER,
     configs={"flush.policy": "fsync", **KEPT, **GONE_SOON},
 )
+KAFKA = Kind(
+    name=apache_kafka.NAME,
+    open=apache_kafka.kafka,
+    brokers=EITHER,
+    configs=KEPT,
+    warms_up=True,
+    ends_by_bytes=True,
+)
+CEILING = Kind(name=ceiling.NAME, open=ceiling.opened, ends_by_bytes=True, has_topics=False)
 
 
 def kinds() -> tuple[list[Kind], list[str]]:
-    """Those that speak the Kafka protocol, ours first, and a line for each that is missing."""
-    found, missing = [OURS, FSYNC], []
+    """Return the systems of the protocol, ours and Kafka first, and a line for each missing one."""
+    found, missing = [OURS], []
     if apache_kafka.is_here():
-        found.append(
-            Kind(
-                name=apache_kafka.NAME,
-                open=apache_kafka.kafka,
-                brokers=EITHER,
-                configs=KEPT,
-                warms_up=True,
-            )
-        )
+        found.append(KAFKA)
     else:
         missing.append(apache_kafka.MISSING)
+    found.append(FSYNC)
     for name, program, open_ in (
         (peers.TANSU, peers.tansu_program(), peers.tansu),
         (peers.NOIDA, peers.noida_program(), peers.noida),

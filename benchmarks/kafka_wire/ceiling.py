@@ -1,15 +1,16 @@
-"""The ceiling as a subject: a program that receives and writes, or sends a file, and no more."""
+"""The ceiling as a system: a program that receives and writes, or sends a file, with one thread."""
 
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.kafka_wire.batches import fetch_frame, produce_error_at, records_at
 from benchmarks.kafka_wire.generator import program
 
+TOPIC = "load-000000"  # names of topics must be as long
 NAME = "receive and write; sendfile"
 FILE_BYTES = 256 << 20
 PRODUCE_ANSWER_TAIL = 2 + 3 * 8 + 16  # from the error code to the end, about as brokers have it
@@ -17,15 +18,21 @@ PRODUCE_ANSWER_TAIL = 2 + 3 * 8 + 16  # from the error code to the end, about as
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """The program that runs."""
+    """The running program."""
 
     port: int
     pids: tuple[int, ...]
 
 
+def opened(folder: Path, brokers: int) -> AbstractAsyncContextManager[Ceiling]:
+    """Run it in a block, as a system of one broker."""
+    assert brokers == 1, "the ceiling is one process"
+    return ceiling(folder, TOPIC)
+
+
 @asynccontextmanager
 async def ceiling(folder: Path, topic: str) -> AsyncIterator[Ceiling]:
-    """It answers requests for topics whose names are as long as this one."""
+    """Run it in a block; names of topics must be as long as `topic`."""
     process = _start(folder, topic)
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,114 +1,125 @@
-"""The same brokers through real clients, and two systems that have clients of their own only.
+"""Rates of common clients on the same brokers, and of two systems with clients of their own.
 
-librdkafka by its Python package and kcat write and read records of every broker that speaks the
-Kafka protocol; NATS JetStream and Redis streams have a row each with their own. A gigabyte is one
-of values here. Where a client takes nearly a core, the row says what the client can, and not what
-the broker can: it is marked. Clients have their defaults, but acks=1.
+librdkafka by its Python package and Kafka's Java client produce and consume records on every broker
+of the Kafka protocol, without compression and with lz4; NATS JetStream and Redis streams have a row
+each with their own client. A gigabyte counts values, of which half the bytes are random. Clients
+have their defaults, but acks=1. Each turn writes or reads so many records that the faster side of a
+pair takes the requested seconds; the order of turns, void turns and goals are in `pairs`.
 
 Run: python -m benchmarks.kafka_wire --only clients
 """
 
 import importlib.util
 import json
-import os
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from benchmarks.kafka_wire import apache_kafka, ours, streams
-from benchmarks.kafka_wire.artifacts import packaged, peers_python, program
+from benchmarks.kafka_wire import apache_kafka, dirty_pages, ours, pairs, streams
+from benchmarks.kafka_wire.artifacts import kafka_jars, packaged, peers_python, program
+from benchmarks.kafka_wire.pairs import Goal, Turns
 from benchmarks.kafka_wire.systems import Kind, Subject, make_topic, remove_topic, running
-from benchmarks.kafka_wire.throughput import FETCH, PARTITIONS, PRODUCE, middle
+from benchmarks.kafka_wire.throughput import FETCH, PAIRED, PARTITIONS, PRODUCE
 from benchmarks.raft.processes import Refused, cpu_s
-from benchmarks.raft.result import comparison
 
 HERE = Path(__file__).parent
 SIZES = (100, 1024)
-VOLUME_BYTES = 120_000_000  # of values that a client writes, at most
-RECORDS_MAX = {"nats-py": 100_000}  # a client that needs long for one
-BOUND_CORES = 0.9  # a client that takes so much is what is measured
+CODECS = ("none", "lz4")
+VOLUME_BYTES = 60_000_000  # of values that a client moves to probe its rate, and without a pair
+RECORDS_MAX = {"nats-py": 100_000}  # a client with a low rate
 RUN_S = 300.0
 REDIS_TOGETHER = 1_000  # entries of one answer
 REDIS_UNDER_WAY = 64
+RATE_GOAL, CPU_GOAL = ">= 1.2", "<= 1.0"
 
-Key: TypeAlias = tuple[str, str, str, int]  # system, client, direction, bytes of a value
+Key: TypeAlias = tuple[
+    str, str, str, int, str
+]  # system, client, direction, bytes of a value, codec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What a client took."""
+    """The measured part of a client."""
 
     seconds: float
     cpu_s: float
     records: int
+    value_bytes: int
     broker_cpu_s: float
+    thread_cpu_s: float  # of the busiest thread
+    written_bytes: int = 0  # written back by the kernel
+
+    @property
+    def records_per_s(self) -> float:
+        """The rate."""
+        return self.records / self.seconds
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of values."""
+        return self.records * self.value_bytes
+
+    @property
+    def cpu_s_per_gb(self) -> float:
+        """CPU seconds of the brokers for 10^9 bytes of values."""
+        return self.broker_cpu_s / self.bytes * 1e9
+
+    @property
+    def client_cpu_s_per_gb(self) -> float:
+        """CPU seconds of the client."""
+        return self.cpu_s / self.bytes * 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a client is to do."""
+    """One run of a client. A consumer reads the `held` records of the topic again and again."""
 
     direction: str
     port: int
     topic: str
     value_bytes: int
+    codec: str
     records: int
-    file: Path  # so many lines of such values
+    held: int
 
 
 class Client(Protocol):
-    """How a client is run."""
+    """A client program."""
 
     @property
     def name(self) -> str:
-        """For rows."""
+        """The client of a row."""
 
     def command(self, work: Work) -> list[str]:
-        """A program that does the work."""
+        """Return the command that does the work."""
 
     @property
     def says(self) -> bool:
-        """Whether it prints what it took, as JSON; else all of its process counts."""
+        """Return True if it prints its seconds and CPU as JSON; else its whole process counts."""
 
 
 # --- clients -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Librdkafka:
-    """librdkafka by its Python package."""
+class KafkaClient:
+    """A program with the arguments of rdkafka_client.py."""
 
-    python: str
-    name: str = "librdkafka, Python"
+    name: str
+    program: tuple[str, ...]
     says: bool = True
 
     def command(self, work: Work) -> list[str]:
-        """A program that does the work."""
-        numbers = (PARTITIONS, work.value_bytes, work.records)
-        script, way = HERE / "rdkafka_client.py", WAYS[work.direction]
-        words = [self.python, str(script), way, str(work.port), work.topic]
-        return [*words, *map(str, numbers), "1"]
-
-
-@dataclass(frozen=True, slots=True)
-class Kcat:
-    """kcat, which is librdkafka and a little C."""
-
-    program: str
-    name: str = "kcat"
-    says: bool = False
-
-    def command(self, work: Work) -> list[str]:
-        """A program that does the work."""
-        words = [self.program, "-q", "-b", f"127.0.0.1:{work.port}", "-t", work.topic]
-        if work.direction == PRODUCE:
-            return [*words, "-P", "-X", "acks=1", "-l", str(work.file)]
-        return [*words, "-C", "-o", "beginning", "-c", str(work.records)]
+        """Return the command that does the work."""
+        numbers = (PARTITIONS, work.value_bytes, work.records, work.held)
+        words = [*self.program, WAYS[work.direction], str(work.port), work.topic]
+        return [*words, *map(str, numbers), work.codec]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +131,7 @@ class NatsPy:
     says: bool = True
 
     def command(self, work: Work) -> list[str]:
-        """A program that does the work."""
+        """Return the command that does the work."""
         way = WAYS[work.direction]
         words = [self.python, str(HERE / "nats_client.py"), way, str(work.port), work.topic]
         return [*words, str(work.value_bytes), str(work.records)]
@@ -135,7 +146,7 @@ class RedisBenchmark:
     says: bool = False
 
     def command(self, work: Work) -> list[str]:
-        """A program that does the work."""
+        """Return the command that does the work."""
         words = [self.program, "-h", "127.0.0.1", "-p", str(work.port), "-q", "-c", str(PARTITIONS)]
         if work.direction == PRODUCE:
             value = "v" * work.value_bytes
@@ -150,24 +161,26 @@ WAYS = {PRODUCE: "produce", FETCH: "consume"}
 
 
 def kafka_clients() -> tuple[list[Client], list[str]]:
-    """Those that can be run here, and what is missing for the others."""
+    """Return the clients that can run here, and a line for each missing one."""
     found: list[Client] = []
     missing = []
+    script = str(HERE / "rdkafka_client.py")
     if importlib.util.find_spec("confluent_kafka") is not None:
-        found.append(Librdkafka(sys.executable))
+        found.append(KafkaClient("librdkafka, Python", (sys.executable, script)))
     elif packaged("confluent_kafka") is not None:
-        found.append(Librdkafka(str(peers_python())))
+        found.append(KafkaClient("librdkafka, Python", (str(peers_python()), script)))
     else:
         missing.append("confluent-kafka is not here: `pip install confluent-kafka`")
-    if (kcat := program("kcat")) is not None:
-        found.append(Kcat(kcat))
+    if apache_kafka.is_here():
+        java = ("java", "-cp", f"{kafka_jars()}/*", str(HERE / "JavaClient.java"))
+        found.append(KafkaClient("Java", java))
     else:
-        missing.append("kcat is not here: `apt install kcat`")
+        missing.append(apache_kafka.MISSING)
     return found, missing
 
 
 def others() -> tuple[list[tuple[Kind, Client]], list[str]]:
-    """Systems with their own clients, and what is missing for them."""
+    """Return the systems with their own clients, and a line for each missing one."""
     found: list[tuple[Kind, Client]] = []
     missing = []
     if program("nats-server") and packaged("nats"):
@@ -186,82 +199,158 @@ def others() -> tuple[list[tuple[Kind, Client]], list[str]]:
 
 @dataclass(slots=True)
 class Measured:
-    """What clients took, by row; why those are missing that are."""
+    """Runs by row; reasons of void rows, and of rows without runs."""
 
-    ran: dict[Key, list[Ran]] = field(default_factory=dict)
+    ran: dict[Key, Turns[Ran]] = field(default_factory=dict)
+    voids: dict[Key, str] = field(default_factory=dict)
     refusals: dict[Key, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Runs of one client on one system."""
+
+    subject: Subject
+    client: Client
+    makes_topic: bool
+    numbers: Iterator[int]  # of topics
+
+    @property
+    def is_paired(self) -> bool:
+        """Return True for both sides of a pair."""
+        return self.subject.name in PAIRED
+
+    def key(self, direction: str, size: int, codec: str) -> Key:
+        """Return the row."""
+        return (self.subject.name, self.client.name, direction, size, codec)
+
+    def take(self, size: int, codec: str, records: Mapping[str, int]) -> dict[str, Ran]:
+        """Produce to a new topic and consume it. Raises Refused."""
+        dirty_pages.settle()
+        topic = f"clients-{next(self.numbers):06}"
+        if self.makes_topic:
+            make_topic(self.subject, topic, partitions=PARTITIONS, replication=1)
+        work = Work(
+            direction=PRODUCE,
+            port=self.subject.system.port,
+            topic=topic,
+            value_bytes=size,
+            codec=codec,
+            records=records[PRODUCE],
+            held=records[PRODUCE],
+        )
+        consume = replace(work, direction=FETCH, records=records[FETCH])
+        pids = self.subject.system.pids
+        ran = {each.direction: run(self.client, each, pids) for each in (work, consume)}
+        if self.makes_topic:
+            remove_topic(self.subject, topic)
+        return ran
+
+
 async def measure(
-    kinds: Sequence[Kind], folder: Path, *, rounds: int, warm_rounds: int, volume_bytes: int
+    kinds: Sequence[Kind], folder: Path, *, rounds: int, seconds: float, volume_bytes: int
 ) -> Measured:
-    """Take the rounds, all systems in turn for each client and size."""
+    """Measure all rows: each client, size and codec with all systems in turn."""
     clients, missing = kafka_clients()
     owners, lacking = others()
     for line in (*missing, *lacking):
         print(f"skipped: {line}", file=sys.stderr)
-    measured = Measured()
-    files = {size: lines_of(folder, size, volume_bytes // size) for size in SIZES}
+    measured, numbers = Measured(), count()
     async with (
         running(kinds, folder / "kafka", brokers=1) as subjects,
         running([kind for kind, _ in owners], folder / "other", brokers=1) as rest,
     ):
-        pairs = [(subject, client) for client in clients for subject in subjects]
-        own = [(subject, client) for subject, (_, client) in zip(rest, owners, strict=True)]
-        for number in range(warm_rounds + rounds):
-            kept = measured if number >= warm_rounds else Measured()
-            for size in SIZES:
-                for place, (subject, client) in enumerate(pairs + own):
-                    work = Work(
-                        direction=PRODUCE,
-                        port=subject.system.port,
-                        topic=f"clients-{number:03}-{size}-{place}",
-                        value_bytes=size,
-                        records=records_of(client, size, volume_bytes),
-                        file=files[size],
-                    )
-                    take(kept, subject, client, work, makes_topic=place < len(pairs))
+        rows = [
+            (
+                codec,
+                [
+                    Side(subject=s, client=client, makes_topic=True, numbers=numbers)
+                    for s in subjects
+                ],
+            )
+            for client in clients
+            for codec in CODECS
+        ]
+        own = [
+            Side(subject=subject, client=client, makes_topic=False, numbers=numbers)
+            for subject, (_, client) in zip(rest, owners, strict=True)
+        ]
+        for size in SIZES:
+            for codec, sides in [*rows, ("none", own)]:
+                row_of(measured, sides, size, codec, rounds, seconds, volume_bytes)
     return measured
 
 
-def records_of(client: Client, size: int, volume_bytes: int) -> int:
-    """As many as come to the volume."""
-    return min(volume_bytes // size, RECORDS_MAX.get(client.name, volume_bytes))
-
-
-def lines_of(folder: Path, size: int, count: int) -> Path:
-    """A file of so many values, a line each."""
-    path = folder / f"lines-{size}"
-    some = [os.urandom(size // 2).hex().ljust(size, "x") for _ in range(1_000)]
-    with path.open("w") as file:
-        file.writelines(f"{some[number % 1_000]}\n" for number in range(count))
-    return path
-
-
-def take(
-    kept: Measured, subject: Subject, client: Client, work: Work, *, makes_topic: bool
+def row_of(
+    measured: Measured,
+    sides: Sequence[Side],
+    size: int,
+    codec: str,
+    rounds: int,
+    seconds: float,
+    volume_bytes: int,
 ) -> None:
-    """Both directions; a row that is refused says why."""
-    try:
-        if makes_topic:
-            make_topic(subject, work.topic, partitions=PARTITIONS, replication=1)
-        for direction in (PRODUCE, FETCH):
-            each = replace(work, direction=direction)
-            key = (subject.name, client.name, direction, work.value_bytes)
-            ran = run(client, each, subject.system.pids)
-            kept.ran.setdefault(key, []).append(ran)
+    """Measure both directions of a client with one size and codec."""
+    probe = dict.fromkeys((PRODUCE, FETCH), volume_bytes // size)
+    rates = dict.fromkeys(probe, 0.0)
+    for side in (each for each in sides if each.is_paired):
+        for direction, ran in attempt(measured, side, size, codec, probe, 0.0).items():
+            rates[direction] = max(rates[direction], ran.records_per_s)
+    records = {way: pairs.size_of(rates[way], seconds) or probe[way] for way in probe}
+    records[PRODUCE] = min(records[PRODUCE], dirty_pages.room_bytes() // size)
+    for number, side in pairs.turns(sides, rounds):
+        moved, least_s = records, seconds
+        if not side.is_paired:
+            most = RECORDS_MAX.get(side.client.name, volume_bytes)
+            moved, least_s = {way: min(each, most) for way, each in probe.items()}, 0.0
+        for direction, ran in attempt(measured, side, size, codec, moved, least_s).items():
+            key = side.key(direction, size, codec)
+            measured.ran.setdefault(key, {})[number] = ran
             show(key, ran)
-        if makes_topic:
-            remove_topic(subject, work.topic)
+
+
+def attempt(
+    measured: Measured,
+    side: Side,
+    size: int,
+    codec: str,
+    records: Mapping[str, int],
+    least_s: float,
+) -> dict[str, Ran]:
+    """Return the runs of both directions; none after a refusal, which is noted."""
+    key = side.key("", size, codec)
+    if key in measured.refusals:
+        return {}
+
+    def reasons(ran: Mapping[str, Ran]) -> dict[str, str]:
+        return {
+            direction: pairs.void(
+                seconds=each.seconds,
+                least_s=least_s,
+                moved=each.bytes,
+                size=0,
+                written=0 if side.subject.kind.syncs or not least_s else each.written_bytes,
+            )
+            for direction, each in ran.items()
+        }
+
+    try:
+        ran, _ = pairs.counted(
+            lambda: side.take(size, codec, records),
+            lambda ran: next(filter(None, reasons(ran).values()), ""),
+        )
     except (Refused, OSError) as refused:
-        key = (subject.name, client.name, "", work.value_bytes)
-        kept.refusals[key] = str(refused)
-        print(f"{subject.name}, {client.name}: {refused}", file=sys.stderr)
+        measured.refusals[key] = str(refused)
+        print(f"{', '.join(map(str, key))}: {refused}", file=sys.stderr)
+        return {}
+    found = {side.key(way, size, codec): reason for way, reason in reasons(ran).items()}
+    measured.voids |= {key: reason for key, reason in found.items() if reason}
+    return ran
 
 
 def run(client: Client, work: Work, pids: Sequence[int]) -> Ran:
     """Run a client to its end; raises Refused."""
-    began_s, broker_s = time.perf_counter(), cpu_s(pids)
+    written, broker_s, began_s = dirty_pages.written_bytes(), cpu_s(pids), time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         client.command(work),
@@ -276,78 +365,87 @@ def run(client: Client, work: Work, pids: Sequence[int]) -> Ran:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         raise Refused(done.stderr.strip()[-500:] or f"ended with {done.returncode}")
-    if client.says:
-        said = json.loads(done.stdout)
-        return Ran(**said, broker_cpu_s=broker_s)
     own_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Ran(seconds=spent_s, cpu_s=own_s, records=work.records, broker_cpu_s=broker_s)
+    said: dict[str, Any] = {"seconds": spent_s, "cpu_s": own_s, "records": work.records}
+    if client.says:
+        said |= json.loads(done.stdout)
+    said.setdefault("thread_cpu_s", said["cpu_s"])
+    broker_s *= said["records"] / said.pop("moved", said["records"])  # without the warm-up
+    written = dirty_pages.written_bytes() - written
+    return Ran(**said, value_bytes=work.value_bytes, broker_cpu_s=broker_s, written_bytes=written)
 
 
 def show(key: Key, ran: Ran) -> None:
-    """Say how it goes."""
-    system, client, direction, size = key
-    rate = ran.records / ran.seconds
+    """Print a run."""
+    system, client, direction, size, codec = key
     print(
-        f"{system:<20} {client:<20} {direction:<8} {size:>5} B  {rate:>11,.0f}/s"
-        f"  CPU s/GB: broker {per_gb(ran.broker_cpu_s, ran, size):6.2f},"
-        f" client {per_gb(ran.cpu_s, ran, size):6.2f}",
+        f"{system:<20} {client:<20} {direction:<8} {size:>5} B {codec:<4} {ran.seconds:5.1f} s"
+        f" {ran.records_per_s:>11,.0f}/s"
+        f"  CPU s/GB: broker {ran.cpu_s_per_gb:6.2f}, client {ran.client_cpu_s_per_gb:6.2f},"
+        f" its thread {ran.thread_cpu_s / ran.seconds:.0%}",
         flush=True,
     )
 
 
-def per_gb(seconds: float, ran: Ran, size: int) -> float:
-    """For a gigabyte of values."""
-    return seconds / (ran.records * size) * 1e9
+# --- results -------------------------------------------------------------------------------------
 
 
-# --- what is made of it --------------------------------------------------------------------------
-
-
-def row(key: Key, ran: Sequence[Ran]) -> dict[str, Any]:
-    """The medians."""
-    system, client, direction, size = key
-    rate = middle([each.records / each.seconds for each in ran])
-    cores = middle([each.cpu_s / each.seconds for each in ran])
+def row(key: Key, ran: Mapping[int, Ran]) -> dict[str, Any]:
+    """Return the medians."""
+    system, client, direction, size, codec = key
+    rate = pairs.median(ran, lambda each: each.records_per_s)
     return {
         "system": system,
         "client": client,
         "direction": direction,
         "value_bytes": size,
+        "codec": codec,
         "records_per_s": round(rate),
         "mb_per_s": round(rate * size / 1e6, 1),
-        "cpu_s_per_gb": round(middle([per_gb(each.broker_cpu_s, each, size) for each in ran]), 3),
-        "client_cpu_s_per_gb": round(middle([per_gb(each.cpu_s, each, size) for each in ran]), 3),
-        "client_cores": round(cores, 2),
-        "client_bound": cores >= BOUND_CORES,
+        "cpu_s_per_gb": round(pairs.median(ran, lambda each: each.cpu_s_per_gb), 3),
+        "client_cpu_s_per_gb": round(pairs.median(ran, lambda each: each.client_cpu_s_per_gb), 3),
+        "thread_cores": round(pairs.median(ran, lambda each: each.thread_cpu_s / each.seconds), 2),
+        "client_bound": client_bound(ran),
     }
 
 
-def summary(measured: Measured) -> dict[str, Any]:
-    """Rows, and ours beside Kafka by the same client."""
-    rows = {key: row(key, ran) for key, ran in measured.ran.items()}
+def client_bound(ran: Mapping[int, Ran]) -> bool:
+    """Return True if the client's busiest thread limits the rate of a row."""
+    return pairs.is_client_bound(
+        thread_cores=pairs.median(ran, lambda each: each.thread_cpu_s / each.seconds),
+        broker_cores=pairs.median(ran, lambda each: each.broker_cpu_s / each.seconds),
+    )
+
+
+def summary(measured: Measured, *, rounds: int) -> dict[str, Any]:
+    """Return rows, and the pairs with goals."""
     return {
         "partitions": PARTITIONS,
-        "rows": list(rows.values()),
-        "compared": list(compared(rows)),
+        "rows": [
+            row(key, ran) | {"void": key in measured.voids} for key, ran in measured.ran.items()
+        ],
+        "compared": list(compared(measured, rounds=rounds)),
         "refusals": [
-            {"system": key[0], "client": key[1], "value_bytes": key[3], "why": why}
+            {"system": key[0], "client": key[1], "value_bytes": key[3], "codec": key[4], "why": why}
             for key, why in measured.refusals.items()
         ],
     }
 
 
-def compared(rows: Mapping[Key, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A line for each client, direction and size."""
-    for system, client, direction, size in rows:
+def compared(measured: Measured, *, rounds: int) -> Iterator[dict[str, Any]]:
+    """Yield rate and CPU for each client, direction, size and codec."""
+    for key, mine in measured.ran.items():
+        system, client, direction, size, codec = key
         if system != ours.NAME:
             continue
-        mine = rows[system, client, direction, size]
-        theirs = rows.get((apache_kafka.NAME, client, direction, size))
-        for what, figure, goal in (
-            ("rate", "mb_per_s", ">= 1.0"),
-            ("CPU a GB", "cpu_s_per_gb", "<= 1.0"),
-        ):
-            said = f"{client}, {direction}, {size:,} B: {what}, of Kafka's"
-            line = comparison(said, mine, theirs, of=figure, goal=goal)
-            if line is not None:
-                yield line
+        peer = (apache_kafka.NAME, client, direction, size, codec)
+        what = f"{client}, {direction}, {size:,} B, {codec}"
+        yield from pairs.compare_costs(
+            Goal(what=f"{what}: rate", figure=lambda each: each.records_per_s, bound=RATE_GOAL),
+            Goal(what=f"{what}: CPU a GB", figure=lambda each: each.cpu_s_per_gb, bound=CPU_GOAL),
+            mine,
+            measured.ran.get(peer, {}),
+            rounds=rounds,
+            client_bound=client_bound(mine),
+            void=measured.voids.get(key) or measured.voids.get(peer, ""),
+        )

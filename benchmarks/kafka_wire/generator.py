@@ -1,4 +1,4 @@
-"""The two programs in C: compiled once for each state of their source, run, and what they say."""
+"""Compiles the two programs in C once for each state of their source, and runs the generator."""
 
 import hashlib
 import json
@@ -8,10 +8,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.kafka_wire import dirty_pages
 from benchmarks.kafka_wire.artifacts import cache
 from benchmarks.kafka_wire.batches import Plan
 from benchmarks.raft.processes import Refused
@@ -47,7 +48,7 @@ class Phases:
 
     warm_s: float
     measure_s: float
-    cap_bytes: int = 0  # of batches, ends a phase early; 0: none
+    cap_bytes: int = 0  # of batches, ends the measured phase early, an eighth the warm one; 0: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a load came to while it was measured."""
+    """The measured part of a load."""
 
     seconds: float
     bytes: int  # of batches, acknowledged or fetched
@@ -74,13 +75,29 @@ class Load:
     machine_cpu_s: float  # everything on this machine, those two included
     other_sizes: int  # answers to fetches that brought another number of bytes than was asked for
     unanswered: int
+    written_bytes: int = 0  # written back by the kernel, from the start to the end of the generator
     acknowledged: Latency = field(default_factory=lambda: Latency(count=0))
     delivered: Latency = field(default_factory=lambda: Latency(count=0))
 
     @property
+    def bytes_per_s(self) -> float:
+        """The rate of batches."""
+        return self.bytes / self.seconds
+
+    @property
     def mb_per_s(self) -> float:
         """Megabytes (10^6 bytes) a second."""
-        return self.bytes / self.seconds / 1e6
+        return self.bytes_per_s / 1e6
+
+    @property
+    def cores(self) -> float:
+        """Cores that the brokers used."""
+        return self.broker_cpu_s / self.seconds
+
+    @property
+    def client_cores(self) -> float:
+        """The share of a core that the generator's thread used."""
+        return self.client_cpu_s / self.seconds
 
     @property
     def cpu_s_per_gb(self) -> float:
@@ -94,7 +111,7 @@ class Load:
 
     @property
     def disturbance(self) -> float:
-        """Cores that others took meanwhile."""
+        """Cores that other processes used."""
         others_s = self.machine_cpu_s - self.broker_cpu_s - self.client_cpu_s
         return max(0.0, others_s / self.seconds)
 
@@ -102,14 +119,16 @@ class Load:
 def run(
     plan: Plan, *, pids: Sequence[int], phases: Phases, interval_s: float | None = None
 ) -> Load:
-    """Put a load on brokers; `interval_s`: between requests that are sent by the clock. Where none
-    is answered in a measured time, another begins that is four times as long, up to `PATIENCE_S`.
+    """Put a load on brokers; `interval_s`: between requests that are sent by the clock. If none is
+    answered in a measured time, another begins that is four times as long, up to `PATIENCE_S`.
 
-    Raises Refused when an answer is none, or has an error.
+    Raises Refused for an answer that is none, or has an error.
     """
     while True:
+        written = dirty_pages.written_bytes()
         said = _said(plan, pids=pids, phases=phases, interval_s=interval_s)
         if said["errors"] or said["bytes"] or phases.measure_s > PATIENCE_S:
+            said["written_bytes"] = dirty_pages.written_bytes() - written
             return load_of(said)
         phases = replace(phases, measure_s=4 * phases.measure_s)
 
@@ -152,3 +171,13 @@ def load_of(said: dict[str, Any]) -> Load:
     waits = (Latency(**said.pop(f"{name}_us")) for name in ("acknowledged", "delivered"))
     acknowledged, delivered = waits
     return Load(**said, acknowledged=acknowledged, delivered=delivered)
+
+
+def total(loads: Sequence[Load]) -> Load:
+    """Return the sum of loads that followed each other, without their latencies."""
+
+    def sums(name: str) -> Any:
+        return sum(getattr(load, name) for load in loads)
+
+    names = (each.name for each in fields(Load) if each.name not in ("acknowledged", "delivered"))
+    return Load(**{name: sums(name) for name in names})

@@ -1,42 +1,45 @@
-"""How long records take at fixed rates: until they are acknowledged, and until a consumer has them.
+"""Latency at fixed rates: until records are acknowledged, and until a consumer receives them.
 
-Three brokers that all hold each record before it is acknowledged (acks=all), six partitions, a
-connection each that writes and one that waits for what comes. Requests leave by the clock, and each
-counts from when it was due: a broker that stalls pays for all that it keeps waiting (no coordinated
-omission). What is still due when the load ends is waited for. Who gets faster by work is warmed up
-before, and the first round is not counted.
+Three brokers that all store each record before it is acknowledged (acks=all), six partitions, one
+connection each for a producer and for a waiting consumer. Requests are sent by the clock, and each
+counts from its due time: a stall counts for all requests that become due during it (no coordinated
+omission). The drain at the end waits for all requests that were due. The order of turns and the
+goals are in `pairs`.
 
 Run: python -m benchmarks.kafka_wire --only latency
 """
 
 import contextlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kafka_wire import apache_kafka, generator, ours
+from benchmarks.kafka_wire import apache_kafka, generator, ours, pairs
 from benchmarks.kafka_wire.batches import Batches, Plan, batches_with
 from benchmarks.kafka_wire.generator import Latency, Load, Phases
+from benchmarks.kafka_wire.pairs import Goal, Turns
 from benchmarks.kafka_wire.systems import Kind, Subject, make_topic, remove_topic, running
 from benchmarks.kafka_wire.throughput import PARTITIONS, middle
 from benchmarks.kafka_wire.wire import Leader
 from benchmarks.raft.processes import Refused
-from benchmarks.raft.result import comparison
 
 BROKERS = 3
 VALUE_BYTES = 100
 DISTINCT = 16
 WARM_S = 1.0
-HELD_SHARE = 0.98  # of the rate, within the measured time: it is held
+HELD_SHARE = 0.98  # of the rate, within the measured time: the system sustains it
+SATURATED_SHARE = 0.95  # of the machine's cores in use
 CLOCKS = ("acknowledged", "delivered")
-GOAL = "<= 0.5"
+GOAL, GOAL_SHARES = "<= 0.5", ("p50", "p99")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """So many records a second, so many in a request."""
+    """Records a second, and records in a request."""
 
     records_per_s: int
     together: int
@@ -61,42 +64,39 @@ RATES = (
 
 @dataclass(slots=True)
 class Measured:
-    """Loads by system and rate; why those are missing that are."""
+    """Loads by system and rate; reasons of rows without loads."""
 
-    loads: dict[tuple[str, Rate], list[Load]] = field(default_factory=dict)
+    loads: dict[tuple[str, Rate], Turns[Load]] = field(default_factory=dict)
     refusals: dict[tuple[str, Rate], str] = field(default_factory=dict)
 
 
 async def measure(
     kinds: Sequence[Kind], folder: Path, *, seconds: float, rounds: int, warm_s: float
 ) -> Measured:
-    """Warm up for so long a rate, then take the rounds, all systems in turn for each."""
-    measured = Measured()
-    made = {rate: batches_with(rate.together, VALUE_BYTES, distinct=DISTINCT) for rate in RATES}
+    """Warm up each rate, then measure its turns."""
+    measured, numbers = Measured(), count()
     async with running(kinds, folder, brokers=BROKERS) as subjects:
-        for subject in (each for each in subjects if each.kind.warms_up and warm_s):
-            for place, rate in enumerate(RATES):
-                with contextlib.suppress(Refused):
-                    at_rate(subject, f"warm-{place}", rate, made[rate], seconds=warm_s)
-        for number in range(bool(warm_s) + rounds):
-            kept = measured if number >= bool(warm_s) else Measured()
-            order = list(enumerate(subjects))[:: 1 if number % 2 else -1]
-            for place, rate in enumerate(RATES):
-                for index, subject in order:
-                    topic = f"wait-{number:03}-{place}-{index}"
-                    try:
-                        load = at_rate(subject, topic, rate, made[rate], seconds=seconds)
-                    except (Refused, OSError) as refused:
-                        kept.refusals[subject.name, rate] = str(refused)
-                        print(f"{subject.name}, {rate.name}: {refused}", file=sys.stderr)
-                        continue
-                    kept.loads.setdefault((subject.name, rate), []).append(load)
-                    show(subject.name, rate, load)
+        for rate in RATES:
+            made = batches_with(rate.together, VALUE_BYTES, distinct=DISTINCT)
+            for subject in (each for each in subjects if warm_s):
+                with contextlib.suppress(Refused, OSError):
+                    spent_s = warm_s if subject.kind.warms_up else WARM_S
+                    at_rate(subject, f"warm-{next(numbers)}", rate, made, seconds=spent_s)
+            for number, subject in pairs.turns(subjects, rounds):
+                key = (subject.name, rate)
+                try:
+                    load = at_rate(subject, f"wait-{next(numbers)}", rate, made, seconds=seconds)
+                except (Refused, OSError) as refused:
+                    measured.refusals[key] = str(refused)
+                    print(f"{subject.name}, {rate.name}: {refused}", file=sys.stderr)
+                    continue
+                measured.loads.setdefault(key, {})[number] = load
+                show(subject.name, rate, load)
     return measured
 
 
 def at_rate(subject: Subject, topic: str, rate: Rate, batches: Batches, *, seconds: float) -> Load:
-    """Write at a rate to a new topic, and read behind."""
+    """Produce at a rate to a new topic, and consume it."""
     leaders = make_topic(subject, topic, partitions=PARTITIONS, replication=BROKERS)
     load = generator.run(
         plan_of(topic, leaders, batches),
@@ -118,14 +118,14 @@ def plan_of(topic: str, leaders: Sequence[Leader], batches: Batches) -> Plan:
 
 
 def show(name: str, rate: Rate, load: Load) -> None:
-    """Say how it goes."""
+    """Print a load."""
     parts = [
         f"{clock} p50 {milliseconds(wait.p50)} p99 {milliseconds(wait.p99)}"
         f" p99.9 {milliseconds(wait.p999)} ms"
         for clock, wait in waits(load)
     ]
     said = f"{name:<28} {rate.name:<24} {'; '.join(parts)}"
-    print(f"{said}; cores {load.broker_cpu_s / load.seconds:.2f}", flush=True)
+    print(f"{said}; cores {load.cores:.2f}", flush=True)
 
 
 def waits(load: Load) -> tuple[tuple[str, Latency], ...]:
@@ -138,18 +138,21 @@ def milliseconds(us: float | None) -> str:
     return "-" if us is None else f"{us / 1000:.2f}"
 
 
-# --- what is made of it --------------------------------------------------------------------------
+# --- results -------------------------------------------------------------------------------------
 
 
-def row(name: str, rate: Rate, loads: Sequence[Load]) -> dict[str, Any]:
-    """The medians of the rounds' percentiles."""
+def row(name: str, rate: Rate, taken: Mapping[int, Load]) -> dict[str, Any]:
+    """Return the medians of the rounds' percentiles."""
+    loads = pairs.rounds_of(taken)
     reached = middle([load.requests / load.seconds for load in loads]) / rate.requests_per_s
+    used = middle([load.machine_cpu_s / load.seconds for load in loads])
     found: dict[str, Any] = {
         "system": name,
         "rate": rate.name,
         "held": reached >= HELD_SHARE and not any(load.unanswered for load in loads),
         "reached": round(reached, 3),
-        "cores": round(middle([load.broker_cpu_s / load.seconds for load in loads]), 2),
+        "saturated": used >= SATURATED_SHARE * (os.cpu_count() or 1),
+        "cores": round(middle([load.cores for load in loads]), 2),
         "other_cores": round(middle([load.disturbance for load in loads]), 2),
     }
     for clock in CLOCKS:
@@ -161,28 +164,40 @@ def row(name: str, rate: Rate, loads: Sequence[Load]) -> dict[str, Any]:
     return found
 
 
-def summary(measured: Measured, *, seconds: float) -> dict[str, Any]:
-    """Rows, and ours beside Kafka."""
-    rows = {key: row(*key, loads) for key, loads in measured.loads.items()}
-    lines = []
-    for rate in RATES:
-        mine, theirs = rows.get((ours.NAME, rate)), rows.get((apache_kafka.NAME, rate))
-        for clock in CLOCKS:
-            for share in ("p50", "p99", "p999"):
-                figure = f"{clock}_{share}_ms"
-                if any(each is None or not each[figure] for each in (mine, theirs)):
-                    continue
-                what = f"{rate.name}: {clock}, {share.replace('p999', 'p99.9')}"
-                lines.append(comparison(what, mine, theirs, of=figure, goal=GOAL))
+def summary(measured: Measured, *, seconds: float, rounds: int) -> dict[str, Any]:
+    """Return rows, and the pairs with goals."""
+    found = {key: loads for key, loads in measured.loads.items() if pairs.rounds_of(loads)}
     return {
         "seconds": seconds,
         "value_bytes": VALUE_BYTES,
         "brokers": BROKERS,
         "partitions": PARTITIONS,
-        "rows": list(rows.values()),
-        "compared": [line for line in lines if line is not None],
+        "rows": [row(*key, loads) for key, loads in found.items()],
+        "compared": list(compared(found, rounds=rounds)),
         "refusals": [
             {"system": name, "rate": rate.name, "why": why}
             for (name, rate), why in measured.refusals.items()
         ],
     }
+
+
+def compared(
+    loads: Mapping[tuple[str, Rate], Turns[Load]], *, rounds: int
+) -> Iterator[dict[str, Any]]:
+    """Yield a line for each rate, clock and share."""
+    for rate in RATES:
+        sides = [loads.get((name, rate), {}) for name in (ours.NAME, apache_kafka.NAME)]
+        for clock in CLOCKS:
+            for share in GOAL_SHARES:
+
+                def figure(load: Load, clock: str = clock, share: str = share) -> float:
+                    return float(getattr(getattr(load, clock), share) or 0)
+
+                mine, theirs = (
+                    {number: load for number, load in side.items() if figure(load)}
+                    for side in sides
+                )
+                goal = Goal(what=f"{rate.name}: {clock}, {share}", figure=figure, bound=GOAL)
+                line = pairs.compare(goal, mine, theirs, rounds=rounds)
+                if line is not None:
+                    yield line

@@ -1,13 +1,14 @@
-/* A load generator that costs less than what it measures: it replays requests that were encoded
- * before, and looks at no more of an answer than what says whether it is one.
+/* A load generator that costs less than a broker: it replays encoded requests, and reads of an answer
+ * only its size, correlation id and error codes.
  *
  * One thread over epoll. Produce requests lie in a file in memory and leave by sendfile, without a
  * copy on this side; of a fetch answer the first bytes are read and the rest is discarded in the
  * kernel (MSG_TRUNC). What stays is what any client on this machine costs.
  *
- * It is told what to do on standard input, one line each (numbers in bytes, ns, or records):
+ * Standard input has one instruction a line (numbers in bytes, ns, or records):
  *   frames PATH                       the file of encoded requests, sizes in front
- *   phases WARM_NS MEASURE_NS DRAIN_NS CAP_BYTES   the cap ends a phase early; 0: none
+ *   phases WARM_NS MEASURE_NS DRAIN_NS CAP_BYTES   the cap ends the measured phase early,
+ *                                     an eighth of it the warm one; 0: none
  *   pid PID                           a process whose processor time is taken, any number
  *   start NS                          between requests of the whole schedule; 0: closed loops
  *   produce PORT AT SIZE COUNT BATCHES_BYTES WINDOW ERROR_AT
@@ -15,8 +16,8 @@
  *   tail PORT AT SIZE ERROR_AT RECORDS_AT OFFSET_AT RECORDS BATCH_BYTES PRODUCER
  * and prints one JSON object. Positions count from the correlation id of an answer, or from the
  * size of a request. A closed loop keeps WINDOW requests under way on its connection, or one fetch,
- * which goes on where the answer ended and begins anew at the end; an open one sends by the clock,
- * whatever is answered, and counts latency from when a request was due.
+ * which continues where the answer ended and restarts at the end; an open one sends by the clock,
+ * without waiting for answers, and counts latency from when a request was due.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -50,7 +51,7 @@ struct connection {
     int64_t payload;                /* bytes of batches in a produce request, or wanted of a fetch */
     int64_t first, end;             /* a fetch: where it begins, and begins anew */
     int64_t records, batch_bytes;   /* of one batch */
-    struct connection *producer;    /* a tail: who writes what it reads */
+    struct connection *producer;    /* a tail: the connection that writes its partition */
     int64_t number;                 /* of producers: its place in the schedule */
     int64_t out;                    /* bytes sent so far; produce requests are all of one size */
     int64_t asked, done, due;       /* requests */
@@ -338,8 +339,8 @@ static void run(double *broker_cpu, double *own_cpu, double *machine_cpu) {
     origin_ns = now_ns();
     for (int i = 0; i < connection_count; i++) serve(connections[i], 0);
     int64_t until = origin_ns + warm_ns;
-    begin_ns = origin_ns; /* so that the cap counts; set anew below */
-    while (now_ns() < until && (!cap_bytes || bytes < cap_bytes)) turn(until);
+    begin_ns = origin_ns; /* so that the cap counts; reset below */
+    while (now_ns() < until && (!cap_bytes || bytes < cap_bytes / 8)) turn(until);
     double brokers = cpu_of_all(), own = cpu_of_self(), machine = cpu_of_machine();
     bytes = requests = other_sizes = acknowledged.count = delivered.count = 0;
     memset(errors, 0, sizeof errors);
@@ -350,14 +351,14 @@ static void run(double *broker_cpu, double *own_cpu, double *machine_cpu) {
     *broker_cpu = cpu_of_all() - brokers;
     *own_cpu = cpu_of_self() - own;
     *machine_cpu = cpu_of_machine() - machine;
-    /* Whoever stood still at the end owes what was due until then: it counts, with its wait. */
+    /* Requests that were due before the end count, with their wait, even if the generator stalled. */
     if (interval_ns && end_ns >= until) send_due(until, until);
     is_sending = 0;
     until = end_ns + drain_ns;
     while (now_ns() < until && !is_idle()) turn(now_ns() + 10000000);
 }
 
-/* --- what it is told, and what it says ------------------------------------------------------- */
+/* --- input and output ------------------------------------------------------------------------ */
 
 static struct connection *add(enum kind kind) {
     struct connection *c = calloc(1, sizeof *c);

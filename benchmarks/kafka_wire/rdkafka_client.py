@@ -1,25 +1,53 @@
-"""A client on librdkafka by its Python package: writes or reads records, and says what it took.
+"""A client on librdkafka by its Python package: produces or consumes records, and prints its costs.
 
-It stands alone, so that any Python with confluent-kafka can run it:
-    rdkafka_client.py produce|consume PORT TOPIC PARTITIONS VALUE_BYTES RECORDS ACKS
-The clocks begin when it is connected: for a producer with a record that is acknowledged before.
+It imports nothing else, so any Python with confluent-kafka can run it:
+    rdkafka_client.py produce|consume PORT TOPIC PARTITIONS VALUE_BYTES RECORDS HELD CODEC
+A consumer reads the HELD records of the topic again and again. The clocks begin after connecting.
 """
 
 import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 TOGETHER = 10_000  # records of one call of consume()
+DISTINCT = 1_000
 FLUSH_S = 120.0
 POLL_S = 30.0
 
 
-def produce(port: int, topic: str, size: int, count: int, acks: str) -> dict[str, Any]:
-    """Write random values, without keys."""
+class Costs:
+    """Clocks of this process, from now on."""
+
+    def __init__(self) -> None:
+        self._threads = self._spent()
+        self._cpu_s = time.process_time()
+        self._began_s = time.perf_counter()
+
+    def say(self, records: int) -> dict[str, Any]:
+        """Return seconds and CPU."""
+        spent = self._spent()
+        busiest = max(each - self._threads.get(name, 0) for name, each in spent.items())
+        return {
+            "seconds": time.perf_counter() - self._began_s,
+            "cpu_s": time.process_time() - self._cpu_s,
+            "thread_cpu_s": busiest / 1e9,
+            "records": records,
+        }
+
+    @staticmethod
+    def _spent() -> dict[str, int]:
+        """Return the nanoseconds on a processor by thread."""
+        tasks = Path("/proc/self/task").iterdir()
+        return {each.name: int((each / "schedstat").read_text().split()[0]) for each in tasks}
+
+
+def produce(port: int, topic: str, size: int, count: int, codec: str) -> dict[str, Any]:
+    """Produce values without keys; the first half of a value is random."""
     failures: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
@@ -29,33 +57,34 @@ def produce(port: int, topic: str, size: int, count: int, acks: str) -> dict[str
     producer = Producer(
         {
             "bootstrap.servers": f"127.0.0.1:{port}",
-            "acks": acks,
+            "acks": "1",
+            "compression.type": codec,
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 1 << 20,
         }
     )
-    values = [os.urandom(size) for _ in range(1_000)]
+    values = [os.urandom(size // 2).ljust(size, b"\0") for _ in range(DISTINCT)]
     producer.produce(topic, values[0], on_delivery=delivered)
     producer.flush(FLUSH_S)
-    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    costs = Costs()
     for number in range(count):
         while True:
             try:
-                producer.produce(topic, values[number % 1_000], on_delivery=delivered)
+                producer.produce(topic, values[number % DISTINCT], on_delivery=delivered)
                 break
             except BufferError:
                 producer.poll(0.01)
         if number % 1_000 == 0:
             producer.poll(0)
     left = producer.flush(FLUSH_S)
-    spent_s, spent_cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+    said = costs.say(count)
     if left or failures:
         sys.exit(f"{left} records are not sent, {len(failures)} failed: {failures[:1]}")
-    return {"seconds": spent_s, "cpu_s": spent_cpu_s, "records": count}
+    return said
 
 
-def consume(port: int, topic: str, partitions: int, count: int) -> dict[str, Any]:
-    """Read from the start until so many records have come."""
+def consume(port: int, topic: str, partitions: int, count: int, held: int) -> dict[str, Any]:
+    """Consume from the start, again after each pass, until `count` records arrived."""
     consumer = Consumer(
         {
             "bootstrap.servers": f"127.0.0.1:{port}",
@@ -64,27 +93,32 @@ def consume(port: int, topic: str, partitions: int, count: int) -> dict[str, Any
             "auto.offset.reset": "earliest",
         }
     )
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    seen = len(consumer.consume(1, POLL_S))
-    began_s, began_cpu_s, began = time.perf_counter(), time.process_time(), seen
+    start = [TopicPartition(topic, number, 0) for number in range(partitions)]
+    consumer.assign(start)
+    seen = passed = len(consumer.consume(1, POLL_S))
+    costs, first = Costs(), seen
     while seen < count:
-        messages = consumer.consume(min(TOGETHER, count - seen), POLL_S)
+        messages = consumer.consume(min(TOGETHER, count - seen, held - passed), POLL_S)
         failed = [message for message in messages if message.error() is not None]
         if failed or not messages:
             sys.exit(f"{seen} of {count} records came, then {[m.error() for m in failed[:1]]}")
         seen += len(messages)
-    spent_s, spent_cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+        passed += len(messages)
+        if passed >= held:
+            consumer.assign(start)
+            passed = 0
+    said = costs.say(seen - first)
     consumer.close()
-    return {"seconds": spent_s, "cpu_s": spent_cpu_s, "records": seen - began}
+    return said
 
 
 def main() -> None:
-    """Do it, and print one JSON line."""
-    way, port, topic, partitions, size, count, acks = sys.argv[1:]
+    """Run, and print one JSON line."""
+    way, port, topic, partitions, size, count, held, codec = sys.argv[1:]
     if way == "produce":
-        said = produce(int(port), topic, int(size), int(count), acks)
+        said = produce(int(port), topic, int(size), int(count), codec)
     else:
-        said = consume(int(port), topic, int(partitions), int(count))
+        said = consume(int(port), topic, int(partitions), int(count), int(held))
     print(json.dumps(said))
 
 

@@ -1,26 +1,33 @@
-"""How long a broker takes from its command to the first acknowledged record, and its idle memory.
+"""The time of a broker from its command to the first acknowledged record, and its idle memory.
 
 Every round starts each system on a new directory that is formatted before, makes a topic of one
-partition as soon as it answers and writes a record, again and again until that is acknowledged.
-Memory is what is resident some seconds later, when nothing is asked; so is processor time at rest.
+partition as soon as it answers, and produces a record. Resident memory and CPU at rest are measured
+some seconds later, without requests. The order of turns and the goals are in `pairs`.
 
 Run: python -m benchmarks.kafka_wire --only starts
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from benchmarks.kafka_wire import apache_kafka, ours
+from benchmarks.kafka_wire import apache_kafka, ours, pairs
 from benchmarks.kafka_wire.batches import batches_with, produce_fields
-from benchmarks.kafka_wire.systems import Kind, Subject, make_topic, resident_mb, running, started_s
-from benchmarks.kafka_wire.throughput import middle
+from benchmarks.kafka_wire.pairs import Goal, Turns
+from benchmarks.kafka_wire.systems import (
+    Kind,
+    Opening,
+    Subject,
+    make_topic,
+    resident_mb,
+    running,
+    started_s,
+)
 from benchmarks.kafka_wire.wire import PRODUCE, Asker, check
 from benchmarks.raft.processes import cpu_s
-from benchmarks.raft.result import comparison
 
 TOPIC = "first"
 REST_S = 5.0
@@ -37,33 +44,43 @@ class Start:
     idle_share: float  # of a core
 
 
+GOALS: Final[tuple[Goal[Start], ...]] = (
+    Goal(what="start to the first record", figure=lambda each: each.acknowledged_s, bound="<= 0.1"),
+    Goal(what="idle memory", figure=lambda each: each.memory_mb, bound="<= 0.2"),
+)
+
+
 @dataclass(slots=True)
 class Measured:
     """Starts by system."""
 
-    starts: dict[str, list[Start]] = field(default_factory=dict)
+    starts: dict[str, Turns[Start]] = field(default_factory=dict)
 
 
 async def measure(kinds: Sequence[Kind], folder: Path, *, rounds: int, rest_s: float) -> Measured:
-    """Start each in turn, round by round; the first round fills the file cache and is not kept."""
+    """Start each in turn; a first start of each fills the file cache and does not count."""
     measured = Measured()
-    for number in range(rounds + 1):
-        for place, kind in enumerate({kind.open: kind for kind in reversed(kinds)}.values()):
-            async with running([kind], folder / f"{number}-{place}", brokers=1) as [one]:
-                start = await taken(one, rest_s=rest_s)
-            if number:
-                measured.starts.setdefault(kind.name, []).append(start)
-            print(
-                f"{kind.name:<28} answers {start.answers_s:.2f} s,"
-                f" acknowledges {start.acknowledged_s:.2f} s,"
-                f" {start.memory_mb:.0f} MB, {start.idle_share:.1%} of a core at rest",
-                flush=True,
-            )
+    opened: dict[Opening, Kind] = {}
+    for kind in kinds:
+        opened.setdefault(kind.open, kind)
+    distinct = list(opened.values())
+    warm = [(None, kind) for kind in distinct]
+    for place, (number, kind) in enumerate([*warm, *pairs.turns(distinct, rounds)]):
+        async with running([kind], folder / str(place), brokers=1) as [one]:
+            start = await taken(one, rest_s=rest_s)
+        if number is not None:
+            measured.starts.setdefault(kind.name, {})[number] = start
+        print(
+            f"{kind.name:<28} answers {start.answers_s:.2f} s,"
+            f" acknowledges {start.acknowledged_s:.2f} s,"
+            f" {start.memory_mb:.0f} MB, {start.idle_share:.1%} of a core at rest",
+            flush=True,
+        )
     return measured
 
 
 async def taken(subject: Subject, *, rest_s: float) -> Start:
-    """Write the first record, then look at what is left alone."""
+    """Produce the first record, then measure the broker at rest."""
     began_s, answered_s = started_s(subject.system), time.perf_counter()
     (leader,) = make_topic(subject, TOPIC, partitions=1, replication=1)
     (batch,) = batches_with(1, 100, distinct=1).batches
@@ -82,33 +99,28 @@ async def taken(subject: Subject, *, rest_s: float) -> Start:
     )
 
 
-# --- what is made of it --------------------------------------------------------------------------
+# --- results -------------------------------------------------------------------------------------
 
 
-def row(name: str, starts: Sequence[Start]) -> dict[str, Any]:
-    """The medians."""
+def row(name: str, starts: Mapping[int, Start]) -> dict[str, Any]:
+    """Return the medians."""
     return {
         "system": name,
-        "answers_s": round(middle([each.answers_s for each in starts]), 3),
-        "acknowledged_s": round(middle([each.acknowledged_s for each in starts]), 3),
-        "memory_mb": round(middle([each.memory_mb for each in starts]), 1),
-        "idle_share": round(middle([each.idle_share for each in starts]), 4),
-        "rounds_acknowledged_s": [round(each.acknowledged_s, 2) for each in starts],
+        "answers_s": round(pairs.median(starts, lambda each: each.answers_s), 3),
+        "acknowledged_s": round(pairs.median(starts, lambda each: each.acknowledged_s), 3),
+        "memory_mb": round(pairs.median(starts, lambda each: each.memory_mb), 1),
+        "idle_share": round(pairs.median(starts, lambda each: each.idle_share), 4),
+        "rounds_acknowledged_s": [
+            round(each.acknowledged_s, 2) for each in pairs.rounds_of(starts)
+        ],
     }
 
 
-def summary(measured: Measured) -> dict[str, Any]:
-    """Rows, and ours beside Kafka."""
-    rows = {name: row(name, starts) for name, starts in measured.starts.items()}
-    mine, theirs = rows.get(ours.NAME), rows.get(apache_kafka.NAME)
-    compared = [
-        comparison(f"{what}, of Kafka's", mine, theirs, of=of, goal=goal)
-        for what, of, goal in (
-            ("start to the first record", "acknowledged_s", "<= 0.1"),
-            ("idle memory", "memory_mb", "<= 0.25"),
-        )
-    ]
+def summary(measured: Measured, *, rounds: int) -> dict[str, Any]:
+    """Return rows, and the pairs with goals."""
+    mine, theirs = (measured.starts.get(name, {}) for name in (ours.NAME, apache_kafka.NAME))
+    lines = [pairs.compare(goal, mine, theirs, rounds=rounds) for goal in GOALS]
     return {
-        "rows": list(rows.values()),
-        "compared": [each for each in compared if each is not None],
+        "rows": [row(name, starts) for name, starts in measured.starts.items()],
+        "compared": [each for each in lines if each is not None],
     }

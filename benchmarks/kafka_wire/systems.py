@@ -41,7 +41,10 @@ class Kind:
     brokers: frozenset[int] = frozenset({1})  # how many it can be
     configs: Mapping[str, str] = field(default_factory=dict)  # of topics
     warms_up: bool = False  # it gets much faster by work
-    holds_bytes: int | None = None  # what is older is forgotten; None: as much as the disk does
+    ends_by_bytes: bool = False  # its turns end by bytes; else by seconds
+    syncs: bool = False  # it writes its logs back itself
+    has_topics: bool = True
+    holds_bytes: int | None = None  # the newest records that it keeps; None: no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +141,8 @@ async def running(
 
 def make_topic(subject: Subject, name: str, *, partitions: int, replication: int) -> list[Leader]:
     """Make a topic and wait for its leaders."""
+    if not subject.kind.has_topics:
+        return [Leader(partition=number, port=subject.system.port) for number in range(partitions)]
     with Asker(subject.system.port) as asker:
         asker.create_topic(
             name, partitions=partitions, replication=replication, configs=subject.kind.configs
@@ -150,7 +155,9 @@ def make_topic(subject: Subject, name: str, *, partitions: int, replication: int
 
 
 def remove_topic(subject: Subject, name: str) -> None:
-    """Remove a topic, so that its bytes need not go to the disk."""
+    """Delete a topic, so that its bytes need not go to the disk."""
+    if not subject.kind.has_topics:
+        return
     with Asker(subject.system.port) as asker:
         asker.delete_topic(name)
 

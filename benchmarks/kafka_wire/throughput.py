@@ -1,10 +1,10 @@
-"""What bytes cost and how many there can be: produce, then fetch of what was produced.
+"""Rates and CPU of bytes: produce, then fetch of what was produced.
 
-One connection a partition, six partitions. A connection has five produce requests under way, with
-one batch each, as clients have by default; or one fetch of up to 1 MiB. Each load has a new topic,
-which is removed after it. All systems run at the same time and are loaded one after the other, in
-another order every round. Before the rounds those that get faster by work are warmed up, and the
-first round is not counted. A load ends after so many bytes, before the system must write them back.
+One connection a partition, six partitions. A connection has five produce requests in flight, with
+one batch each, as clients have by default; or one fetch, answered by one batch of 16 KB or 1 MiB.
+Both sides of a pair move the same bytes: so many that the faster one takes the requested seconds. A
+turn that needs more than the kernel keeps dirty uses several topics, deleted in between. The order
+of turns, void turns and goals are in `pairs`; other systems take as many seconds, without pairs.
 
 Run: python -m benchmarks.kafka_wire --only throughput (or replicas, for three of each)
 """
@@ -15,172 +15,220 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from benchmarks.kafka_wire import apache_kafka, ceiling, generator, ours, profiling
-from benchmarks.kafka_wire.batches import (
-    FETCH_BYTES,
-    Batches,
-    Plan,
-    Workload,
-    batches_of,
-    produce_all,
-)
+from benchmarks.kafka_wire import apache_kafka, dirty_pages, generator, ours, pairs, profiling
+from benchmarks.kafka_wire.batches import Batches, Plan, Workload, batches_of, produce_all
 from benchmarks.kafka_wire.generator import Load, Phases
+from benchmarks.kafka_wire.pairs import Goal, Turns
 from benchmarks.kafka_wire.systems import Kind, Subject, make_topic, remove_topic, running
 from benchmarks.kafka_wire.wire import EARLIEST, LATEST, Asker, Leader
 from benchmarks.raft.processes import Refused
-from benchmarks.raft.result import comparison
 
 PARTITIONS = 6
 WINDOW = 5  # max.in.flight.requests.per.connection
+KIB_16, MIB = 16 << 10, 1 << 20
 WORKLOADS = tuple(
     Workload(value_bytes=value, batch_bytes=batch)
-    for batch in (16 << 10, 1 << 20)
+    for batch in (KIB_16, MIB)
     for value in (100, 1024)
 )
-PRODUCE_CAP_BYTES = 3 << 29
-FETCH_PARTITION_BYTES = 64 << 20  # of a partition, read again and again
-FILL_S = 10.0  # at most
-WARM_SHARE = 0.25  # of the measured seconds, before they count
+FETCH_VALUE_BYTES: Final = 100  # a fetch does not depend on the records of its batches
+FETCH_PARTITION_BYTES = 32 << 20  # of a partition, read again and again
+LIMIT_S = 60.0  # of a turn that ends by bytes
+WARM_SHARE = 0.25  # of the seconds, before they count
 
 Key: TypeAlias = tuple[str, str, str]  # system, direction, workload
 PRODUCE, FETCH = "produce", "fetch"
-PEERS = {apache_kafka.NAME: "Kafka's", ceiling.NAME: "sendfile's"}
+PAIRED = (ours.NAME, apache_kafka.NAME)
+GOALS: Final = {
+    (1, PRODUCE, KIB_16): (">= 2.0", "<= 0.3"),
+    (1, PRODUCE, MIB): (">= 1.2", "<= 0.5"),
+    (3, PRODUCE, KIB_16): (">= 2.5", "<= 0.4"),
+    (3, PRODUCE, MIB): (">= 1.5", "<= 0.5"),
+}
+FETCH_GOALS: Final = (">= 1.2", "<= 0.7")
 
 
 @dataclass(slots=True)
 class Measured:
-    """Loads by row, in the order of the first round; why those are missing that are."""
+    """Loads by row; reasons of void rows, and of rows without loads."""
 
-    loads: dict[Key, list[Load]] = field(default_factory=dict)
+    loads: dict[Key, Turns[Load]] = field(default_factory=dict)
+    voids: dict[Key, str] = field(default_factory=dict)
     refusals: dict[Key, str] = field(default_factory=dict)
+
+    def refuse(self, key: Key, error: Exception) -> None:
+        """Note and print the reason of a row that ends."""
+        self.refusals[key] = str(error)
+        print(f"{', '.join(key)}: {error}", file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """How it is measured."""
+    """The settings of all rows."""
 
     brokers: int
     acks: str
     seconds: float
+    rounds: int
+    warm_s: float
     workloads: Sequence[Workload] = WORKLOADS
     profile: bool = False  # ours
 
+    def phases(self, *, size: int, seconds: float) -> Phases:
+        """Return the phases of a load that ends by bytes or seconds."""
+        return Phases(warm_s=self.seconds * WARM_SHARE, measure_s=seconds, cap_bytes=size)
+
+
+@dataclass(slots=True, kw_only=True)
+class Side:
+    """Loads of one workload on one system."""
+
+    subject: Subject
+    batches: Batches
+    run: Run
+    numbers: Iterator[int]  # of topics
+    fetched: tuple[str, Plan] | None = None  # the topic that fetches read
+
     @property
-    def produce_phases(self) -> Phases:
-        """Of writing."""
-        return Phases(
-            warm_s=self.seconds * WARM_SHARE, measure_s=self.seconds, cap_bytes=PRODUCE_CAP_BYTES
+    def name(self) -> str:
+        """The system of the row."""
+        return self.subject.name
+
+    @property
+    def is_paired(self) -> bool:
+        """Return True for both sides of a pair."""
+        return self.name in PAIRED
+
+    def load(self, direction: str, *, size: int, seconds: float = LIMIT_S) -> Load:
+        """Move so many bytes, or for so long if that is less. Raises Refused."""
+        if direction == FETCH:
+            if self.fetched is None:
+                self.fetched = self._filled()
+            return self._run(FETCH, self.fetched[1], size=size, seconds=seconds)
+        pieces = -(-size // (dirty_pages.room_bytes() // self.run.brokers))
+        return generator.total(
+            [self._produce(size=size // pieces, seconds=seconds / pieces) for _ in range(pieces)]
         )
 
-    @property
-    def fetch_phases(self) -> Phases:
-        """Of reading, which fills nothing."""
-        return Phases(warm_s=self.seconds * WARM_SHARE, measure_s=self.seconds)
+    def close(self) -> None:
+        """Delete the topic that fetches read."""
+        if self.fetched is not None:
+            remove_topic(self.subject, self.fetched[0])
+
+    def _topic(self) -> tuple[str, list[Leader]]:
+        name = f"load-{next(self.numbers):06}"
+        return name, make_topic(
+            self.subject, name, partitions=PARTITIONS, replication=self.run.brokers
+        )
+
+    def _run(self, direction: str, plan: Plan, *, size: int, seconds: float) -> Load:
+        with profiled(self.subject, direction, self.run):
+            phases = self.run.phases(size=size, seconds=seconds)
+            return generator.run(plan, pids=self.subject.system.pids, phases=phases)
+
+    def _produce(self, *, size: int, seconds: float) -> Load:
+        dirty_pages.settle()
+        topic, leaders = self._topic()
+        plan = produce_all(topic, leaders, self.batches, acks=self.run.acks, window=WINDOW)
+        load = self._run(PRODUCE, plan, size=size, seconds=seconds)
+        remove_topic(self.subject, topic)
+        return load
+
+    def _filled(self) -> tuple[str, Plan]:
+        """Write the topic that fetches read, and check its first batch."""
+        topic, leaders = self._topic()
+        held = self.subject.kind.holds_bytes or PARTITIONS * FETCH_PARTITION_BYTES
+        if self.subject.kind.has_topics:
+            plan = produce_all(topic, leaders, self.batches, acks="1", window=1)
+            phases = Phases(warm_s=0.0, measure_s=LIMIT_S, cap_bytes=held)
+            generator.run(plan, pids=self.subject.system.pids, phases=phases)
+        plan = Plan()
+        for leader in leaders:
+            first, end = offsets(self.subject.kind, topic, leader, self.batches)
+            size = self.batches.size
+            plan.fetch(topic, leader, self.batches, first=first, end=end, most=size)
+        dirty_pages.settle()
+        return topic, plan
 
 
-async def measure(
-    kinds: Sequence[Kind], folder: Path, run: Run, *, rounds: int, warm_s: float
-) -> Measured:
-    """Warm up for so long a workload, then take the rounds, all systems in turn for each."""
-    measured = Measured()
-    made = {workload: batches_of(workload) for workload in run.workloads}
+async def measure(kinds: Sequence[Kind], folder: Path, run: Run) -> Measured:
+    """Measure all rows, one after the other."""
+    measured, numbers = Measured(), count()
     async with running(kinds, folder, brokers=run.brokers) as subjects:
-        for subject in subjects:
-            if subject.kind.warms_up:
-                warm_up(subject, made, run, seconds=warm_s)
-        for number in range(bool(warm_s) + rounds):
-            kept = measured if number >= bool(warm_s) else Measured()
-            order = list(enumerate(subjects))[:: 1 if number % 2 else -1]
-            for place, workload in enumerate(run.workloads):
-                topic = f"load-{number:03}-{place}"
-                if run.brokers == 1:
-                    await limit(kept, folder, topic, workload, made[workload], run)
-                for index, subject in order:
-                    name = f"{topic}-{index}"
-                    try_one(kept, subject, name, workload, made[workload], run)
+        for workload in run.workloads:
+            batches = batches_of(workload)
+            sides = [
+                Side(subject=each, batches=batches, run=run, numbers=numbers) for each in subjects
+            ]
+            measure_row(measured, sides, PRODUCE, workload, run)
+            if workload.value_bytes == FETCH_VALUE_BYTES:
+                measure_row(measured, sides, FETCH, workload, run)
+            for side in sides:
+                side.close()
     return measured
 
 
-def warm_up(
-    subject: Subject, made: Mapping[Workload, Batches], run: Run, *, seconds: float
+def measure_row(
+    measured: Measured, sides: Sequence[Side], direction: str, workload: Workload, run: Run
 ) -> None:
-    """Both directions of each workload for so long; none of it counts."""
-    for place, workload in enumerate(run.workloads):
-        turn, end_s = 0, time.monotonic() + seconds
-        while time.monotonic() < end_s:
-            try_one(Measured(), subject, f"warm-{place}-{turn}", workload, made[workload], run)
-            turn += 1
+    """Measure the turns of one direction and workload."""
+    room = dirty_pages.room_bytes() // run.brokers
+    rates = {}
+    for side in sides:
+        key = (side.name, direction, workload.name)
+        try:
+            if side.subject.kind.ends_by_bytes:
+                rates[side.name] = warm_up(side, direction, size=room).bytes_per_s
+        except (Refused, OSError) as refused:
+            measured.refuse(key, refused)
+    fastest = max((rates.get(name, 0.0) for name in PAIRED), default=0.0)
+
+    for number, side in pairs.turns(sides, run.rounds):
+        key = (side.name, direction, workload.name)
+        if key in measured.refusals:
+            continue
+        try:
+            rate = fastest if side.is_paired else rates.get(side.name, 0.0)
+            size = pairs.size_of(rate, run.seconds) or room
+            load, void = turn(side, direction, size=size, run=run)
+        except (Refused, OSError) as refused:
+            measured.refuse(key, refused)
+            continue
+        if void:
+            measured.voids[key] = void
+        measured.loads.setdefault(key, {})[number] = load
+        show(key, load)
 
 
-def try_one(
-    kept: Measured,
-    subject: Subject,
-    topic: str,
-    workload: Workload,
-    batches: Batches,
-    run: Run,
-) -> None:
-    """Both directions for one system; one that refuses has no row, and says why."""
-    direction = PRODUCE
-    try:
-        leaders = make_topic(subject, topic, partitions=PARTITIONS, replication=run.brokers)
-        load = produce(subject, topic, leaders, batches, run)
-        keep(kept, (subject.name, PRODUCE, workload.name), load)
-        direction = FETCH
-        if subject.kind.holds_bytes is not None:
-            remove_topic(subject, topic)
-            leaders = make_topic(subject, topic, partitions=PARTITIONS, replication=run.brokers)
-            fill(subject, topic, leaders, batches, most=subject.kind.holds_bytes)
-        load = fetch(subject, topic, leaders, batches, run)
-        keep(kept, (subject.name, FETCH, workload.name), load)
-        remove_topic(subject, topic)
-    except (Refused, OSError) as refused:
-        kept.refusals[subject.name, direction, workload.name] = str(refused)
-        print(f"{subject.name}, {direction}, {workload.name}: {refused}", file=sys.stderr)
+def warm_up(side: Side, direction: str, *, size: int) -> Load:
+    """Load a system, half of the warm seconds if it gets faster; return the last load."""
+    end_s = time.monotonic() + side.run.warm_s / 2 * side.subject.kind.warms_up
+    while True:
+        load = side.load(direction, size=size, seconds=side.run.seconds)
+        if time.monotonic() >= end_s:
+            return load
 
 
-def produce(
-    subject: Subject, topic: str, leaders: Sequence[Leader], batches: Batches, run: Run
-) -> Load:
-    """Write every partition."""
-    plan = produce_all(topic, leaders, batches, acks=run.acks, window=WINDOW)
-    with profiled(subject, PRODUCE, run):
-        return generator.run(plan, pids=subject.system.pids, phases=run.produce_phases)
+def turn(side: Side, direction: str, *, size: int, run: Run) -> tuple[Load, str]:
+    """Return a load, and the reason if it is void."""
+    if not side.subject.kind.ends_by_bytes:
+        return side.load(direction, size=size, seconds=run.seconds), ""
 
-
-def fill(
-    subject: Subject, topic: str, leaders: Sequence[Leader], batches: Batches, *, most: int
-) -> None:
-    """Write about so many bytes."""
-    plan = produce_all(topic, leaders, batches, acks="1", window=1)
-    phases = Phases(warm_s=0.0, measure_s=FILL_S, cap_bytes=most)
-    generator.run(plan, pids=subject.system.pids, phases=phases)
-
-
-def fetch(
-    subject: Subject, topic: str, leaders: Sequence[Leader], batches: Batches, run: Run
-) -> Load:
-    """Read what was written, once it is seen that it came as it was sent."""
-    plan = Plan()
-    for leader in leaders:
-        with Asker(leader.port) as asker:
-            first = asker.offset(topic, leader.partition, EARLIEST)
-            end = asker.offset(topic, leader.partition, LATEST)
-            came = asker.records(topic, leader.partition, offset=first, max_bytes=batches.size)
-        check(came, batches, first)
-        most = FETCH_PARTITION_BYTES // batches.size * batches.records
-        plan.fetch(
-            topic, leader, batches, first=first, end=min(end, first + most), most=FETCH_BYTES
+    def is_void(load: Load) -> str:
+        written = 0 if side.subject.kind.syncs else load.written_bytes
+        return pairs.void(
+            seconds=load.seconds, least_s=run.seconds, moved=load.bytes, size=size, written=written
         )
-    with profiled(subject, FETCH, run):
-        return generator.run(plan, pids=subject.system.pids, phases=run.fetch_phases)
+
+    return pairs.counted(lambda: side.load(direction, size=size), is_void)
 
 
 def profiled(subject: Subject, direction: str, run: Run) -> AbstractContextManager[None]:
-    """A profile of ours over a block, where that is wanted."""
+    """Profile ours over a block, if requested."""
     return profiling.profiled(
         f"{subject.name}, {direction}",
         subject.system.pids,
@@ -188,75 +236,80 @@ def profiled(subject: Subject, direction: str, run: Run) -> AbstractContextManag
     )
 
 
-def check(came: bytes, batches: Batches, first: int) -> None:
-    """See that the first batch came back as it was sent, but for what a log stamps."""
+def offsets(kind: Kind, topic: str, leader: Leader, batches: Batches) -> tuple[int, int]:
+    """Return the first and the end offset for fetches; raises Refused for another first batch."""
+    most = FETCH_PARTITION_BYTES // batches.size * batches.records
+    if not kind.has_topics:
+        return 0, most
+    with Asker(leader.port) as asker:
+        first = asker.offset(topic, leader.partition, EARLIEST)
+        end = asker.offset(topic, leader.partition, LATEST)
+        came = asker.records(topic, leader.partition, offset=first, max_bytes=batches.size)
     stamped = 21  # base offset, length, leader epoch, magic, CRC
     sent = {batch[stamped:] for batch in batches.batches}
     if came[:8] != first.to_bytes(8, "big") or came[stamped : batches.size] not in sent:
-        raise Refused(f"what was fetched at {first} is not what was produced")
+        raise Refused(f"the batch fetched at {first} is not the one that was produced")
+    return first, min(end, first + most)
 
 
-async def limit(
-    kept: Measured, folder: Path, topic: str, workload: Workload, batches: Batches, run: Run
-) -> None:
-    """The same loads on a program that does nothing but receive, write and send."""
-    async with ceiling.ceiling(folder / "ceiling", topic) as system:
-        leaders = [Leader(partition=n, port=system.port) for n in range(PARTITIONS)]
-        plan = produce_all(topic, leaders, batches, acks=run.acks, window=WINDOW)
-        load = generator.run(plan, pids=system.pids, phases=run.produce_phases)
-        keep(kept, (ceiling.NAME, PRODUCE, workload.name), load)
-        plan = Plan()
-        for leader in leaders:
-            plan.fetch(topic, leader, batches, first=0, end=1 << 40, most=FETCH_BYTES)
-        load = generator.run(plan, pids=system.pids, phases=run.fetch_phases)
-        keep(kept, (ceiling.NAME, FETCH, workload.name), load)
-
-
-def keep(kept: Measured, key: Key, load: Load) -> None:
-    """Note a load and say how it went."""
-    kept.loads.setdefault(key, []).append(load)
+def show(key: Key, load: Load) -> None:
+    """Print a load."""
     name, direction, workload = key
     print(
         f"{name:<28} {direction:<8} {workload:<14} {load.mb_per_s:>7,.0f} MB/s"
+        f" {load.seconds:5.1f} s"
         f"  CPU s/GB: brokers {load.cpu_s_per_gb:6.2f}, client {load.client_cpu_s_per_gb:5.2f}"
-        f"  others took {load.disturbance:.2f} cores",
+        f"  others used {load.disturbance:.2f} cores",
         flush=True,
     )
 
 
-# --- what is made of it --------------------------------------------------------------------------
+# --- results -------------------------------------------------------------------------------------
 
 
-def row(key: Key, loads: Sequence[Load]) -> dict[str, Any]:
-    """The medians of a row's rounds."""
+def row(key: Key, loads: Mapping[int, Load]) -> dict[str, Any]:
+    """Return the medians of a row's rounds."""
     system, direction, workload = key
-    client_cores = middle([load.client_cpu_s / load.seconds for load in loads])
     return {
         "system": system,
         "direction": direction,
         "workload": workload,
-        "mb_per_s": round(middle([load.mb_per_s for load in loads]), 1),
-        "cpu_s_per_gb": round(middle([load.cpu_s_per_gb for load in loads]), 3),
-        "client_cpu_s_per_gb": round(middle([load.client_cpu_s_per_gb for load in loads]), 3),
-        "cores": round(middle([load.broker_cpu_s / load.seconds for load in loads]), 2),
-        "client_cores": round(client_cores, 2),
-        "other_cores": round(middle([load.disturbance for load in loads]), 2),
-        "rounds_mb_per_s": [round(load.mb_per_s) for load in loads],
-        "rounds_cpu_s_per_gb": [round(load.cpu_s_per_gb, 2) for load in loads],
+        "gigabytes": round(pairs.median(loads, lambda load: load.bytes / 1e9), 3),
+        "seconds": round(pairs.median(loads, lambda load: load.seconds), 2),
+        "mb_per_s": round(pairs.median(loads, lambda load: load.mb_per_s), 1),
+        "cpu_s_per_gb": round(pairs.median(loads, lambda load: load.cpu_s_per_gb), 3),
+        "client_cpu_s_per_gb": round(pairs.median(loads, lambda load: load.client_cpu_s_per_gb), 3),
+        "cores": round(pairs.median(loads, lambda load: load.cores), 2),
+        "client_cores": round(pairs.median(loads, lambda load: load.client_cores), 2),
+        "other_cores": round(pairs.median(loads, lambda load: load.disturbance), 2),
+        "written_share": round(
+            pairs.median(loads, lambda load: load.written_bytes / load.bytes), 3
+        ),
+        "client_bound": client_bound(loads),
+        "rounds_mb_per_s": [round(load.mb_per_s) for load in pairs.rounds_of(loads)],
+        "rounds_cpu_s_per_gb": [round(load.cpu_s_per_gb, 2) for load in pairs.rounds_of(loads)],
     }
 
 
+def client_bound(loads: Mapping[int, Load]) -> bool:
+    """Return True if the generator limits the rate of a row; it has one thread."""
+    return pairs.is_client_bound(
+        thread_cores=pairs.median(loads, lambda load: load.client_cores),
+        broker_cores=pairs.median(loads, lambda load: load.cores),
+    )
+
+
 def summary(measured: Measured, run: Run) -> dict[str, Any]:
-    """Rows of medians, ours beside the others, and what refused."""
-    rows = {key: row(key, loads) for key, loads in measured.loads.items()}
+    """Return rows of medians, the pairs with goals, and refusals."""
+    found = {key: loads for key, loads in measured.loads.items() if pairs.rounds_of(loads)}
     return {
         "seconds": run.seconds,
         "brokers": run.brokers,
         "acks": run.acks,
         "partitions": PARTITIONS,
         "window": WINDOW,
-        "rows": list(rows.values()),
-        "compared": list(compared(rows, run)),
+        "rows": [row(key, loads) | {"void": key in measured.voids} for key, loads in found.items()],
+        "compared": list(compared(found, measured.voids, run)),
         "refusals": [
             {"system": key[0], "direction": key[1], "workload": key[2], "why": why}
             for key, why in measured.refusals.items()
@@ -264,31 +317,33 @@ def summary(measured: Measured, run: Run) -> dict[str, Any]:
     }
 
 
-def compared(rows: Mapping[Key, dict[str, Any]], run: Run) -> Iterator[dict[str, Any]]:
-    """Ours beside Kafka and beside the ceiling, a line for each goal and workload."""
-    goals = [
-        (
-            "rate",
-            PRODUCE,
-            "mb_per_s",
-            apache_kafka.NAME,
-            ">= 1.5" if run.brokers == 1 else ">= 1.0",
-        ),
-        ("CPU a GB", PRODUCE, "cpu_s_per_gb", apache_kafka.NAME, "<= 1.0"),
-        ("rate", FETCH, "mb_per_s", apache_kafka.NAME, ">= 1.2"),
-        ("CPU a GB", FETCH, "cpu_s_per_gb", apache_kafka.NAME, "<= 1.0"),
-        ("rate", FETCH, "mb_per_s", ceiling.NAME, ">= 0.8"),
-    ]
-    for what, direction, figure, peer, goal in goals:
+def compared(
+    loads: Mapping[Key, Turns[Load]], voids: Mapping[Key, str], run: Run
+) -> Iterator[dict[str, Any]]:
+    """Yield rate and CPU for each direction and workload."""
+    for direction in (PRODUCE, FETCH):
         for workload in run.workloads:
-            mine = rows.get((ours.NAME, direction, workload.name))
-            theirs = rows.get((peer, direction, workload.name))
-            said = f"{direction}, {workload.name}: {what}, of {PEERS[peer]}"
-            line = comparison(said, mine, theirs, of=figure, goal=goal)
-            if line is not None:
-                yield line
+            keys = [(name, direction, workload.name) for name in PAIRED]
+            mine, theirs = (loads.get(key, {}) for key in keys)
+            if not mine or not theirs:
+                continue
+            bounds = GOALS.get((run.brokers, direction, workload.batch_bytes), FETCH_GOALS)
+            what = f"{direction}, {workload.name}"
+            yield from pairs.compare_costs(
+                Goal(what=f"{what}: rate", figure=lambda each: each.mb_per_s, bound=bounds[0]),
+                Goal(
+                    what=f"{what}: CPU a GB",
+                    figure=lambda each: each.cpu_s_per_gb,
+                    bound=bounds[1],
+                ),
+                mine,
+                theirs,
+                rounds=run.rounds,
+                client_bound=client_bound(mine),
+                void=next((voids[key] for key in keys if key in voids), ""),
+            )
 
 
 def middle(values: Sequence[float]) -> float:
-    """The median."""
+    """Return the median."""
     return statistics.median(values)

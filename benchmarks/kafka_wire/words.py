@@ -1,20 +1,26 @@
-"""What the page of benchmarks shows of this room."""
+"""The text and tables of these benchmarks on the page."""
 
 from collections.abc import Iterator
 
-from benchmarks.pages.tables import Result, compared, head, line, subject
+from benchmarks.pages.tables import Result, head, line, ratio, subject, verdict
 
 COMMAND = "python -m benchmarks.kafka_wire --only"
+PAIRS = (
+    "Ratios are medians of pairs: both systems are measured one after the other, in the opposite "
+    "order every other time. A goal is met if the median meets it, and four of five pairs do. A/A "
+    "is the ratio of quorumlog to itself, the noise of the machine."
+)
 THROUGHPUT = (
-    "Apache Kafka from its Maven artifacts with default settings, and quorumlog with "
-    "`flush.policy=replicated`, as Kafka's brokers do; one row has `fsync`. tansu and noida-db "
-    "speak the same protocol and keep records in memory only (noida-db the newest 50 MB). The "
-    "ceiling is a C program that only receives and writes, or sends a file by `sendfile`. The "
-    "load generator replays the same encoded requests over raw sockets, from six connections "
-    "with five produce requests or one fetch of 1 MiB in flight each. A gigabyte counts record "
-    "batches. *Cores* are the machine's cores in use by brokers and generator. Where they add "
-    "up to all cores, the machine limits the rate, and the CPU a gigabyte shows the cheaper "
-    "broker."
+    "Apache Kafka from its Maven artifacts with default settings and a heap of 1 GiB, and "
+    "quorumlog with `flush.policy=replicated`, as Kafka's brokers do; one row has `fsync`. tansu "
+    "and noida-db speak the same protocol and keep records in memory only (noida-db the newest "
+    "50 MB). The ceiling is a C program of one thread that only receives and writes, or sends a "
+    "file by `sendfile`. The load generator replays the same encoded requests over raw sockets, "
+    "from six connections with five produce requests, or one fetch of one batch, in flight each. "
+    "A gigabyte counts record batches. Both sides of a pair move the same bytes, fewer than the "
+    "kernel starts to write back. quorumlog syncs its logs every second; for other systems a row "
+    "is void if the kernel writes pages back. In a client-bound row the generator uses more than "
+    "95 % of a core and the broker less than 80 %: the CPU a gigabyte decides. " + PAIRS
 )
 REPLICAS = (
     "The same with three brokers on this machine, three replicas, `acks=all` and one connection "
@@ -24,16 +30,29 @@ LATENCY = (
     "Three brokers, three replicas, `acks=all`, records of 100 bytes at fixed rates: the time "
     "from the due time of a request to its acknowledgement, and to its arrival at a waiting "
     "consumer. Requests that are sent late also count from their due time. A rate that a system "
-    "did not sustain is marked."
+    "did not sustain is marked, and so is a rate at which all cores of the machine are in use. "
+    + PAIRS
 )
 CLIENTS = (
-    "The same brokers with common clients, and two systems with clients of their own. A "
-    "gigabyte counts values. Where the client uses a whole core, the client limits the rate."
+    "The same brokers with librdkafka and Kafka's Java client, and two systems with clients of "
+    "their own. A gigabyte counts values, of which half the bytes are random. In a client-bound "
+    "row the client's busiest thread uses more than 95 % of a core and the broker less than "
+    "80 %: the CPU a gigabyte decides. " + PAIRS
 )
 STARTS = (
     "One broker on a new, formatted directory: the time from its command to the first record "
-    "acknowledged over the Kafka protocol, and its use of memory and CPU at rest."
+    "acknowledged over the Kafka protocol, and its memory and CPU at rest. " + PAIRS
 )
+
+
+def compared(result: Result) -> Iterator[str]:
+    """Yield a table of ratios and their goals."""
+    yield from head("compared", "ratio", "goal", "pairs that meet it", "A/A")
+    for each in result["compared"]:
+        note = f" ({each['note']})" if each["note"] else ""
+        goal = f"{each['goal']}{verdict(each)}{note}"
+        met = f"{each['pairs_met']} of {each['rounds']}"
+        yield line(each["what"], ratio(each["ratio"]), goal, met, ratio(each["a_a"]))
 
 
 def _refusals(result: Result) -> Iterator[str]:
@@ -43,24 +62,31 @@ def _refusals(result: Result) -> Iterator[str]:
         yield f"No row: {', '.join(words)}: {each['why']}."
 
 
+def _bound(row: Result) -> str:
+    return " (void)" if row["void"] else " (client-bound)" if row["client_bound"] else ""
+
+
 def throughput(result: Result) -> Iterator[str]:
-    """A row a system and direction, a table a workload."""
+    """Yield a table a workload, with a row a system and direction."""
     yield (
-        f"{subject(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s,"
-        f" {result['partitions']} partitions, `acks={result['acks']}`."
+        f"{subject(result)}; medians of {result['rounds']} rounds of at least"
+        f" {result['seconds']:g} s, {result['partitions']} partitions, `acks={result['acks']}`."
     )
     for workload in dict.fromkeys(row["workload"] for row in result["rows"]):
         yield ""
-        yield f"Records of {workload.replace(', ', ', batches of ', 1)}:"
+        yield f"Records of {workload.replace(' B, ', ' B, batches and answers of ', 1)}:"
         yield ""
-        yield from head("system", "", "MB/s", "broker CPU s/GB", "broker cores", "generator cores")
+        yield from head(
+            "system", "", "MB/s", "s", "broker CPU s/GB", "broker cores", "generator cores"
+        )
         for direction in ("produce", "fetch"):
             rows = [row for row in result["rows"] if row["workload"] == workload]
             for row in (row for row in rows if row["direction"] == direction):
                 yield line(
                     row["system"],
                     direction,
-                    f"{row['mb_per_s']:,.0f}",
+                    f"{row['mb_per_s']:,.0f}{_bound(row)}",
+                    f"{row['seconds']:.1f}",
                     f"{row['cpu_s_per_gb']:.2f}",
                     f"{row['cores']:.2f}",
                     f"{row['client_cores']:.2f}",
@@ -71,7 +97,7 @@ def throughput(result: Result) -> Iterator[str]:
 
 
 def latency(result: Result) -> Iterator[str]:
-    """A row a system and rate."""
+    """Yield a row a system and rate."""
     yield f"{subject(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s."
     yield ""
     shares = ("p50", "p99", "p99.9")
@@ -87,6 +113,7 @@ def latency(result: Result) -> Iterator[str]:
             row[f"{clock}_{share.replace('.', '')}_ms"] for clock in clocks for share in shares
         )
         held = "" if row["held"] else f" (not held: {row['reached']:.0%})"
+        held += " (all cores in use)" if row["saturated"] else ""
         yield line(
             row["system"],
             f"{row['rate']}{held}",
@@ -99,20 +126,28 @@ def latency(result: Result) -> Iterator[str]:
 
 
 def clients(result: Result) -> Iterator[str]:
-    """A row a system, client, direction and size."""
+    """Yield a row a system, client, direction, size and codec."""
     yield f"{subject(result)}; medians of {result['rounds']} rounds."
     yield ""
     yield from head(
-        "system", "client", "", "bytes", "records/s", "MB/s", "broker CPU s/GB", "client's CPU s/GB"
+        "system",
+        "client",
+        "",
+        "bytes",
+        "codec",
+        "records/s",
+        "MB/s",
+        "broker CPU s/GB",
+        "client's CPU s/GB",
     )
     for row in result["rows"]:
-        bound = " (client-bound)" if row["client_bound"] else ""
         yield line(
             row["system"],
             row["client"],
             row["direction"],
             f"{row['value_bytes']:,}",
-            f"{row['records_per_s']:,}{bound}",
+            row["codec"],
+            f"{row['records_per_s']:,}{_bound(row)}",
             f"{row['mb_per_s']:,.0f}",
             f"{row['cpu_s_per_gb']:.2f}",
             f"{row['client_cpu_s_per_gb']:.2f}",
@@ -123,7 +158,7 @@ def clients(result: Result) -> Iterator[str]:
 
 
 def starts(result: Result) -> Iterator[str]:
-    """A row a system."""
+    """Yield a row a system."""
     yield f"{subject(result)}; medians of {result['rounds']} starts."
     yield ""
     yield from head("system", "first answer s", "first record s", "idle MB", "idle, of a core")

@@ -1,4 +1,4 @@
-"""The encoded requests, the generator in C, and what is made of its loads."""
+"""Encoded requests, the generator in C, pairs, and the results of loads."""
 
 import contextlib
 import os
@@ -21,9 +21,11 @@ from benchmarks.kafka_wire import (
     cases,
     ceiling,
     clients,
+    dirty_pages,
     generator,
     latency,
     ours,
+    pairs,
     profiling,
     starts,
     throughput,
@@ -44,7 +46,7 @@ needs_cc = pytest.mark.skipif(not generator.is_here(), reason=generator.MISSING)
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The programs are compiled anew, and not into the cache of whoever runs this."""
+    """Compile the programs into a cache of these tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("QUORUMLOG_PEERS", str(tmp_path_factory.mktemp("peers")))
         yield
@@ -274,10 +276,12 @@ def test_a_broker_that_hangs_up_is_an_error() -> None:
         thread.join()
 
 
-# --- what is made of loads -----------------------------------------------------------------------
+# --- results -------------------------------------------------------------------------------------
 
 
-def load(rate: float, *, cpu_s: float = 1.0, wait_us: int = 1000) -> Load:
+def load(
+    rate: float, *, cpu_s: float = 1.0, client_cpu_s: float = 0.1, wait_us: int = 1000
+) -> Load:
     """A load of one second."""
     wait = Latency(count=10, p50=wait_us, p90=wait_us, p99=wait_us, p999=wait_us, max=wait_us)
     return Load(
@@ -285,8 +289,8 @@ def load(rate: float, *, cpu_s: float = 1.0, wait_us: int = 1000) -> Load:
         bytes=int(rate * 1e6),
         requests=1000,
         broker_cpu_s=cpu_s,
-        client_cpu_s=0.1,
-        machine_cpu_s=cpu_s + 0.3,
+        client_cpu_s=client_cpu_s,
+        machine_cpu_s=cpu_s + client_cpu_s + 0.2,
         other_sizes=0,
         unanswered=0,
         acknowledged=wait,
@@ -294,59 +298,225 @@ def load(rate: float, *, cpu_s: float = 1.0, wait_us: int = 1000) -> Load:
     )
 
 
-MACHINE = {"cores": 2, "cpu": "a processor", "python": "3.11", "build": "plain Python", "rounds": 3}
-RUN = throughput.Run(brokers=1, acks="1", seconds=1.0, workloads=throughput.WORKLOADS[:1])
+ROUNDS = 5
+MACHINE = {
+    "cores": 2,
+    "cpu": "a processor",
+    "python": "3.11",
+    "build": "plain Python",
+    "rounds": ROUNDS,
+}
+RUN = throughput.Run(
+    brokers=1,
+    acks="1",
+    seconds=1.0,
+    rounds=ROUNDS,
+    warm_s=0.0,
+    workloads=throughput.WORKLOADS[:1],
+)
+NAME = RUN.workloads[0].name
+RATE: pairs.Goal[Load] = pairs.Goal(what="rate", figure=lambda each: each.mb_per_s, bound=">= 1.2")
+CPU: pairs.Goal[Load] = pairs.Goal(
+    what="CPU", figure=lambda each: each.cpu_s_per_gb, bound="<= 0.7"
+)
+
+
+def by_round(*rates: float, again: float | None = None) -> pairs.Turns[Load]:
+    """Loads of these rates, a round each."""
+    taken = {number: load(rate) for number, rate in enumerate(rates)}
+    return taken if again is None else taken | {pairs.AGAIN: load(again)}
 
 
 def loads() -> throughput.Measured:
+    """Ours at twice and a half of Kafka's rate, and a system that refused a row."""
     measured = throughput.Measured()
-    (workload,) = RUN.workloads
     for direction in (throughput.PRODUCE, throughput.FETCH):
-        for name, rate in ((ours.NAME, 300), (apache_kafka.NAME, 200), (ceiling.NAME, 1000)):
-            rounds = [load(rate / 2), load(rate), load(rate * 9)]
-            measured.loads[name, direction, workload.name] = rounds
-    measured.refusals["tansu", throughput.FETCH, workload.name] = "it fell over"
+        for name, rate in ((ours.NAME, 500), (apache_kafka.NAME, 200), (ceiling.NAME, 1000)):
+            key = (name, direction, NAME)
+            measured.loads[key] = by_round(rate, rate / 2, rate * 3, rate, rate, again=rate * 1.1)
+    measured.refusals["tansu", throughput.FETCH, NAME] = "it fell over"
     return measured
 
 
-def test_rates_are_compared_by_the_medians_of_the_same_run() -> None:
-    lines = {each["what"]: each for each in throughput.summary(loads(), RUN)["compared"]}
-    rate = lines["produce, 100 B, 16 KB: rate, of Kafka's"]
-    assert (rate["ratio"], rate["goal"], rate["met"]) == (1.5, ">= 1.5", True)
-    assert lines["fetch, 100 B, 16 KB: rate, of sendfile's"]["ratio"] == 0.3
-    assert len(lines) == 5
+def test_neighbours_are_in_the_opposite_order_every_other_round() -> None:
+    taken = list(pairs.turns(("ours", "theirs"), 5))
+    assert [name[0] for _, name in taken] == list("toottoottoo")
+    assert [number for number, _ in taken] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, pairs.AGAIN]
 
 
-def test_what_others_took_of_the_machine_is_told() -> None:
+def test_one_round_has_one_pair_and_no_repetition() -> None:
+    assert list(pairs.turns(("ours", "theirs"), 1)) == [(0, "theirs"), (0, "ours")]
+
+
+def compared(mine: pairs.Turns[Load], *, rounds: int = ROUNDS, void: str = "") -> dict[str, Any]:
+    """The rates of ours relative to 100 MB/s in each round."""
+    theirs = by_round(*[100.0] * rounds)
+    line = pairs.compare(RATE, mine, theirs, rounds=rounds, void=void)
+    assert line is not None
+    return line
+
+
+def test_the_ratio_is_the_median_of_the_pairs_and_not_of_the_sides() -> None:
+    mine, theirs = by_round(100, 400, 900), by_round(100, 200, 100)
+    line = pairs.compare(RATE, mine, theirs, rounds=3)
+    assert line is not None
+    assert (line["pairs"], line["ratio"]) == ([1.0, 2.0, 9.0], 2.0)  # medians: 400 and 100
+
+
+def test_a_goal_is_met_by_the_median_and_four_of_five_pairs() -> None:
+    line = compared(by_round(130, 130, 110, 125, 130))
+    assert (line["met"], line["pairs_met"], line["ratio"]) == (True, 4, 1.3)
+
+
+def test_a_goal_is_missed_with_three_of_five_pairs_though_the_median_meets_it() -> None:
+    line = compared(by_round(130, 110, 110, 125, 130))
+    assert (line["met"], line["pairs_met"], line["ratio"]) == (False, 3, 1.25)
+
+
+def test_missing_pairs_do_not_meet_a_goal() -> None:
+    mine = by_round(130, 130, 130)
+    assert not compared(mine)["met"]
+    assert compared(mine, rounds=3)["met"]
+
+
+def test_a_void_row_meets_no_goal_and_says_so() -> None:
+    line = compared(by_round(*[130] * ROUNDS), void="it was short")
+    assert (line["met"], line["note"]) == (False, "void: it was short")
+
+
+def test_the_noise_is_the_ratio_of_the_repeated_turn_to_the_last_one() -> None:
+    line = compared(by_round(1, 1, 1, 1, 200, again=210))
+    assert line["a_a"] == 1.05
+    assert line["pairs"] == [0.01, 0.01, 0.01, 0.01, 2.0]
+    assert compared(by_round(1, 1, 1, 1, 200))["a_a"] is None
+
+
+@pytest.mark.parametrize(
+    ("thread", "broker", "bound"),
+    [(0.96, 0.79, True), (0.95, 0.79, False), (0.96, 0.8, False), (1.0, 1.4, False)],
+)
+def test_a_row_is_client_bound_if_the_thread_is_busy_and_the_broker_is_not(
+    thread: float, broker: float, bound: bool
+) -> None:
+    assert pairs.is_client_bound(thread_cores=thread, broker_cores=broker) == bound
+
+
+@pytest.mark.parametrize(("cpu_s", "met"), [(0.5, True), (0.9, False)])
+def test_cpu_decides_in_a_client_bound_row(cpu_s: float, met: bool) -> None:
+    mine, theirs = {0: load(100, cpu_s=cpu_s)}, {0: load(100)}
+    rate, cpu = pairs.compare_costs(RATE, CPU, mine, theirs, rounds=1, client_bound=True)
+    assert (rate["met"], cpu["met"]) == (met, met)
+    assert rate["note"] == "client-bound: CPU decides"
+    rate, _ = pairs.compare_costs(RATE, CPU, mine, theirs, rounds=1, client_bound=False)
+    assert (rate["met"], rate["note"]) == (False, "")
+
+
+def test_a_row_says_that_it_is_client_bound() -> None:
+    measured = loads()
+    key = (ours.NAME, throughput.PRODUCE, NAME)
+    measured.loads[key] = {n: load(100, cpu_s=0.4, client_cpu_s=0.97) for n in range(ROUNDS)}
+    result = throughput.summary(measured, RUN)
+    assert [each["system"] for each in result["rows"] if each["client_bound"]] == [ours.NAME]
+    assert result["compared"][0]["note"] == "client-bound: CPU decides"
+
+
+def test_a_turn_is_void_if_it_is_short_or_incomplete_or_written_back() -> None:
+    def reason(
+        *, seconds: float = 2.0, moved: int = 1000 << 20, size: int = 1000 << 20, written: int = 0
+    ) -> str:
+        return pairs.void(seconds=seconds, least_s=2.0, moved=moved, size=size, written=written)
+
+    assert reason() == ""
+    assert reason(written=10 << 20) == ""  # a hundredth: journals
+    assert "lasted 1.99 s" in reason(seconds=1.99)
+    assert "moved 944 of 1,049 MB" in reason(moved=900 << 20)
+    assert "wrote back 12 MB" in reason(written=11 << 20)
+
+
+def test_a_void_turn_is_repeated_up_to_a_bound() -> None:
+    taken = iter(range(100))
+    assert pairs.counted(lambda: next(taken), lambda n: "odd" if n < 2 else "") == (2, "")
+    assert pairs.counted(lambda: next(taken), lambda _: "odd") == (2 + pairs.ATTEMPTS, "odd")
+
+
+def test_a_turn_takes_half_as_long_again_as_the_seconds_at_the_probed_rate() -> None:
+    assert pairs.size_of(1e9, 2.0) == 3_000_000_000
+
+
+def test_files_may_grow_by_less_than_the_kernel_keeps_dirty(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    counters = tmp_path / "vmstat"
+    counters.write_text(
+        "nr_dirty 1000\nnr_written 7\nnr_dirty_threshold 900000\n"
+        "nr_dirty_background_threshold 501000\n"
+    )
+    monkeypatch.setattr(dirty_pages, "VMSTAT", counters)
+    assert dirty_pages.written_bytes() == 7 * dirty_pages.PAGE_BYTES
+    room = 500_000 * dirty_pages.PAGE_BYTES
+    assert dirty_pages.room_bytes() == pytest.approx(room * dirty_pages.ROOM_SHARE)
+
+
+def test_pieces_of_a_turn_add_up() -> None:
+    both = generator.total([load(100), load(300, cpu_s=2.0)])
+    assert (both.bytes, both.seconds, both.broker_cpu_s) == (400_000_000, 2.0, 3.0)
+    assert (both.mb_per_s, both.cpu_s_per_gb) == pytest.approx((200.0, 7.5))
+
+
+def test_rates_are_compared_with_kafka_by_the_goals_of_their_row() -> None:
+    lines = throughput.summary(loads(), RUN)["compared"]
+    assert [(each["what"], each["ratio"], each["goal"], each["met"]) for each in lines] == [
+        ("produce, 100 B, 16 KB: rate, of Kafka's", 2.5, ">= 2.0", True),
+        ("produce, 100 B, 16 KB: CPU a GB, of Kafka's", 0.4, "<= 0.3", False),
+        ("fetch, 100 B, 16 KB: rate, of Kafka's", 2.5, ">= 1.2", True),
+        ("fetch, 100 B, 16 KB: CPU a GB, of Kafka's", 0.4, "<= 0.7", True),
+    ]
+
+
+def test_cores_that_other_processes_used_are_counted() -> None:
     assert load(100).disturbance == pytest.approx(0.2)
 
 
 def test_a_rate_that_is_not_reached_is_not_held() -> None:
     rate = latency.RATES[0]
-    assert latency.row("a", rate, [load(1)])["held"]
-    assert not latency.row("a", latency.RATES[2], [load(1)])["held"]
+    assert latency.row("a", rate, {0: load(1)})["held"]
+    assert not latency.row("a", latency.RATES[2], {0: load(1)})["held"]
+
+
+def test_a_rate_at_which_all_cores_are_in_use_is_saturated() -> None:
+    rate, cores = latency.RATES[0], os.cpu_count() or 1
+    assert latency.row("a", rate, {0: load(1, cpu_s=cores)})["saturated"]
+    assert not latency.row("a", rate, {0: load(1, cpu_s=cores / 2)})["saturated"]
 
 
 def results() -> dict[str, dict[str, Any]]:
+    """A result of each part."""
     waits = latency.Measured()
-    waits.loads[ours.NAME, latency.RATES[0]] = [load(1, wait_us=500)]
-    waits.loads[apache_kafka.NAME, latency.RATES[0]] = [load(1, wait_us=2000)]
+    waits.loads[ours.NAME, latency.RATES[0]] = {0: load(1, wait_us=500)}
+    waits.loads[apache_kafka.NAME, latency.RATES[0]] = {0: load(1, wait_us=2000)}
     ran = clients.Measured()
-    took = clients.Ran(seconds=1.0, cpu_s=0.95, records=1000, broker_cpu_s=0.1)
+    took = clients.Ran(
+        seconds=1.0,
+        cpu_s=1.3,
+        thread_cpu_s=0.97,
+        records=1000,
+        value_bytes=100,
+        broker_cpu_s=0.1,
+    )
     for name in (ours.NAME, apache_kafka.NAME):
-        ran.ran[name, "kcat", throughput.PRODUCE, 100] = [took]
+        ran.ran[name, "Java", throughput.PRODUCE, 100, "lz4"] = {0: took}
     begun = starts.Measured()
     for name, slow in ((ours.NAME, 1), (apache_kafka.NAME, 20)):
         start = starts.Start(
             answers_s=0.1 * slow, acknowledged_s=0.2 * slow, memory_mb=50.0 * slow, idle_share=0.01
         )
-        begun.starts[name] = [start]
+        begun.starts[name] = {0: start}
     return {
         "kafka_wire_throughput": MACHINE | throughput.summary(loads(), RUN),
         "kafka_wire_replicas": MACHINE | throughput.summary(loads(), RUN),
-        "kafka_wire_latency": MACHINE | latency.summary(waits, seconds=1.0),
-        "kafka_wire_clients": MACHINE | clients.summary(ran),
-        "kafka_wire_starts": MACHINE | starts.summary(begun),
+        "kafka_wire_latency": MACHINE | latency.summary(waits, seconds=1.0, rounds=1),
+        "kafka_wire_clients": MACHINE | clients.summary(ran, rounds=1),
+        "kafka_wire_starts": MACHINE | starts.summary(begun, rounds=1),
     }
 
 
@@ -363,11 +533,14 @@ def test_a_profile_sums_leaves_and_what_they_were_called_by() -> None:
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        ("throughput", ["| quorumlog | produce | 300 | 3.33 |", "tansu, fetch", "it fell over"]),
-        ("replicas", ["| produce, 100 B, 16 KB: rate, of Kafka's | 1.50 | >= 1.5 |"]),
-        ("latency", ["| 1,000/s, 1 a request | 0.50 |", "acknowledged, p99 | 0.25 | <= 0.5 |"]),
-        ("clients", ["| quorumlog | kcat | produce | 100 | 1,000 (client-bound) |"]),
-        ("starts", ["| quorumlog | 0.10 | 0.20 | 50 | 1.0% |", "| 0.050 | <= 0.25 |"]),
+        ("throughput", ["| quorumlog | produce | 500 | 1.0 | 2.00 |", "tansu, fetch", "fell over"]),
+        ("replicas", ["| produce, 100 B, 16 KB: rate, of Kafka's | 2.50 | >= 2.0 | 5 of 5 | 1.10"]),
+        (
+            "latency",
+            ["| 1,000/s, 1 a request | 0.50 |", "p99, of Kafka's | 0.25 | <= 0.5 | 1 of 1"],
+        ),
+        ("clients", ["| Java | produce | 100 | lz4 | 1,000 (client-bound) |", "CPU decides"]),
+        ("starts", ["| quorumlog | 0.10 | 0.20 | 50 | 1.0% |", "| 0.050 | <= 0.2 | 1 of 1 |"]),
     ],
 )
 def test_the_page_shows_each_part(part: str, words: list[str]) -> None:

@@ -1,0 +1,160 @@
+"""Paired measurements: the order of turns, ratios of neighbours, void turns, and verdicts on goals.
+
+Each round measures all systems once, and every other round in the opposite order: K O O K K O for
+Kafka and ours, so that a slow drift of the machine cancels out. If there are several rounds, a last
+turn repeats ours: the ratio of ours to itself (A/A) shows the noise of the machine.
+"""
+
+import math
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+T = TypeVar("T")
+S = TypeVar("S")
+Turns: TypeAlias = dict[int, T]
+"""Measurements of one system by round, and by AGAIN."""
+
+AGAIN: Final = -1  # the turn that repeats ours
+MET_SHARE: Final = 0.8  # of the pairs must meet a goal: four of five
+ATTEMPTS: Final = 3  # of a turn that is void
+MARGIN: Final = 1.5  # rates of a probe are uncertain
+FULL_SHARE: Final = 0.99  # of the bytes of a turn
+WRITTEN_SHARE: Final = 0.01  # of the measured bytes: journals and metadata, not data
+BOUND_THREAD: Final = 0.95  # of a core, used by the busiest thread of a client
+BOUND_BROKER: Final = 0.8  # of a core
+
+
+def turns(subjects: Sequence[S], rounds: int) -> Iterator[tuple[int, S]]:
+    """Yield the subjects of each round; the first subject is ours, and the second its peer."""
+    for number in range(rounds):
+        is_reversed = (rounds - number) % 2 == 1  # so that the last round ends with ours
+        yield from ((number, each) for each in (subjects[::-1] if is_reversed else subjects))
+    if subjects and rounds > 1:
+        yield AGAIN, subjects[0]
+
+
+def rounds_of(taken: Mapping[int, T]) -> list[T]:
+    """Return the measurements of all rounds, without the repeated one."""
+    return [each for number, each in taken.items() if number != AGAIN]
+
+
+def median(taken: Mapping[int, T], figure: Callable[[T], float]) -> float:
+    """Return the median of a figure over the rounds."""
+    return statistics.median(map(figure, rounds_of(taken)))
+
+
+def size_of(rate: float, seconds: float) -> int:
+    """Return the bytes of a turn at a probed rate: `seconds`, and half as long again."""
+    return int(MARGIN * seconds * rate)
+
+
+def void(*, seconds: float, least_s: float, moved: int, size: int, written: int) -> str:
+    """Return the reason why a turn does not count; empty if it counts.
+
+    `moved` bytes of `size` were measured; `written`: bytes that the kernel wrote back.
+    """
+    if moved < FULL_SHARE * size:
+        return f"it moved {moved / 1e6:,.0f} of {size / 1e6:,.0f} MB"
+    if seconds < least_s:
+        return f"it lasted {seconds:.2f} s, less than {least_s:g} s"
+    if written > WRITTEN_SHARE * moved:
+        return f"the kernel wrote back {written / 1e6:,.0f} MB in {moved / 1e6:,.0f} MB"
+    return ""
+
+
+def counted(take: Callable[[], T], is_void: Callable[[T], str]) -> tuple[T, str]:
+    """Repeat a void turn up to ATTEMPTS; return the last one, and the reason if it is void."""
+    for _ in range(ATTEMPTS):
+        taken = take()
+        if not (reason := is_void(taken)):
+            break
+        print(f"void: {reason}", file=sys.stderr)
+    return taken, reason
+
+
+def is_client_bound(*, thread_cores: float, broker_cores: float) -> bool:
+    """Return True if the client limits the rate, and not the broker."""
+    return thread_cores > BOUND_THREAD and broker_cores < BOUND_BROKER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal(Generic[T]):
+    """A figure of both sides, and a bound for its ratio such as ">= 1.2"."""
+
+    what: str
+    figure: Callable[[T], float]
+    bound: str
+
+    def meets(self, ratio: float) -> bool:
+        """Return True if a ratio meets the bound."""
+        sign, bound = self.bound.split()
+        return ratio >= float(bound) if sign == ">=" else ratio <= float(bound)
+
+
+def compare(
+    goal: Goal[T], mine: Mapping[int, T], theirs: Mapping[int, T], *, rounds: int, void: str = ""
+) -> dict[str, Any] | None:
+    """Return the ratios of all pairs and the verdict, None without a pair.
+
+    The goal is met if the median ratio meets it, and four fifths of the pairs do. A missing pair
+    does not meet it, nor does a void row; `void` is the reason.
+    """
+    ratios = [
+        goal.figure(mine[number]) / goal.figure(theirs[number])
+        for number in range(rounds)
+        if number in mine and number in theirs
+    ]
+    if not ratios:
+        return None
+    ratio, met = statistics.median(ratios), sum(map(goal.meets, ratios))
+    a_a = None
+    if AGAIN in mine and rounds - 1 in mine:
+        a_a = round(goal.figure(mine[AGAIN]) / goal.figure(mine[rounds - 1]), 3)
+    return {
+        "what": f"{goal.what}, of Kafka's",
+        "ratio": round(ratio, 3),
+        "goal": goal.bound,
+        "met": goal.meets(ratio) and met >= math.ceil(MET_SHARE * rounds) and not void,
+        "pairs": [round(each, 3) for each in ratios],
+        "pairs_met": met,
+        "rounds": rounds,
+        "a_a": a_a,
+        "note": f"void: {void}" if void else "",
+    }
+
+
+def compare_costs(
+    rate: Goal[T],
+    cpu: Goal[T],
+    mine: Mapping[int, T],
+    theirs: Mapping[int, T],
+    *,
+    rounds: int,
+    client_bound: bool,
+    void: str = "",
+) -> Iterator[dict[str, Any]]:
+    """Yield the rate and the CPU; in a client-bound row the CPU decides on both goals."""
+    lines = [compare(each, mine, theirs, rounds=rounds, void=void) for each in (rate, cpu)]
+    of_rate, of_cpu = lines
+    if of_rate is None or of_cpu is None:
+        return
+    if client_bound:
+        of_rate["met"] = of_cpu["met"]
+        of_rate["note"] = of_rate["note"] or "client-bound: CPU decides"
+    yield of_rate
+    yield of_cpu
+
+
+def say(compared: Sequence[Mapping[str, Any]]) -> None:
+    """Print ratios with their goals."""
+    for each in compared:
+        verdict = "met" if each["met"] else "missed"
+        a_a = "" if each["a_a"] is None else f", A/A {each['a_a']:.2f}"
+        note = f", {each['note']}" if each["note"] else ""
+        print(
+            f"{each['what']}: {each['ratio']:.2f}, goal {each['goal']} {verdict}"
+            f" ({each['pairs_met']} of {each['rounds']} pairs{a_a}{note})"
+        )
