@@ -30,6 +30,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 public class JavaClient {
   static final int DISTINCT = 1_000;
   static final int WARM_SHARE = 8;
+  static final int WAIT_MS = 20; // of a fetch at the end of the topic, which delays the next pass
   static final Duration POLL = Duration.ofSeconds(30);
 
   static long began, beganCpu;
@@ -110,6 +111,7 @@ public class JavaClient {
   static void consume(
       PrintStream out, Properties settings, String topic, int partitions, long records, long held)
       throws Exception {
+    settings.put("fetch.max.wait.ms", WAIT_MS);
     settings.put("key.deserializer", ByteArrayDeserializer.class);
     settings.put("value.deserializer", ByteArrayDeserializer.class);
     List<TopicPartition> all =

@@ -119,7 +119,7 @@ class Place:
 async def kafka(
     folder: Path, brokers: int, settings: Mapping[str, Any] | None = None
 ) -> AsyncIterator[Running]:
-    """Brokers that live as long as the block; `settings` besides the defaults. Raises Refused."""
+    """Run brokers in a block; `settings` besides the defaults. Raises Refused."""
     places = [Place(folder, number) for number in range(1, brokers + 1)]
     cluster_id = _id()
     for place in places:

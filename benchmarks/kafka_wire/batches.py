@@ -1,7 +1,7 @@
-"""Encoded requests, and where in the answers to them the generator looks.
+"""Encoded requests, and the positions in their answers that the generator reads.
 
 Batches of one workload are all of one size, and so are their requests: a fetch can ask for a whole
-number of them, and a place in the log says which batch stands there.
+number of them, and an offset identifies the batch at it.
 """
 
 import os
@@ -15,7 +15,7 @@ from quorumlog.records import Record, encode_batch
 
 TIMESTAMP_MS = 1_750_000_000_000
 DISTINCT_BYTES = 4 << 20  # of the batches of one partition that differ from each other
-FETCH_BYTES = 1 << 20  # of a partition in one answer, as consumers ask by default
+FETCH_BYTES = 1 << 20  # of a partition in one answer, the default of consumers
 OFFSET_MARK = 0x0123456789ABCDEF
 TIMEOUT_MS = 30_000
 ACKS = {"1": 1, "all": -1}
@@ -82,11 +82,11 @@ def _batch(value_bytes: int, count: int) -> bytes:
     )
 
 
-# --- where answers say what ----------------------------------------------------------------------
+# --- positions in answers ------------------------------------------------------------------------
 
 
 def produce_error_at(topic: str) -> int:
-    """Where the error code of the one partition is in an answer, from its correlation id on."""
+    """Return the position of the partition's error code in an answer, from its correlation id."""
     return 4 + 1 + 1 + 1 + len(topic) + 1 + 4  # id, tags, topics, name, partitions, index
 
 
@@ -96,7 +96,7 @@ def fetch_error_at(topic: str) -> int:
 
 
 def records_at(topic: str) -> int:
-    """Where the size of the records is: behind the error, three offsets, and what is empty."""
+    """Return the position of the size of the records: behind the error and three offsets."""
     return fetch_error_at(topic) + 2 + 3 * 8 + 1 + 4
 
 
@@ -104,7 +104,7 @@ def records_at(topic: str) -> int:
 
 
 class Plan:
-    """What the generator is told: its lines, and the file of frames."""
+    """The input of the generator: its lines, and the file of frames."""
 
     def __init__(self) -> None:
         self.frames = bytearray()

@@ -3,8 +3,9 @@
 librdkafka by its Python package and Kafka's Java client produce and consume records on every broker
 of the Kafka protocol, without compression and with lz4; NATS JetStream and Redis streams have a row
 each with their own client. A gigabyte counts values, of which half the bytes are random. Clients
-have their defaults, but acks=1. Each turn writes or reads so many records that the faster side of a
-pair takes the requested seconds; the order of turns, void turns and goals are in `pairs`.
+have their defaults, but acks=1, and fetches wait 20 ms at the end of a topic. Each turn moves so
+many records that the faster side of a pair takes the requested seconds; the order of turns, void
+turns and goals are in `pairs`.
 
 Run: python -m benchmarks.kafka_wire --only clients
 """
@@ -17,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -220,10 +222,6 @@ class Side:
         """Return True for both sides of a pair."""
         return self.subject.name in PAIRED
 
-    def key(self, direction: str, size: int, codec: str) -> Key:
-        """Return the row."""
-        return (self.subject.name, self.client.name, direction, size, codec)
-
     def take(self, size: int, codec: str, records: Mapping[str, int]) -> dict[str, Ran]:
         """Produce to a new topic and consume it. Raises Refused."""
         dirty_pages.settle()
@@ -277,75 +275,79 @@ async def measure(
         ]
         for size in SIZES:
             for codec, sides in [*rows, ("none", own)]:
-                row_of(measured, sides, size, codec, rounds, seconds, volume_bytes)
+                row = Row(measured=measured, size=size, codec=codec, seconds=seconds)
+                row.measure(sides, rounds=rounds, volume_bytes=volume_bytes)
     return measured
 
 
-def row_of(
-    measured: Measured,
-    sides: Sequence[Side],
-    size: int,
-    codec: str,
-    rounds: int,
-    seconds: float,
-    volume_bytes: int,
-) -> None:
-    """Measure both directions of a client with one size and codec."""
-    probe = dict.fromkeys((PRODUCE, FETCH), volume_bytes // size)
-    rates = dict.fromkeys(probe, 0.0)
-    for side in (each for each in sides if each.is_paired):
-        for direction, ran in attempt(measured, side, size, codec, probe, 0.0).items():
-            rates[direction] = max(rates[direction], ran.records_per_s)
-    records = {way: pairs.size_of(rates[way], seconds) or probe[way] for way in probe}
-    records[PRODUCE] = min(records[PRODUCE], dirty_pages.room_bytes() // size)
-    for number, side in pairs.turns(sides, rounds):
-        moved, least_s = records, seconds
-        if not side.is_paired:
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """The runs of one client with one size and codec, in both directions."""
+
+    measured: Measured
+    size: int
+    codec: str
+    seconds: float
+    rates: dict[str, float] = field(default_factory=dict)  # the highest of a direction
+
+    def measure(self, sides: Sequence[Side], *, rounds: int, volume_bytes: int) -> None:
+        """Probe the rates of the pair, then measure its rounds, and those of the other systems."""
+        probe = dict.fromkeys((PRODUCE, FETCH), volume_bytes // self.size)
+        paired = [side for side in sides if side.is_paired]
+        self._round(paired, probe)
+        for number, ordered in pairs.turns(paired, rounds):
+            take = partial(self._round, ordered, None)
+            ran, voids = pairs.counted(take, partial(self._reasons, paired))
+            self.measured.voids |= voids
+            self._keep(number, ran)
+        for side in (each for each in sides if not each.is_paired):
             most = RECORDS_MAX.get(side.client.name, volume_bytes)
-            moved, least_s = {way: min(each, most) for way, each in probe.items()}, 0.0
-        for direction, ran in attempt(measured, side, size, codec, moved, least_s).items():
-            key = side.key(direction, size, codec)
-            measured.ran.setdefault(key, {})[number] = ran
-            show(key, ran)
+            for number in range(rounds):
+                few = {direction: min(each, most) for direction, each in probe.items()}
+                self._keep(number, self._round([side], few))
 
-
-def attempt(
-    measured: Measured,
-    side: Side,
-    size: int,
-    codec: str,
-    records: Mapping[str, int],
-    least_s: float,
-) -> dict[str, Ran]:
-    """Return the runs of both directions; none after a refusal, which is noted."""
-    key = side.key("", size, codec)
-    if key in measured.refusals:
-        return {}
-
-    def reasons(ran: Mapping[str, Ran]) -> dict[str, str]:
+    def _reasons(self, sides: Sequence[Side], ran: Mapping[Key, Ran]) -> dict[Key, str]:
+        syncs = {side.subject.name for side in sides if side.subject.kind.syncs}
         return {
-            direction: pairs.void(
+            key: pairs.void(
                 seconds=each.seconds,
-                least_s=least_s,
+                least_s=self.seconds,
                 moved=each.bytes,
-                size=0,
-                written=0 if side.subject.kind.syncs or not least_s else each.written_bytes,
+                most=0,
+                written=0 if key[0] in syncs else each.written_bytes,
             )
-            for direction, each in ran.items()
+            for key, each in ran.items()
         }
 
-    try:
-        ran, _ = pairs.counted(
-            lambda: side.take(size, codec, records),
-            lambda ran: next(filter(None, reasons(ran).values()), ""),
-        )
-    except (Refused, OSError) as refused:
-        measured.refusals[key] = str(refused)
-        print(f"{', '.join(map(str, key))}: {refused}", file=sys.stderr)
-        return {}
-    found = {side.key(way, size, codec): reason for way, reason in reasons(ran).items()}
-    measured.voids |= {key: reason for key, reason in found.items() if reason}
-    return ran
+    def _keep(self, number: int, ran: Mapping[Key, Ran]) -> None:
+        for key, each in ran.items():
+            self.measured.ran.setdefault(key, {})[number] = each
+            show(key, each)
+
+    def _round(self, sides: Sequence[Side], records: Mapping[str, int] | None) -> dict[Key, Ran]:
+        """Run the client on each system with as many records, by default sized by the rates."""
+        if records is None:
+            most = {PRODUCE: dirty_pages.room_bytes() // self.size, FETCH: sys.maxsize}
+            records = {
+                way: min(most[way], pairs.size_of(rate, self.seconds))
+                for way, rate in self.rates.items()
+            }
+        ran: dict[Key, Ran] = {}
+        for side in sides:
+            key = (side.subject.name, side.client.name, "", self.size, self.codec)
+            if key in self.measured.refusals:
+                continue
+            try:
+                taken = side.take(self.size, self.codec, records)
+            except (Refused, OSError) as refused:
+                self.measured.refusals[key] = str(refused)
+                print(f"{', '.join(map(str, key))}: {refused}", file=sys.stderr)
+                continue
+            for way, each in taken.items():
+                ran[side.subject.name, side.client.name, way, self.size, self.codec] = each
+                if side.is_paired:
+                    self.rates[way] = max(self.rates.get(way, 0.0), each.records_per_s)
+        return ran
 
 
 def run(client: Client, work: Work, pids: Sequence[int]) -> Ran:
@@ -390,7 +392,7 @@ def show(key: Key, ran: Ran) -> None:
 # --- results -------------------------------------------------------------------------------------
 
 
-def row(key: Key, ran: Mapping[int, Ran]) -> dict[str, Any]:
+def row_of(key: Key, ran: Mapping[int, Ran]) -> dict[str, Any]:
     """Return the medians."""
     system, client, direction, size, codec = key
     rate = pairs.median(ran, lambda each: each.records_per_s)
@@ -422,7 +424,7 @@ def summary(measured: Measured, *, rounds: int) -> dict[str, Any]:
     return {
         "partitions": PARTITIONS,
         "rows": [
-            row(key, ran) | {"void": key in measured.voids} for key, ran in measured.ran.items()
+            row_of(key, ran) | {"void": key in measured.voids} for key, ran in measured.ran.items()
         ],
         "compared": list(compared(measured, rounds=rounds)),
         "refusals": [

@@ -82,7 +82,8 @@ async def measure(
                 with contextlib.suppress(Refused, OSError):
                     spent_s = warm_s if subject.kind.warms_up else WARM_S
                     at_rate(subject, f"warm-{next(numbers)}", rate, made, seconds=spent_s)
-            for number, subject in pairs.turns(subjects, rounds):
+            ordered = pairs.turns(subjects, rounds)
+            for number, subject in ((n, each) for n, some in ordered for each in some):
                 key = (subject.name, rate)
                 try:
                     load = at_rate(subject, f"wait-{next(numbers)}", rate, made, seconds=seconds)

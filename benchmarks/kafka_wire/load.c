@@ -49,13 +49,13 @@ struct connection {
     int64_t at, size, count, window; /* of its frames in the file */
     int64_t error_at, records_at, offset_at;
     int64_t payload;                /* bytes of batches in a produce request, or wanted of a fetch */
-    int64_t first, end;             /* a fetch: where it begins, and begins anew */
+    int64_t first, end;             /* a fetch: its first and last offset */
     int64_t records, batch_bytes;   /* of one batch */
     struct connection *producer;    /* a tail: the connection that writes its partition */
     int64_t number;                 /* of producers: its place in the schedule */
     int64_t out;                    /* bytes sent so far; produce requests are all of one size */
     int64_t asked, done, due;       /* requests */
-    int64_t next_offset, seen;      /* a fetch: what it asks next; a tail: batches that came */
+    int64_t next_offset, seen;      /* a fetch: its next offset; a tail: batches received */
     char frame[FRAME_MAX];          /* a fetch: the request, patched */
     int64_t frame_left;             /* bytes of it that have not left */
     char buffer[BUFFER];

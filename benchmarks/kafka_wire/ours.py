@@ -21,7 +21,7 @@ ANSWER_S = 120.0
 
 
 def build() -> str:
-    """What of ours is measured: nodes are started with this interpreter's path."""
+    """Return the build of ours: nodes are started with this interpreter's path."""
     return "plain Python" if str(log.__file__).endswith(".py") else "hot modules compiled"
 
 
@@ -51,7 +51,7 @@ class Ours:
 async def nodes(
     folder: Path, brokers: int, settings: Mapping[str, Any] | None = None
 ) -> AsyncIterator[Ours]:
-    """Nodes that live as long as the block; `settings` besides the defaults."""
+    """Run nodes in a block; `settings` besides the defaults."""
     async with Nodes(folder, (BOTH,) * brokers, settings=dict(settings or {})) as found:
         port = int(found.places[1].kafka.rpartition(":")[2])
         answers(port, within_s=ANSWER_S)

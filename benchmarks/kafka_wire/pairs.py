@@ -14,26 +14,28 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
 S = TypeVar("S")
+K = TypeVar("K")
 Turns: TypeAlias = dict[int, T]
 """Measurements of one system by round, and by AGAIN."""
 
 AGAIN: Final = -1  # the turn that repeats ours
 MET_SHARE: Final = 0.8  # of the pairs must meet a goal: four of five
-ATTEMPTS: Final = 3  # of a turn that is void
+ATTEMPTS: Final = 3  # of a round with a void turn
 MARGIN: Final = 1.5  # rates of a probe are uncertain
-FULL_SHARE: Final = 0.99  # of the bytes of a turn
+FULL_SHARE: Final = 0.99  # of the bytes of its peer
 WRITTEN_SHARE: Final = 0.01  # of the measured bytes: journals and metadata, not data
+WRITTEN_BYTES: Final = 4 << 20  # the same in a small turn
 BOUND_THREAD: Final = 0.95  # of a core, used by the busiest thread of a client
 BOUND_BROKER: Final = 0.8  # of a core
 
 
-def turns(subjects: Sequence[S], rounds: int) -> Iterator[tuple[int, S]]:
-    """Yield the subjects of each round; the first subject is ours, and the second its peer."""
+def turns(subjects: Sequence[S], rounds: int) -> Iterator[tuple[int, Sequence[S]]]:
+    """Yield the subjects of each round in their order; the first is ours, the second its peer."""
     for number in range(rounds):
         is_reversed = (rounds - number) % 2 == 1  # so that the last round ends with ours
-        yield from ((number, each) for each in (subjects[::-1] if is_reversed else subjects))
-    if subjects and rounds > 1:
-        yield AGAIN, subjects[0]
+        yield number, subjects[::-1] if is_reversed else subjects
+    if rounds > 1:
+        yield AGAIN, subjects[:1]
 
 
 def rounds_of(taken: Mapping[int, T]) -> list[T]:
@@ -51,28 +53,32 @@ def size_of(rate: float, seconds: float) -> int:
     return int(MARGIN * seconds * rate)
 
 
-def void(*, seconds: float, least_s: float, moved: int, size: int, written: int) -> str:
+def void(*, seconds: float, least_s: float, moved: int, most: int, written: int) -> str:
     """Return the reason why a turn does not count; empty if it counts.
 
-    `moved` bytes of `size` were measured; `written`: bytes that the kernel wrote back.
+    It moved so many bytes, its peer `most`; the kernel wrote back `written` bytes.
     """
-    if moved < FULL_SHARE * size:
-        return f"it moved {moved / 1e6:,.0f} of {size / 1e6:,.0f} MB"
+    if moved < FULL_SHARE * most:
+        return f"it moved {moved / 1e6:,.0f} MB, its peer {most / 1e6:,.0f} MB"
     if seconds < least_s:
         return f"it lasted {seconds:.2f} s, less than {least_s:g} s"
-    if written > WRITTEN_SHARE * moved:
+    if written > max(WRITTEN_BYTES, WRITTEN_SHARE * moved):
         return f"the kernel wrote back {written / 1e6:,.0f} MB in {moved / 1e6:,.0f} MB"
     return ""
 
 
-def counted(take: Callable[[], T], is_void: Callable[[T], str]) -> tuple[T, str]:
-    """Repeat a void turn up to ATTEMPTS; return the last one, and the reason if it is void."""
+def counted(
+    take: Callable[[], dict[K, T]], reasons: Callable[[dict[K, T]], dict[K, str]]
+) -> tuple[dict[K, T], dict[K, str]]:
+    """Repeat a void round up to ATTEMPTS; return the last one with the reasons of void turns."""
     for _ in range(ATTEMPTS):
         taken = take()
-        if not (reason := is_void(taken)):
+        void_turns = {key: reason for key, reason in reasons(taken).items() if reason}
+        for key, reason in void_turns.items():
+            print(f"void: {key}: {reason}", file=sys.stderr)
+        if not void_turns:
             break
-        print(f"void: {reason}", file=sys.stderr)
-    return taken, reason
+    return taken, void_turns
 
 
 def is_client_bound(*, thread_cores: float, broker_cores: float) -> bool:

@@ -1,7 +1,7 @@
 """Two small brokers that speak the Kafka protocol and come as Python packages; one process each.
 
 tansu keeps everything in memory. noida-db keeps the newest 50 MB or so in memory and saves that to
-a file meanwhile. Both answer a fetch with more than it asks for.
+a file in the background. Both answer a fetch with more than it requests.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ def noida_program() -> Path | None:
 
 @asynccontextmanager
 async def tansu(folder: Path, brokers: int) -> AsyncIterator[Running]:
-    """A broker that lives as long as the block; raises Refused."""
+    """Run a broker in a block; raises Refused."""
     assert brokers == 1, "this is one broker"
     program, (port,) = tansu_program(), free_ports(1)
     assert program is not None, "asked whether it is here"
@@ -49,7 +49,7 @@ async def tansu(folder: Path, brokers: int) -> AsyncIterator[Running]:
 
 @asynccontextmanager
 async def noida(folder: Path, brokers: int) -> AsyncIterator[Running]:
-    """A broker that lives as long as the block; raises Refused."""
+    """Run a broker in a block; raises Refused."""
     assert brokers == 1, "this is one broker"
     program, (port,) = noida_program(), free_ports(1)
     assert program is not None, "asked whether it is here"

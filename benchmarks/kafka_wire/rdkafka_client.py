@@ -18,6 +18,7 @@ TOGETHER = 10_000  # records of one call of consume()
 DISTINCT = 1_000
 FLUSH_S = 120.0
 POLL_S = 30.0
+WAIT_MS = 20  # of a fetch at the end of the topic, which delays the next pass
 
 
 class Costs:
@@ -91,6 +92,7 @@ def consume(port: int, topic: str, partitions: int, count: int, held: int) -> di
             "group.id": "load",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": WAIT_MS,
         }
     )
     start = [TopicPartition(topic, number, 0) for number in range(partitions)]

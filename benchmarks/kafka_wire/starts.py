@@ -65,7 +65,8 @@ async def measure(kinds: Sequence[Kind], folder: Path, *, rounds: int, rest_s: f
         opened.setdefault(kind.open, kind)
     distinct = list(opened.values())
     warm = [(None, kind) for kind in distinct]
-    for place, (number, kind) in enumerate([*warm, *pairs.turns(distinct, rounds)]):
+    taking = [(n, kind) for n, ordered in pairs.turns(distinct, rounds) for kind in ordered]
+    for place, (number, kind) in enumerate([*warm, *taking]):
         async with running([kind], folder / str(place), brokers=1) as [one]:
             start = await taken(one, rest_s=rest_s)
         if number is not None:

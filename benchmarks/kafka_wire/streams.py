@@ -26,7 +26,7 @@ MISSING = {
 
 @asynccontextmanager
 async def nats(folder: Path, brokers: int) -> AsyncIterator[Running]:
-    """A server that lives as long as the block; raises Refused."""
+    """Run a server in a block; raises Refused."""
     assert brokers == 1, "this is one server"
     (port,) = free_ports(1)
     command = [_found("nats-server"), "--addr", "127.0.0.1", "--port", str(port), "--jetstream"]
@@ -36,7 +36,7 @@ async def nats(folder: Path, brokers: int) -> AsyncIterator[Running]:
 
 @asynccontextmanager
 async def redis(folder: Path, brokers: int) -> AsyncIterator[Running]:
-    """A server that lives as long as the block; raises Refused."""
+    """Run a server in a block; raises Refused."""
     assert brokers == 1, "this is one server"
     (port,) = free_ports(1)
     command = [_found("redis-server"), "--bind", "127.0.0.1", "--port", str(port)]
@@ -59,6 +59,6 @@ async def _one(command: Sequence[str], folder: Path, port: int) -> AsyncIterator
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                 break
             if time.monotonic() > deadline_s:
-                raise Refused(f"nobody listens at {port}: {members.complaints()}")
+                raise Refused(f"port {port} does not listen: {members.complaints()}")
             await asyncio.sleep(0.05)
         yield Running(members=members, port=port)

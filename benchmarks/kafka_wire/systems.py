@@ -1,4 +1,4 @@
-"""What a system under test is to the parts of this benchmark, and which there are here."""
+"""Systems under test: their brokers, topics and processes."""
 
 import os
 import signal
@@ -49,7 +49,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A row's system: brokers that run, and what is to be known of them."""
+    """The system of a row: running brokers of one kind."""
 
     kind: Kind
     system: System

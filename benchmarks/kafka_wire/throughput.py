@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -60,11 +61,6 @@ class Measured:
     voids: dict[Key, str] = field(default_factory=dict)
     refusals: dict[Key, str] = field(default_factory=dict)
 
-    def refuse(self, key: Key, error: Exception) -> None:
-        """Note and print the reason of a row that ends."""
-        self.refusals[key] = str(error)
-        print(f"{', '.join(key)}: {error}", file=sys.stderr)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -103,7 +99,7 @@ class Side:
         """Return True for both sides of a pair."""
         return self.name in PAIRED
 
-    def load(self, direction: str, *, size: int, seconds: float = LIMIT_S) -> Load:
+    def load(self, direction: str, *, size: int, seconds: float) -> Load:
         """Move so many bytes, or for so long if that is less. Raises Refused."""
         if direction == FETCH:
             if self.fetched is None:
@@ -164,67 +160,92 @@ async def measure(kinds: Sequence[Kind], folder: Path, run: Run) -> Measured:
             sides = [
                 Side(subject=each, batches=batches, run=run, numbers=numbers) for each in subjects
             ]
-            measure_row(measured, sides, PRODUCE, workload, run)
-            if workload.value_bytes == FETCH_VALUE_BYTES:
-                measure_row(measured, sides, FETCH, workload, run)
+            for direction in (PRODUCE, FETCH):
+                if direction == PRODUCE or workload.value_bytes == FETCH_VALUE_BYTES:
+                    row = Row(measured=measured, direction=direction, workload=workload, run=run)
+                    row.measure(sides)
             for side in sides:
                 side.close()
     return measured
 
 
-def measure_row(
-    measured: Measured, sides: Sequence[Side], direction: str, workload: Workload, run: Run
-) -> None:
-    """Measure the turns of one direction and workload."""
-    room = dirty_pages.room_bytes() // run.brokers
-    rates = {}
-    for side in sides:
-        key = (side.name, direction, workload.name)
-        try:
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """The loads of all systems for one direction and workload."""
+
+    measured: Measured
+    direction: str
+    workload: Workload
+    run: Run
+    rates: dict[str, float] = field(default_factory=dict)  # the highest of each system
+
+    def measure(self, sides: Sequence[Side]) -> None:
+        """Warm up, then measure the rounds of the pair and of each other system."""
+        for side in sides:
             if side.subject.kind.ends_by_bytes:
-                rates[side.name] = warm_up(side, direction, size=room).bytes_per_s
-        except (Refused, OSError) as refused:
-            measured.refuse(key, refused)
-    fastest = max((rates.get(name, 0.0) for name in PAIRED), default=0.0)
+                self._warm_up(side)
+        if paired := [side for side in sides if side.is_paired]:
+            self._rounds(paired)
+        for side in sides:
+            if not side.is_paired:
+                self._rounds([side])
 
-    for number, side in pairs.turns(sides, run.rounds):
-        key = (side.name, direction, workload.name)
-        if key in measured.refusals:
-            continue
+    def _warm_up(self, side: Side) -> None:
+        """Load a system at least once, and half of the warm seconds if it gets faster."""
+        end_s = time.monotonic() + self.run.warm_s / 2 * side.subject.kind.warms_up
+        room = dirty_pages.room_bytes() // self.run.brokers
+        while self._load(side, size=room, seconds=self.run.seconds) and time.monotonic() < end_s:
+            pass
+
+    def _rounds(self, sides: Sequence[Side]) -> None:
+        names = {side.name: side for side in sides}
+
+        def reasons(loads: Mapping[Key, Load]) -> dict[Key, str]:
+            most = max((load.bytes for load in loads.values()), default=0)
+            return {
+                key: pairs.void(
+                    seconds=load.seconds,
+                    least_s=self.run.seconds,
+                    moved=load.bytes,
+                    most=most,
+                    written=0 if names[key[0]].subject.kind.syncs else load.written_bytes,
+                )
+                for key, load in loads.items()
+                if names[key[0]].subject.kind.ends_by_bytes
+            }
+
+        for number, ordered in pairs.turns(sides, self.run.rounds):
+            if number == pairs.AGAIN and not ordered[0].is_paired:
+                continue
+            loads, voids = pairs.counted(partial(self._round, ordered), reasons)
+            self.measured.voids |= voids
+            for key, load in loads.items():
+                self.measured.loads.setdefault(key, {})[number] = load
+                show(key, load)
+
+    def _round(self, sides: Sequence[Side]) -> dict[Key, Load]:
+        """Load each system with the same bytes."""
+        rate = max(self.rates.get(side.name, 0.0) for side in sides)
+        size = pairs.size_of(rate, self.run.seconds) or dirty_pages.room_bytes()
+        loads: dict[Key, Load] = {}
+        for side in sides:
+            seconds = LIMIT_S if side.subject.kind.ends_by_bytes else self.run.seconds
+            loads |= self._load(side, size=size, seconds=seconds)
+        return loads
+
+    def _load(self, side: Side, *, size: int, seconds: float) -> dict[Key, Load]:
+        """Return one load, none after a refusal, which is noted."""
+        key = (side.name, self.direction, self.workload.name)
+        if key in self.measured.refusals:
+            return {}
         try:
-            rate = fastest if side.is_paired else rates.get(side.name, 0.0)
-            size = pairs.size_of(rate, run.seconds) or room
-            load, void = turn(side, direction, size=size, run=run)
+            load = side.load(self.direction, size=size, seconds=seconds)
         except (Refused, OSError) as refused:
-            measured.refuse(key, refused)
-            continue
-        if void:
-            measured.voids[key] = void
-        measured.loads.setdefault(key, {})[number] = load
-        show(key, load)
-
-
-def warm_up(side: Side, direction: str, *, size: int) -> Load:
-    """Load a system, half of the warm seconds if it gets faster; return the last load."""
-    end_s = time.monotonic() + side.run.warm_s / 2 * side.subject.kind.warms_up
-    while True:
-        load = side.load(direction, size=size, seconds=side.run.seconds)
-        if time.monotonic() >= end_s:
-            return load
-
-
-def turn(side: Side, direction: str, *, size: int, run: Run) -> tuple[Load, str]:
-    """Return a load, and the reason if it is void."""
-    if not side.subject.kind.ends_by_bytes:
-        return side.load(direction, size=size, seconds=run.seconds), ""
-
-    def is_void(load: Load) -> str:
-        written = 0 if side.subject.kind.syncs else load.written_bytes
-        return pairs.void(
-            seconds=load.seconds, least_s=run.seconds, moved=load.bytes, size=size, written=written
-        )
-
-    return pairs.counted(lambda: side.load(direction, size=size), is_void)
+            self.measured.refusals[key] = str(refused)
+            print(f"{', '.join(key)}: {refused}", file=sys.stderr)
+            return {}
+        self.rates[side.name] = max(self.rates.get(side.name, 0.0), load.bytes_per_s)
+        return {key: load}
 
 
 def profiled(subject: Subject, direction: str, run: Run) -> AbstractContextManager[None]:
@@ -267,7 +288,7 @@ def show(key: Key, load: Load) -> None:
 # --- results -------------------------------------------------------------------------------------
 
 
-def row(key: Key, loads: Mapping[int, Load]) -> dict[str, Any]:
+def row_of(key: Key, loads: Mapping[int, Load]) -> dict[str, Any]:
     """Return the medians of a row's rounds."""
     system, direction, workload = key
     return {
@@ -308,7 +329,9 @@ def summary(measured: Measured, run: Run) -> dict[str, Any]:
         "acks": run.acks,
         "partitions": PARTITIONS,
         "window": WINDOW,
-        "rows": [row(key, loads) | {"void": key in measured.voids} for key, loads in found.items()],
+        "rows": [
+            row_of(key, loads) | {"void": key in measured.voids} for key, loads in found.items()
+        ],
         "compared": list(compared(found, measured.voids, run)),
         "refusals": [
             {"system": key[0], "direction": key[1], "workload": key[2], "why": why}

@@ -260,7 +260,7 @@ def answers(port: int, *, within_s: float) -> float:
         except OSError:
             pass
         time.sleep(0.01)
-    raise Refused(f"nobody answers at port {port} after {within_s:.0f} s")
+    raise Refused(f"port {port}: no answer within {within_s:.0f} s")
 
 
 def distinct_ports(leaders: Iterable[Leader]) -> set[int]:
