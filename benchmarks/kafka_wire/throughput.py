@@ -160,10 +160,10 @@ async def measure(kinds: Sequence[Kind], folder: Path, run: Run) -> Measured:
             sides = [
                 Side(subject=each, batches=batches, run=run, numbers=numbers) for each in subjects
             ]
-            for direction in (PRODUCE, FETCH):
-                if direction == PRODUCE or workload.value_bytes == FETCH_VALUE_BYTES:
-                    row = Row(measured=measured, direction=direction, workload=workload, run=run)
-                    row.measure(sides)
+            both = workload.value_bytes == FETCH_VALUE_BYTES
+            for direction in (PRODUCE, FETCH) if both else (PRODUCE,):
+                row = Row(measured=measured, direction=direction, workload=workload, run=run)
+                row.measure(sides, warm_s=run.warm_s / (1 + both))
             for side in sides:
                 side.close()
     return measured
@@ -179,20 +179,20 @@ class Row:
     run: Run
     rates: dict[str, float] = field(default_factory=dict)  # the highest of each system
 
-    def measure(self, sides: Sequence[Side]) -> None:
+    def measure(self, sides: Sequence[Side], *, warm_s: float) -> None:
         """Warm up, then measure the rounds of the pair and of each other system."""
         for side in sides:
             if side.subject.kind.ends_by_bytes:
-                self._warm_up(side)
+                self._warm_up(side, seconds=warm_s * side.subject.kind.warms_up)
         if paired := [side for side in sides if side.is_paired]:
             self._rounds(paired)
         for side in sides:
             if not side.is_paired:
                 self._rounds([side])
 
-    def _warm_up(self, side: Side) -> None:
-        """Load a system at least once, and half of the warm seconds if it gets faster."""
-        end_s = time.monotonic() + self.run.warm_s / 2 * side.subject.kind.warms_up
+    def _warm_up(self, side: Side, *, seconds: float) -> None:
+        """Load a system for so long, and at least once."""
+        end_s = time.monotonic() + seconds
         room = dirty_pages.room_bytes() // self.run.brokers
         while self._load(side, size=room, seconds=self.run.seconds) and time.monotonic() < end_s:
             pass
