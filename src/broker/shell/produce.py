@@ -368,25 +368,26 @@ class ReplicaWriter:
             return None
         return self._directory.inline.begin_run(replica, replica.log, state.leader_epoch, wall_ms)
 
-    def end_run(self, tail: LogTail, acks: Acks) -> DelayedProduce | AppendOutcome:
-        """Write the batches of a run to the log of one replica; return their outcome, or their wait
-        for an acknowledgement."""
+    def end_run(self, tail: LogTail, acks: Acks) -> DelayedProduce | QuorumlogError | None:
+        """Write the batches of a run to the log of one replica. Return None if they are
+        acknowledged, else their wait for that, or the error."""
         replica = tail.owner
         assert isinstance(replica, Replica), f"{replica} owns a tail"
-        leader, inline = replica.check(), self._directory.inline
+        leader, inline = replica.partition.leader, self._directory.inline
+        assert leader is not None, f"{replica.partition.name}: a run without a leader"
+        self.figures.bytes += tail.size
         inline.end_run(replica.log, tail)
         if tail.error is not None:
             return tail.error
-        appended = Appended(
-            Offset(tail.base_offset),
-            Offset(tail.next_offset),
-            NO_APPEND_TIME,
-            Offset(tail.log_start_offset),
-        )
         waits_for_flush = replica.flushes and acks is not Acks.NONE
+        next_offset = Offset(tail.next_offset)
         is_leader = replica.partition.leader is leader
-        if not waits_for_flush and is_leader and leader.is_acknowledged(acks, appended.next_offset):
-            return appended
+        if not waits_for_flush and is_leader and leader.is_acknowledged(acks, next_offset):
+            self.figures.records += tail.next_offset - tail.base_offset
+            return None
+        appended = Appended(
+            Offset(tail.base_offset), next_offset, NO_APPEND_TIME, Offset(tail.log_start_offset)
+        )
         delayed = DelayedProduce(
             self._directory.completed, replica, b"", acks, leader.state.leader_epoch
         )

@@ -142,9 +142,12 @@ class RequestRun(Protocol):
     def take_frame(self, frame: memoryview) -> bool:
         """Add the request of one frame; False if it must begin alone."""
 
-    def end(self, done: Done) -> Answer | Exception:
+    def end(self) -> Answer | Exception:
         """Begin all requests: each one's place in its logs is fixed. Return their answer, or None
-        if `done` is called with it later."""
+        if it is not known yet."""
+
+    def wait(self, done: Done) -> None:
+        """After `end` has returned None: call `done` once with the answer, later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -356,18 +356,22 @@ class KafkaConnection:
         if self._large_held:
             server.memory.give(self._large_held)
             self._large_held = 0
-        request = Request.of_run(api, self.client, run, server.now_ms())
-        answer = run.end(partial(self._done, request))
+        answer = run.end()
         if not under_way and isinstance(answer, EncodedResponses):
-            self._count_answered(request)
+            figures = server.figures.api(api.name)
+            figures.answered += run.count
+            figures.took_ms.observe(0, run.count)
             self._send_encoded(api, answer)
             return True
+        request = Request.of_run(api, self.client, run, server.now_ms())
         server.figures.open += run.count
         under_way.append(request)
         if isinstance(answer, Exception):
             self._fail(request, answer)
         elif answer is not None:
             request.answer, request.is_done = answer, True
+        else:
+            run.wait(partial(self._done, request))
         return True
 
     def _pending_count(self) -> int:
@@ -555,16 +559,11 @@ class KafkaConnection:
                 self._send(request, answer, throttle_ms)
         finally:
             _release(answer)
-        self._count_answered(request)
-        if throttle_ms:
-            self._throttle(throttle_ms)
-
-    def _count_answered(self, request: Request) -> None:
-        """Update the metrics of answered requests."""
-        server = self._server
         figures = server.figures.api(request.api.name)
         figures.answered += request.count
         figures.took_ms.observe(server.now_ms() - request.began_ms, request.count)
+        if throttle_ms:
+            self._throttle(throttle_ms)
 
     def _send(
         self, request: Request, answer: Mapping[str, Any] | PreparedResponse, throttle_ms: int

@@ -204,12 +204,12 @@ class ProduceRequestRun:
     )
 
     def __init__(self, broker: BrokerContext, client: Client, count_max: int) -> None:
-        clock = broker.runtime.clock
         self._broker = broker
         self._client = client
-        self._began_ms = clock.now_ms()
-        self._wall_ms = clock.wall_ms()
+        self._began_ms = 0  # of the wait
+        self._wall_ms = broker.runtime.clock.wall_ms()
         self._done: Done | None = None
+        # of the tails that are not acknowledged at once
         self._outcomes: dict[LogTail, DelayedProduce | AppendOutcome] = {}
         self._left = 0  # tails without an outcome
         self._step = 0  # of its deadline
@@ -244,29 +244,34 @@ class ProduceRequestRun:
             return None
         return self._broker.writer.begin_run(replica, _ACKS[acks], self._wall_ms)
 
-    def end(self, done: Done) -> Answer | Exception:
-        """Write all batches. Return the answer; None if `done` is called with it later."""
-        broker, run, outcomes = self._broker, self._run, self._outcomes
+    def end(self) -> Answer | Exception:
+        """Write all batches. Return the answer; None if `wait` must follow."""
+        run, outcomes = self._run, self._outcomes
         acks = _ACKS[run.acks]
         for tail in run.tails:
             if not tail.count:
                 continue
-            broker.writer.figures.bytes += tail.size
-            outcome = broker.writer.end_run(tail, acks)
+            outcome = self._broker.writer.end_run(tail, acks)
+            if outcome is None:
+                continue
             if isinstance(outcome, DelayedProduce):
                 known = outcome.outcome()
                 if known is None:
                     self._left += 1
                     outcome.call_when_done(partial(self._completed, tail))
                 else:
-                    outcome = known
+                    outcomes[tail] = known
+                    continue
             outcomes[tail] = outcome
-        if not self._left:
-            return self._answer()
+        return None if self._left else self._answer(0)
+
+    def wait(self, done: Done) -> None:
+        """Call `done` with the answer, at the deadline at the latest."""
+        broker, run = self._broker, self._run
         self._done = done
+        self._began_ms = broker.runtime.clock.now_ms()
         broker.writer.figures.waiting += run.count
         self._step = _add_deadline(broker, self._expire, run.acks, run.timeout_ms)
-        return None
 
     def _completed(self, tail: LogTail, outcome: AppendOutcome) -> None:
         self._outcomes[tail] = outcome
@@ -283,15 +288,16 @@ class ProduceRequestRun:
         self._answer_later()
 
     def _answer_later(self) -> None:
-        assert self._done is not None, "the run has not ended"
+        assert self._done is not None, "nothing waits for the answer"
         self._broker.writer.figures.waiting -= self.count
-        self._done(self._answer())
+        self._done(self._answer(self._broker.runtime.clock.now_ms() - self._began_ms))
 
-    def _answer(self) -> Answer | Exception:
+    def _answer(self, took_ms: int) -> Answer | Exception:
         """Return the responses; with acks=0 there is none, and an error closes the connection."""
         run, figures = self._run, self._broker.writer.figures
-        took_ms = self._broker.runtime.clock.now_ms() - self._began_ms
         figures.took_ms[_ACKS[run.acks]].observe(took_ms, run.count)
+        if not self._outcomes:
+            return EncodedResponses(run.responses)
         errors: list[QuorumlogError] = []
         for outcome in self._outcomes.values():
             if isinstance(outcome, Appended):
@@ -330,9 +336,9 @@ class ProduceRequestRun:
     def _part_result(
         self, partition: int, tail: LogTail, base_offset: int, failed: list[QuorumlogError]
     ) -> ProduceResult:
-        outcome = self._outcomes[tail]
-        if isinstance(outcome, Appended):
-            start = outcome.log_start_offset
+        outcome = self._outcomes.get(tail)
+        if outcome is None or isinstance(outcome, Appended):
+            start = tail.log_start_offset
             return ProduceResult(partition, 0, base_offset, NO_APPEND_TIME, start)
         return _result(ProducePart(partition, None), outcome, failed)
 
