@@ -1,0 +1,89 @@
+"""Bugs planted into the compiled produce requests are found beside the plain twin."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGE = ROOT / ".pkg" / "quorumlog"
+SOURCE = "_produce.pyx"
+
+BUGS = {
+    "next offset off by one": (
+        "self.next_offset = last_offset + 1",
+        "self.next_offset = last_offset",
+    ),
+    "sequence gap accepted": (
+        "and known.next_sequence == <int32_t>",
+        "and known.next_sequence <= <int32_t>",
+    ),
+    "older epoch accepted": ("known.epoch == <int16_t>", "known.epoch >= <int16_t>"),
+    "index entry behind the batch": (
+        "relative = <uint32_t> (self.position + self.size)",
+        "relative = <uint32_t> (self.position + self.size + size)",
+    ),
+    "leader epoch not stamped": (
+        "        ql_put32(batch + EPOCH_AT, <uint32_t> self.leader_epoch)\n",
+        "",
+    ),
+    "one log twice in a request": ("if tail.request == self.count or not", "if not"),
+    "frame read beyond its end": ("size > end - start - 4", "size > end - start"),
+    "transactional batch accepted": (" or ql_get16(batch + ATTRIBUTES_AT) & TRANSACTIONAL", ""),
+    "segment beyond its size": (" or self.position + self.size + size > self.position_max", ""),
+    "new segment by time ignored": (
+        "if timestamp < 0 or timestamp > self.timestamp_max:",
+        "if timestamp < 0:",
+    ),
+    "sequence does not wrap": (
+        "known.next_sequence = (stored.last_sequence + 1) & SEQUENCE_MASK",
+        "known.next_sequence = stored.last_sequence + 1",
+    ),
+    "open transaction ignored": ("entry is None or entry[3] >= 0 or", "entry is None or"),
+    "producer of a batch not counted": ("            known.count += 1\n", ""),
+}
+
+
+def overlay(folder: Path, source: str) -> None:
+    """Make a package in `folder` that differs from the tested one in the compiled module."""
+    native = folder / "quorumlog" / "native"
+    native.mkdir(parents=True)
+    for original in PACKAGE.iterdir():
+        if original.name != "native":
+            (folder / "quorumlog" / original.name).symlink_to(original)
+    for original in (PACKAGE / "native").iterdir():
+        if not original.name.startswith(("_produce.c", SOURCE)):
+            (native / original.name).symlink_to(original)
+    (native / SOURCE).write_text(source)
+    cython = Path(sys.executable).with_name("cython")
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    made = native / "_produce.c"
+    subprocess.run([cython, "-3", native / SOURCE, "-o", made], cwd=folder, check=True)
+    include = sysconfig.get_path("include")
+    command = ["cc", "-shared", "-fPIC", "-O0", "-w", f"-I{include}", made]
+    subprocess.run([*command, "-o", native / f"_produce{suffix}"], check=True)
+
+
+def played(folder: Path) -> int:
+    """Return the exit code of the tests of both twins on the package in `folder`."""
+    tests = ROOT / "tests" / "property" / "native" / "test_produce_twins.py"
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", tests]
+    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    return subprocess.run(command, env=environment, cwd=folder, capture_output=True).returncode
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("bug", ["none", *BUGS])
+def test_a_bug_in_the_compiled_twin_is_found(bug: str, tmp_path: Path) -> None:
+    source = (PACKAGE / "native" / SOURCE).read_text()
+    if bug == "none":
+        overlay(tmp_path, source)
+        assert played(tmp_path) == 0
+        return
+    before, after = BUGS[bug]
+    assert source.count(before) == 1, f"{before!r} is there {source.count(before)} times"
+    overlay(tmp_path, source.replace(before, after))
+    assert played(tmp_path) == 1
