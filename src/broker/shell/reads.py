@@ -28,7 +28,8 @@ from ...ids import NodeId, Offset
 from ...metrics import LATENCY_MS, Histogram
 from ...native import FetchPart
 from ...runtime import Clock
-from ...storage import AbortedTransaction, Log, SegmentRange, committed_batches
+from ...storage import AbortedTransaction, Log, committed_batches
+from ...storage import SegmentRange as SegmentRange  # front ends import it from here
 from ...storage.shell.data_directory import DataDirectory
 from ..partition_leader import PartitionLeader
 from ..requests import (

@@ -63,14 +63,14 @@ def overlay(folder: Path, source: str) -> None:
     made = native / "_produce.c"
     subprocess.run([cython, "-3", native / SOURCE, "-o", made], cwd=folder, check=True)
     include = sysconfig.get_path("include")
-    command = ["cc", "-shared", "-fPIC", "-O0", "-w", f"-I{include}", made]
-    subprocess.run([*command, "-o", native / f"_produce{suffix}"], check=True)
+    command = ["cc", "-shared", "-fPIC", "-O0", "-w", f"-I{include}", str(made)]
+    subprocess.run([*command, "-o", str(native / f"_produce{suffix}")], check=True)
 
 
 def played(folder: Path) -> int:
     """Return the exit code of the tests of both twins on the package in `folder`."""
     tests = ROOT / "tests" / "property" / "native" / "test_produce_twins.py"
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(tests)]
     environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
     return subprocess.run(command, env=environment, cwd=folder, capture_output=True).returncode
 
