@@ -215,25 +215,24 @@ def play(twin: Any, content: bytes, limits: dict[str, int], *, is_large: bool) -
 
 USUAL = {"position_max": 1 << 30, "offsets": 1 << 20, "interval": 100, "bytes_max": 1 << 20}
 USUAL |= {"entries": 1 << 20, "since": 0, "frame": 1 << 20, "count": 100}
-limits_of = st.one_of(
-    st.just(USUAL),
-    st.sampled_from(
-        [
-            {**USUAL, name: value}
-            for name, values in {
-                "position_max": [4_096 + 150, 4_096 + 400],
-                "offsets": [2, 6],
-                "interval": [0, 4_096],
-                "bytes_max": [100, 400],
-                "entries": [0, 2],
-                "since": [150],
-                "frame": [150, 300],
-                "count": [2],
-            }.items()
-            for value in values
-        ]
+LIMITS = [
+    USUAL,
+    *(
+        {**USUAL, name: value}
+        for name, values in {
+            "position_max": [4_096 + 150, 4_096 + 400],
+            "offsets": [2, 6],
+            "interval": [0, 4_096],
+            "bytes_max": [100, 400],
+            "entries": [0, 2],
+            "since": [150],
+            "frame": [150, 300],
+            "count": [2],
+        }.items()
+        for value in values
     ),
-)
+]
+limits_of = st.one_of(st.just(USUAL), st.sampled_from(LIMITS))
 
 
 @settings(max_examples=300, deadline=None)
@@ -262,6 +261,32 @@ def test_both_twins_place_the_same_requests(
     first = play(compiled, bytes(content), limits, is_large=is_large)
     event(f"{first[0][1]} placed")
     assert first == play(plain, bytes(content), limits, is_large=is_large)
+
+
+def variants(usual: Request) -> list[Request]:
+    """Return the requests that differ from a usual one in one field, itself or its batch."""
+    batch = usual.parts[0]
+    return [
+        *(usual._replace(**change) for change in UNUSUAL_REQUESTS),
+        *(usual._replace(parts={0: batch._replace(**change)}) for change in UNUSUAL_BATCHES),
+    ]
+
+
+@pytest.mark.parametrize("version", [3, 5, 8, 9, 13])
+@pytest.mark.parametrize("producer", [-1, 7, 8])
+def test_both_twins_end_a_run_at_the_same_request(version: int, producer: int) -> None:
+    batch = Batch([b"first", b"second"], producer)
+    usual = Request(version, 1, {0: batch})
+    taken = []
+    for unusual_one in variants(usual):
+        sequences: Sequences = {}
+        asked = [usual, unusual_one, usual._replace(parts={1: batch}), usual]
+        content = b"".join(frame_of(one, at, sequences) for at, one in enumerate(asked))
+        for limits in LIMITS:
+            first = play(compiled, content, limits, is_large=False)
+            assert first == play(plain, content, limits, is_large=False)
+            taken.append(first[0][1])
+    assert set(taken) >= {0, 1, 4}
 
 
 @settings(max_examples=100, deadline=None)
