@@ -67,16 +67,31 @@ class LeaderAndIsr:
     mirrors: str = ""  # mirror.source: only a mirror appends; empty: producers append
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(init=False, unsafe_hash=True, slots=True)
 class FollowerFetch:
-    """The state of a follower's log, sent with its fetch; all records below the ends are
-    present."""
+    """The state of a follower's log, sent with its fetch; all records below the ends are present.
+    Treated as immutable. `__init__` is written by hand because every fetch creates one, and that of
+    a frozen dataclass is slow."""
 
     broker_epoch: Offset  # of the follower's registration
     leader_epoch: Epoch  # that it follows
     log_end_offset: Offset
     flushed_end_offset: Offset  # <= log_end_offset
     log_start_offset: Offset
+
+    def __init__(
+        self,
+        broker_epoch: Offset,
+        leader_epoch: Epoch,
+        log_end_offset: Offset,
+        flushed_end_offset: Offset,
+        log_start_offset: Offset,
+    ) -> None:
+        self.broker_epoch = broker_epoch
+        self.leader_epoch = leader_epoch
+        self.log_end_offset = log_end_offset
+        self.flushed_end_offset = flushed_end_offset
+        self.log_start_offset = log_start_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,19 +178,21 @@ class InSyncReplicas:
         watermark stays."""
         if self.is_under_min_isr:
             return None
-        end: int = self.own_end()
-        members = self.maximal_isr()
+        end, counts_flushed = self.own_end(), self.state.counts_flushed
+        members = self.state.isr if self.proposal is None else self.maximal_isr()
         for node in members:
             if node != self.node_id:
                 remote = self.remotes.get(node)
                 if remote is None:
                     return None  # a member without a report in this epoch blocks the high watermark
-                end = min(end, self.end_of(remote))
+                reached = remote.flushed_end_offset if counts_flushed else remote.log_end_offset
+                if reached < end:
+                    end = reached
         for node, remote in self.remotes.items():
             # A replica that keeps up must be able to join, so the high watermark does not pass it.
             if node not in members and self.end_of(remote) < end and self._keeps_up(node, remote):
-                end = min(end, self.end_of(remote))
-        return Offset(end)
+                end = self.end_of(remote)
+        return end
 
     def replica_in_rack(self, rack: str, offset: int) -> NodeId | None:
         """Return the in-sync follower in `rack` that has `offset` and the largest end offset."""

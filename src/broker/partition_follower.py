@@ -25,17 +25,32 @@ class FollowerState:
     partition_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(init=False, unsafe_hash=True, slots=True)
 class FollowAnswer:
-    """A leader's answer to a follower's fetch."""
+    """A leader's answer to a follower's fetch. Treated as immutable. `__init__` is written by hand
+    because every answer creates one, and that of a frozen dataclass is slow."""
 
     leader_epoch: Epoch
     high_watermark: Offset
     log_start_offset: Offset
-    first_offset: Offset | None = None  # of the received records; None: no records
+    first_offset: Offset | None  # of the received records; None: no records
     # Set if the logs diverge before the follower's end: the largest epoch of the leader's log up to
     # the requested one, and its end there. The other fields are then ignored (KAFKA-14704).
-    diverging: tuple[Epoch, Offset] | None = None
+    diverging: tuple[Epoch, Offset] | None
+
+    def __init__(
+        self,
+        leader_epoch: Epoch,
+        high_watermark: Offset,
+        log_start_offset: Offset,
+        first_offset: Offset | None = None,
+        diverging: tuple[Epoch, Offset] | None = None,
+    ) -> None:
+        self.leader_epoch = leader_epoch
+        self.high_watermark = high_watermark
+        self.log_start_offset = log_start_offset
+        self.first_offset = first_offset
+        self.diverging = diverging
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +99,8 @@ def divergence(
     describe the leader's log. An epoch newer than all of the leader's, which an unclean election
     can leave behind, is treated as ending at the leader's log end.
     """
-    if last_epoch == NO_EPOCH and log_end_offset <= leader_end_offset:
-        return None
+    if last_epoch in (NO_EPOCH, latest_epoch) and log_end_offset <= leader_end_offset:
+        return None  # the usual case: the leader's newest epoch ends at its log end
     if last_epoch == NO_EPOCH or last_epoch > latest_epoch:
         return Epoch(latest_epoch), Offset(leader_end_offset)
     epoch, end = end_offset_for(last_epoch)

@@ -213,7 +213,8 @@ class PartitionLeader:
         released = self._purgatory.release(
             high_watermark=self.high_watermark, own_end=self.isr.own_end()
         )
-        return PartitionProgress(released, self.high_watermark > before)
+        is_moved = self.high_watermark > before
+        return PartitionProgress(released, is_moved) if is_moved or released else NO_PROGRESS
 
     def _mirror_error(self, state: LeaderAndIsr) -> QuorumlogError:
         if state.mirrors:

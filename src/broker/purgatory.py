@@ -110,6 +110,8 @@ class ProducePurgatory:
 
     def release(self, *, high_watermark: int, own_end: int) -> tuple[PurgatoryEntry, ...]:
         """Release what is acknowledged by all in-sync replicas, or by the leader alone."""
+        if not self.count:
+            return ()
         return (*self._acks_all.release(high_watermark), *self._acks_leader.release(own_end))
 
     def fail(self, error: QuorumlogError) -> tuple[PurgatoryEntry, ...]:

@@ -66,6 +66,9 @@ class ReplicaWatchers:
         self._watchers: dict[Watcher, None] = {}
         self._fetches: dict[asyncio.Future[None], None] = {}  # by their results, in arrival order
 
+    def __len__(self) -> int:
+        return len(self._watchers)
+
     def add(self, watcher: Watcher) -> None:
         """Add an observer."""
         self._watchers[watcher] = None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from ...errors import CorruptionError, DiskFailed, Overloaded
+from ...errors import CorruptionError, DiskFailed, Overloaded, QuorumlogError
 from ...runtime.ports import Runtime, Scope
 from ..index import IndexCache
 from ..log import Log
@@ -43,18 +43,28 @@ class LogReader:
 
         Bytes in the page cache are read at once, others in the read lane.
         """
-        try:
-            content = found.read_cached()
-        except OSError as error:
-            found.release()
-            raise DiskFailed(f"{found.file.path}: {error}") from error
+        content = self.read_cached(found)
         if content is not None:
-            found.release()
             return content
         waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         work = self._in_lane(found, found.read, waiter, releases=True)
         self._scope.spawn(work, name="storage.read")
         return await waiter
+
+    def read_cached(self, found: SegmentRange) -> bytes | None:
+        """Return a range's bytes and release it, or None if reading would wait for the device: the
+        range is kept then. Raises DiskFailed, CorruptionError."""
+        try:
+            content = found.read_cached()
+        except OSError as error:
+            found.release()
+            raise DiskFailed(f"{found.file.path}: {error}") from error
+        except QuorumlogError:
+            found.release()
+            raise
+        if content is not None:
+            found.release()
+        return content
 
     async def locate(self, found: SegmentRange) -> None:
         """Make a range exact, in the read lane if that would wait for the device. The caller still

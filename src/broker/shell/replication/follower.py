@@ -2,7 +2,9 @@
 follows.
 
 Requests and answers alternate. A request has the changes of the follower's logs since the previous
-one, and so acknowledges the previous answer; it is sent once that is in the logs. While the leader
+one, and so acknowledges the previous answer; it is sent once that is in the logs. Small answers are
+written at once, by the call that received them, which also sends the next request; a task waits for
+other ones. While the leader
 holds a request for new records, changes here (a flush, a newly followed partition) are sent at the
 end of the loop's iteration, in a request without an answer: one with `max_bytes` 0.
 
@@ -26,7 +28,6 @@ from ....errors import (
     QuorumlogError,
     Stopping,
     StreamBroken,
-    TimedOut,
 )
 from ....ids import NO_NODE, ClusterId, Epoch, NodeId, Offset, TopicId
 from ....proto import replica_pb2 as pb
@@ -35,9 +36,11 @@ from ....runtime.error_detail import decode_error
 from ....runtime.frame_stream import FrameReader, FrameStream, open_stream
 from ....services import REPLICA_ENDPOINT
 from ....storage import AppendOrigin
+from ....storage.producer_state import AlreadyStored
 from ....storage.rate_limit import Throttle
 from ....storage.shell.append_queue import PendingAppend
 from ....storage.shell.data_directory import DataDirectory
+from ....storage.shell.writer import SMALL_BYTES
 from ...config import ReplicationConfig
 from ...partition_follower import Append, FollowAnswer, Reset, Skip, Truncate
 from ...replication_frames import ReplicationFrame, ReplicationFrameFormat, encode_frame
@@ -56,6 +59,7 @@ class FollowedPartition:
     __slots__ = (
         "_backoff_ms",
         "_changed",
+        "_clock",
         "_directory",
         "_logged_error",
         "_moves_start",
@@ -64,6 +68,7 @@ class FollowedPartition:
         "delay_ms",
         "epoch",
         "index",
+        "is_unchanged",
         "received_bytes",
         "replica",
         "topic_id",
@@ -72,6 +77,7 @@ class FollowedPartition:
     def __init__(
         self,
         replica: Replica,
+        clock: Clock,
         scope: Scope,
         directory: DataDirectory,
         changed: Callable[["FollowedPartition"], None],
@@ -83,10 +89,13 @@ class FollowedPartition:
         self.index = replica.partition.index
         self.epoch = replica.partition.leader_epoch  # in which it is followed
         self.received_bytes = 0  # of the last answer
+        # The last answer had nothing to acknowledge: the leader does not wait for a request.
+        self.is_unchanged = False
         self.delay_ms = 0  # of the next fetch; 0: at once
         # Set while fetches are delayed; acknowledgements are still sent.
         self._pause: asyncio.TimerHandle | None = None
         self._backoff_ms = 0
+        self._clock = clock
         self._scope = scope
         self._directory = directory
         self._changed = changed
@@ -133,6 +142,7 @@ class FollowedPartition:
         """Apply an answer; None: done already. Sets `delay_ms` after a failure."""
         replica = self.replica
         self.delay_ms = self.received_bytes = 0
+        self.is_unchanged = False
         if replica.is_given_up:
             return None
         if result.HasField("error"):
@@ -143,11 +153,11 @@ class FollowedPartition:
         if result.may_have_gaps and not log.was_compacted:
             return self._expect_gaps()
         answer = FollowAnswer(
-            leader_epoch=Epoch(result.leader_epoch),
-            high_watermark=Offset(result.high_watermark),
-            log_start_offset=Offset(result.log_start_offset),
-            first_offset=Offset(int.from_bytes(records[:8])) if records else None,
-            diverging=(Epoch(result.diverging.epoch), Offset(result.diverging.end_offset))
+            Epoch(result.leader_epoch),
+            Offset(result.high_watermark),
+            Offset(result.log_start_offset),
+            Offset(int.from_bytes(records[:8])) if records else None,
+            (Epoch(result.diverging.epoch), Offset(result.diverging.end_offset))
             if result.HasField("diverging")
             else None,
         )
@@ -162,6 +172,7 @@ class FollowedPartition:
                 return self._append(answer, records)
             case Skip(reason=""):
                 if answer.diverging is None:
+                    self.is_unchanged = True
                     self._replicated(answer)
             case Skip():
                 _LOG.debug("broker.answer_dropped log=%s reason=%s", log.name, step.reason)
@@ -174,6 +185,8 @@ class FollowedPartition:
     # --- the log ------------------------------------------------------------------------------
 
     def _append(self, answer: FollowAnswer, records: Buffer) -> Awaitable[None] | None:
+        if self._append_inline(answer, records):
+            return None
         try:
             append = self._directory.append_nowait(
                 self.replica.log,
@@ -187,17 +200,39 @@ class FollowedPartition:
             return None
         if append.outcome() is None:
             return self._finish(append, answer, len(records))
-        self._appended(append, answer, len(records))
+        self._appended(append.error, answer, len(records))
         return None
+
+    def _append_inline(self, answer: FollowAnswer, records: Buffer) -> bool:
+        """Append records by a write on the loop; False: nothing has changed, queue them instead.
+        Large records of an fsync log wait for the device anyway."""
+        log, inline = self.replica.log, self._directory.inline
+        queue, writer, size = inline.queue_of(log), inline.writer, len(records)
+        if size > writer.inline_bytes_max(queue) or (self.replica.flushes and size > SMALL_BYTES):
+            return False
+        try:
+            write = log.appender.prepare(
+                records,
+                leader_epoch=answer.leader_epoch,
+                wall_ms=self._clock.wall_ms(),
+                origin=AppendOrigin.REPLICATED,
+            )
+        except (QuorumlogError, AlreadyStored):
+            writer.check_failure(queue)
+            return False  # the queue reports the error
+        if write is None:
+            return False
+        self._appended(writer.write_inline(queue, write), answer, size)
+        return True
 
     async def _finish(self, append: PendingAppend, answer: FollowAnswer, size: int) -> None:
         with suppress(QuorumlogError):  # handled by _appended
             await append
-        self._appended(append, answer, size)
+        self._appended(append.error, answer, size)
 
-    def _appended(self, append: PendingAppend, answer: FollowAnswer, size: int) -> None:
-        if append.error is not None:
-            self._failed(append.error)
+    def _appended(self, error: QuorumlogError | None, answer: FollowAnswer, size: int) -> None:
+        if error is not None:
+            self._failed(error)
             return
         self.replica.figures.replicated_bytes += size
         self._replicated(answer)
@@ -229,6 +264,8 @@ class FollowedPartition:
             )
         except QuorumlogError as error:
             self._log_error(error)  # the next answer has the offset again
+        else:
+            self._changed(self)
         finally:
             self._moves_start = False
 
@@ -344,6 +381,9 @@ _LOG = logging.getLogger("quorumlog.broker")
 Answer = ReplicationFrame[pb.FollowResponse]
 """A response and the records of its results, concatenated."""
 Key = tuple[TopicId, int]
+PendingPart = tuple[FollowedPartition, Awaitable[None]]
+"""A partition of an answer, and the rest of its work."""
+UnfinishedAnswer = tuple[Answer, list[PendingPart]]
 
 PARTITIONS_A_REQUEST: Final = 5_000
 """About 300 KiB; a stream starts with as many requests as needed."""
@@ -402,8 +442,11 @@ class ReplicaFetcher:
         self._work = asyncio.Event()  # a partition is followed, or close() was called
         self._stream: FrameStream[Answer] | None = None  # the current one
         self._reader: FrameReader[Answer] | None = None  # of the current stream
-        self._answer: asyncio.Future[Answer] | None = None  # the awaited answer
         self._is_held = False  # the leader holds a request
+        self._requested_ms = 0  # the time of that request
+        self._silence_timer: asyncio.TimerHandle | None = None  # the next check of that time
+        # The next answer that `run` has to finish, while it waits for one.
+        self._handed_over: asyncio.Future[UnfinishedAnswer] | None = None
         self._is_first = True  # the stream's first request was not sent yet
         self._is_send_scheduled = False  # changes are sent at the end of this iteration of the loop
         self._is_closed = False
@@ -415,7 +458,7 @@ class ReplicaFetcher:
     @property
     def is_writing(self) -> bool:
         """True while an answer is being appended, so none is awaited."""
-        return self._stream is not None and self._answer is None
+        return self._stream is not None and not self._is_held
 
     # --- followed partitions ----------------------------------------------------------------------
 
@@ -426,7 +469,7 @@ class ReplicaFetcher:
         if before is not None:
             self._drop(before)
         followed = self._followed[key] = FollowedPartition(
-            replica, self._scope, self._directory, self._mark_changed
+            replica, self._runtime.clock, self._scope, self._directory, self._mark_changed
         )
         self._forgotten.pop(key, None)
         self._mark_changed(followed)
@@ -519,12 +562,19 @@ class ReplicaFetcher:
             self._forgotten.clear()
             self._changed = dict.fromkeys(self._followed.values())
             while self._followed or self._forgotten:
-                answer = await self._fetch()
-                await self._apply(answer)
+                if stream.is_over:  # ended while an answer was appended
+                    raise stream.error or self._closed_error()
+                self._handed_over = asyncio.get_running_loop().create_future()
+                self._fetch(stream)
+                answer, waiting = await self._handed_over
+                await self._finish(waiting)
                 reader.recycle(answer.records)
         finally:
-            self._stream = self._reader = None
+            self._stream = self._reader = self._handed_over = None
             self._is_held = False
+            if self._silence_timer is not None:
+                self._silence_timer.cancel()
+                self._silence_timer = None
             stream.abort("the follower is done with it")
 
     async def _open_stream(self, reader: FrameReader[Answer]) -> FrameStream[Answer]:
@@ -554,48 +604,64 @@ class ReplicaFetcher:
 
     # --- requests and answers -----------------------------------------------------------------
 
-    async def _fetch(self) -> Answer:
-        """Send a request and return its answer. A leader without an answer in time counts as lost,
-        as a cut link does not reset the connection."""
-        stream, config = self._stream, self._config
-        assert stream is not None, "asked without a stream"
-        if stream.is_over:  # ended while the previous answer was appended
-            raise stream.error or self._closed_error()
-        answer = self._answer = asyncio.get_running_loop().create_future()
+    def _fetch(self, stream: FrameStream[Answer]) -> None:
+        """Send a request. A leader without an answer in time counts as lost, as a cut link does not
+        reset the connection."""
+        config = self._config
         while len(self._changed) > PARTITIONS_A_REQUEST:
             stream.send(encode_frame(self._request()))
         request = self._request()
         request.max_wait_ms = config.fetch_wait_max_ms
         request.max_bytes = config.fetch_bytes_max
-        self._is_held = True
+        self._is_held, self._requested_ms = True, self._runtime.clock.now_ms()
+        if self._silence_timer is None:
+            self._check_silence()
         stream.send(encode_frame(request))
-        try:
-            async with asyncio.timeout((config.fetch_wait_max_ms + config.silence_ms_max) / 1000):
-                found: Answer = await answer
-        except TimedOut:
-            raise
-        except TimeoutError:
-            raise OutcomeUnknown(
-                f"broker {self.leader_id} at {self.address}: no answer in time"
-            ) from None
-        finally:
-            self._answer, self._is_held = None, False
+
+    def _check_silence(self) -> None:
+        """End the stream if the answer is overdue. One timer serves all requests of a stream."""
+        limit_ms = self._config.fetch_wait_max_ms + self._config.silence_ms_max
+        left_ms = limit_ms
+        if self._is_held:
+            left_ms -= self._runtime.clock.now_ms() - self._requested_ms
+        if left_ms > 0:
+            loop = asyncio.get_running_loop()
+            self._silence_timer = loop.call_later(left_ms / 1000, self._check_silence)
+            return
+        self._silence_timer = None
+        self._fail(OutcomeUnknown(f"broker {self.leader_id} at {self.address}: no answer in time"))
+
+    def _answered(self, answer: Answer) -> None:
+        """Apply an answer, and send the next request unless `run` has to wait for something. Raise
+        InvalidRequest if none was requested."""
+        stream, reader, handed_over = self._stream, self._reader, self._handed_over
+        if not self._is_held or stream is None or handed_over is None or handed_over.done():
+            raise InvalidRequest("the answer came before its request")
+        assert reader is not None, "a stream without a reader"
+        self._is_held = False
         if self._logged_error:
             _LOG.info("broker.following leader=%d address=%s", self.leader_id, self.address)
             self._logged_error = ""
-        return found
-
-    def _answered(self, answer: Answer) -> None:
-        """Handle an answer; raise InvalidRequest if none was requested."""
-        awaited = self._answer
-        if awaited is None or awaited.done():
-            raise InvalidRequest("the answer came before its request")
-        awaited.set_result(answer)
+        try:
+            waiting = self._apply(answer)
+            if waiting or stream.is_over or not (self._followed or self._forgotten):
+                handed_over.set_result((answer, waiting))
+            else:
+                reader.recycle(answer.records)
+                self._fetch(stream)
+        except Exception as error:  # `run` raises it
+            handed_over.set_exception(error)
 
     def _ended(self, reader: FrameReader[Answer], error: QuorumlogError | None) -> None:
-        """Handle the end of a stream; an answer awaited on a later stream is not affected."""
-        if reader is self._reader and self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error or self._closed_error())
+        """Handle the end of a stream; a later stream is not affected."""
+        if reader is self._reader:
+            self._fail(error or self._closed_error())
+
+    def _fail(self, error: QuorumlogError) -> None:
+        """End the current stream with an error, unless `run` finishes an answer: then it checks the
+        stream afterwards."""
+        if self._handed_over is not None and not self._handed_over.done():
+            self._handed_over.set_exception(error)
 
     def _closed_error(self) -> StreamBroken:
         return StreamBroken(f"broker {self.leader_id} at {self.address}: closed the connection")
@@ -640,20 +706,24 @@ class ReplicaFetcher:
                 followed.fill(parts.add(), asked)
         return request
 
-    async def _apply(self, answer: Answer) -> None:
-        """Apply an answer to the logs of all its partitions concurrently."""
+    def _apply(self, answer: Answer) -> list[PendingPart]:
+        """Apply an answer to the logs of its partitions; return those that are not done."""
         at = 0
-        waiting: list[tuple[FollowedPartition, Awaitable[None]]] = []
+        waiting: list[PendingPart] = []
         for result in answer.message.results:
             followed = self._followed.get((TopicId(result.topic_id), result.partition))
             begin, at = at, at + result.records_len
             if followed is None:
                 continue
             work = followed.take(result, answer.records[begin:at])
-            if work is None:
-                self._schedule_next(followed)
-            else:
+            if work is not None:
                 waiting.append((followed, work))
+            elif not followed.is_unchanged:
+                self._schedule_next(followed)
+        return waiting
+
+    async def _finish(self, waiting: list[PendingPart]) -> None:
+        """Wait for the partitions of an answer that could not be done at once, concurrently."""
         if len(waiting) == 1:
             await waiting[0][1]
         elif waiting:

@@ -2,14 +2,15 @@
 
 The stream keeps the state of its partitions (KIP-227), and a request has only those that changed.
 Progress of the logs here is recorded for the streams that follow them, so the cost of an iteration
-of the loop depends on the changes, not on the number of partitions. One wake-up answers for all
-partitions, in rotation if they do not fit. A high watermark alone is delayed for a moment, and sent
-together with records if there are any.
+of the loop depends on the changes, not on the number of partitions. All changes of an iteration are
+answered together at its end, without a task, in rotation if they do not fit. Only records outside
+of the page cache are read by a task. A partition's high watermark is sent with its records;
+otherwise it is delayed for a moment.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from ....errors import QuorumlogError, StaleBrokerEpoch, UnknownLeaderEpoch, UnknownTopicOrPartition
 from ....ids import Epoch, NodeId, Offset, TopicId
@@ -17,6 +18,7 @@ from ....proto import replica_pb2 as pb
 from ....runtime import Clock
 from ....runtime.error_detail import encode_error
 from ....runtime.frame_stream import FrameStream
+from ....storage.read import SegmentRange
 from ....storage.shell.data_directory import DataDirectory
 from ...isr import FollowerFetch
 from ...partition_follower import divergence
@@ -27,7 +29,7 @@ LeaderStream = FrameStream[ReplicationFrame[pb.FollowRequest]]
 Find = Callable[[TopicId, int], Replica | None]
 
 HIGH_WATERMARK_DELAY_S: Final = 0.02
-"""The delay of a high watermark, for records to be sent with it."""
+"""The delay of a high watermark that is sent without records of its partition."""
 
 FOLLOWER_TIMEOUT_MS: Final = 60_000
 """The timeout of a follower's stream: within it, a follower appends a full answer and acknowledges
@@ -35,6 +37,50 @@ it, or opens a new stream."""
 
 _RESULT_BYTES: Final = 40
 """The size of a result in an answer without its records."""
+
+ColdRead: TypeAlias = tuple[int, Replica, pb.FollowResult, SegmentRange]
+"""Records of an answer to be read by the task: their place in the list of records, the replica, the
+result, and the range."""
+
+
+SHARED_BYTES_MAX: Final = 16 << 20
+"""Limit on the memory of `SharedReads`; one read may exceed it."""
+
+
+class SharedReads:
+    """The newest records read for followers, one read for each partition: its other followers
+    usually fetch the same ones next."""
+
+    def __init__(self) -> None:
+        # By replica, the oldest first: leader epoch, range of offsets, and content.
+        self._reads: dict[Replica, tuple[Epoch, Offset, int, bytes]] = {}
+        self._bytes = 0
+
+    def find(self, replica: Replica, start: Offset, size_max: int) -> bytes | None:
+        """Return the records from `start` to the log end if they were read in this leader epoch, in
+        which the leader does not truncate."""
+        read = self._reads.get(replica)
+        if read is None:
+            return None
+        leader_epoch, begin, end, content = read
+        is_same = begin == start and end == replica.log.log_end_offset
+        is_same = is_same and leader_epoch == replica.partition.leader_epoch
+        return content if is_same and len(content) <= size_max else None
+
+    def keep(self, replica: Replica, start: Offset, content: bytes) -> None:
+        """Keep the records from `start` to the log end."""
+        self.drop(replica)
+        end = replica.log.log_end_offset
+        self._reads[replica] = replica.partition.leader_epoch, start, end, content
+        self._bytes += len(content)
+        while self._bytes > SHARED_BYTES_MAX and len(self._reads) > 1:
+            self.drop(next(iter(self._reads)))
+
+    def drop(self, replica: Replica) -> None:
+        """Drop the read of a partition, if there is one."""
+        read = self._reads.pop(replica, None)
+        if read is not None:
+            self._bytes -= len(read[3])
 
 
 class FollowerPartition:
@@ -100,7 +146,7 @@ class FollowerPartition:
 
 
 class FollowerSession:
-    """The stream of one follower; `run` sends the answers."""
+    """The stream of one follower; `run` must run."""
 
     def __init__(
         self,
@@ -110,6 +156,7 @@ class FollowerSession:
         *,
         follower: NodeId,
         broker_epoch: Offset,
+        shared: SharedReads,
         find: Find,
         review_isr: Callable[[Replica], None],
     ) -> None:
@@ -118,6 +165,7 @@ class FollowerSession:
         self._reader = directory.reader
         self._stream = stream
         self._broker_epoch = broker_epoch
+        self._shared = shared
         self._find = find
         self._review_isr = review_isr
         self._followed: dict[tuple[TopicId, int], FollowerPartition] = {}
@@ -125,13 +173,18 @@ class FollowerSession:
         self._high_watermarks: dict[FollowerPartition, None] = {}  # with a new high watermark only
         self._request: pb.FollowRequest | None = None  # the request to answer
         self._is_due = False  # answer even without data
-        self._timer: asyncio.TimerHandle | None = None  # until `_is_due`
+        self._due_ms = 0  # of the clock: the request is answered then at the latest
+        self._timer: asyncio.TimerHandle | None = None  # the next check of `_due_ms`
+        self._is_answer_scheduled = False  # at the end of this iteration of the loop
         self._high_watermark_timer: asyncio.TimerHandle | None = None
         self._received_ms = clock.now_ms()
         self._answered_ms: int | None = None  # the time of the last answer
         self._followed_ms: int | None = None  # of the answer that was acknowledged
         self._timeout_timer: asyncio.TimerHandle | None = None  # the next check of the timeout
-        self._wake: asyncio.Future[None] | None = None  # of the task that answers
+        # An answer that needs reads of the device.
+        self._cold: tuple[pb.FollowResponse, list[bytes], list[ColdRead]] | None = None
+        self._failure: Exception | None = None  # a bug, raised by the task
+        self._wake: asyncio.Future[None] | None = None  # of the task
         self._is_over = False
 
     def followed_ms(self, topic_id: TopicId, index: int, leader_epoch: Epoch) -> int | None:
@@ -146,17 +199,19 @@ class FollowerSession:
     # --- the stream ---------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Answer every request that expects it, until the session ends."""
+        """Read the records that are not in the page cache, until the session ends."""
         self._check_timeout()
         try:
-            while (request := await self._next_request()) is not None:
-                self._request = None
-                if self._timer is not None:
-                    self._timer.cancel()
-                    self._timer = None
-                response, records = await self._response(request.max_bytes)
-                self._answered_ms = self._clock.now_ms()
-                self._stream.send(encode_frame(response, records))
+            while not self._is_over:
+                if self._failure is not None:
+                    raise self._failure
+                if self._cold is None:
+                    self._wake = asyncio.get_running_loop().create_future()
+                    await self._wake
+                else:
+                    (response, records, cold), self._cold = self._cold, None
+                    await self._read_cold(records, cold)
+                    self._send(response, records)
         except QuorumlogError as error:
             self.end(error)
         finally:
@@ -185,6 +240,10 @@ class FollowerSession:
                 self._review_isr(replica)
 
     def _leave(self) -> None:
+        self._is_over = True
+        if self._cold is not None:
+            for *_, found in self._cold[2]:
+                found.release()
         for each in self._followed.values():
             if each.replica is not None:
                 each.replica.watchers.discard(each)
@@ -218,13 +277,15 @@ class FollowerSession:
         for part in request.partitions:
             self._apply_part(part)
         if request.max_bytes > 0:
-            self._request, self._is_due = request, False
-            loop = asyncio.get_running_loop()
-            if request.max_wait_ms <= 0:
-                self._is_due = True
-            else:
-                self._timer = loop.call_later(request.max_wait_ms / 1000, self._due)
-        self._wake_up()
+            self._request = request
+            # The timer of the delayed high watermarks has fired without a request to answer.
+            is_overdue = bool(self._high_watermarks) and self._high_watermark_timer is None
+            self._is_due = request.max_wait_ms <= 0 or is_overdue
+            self._due_ms = self._received_ms + request.max_wait_ms
+            if self._timer is None and not self._is_due:
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(request.max_wait_ms / 1000, self._check_due)
+        self._answer_soon()
 
     def _apply_part(self, part: pb.FollowPartition) -> None:
         key = (TopicId(part.topic_id), part.partition)
@@ -232,11 +293,11 @@ class FollowerSession:
         if each is None:
             each = self._followed[key] = FollowerPartition(self, *key)
         each.fetch = FollowerFetch(
-            broker_epoch=self._broker_epoch,
-            leader_epoch=Epoch(part.leader_epoch),
-            log_end_offset=Offset(part.log_end_offset),
-            flushed_end_offset=Offset(part.flushed_end_offset),
-            log_start_offset=Offset(part.log_start_offset),
+            self._broker_epoch,
+            Epoch(part.leader_epoch),
+            Offset(part.log_end_offset),
+            Offset(part.flushed_end_offset),
+            Offset(part.log_start_offset),
         )
         each.last_epoch = part.last_epoch
         each.max_bytes = part.max_bytes
@@ -307,7 +368,7 @@ class FollowerSession:
     def note(self, each: FollowerPartition) -> None:
         """Send data of a partition in the next answer."""
         self._ready[each] = None
-        self._wake_up()
+        self._answer_soon()
 
     def note_high_watermark(self, each: FollowerPartition) -> None:
         """Send a partition's high watermark soon."""
@@ -322,12 +383,21 @@ class FollowerSession:
         self._high_watermark_timer = None
         if self._high_watermarks:
             self._is_due = True
-            self._wake_up()
+            self._answer_soon()
 
-    def _due(self) -> None:
+    def _check_due(self) -> None:
+        """Answer the request if its wait is over; otherwise check again at its end. Most requests
+        are answered before, and share one timer."""
         self._timer = None
+        if self._request is None:
+            return  # the next one starts the timer
+        left_ms = self._due_ms - self._clock.now_ms()
+        if left_ms > 0:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(left_ms / 1000, self._check_due)
+            return
         self._is_due = True
-        self._wake_up()
+        self._answer_soon()
 
     def _wake_up(self) -> None:
         if self._wake is not None and not self._wake.done():
@@ -335,48 +405,97 @@ class FollowerSession:
 
     # --- answers ------------------------------------------------------------------------------
 
-    async def _next_request(self) -> pb.FollowRequest | None:
-        """Return the request to answer now, or None at the end of the session."""
-        while not self._is_over:
-            if self._request is not None and (self._ready or self._is_due):
-                return self._request
-            self._wake = asyncio.get_running_loop().create_future()
-            await self._wake
-        return None
+    def _answer_soon(self) -> None:
+        """Answer the request at the end of this iteration of the loop, if that is possible."""
+        if self._is_answer_scheduled or self._request is None:
+            return
+        if self._ready or self._is_due:
+            self._is_answer_scheduled = True
+            asyncio.get_running_loop().call_soon(self._answer)
 
-    async def _response(self, max_bytes: int) -> tuple[pb.FollowResponse, list[bytes]]:
-        """Return an answer of about `max_bytes`, and the records of its results."""
+    def _answer(self) -> None:
+        """Answer the request if there is data, or if it is due."""
+        self._is_answer_scheduled = False
+        request = self._request
+        if request is None or self._is_over or not (self._ready or self._is_due):
+            return
+        self._request = None
+        try:
+            response, records, cold = self._response(request.max_bytes)
+            if not cold:
+                self._send(response, records)
+                return
+            self._cold = response, records, cold
+            self._wake_up()
+        except QuorumlogError as error:
+            self.end(error)
+        except Exception as error:  # a bug: the task raises it
+            self._failure = error
+            self._wake_up()
+
+    def _send(self, response: pb.FollowResponse, records: list[bytes]) -> None:
+        """Send an answer. Raises MessageTooLarge."""
+        self._answered_ms = self._clock.now_ms()
+        self._stream.send(encode_frame(response, records))
+
+    def _response(self, max_bytes: int) -> tuple[pb.FollowResponse, list[bytes], list[ColdRead]]:
+        """Return an answer of about `max_bytes`, the records of its results, and those that must be
+        read first."""
         response = pb.FollowResponse()
+        results = response.results
         records: list[bytes] = []
+        cold: list[ColdRead] = []
         left = max_bytes
         for each in list(self._ready):
             if left <= 0:
                 break
-            if each not in self._ready:
-                continue  # removed by a request while this call waited
             del self._ready[each]
-            result = pb.FollowResult(topic_id=each.topic_id, partition=each.index)
-            found = await self._fill(each, result, left, is_first=not records)
+            result = results.add(topic_id=each.topic_id, partition=each.index)
+            found = self._fill(each, result, left, is_first=not records)
             if found is None:
+                del results[-1]
                 continue
-            if found:
+            if isinstance(found, SegmentRange):
+                assert each.replica is not None, "records without a replica"
+                cold.append((len(records), each.replica, result, found))
+                records.append(b"")
+                left -= found.size
+            elif found:
                 result.records_len = len(found)
                 records.append(found)
-            response.results.append(result)
-            left -= len(found) + _RESULT_BYTES
-        for each in list(self._high_watermarks):
-            if each.replica is not None and each.replica.partition.is_leader:
-                result = response.results.add(topic_id=each.topic_id, partition=each.index)
-                self._fill_head(each, each.replica, result)
-        self._high_watermarks.clear()
-        self._is_due = False
-        return response, records
+                left -= len(found)
+            left -= _RESULT_BYTES
+        if self._is_due:
+            for each in list(self._high_watermarks):
+                if each.replica is not None and each.replica.partition.is_leader:
+                    result = results.add(topic_id=each.topic_id, partition=each.index)
+                    self._fill_head(each, each.replica, result)
+            self._high_watermarks.clear()
+            self._is_due = False
+        return response, records, cold
 
-    async def _fill(
+    async def _read_cold(self, records: list[bytes], cold: list[ColdRead]) -> None:
+        """Read the records of an answer that are not in the page cache."""
+        try:
+            for place, replica, result, found in cold:
+                try:
+                    content = await self._reader.read(found)
+                    # As a follower, this node may have truncated and rewritten the file.
+                    replica.partition.check_leader(result.leader_epoch)
+                except QuorumlogError as error:
+                    result.error.CopyFrom(encode_error(error))
+                else:
+                    records[place] = content
+                    result.records_len = len(content)
+        finally:
+            for *_, found in cold:
+                found.release()
+
+    def _fill(
         self, each: FollowerPartition, result: pb.FollowResult, left: int, *, is_first: bool
-    ) -> bytes | None:
-        """Fill the result of one partition; return its records, or None if there is nothing to
-        send."""
+    ) -> bytes | SegmentRange | None:
+        """Fill the result of one partition; return its records, their range if they are not in the
+        page cache, or None if there is nothing to send."""
         replica = each.replica
         try:
             if each.error is not None:
@@ -389,17 +508,17 @@ class FollowerSession:
                 result.diverging.epoch, result.diverging.end_offset = each.diverging
                 each.is_blocked = True
                 return b""
-            return await self._read(each, replica, left, is_first=is_first)
+            return self._read(each, replica, left, is_first=is_first)
         except QuorumlogError as error:
             each.is_blocked = True
             result.error.CopyFrom(encode_error(error))
             return b""
 
-    async def _read(
+    def _read(
         self, each: FollowerPartition, replica: Replica, left: int, *, is_first: bool
-    ) -> bytes | None:
-        """Return the next records of a partition, or None if the rest of the answer is too
-        small."""
+    ) -> bytes | SegmentRange | None:
+        """Return the next records of a partition, their range if they are not in the page cache, or
+        None if the rest of the answer is too small."""
         log, fetch = replica.log, each.fetch
         assert fetch is not None, "not fetched yet"
         start = fetch.log_end_offset
@@ -407,13 +526,22 @@ class FollowerSession:
             each.is_blocked = start < log.log_start_offset  # the follower resets its log
             return b""
         size = min(each.max_bytes, left) if each.max_bytes > 0 else left
+        content = self._shared.find(replica, start, size)
+        if content is not None:
+            each.is_blocked = True
+            return content
         found = log.read(start, max_bytes=size, min_one=is_first)
         if found is None:
             if not is_first:
                 self._ready[each] = None  # in the next answer
             return None
         each.is_blocked = True
-        return await self._reader.read(found)
+        content = self._reader.read_cached(found)
+        if content is None:
+            return found
+        if found.next_offset == log.log_end_offset and len(replica.watchers) > 1:
+            self._shared.keep(replica, start, content)
+        return content
 
     def _fill_head(
         self, each: FollowerPartition, replica: Replica, result: pb.FollowResult

@@ -20,7 +20,7 @@ from ..replica import Replica, ReplicaDeps
 from .alter_partition import AlterPartitionLink, AlterPartitionManager
 from .follower import FetcherLink as FetcherLink
 from .follower import FollowerIdentity, ReplicaFetcherManager
-from .leader import Find, FollowerSession, LeaderStream
+from .leader import Find, FollowerSession, LeaderStream, SharedReads
 
 _LOG = logging.getLogger("quorumlog.broker")
 
@@ -56,6 +56,7 @@ class ReplicationManager:
         self._isr: AlterPartitionManager | None = None
         self._addresses: dict[NodeId, str] = {}  # of brokers, for followers
         self._sessions: dict[NodeId, FollowerSession] = {}  # the current one of each follower
+        self._shared_reads = SharedReads()
         self._shared: dict[Replica, None] = {}  # replicated partitions led here, with open logs
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
@@ -200,6 +201,7 @@ class ReplicationManager:
             stream,
             follower=follower,
             broker_epoch=broker_epoch,
+            shared=self._shared_reads,
             find=self._find,
             review_isr=self.review_isr,
         )
@@ -232,6 +234,7 @@ class ReplicationManager:
 
     def _forget(self, replica: Replica) -> None:
         self.fetchers.unfollow(replica)
+        self._shared_reads.drop(replica)
         if not replica.partition.is_leader:
             self._shared.pop(replica, None)
 
