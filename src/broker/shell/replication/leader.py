@@ -28,7 +28,7 @@ from ..replica import Replica
 LeaderStream = FrameStream[ReplicationFrame[pb.FollowRequest]]
 Find = Callable[[TopicId, int], Replica | None]
 
-HIGH_WATERMARK_DELAY_S: Final = 0.02
+HIGH_WATERMARK_DELAY_MS: Final = 20
 """The delay of a high watermark that is sent without records of its partition."""
 
 FOLLOWER_TIMEOUT_MS: Final = 60_000
@@ -170,7 +170,8 @@ class FollowerSession:
         self._review_isr = review_isr
         self._followed: dict[tuple[TopicId, int], FollowerPartition] = {}
         self._ready: dict[FollowerPartition, None] = {}  # with data to send, in order
-        self._high_watermarks: dict[FollowerPartition, None] = {}  # with a new high watermark only
+        # Partitions with a new high watermark only, by the time since when; the oldest first.
+        self._high_watermarks: dict[FollowerPartition, int] = {}
         self._request: pb.FollowRequest | None = None  # the request to answer
         self._is_due = False  # answer even without data
         self._due_ms = 0  # of the clock: the request is answered then at the latest
@@ -371,19 +372,26 @@ class FollowerSession:
         self._answer_soon()
 
     def note_high_watermark(self, each: FollowerPartition) -> None:
-        """Send a partition's high watermark soon."""
-        self._high_watermarks[each] = None
+        """Send a partition's high watermark after a delay, unless its records are sent before."""
+        self._high_watermarks.setdefault(each, self._clock.now_ms())
         if self._high_watermark_timer is None:
-            loop = asyncio.get_running_loop()
-            self._high_watermark_timer = loop.call_later(
-                HIGH_WATERMARK_DELAY_S, self._high_watermarks_due
-            )
+            self._check_high_watermarks_in(HIGH_WATERMARK_DELAY_MS)
 
-    def _high_watermarks_due(self) -> None:
+    def _check_high_watermarks_in(self, delay_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._high_watermark_timer = loop.call_later(delay_ms / 1000, self._check_high_watermarks)
+
+    def _check_high_watermarks(self) -> None:
+        """Answer if a high watermark has waited long enough."""
         self._high_watermark_timer = None
-        if self._high_watermarks:
-            self._is_due = True
-            self._answer_soon()
+        for since_ms in self._high_watermarks.values():
+            left_ms = since_ms + HIGH_WATERMARK_DELAY_MS - self._clock.now_ms()
+            if left_ms > 0:
+                self._check_high_watermarks_in(left_ms)
+            else:
+                self._is_due = True
+                self._answer_soon()
+            return  # the first one is the oldest
 
     def _check_due(self) -> None:
         """Answer the request if its wait is over; otherwise check again at its end. Most requests
