@@ -165,7 +165,9 @@ class InSyncReplicas:
     def maximal_isr(self) -> tuple[NodeId, ...]:
         """Return the committed ISR and the members proposed beyond it. The controller may have
         accepted the proposal already, and may elect any of them."""
-        asked = () if self.proposal is None else self.proposal.members
+        if self.proposal is None:
+            return self.state.isr
+        asked = self.proposal.members
         return (*self.state.isr, *(node for node in asked if node not in self.state.isr))
 
     @property
@@ -178,21 +180,19 @@ class InSyncReplicas:
         watermark stays."""
         if self.is_under_min_isr:
             return None
-        end, counts_flushed = self.own_end(), self.state.counts_flushed
-        members = self.state.isr if self.proposal is None else self.maximal_isr()
+        end: int = self.own_end()
+        members = self.maximal_isr()
         for node in members:
             if node != self.node_id:
                 remote = self.remotes.get(node)
                 if remote is None:
                     return None  # a member without a report in this epoch blocks the high watermark
-                reached = remote.flushed_end_offset if counts_flushed else remote.log_end_offset
-                if reached < end:
-                    end = reached
+                end = min(end, self.end_of(remote))
         for node, remote in self.remotes.items():
             # A replica that keeps up must be able to join, so the high watermark does not pass it.
             if node not in members and self.end_of(remote) < end and self._keeps_up(node, remote):
-                end = self.end_of(remote)
-        return end
+                end = min(end, self.end_of(remote))
+        return Offset(end)
 
     def replica_in_rack(self, rack: str, offset: int) -> NodeId | None:
         """Return the in-sync follower in `rack` that has `offset` and the largest end offset."""

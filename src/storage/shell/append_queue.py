@@ -67,7 +67,8 @@ _LOG: Final = logging.getLogger("quorumlog.storage")
 
 
 class CompletedAppends:
-    """Completed appends with a callback to run in the next iteration of the event loop."""
+    """Completed appends with a callback to run in the next iteration of the event loop, or
+    earlier."""
 
     __slots__ = ("_appends",)
 
@@ -77,10 +78,11 @@ class CompletedAppends:
     def add(self, append: "PendingAppend") -> None:
         """Complete an append in the next iteration."""
         if not self._appends:
-            asyncio.get_running_loop().call_soon(self._complete_all)
+            asyncio.get_running_loop().call_soon(self.complete_all)
         self._appends.append(append)
 
-    def _complete_all(self) -> None:
+    def complete_all(self) -> None:
+        """Run the callbacks now. For a caller that no callback runs within."""
         appends, self._appends = self._appends, []
         for append in appends:
             try:

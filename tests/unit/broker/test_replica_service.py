@@ -12,6 +12,11 @@ from quorumlog.broker.replication_frames import (
     ReplicationFrameFormat,
     encode_frame,
 )
+from quorumlog.broker.shell.replication.leader import (
+    HIGH_WATERMARK_DELAY_MS,
+    SHARED_BYTES_MAX,
+    SharedReads,
+)
 from quorumlog.errors import (
     FencedLeaderEpoch,
     InconsistentClusterId,
@@ -21,6 +26,7 @@ from quorumlog.errors import (
     TimedOut,
     UnknownTopicOrPartition,
 )
+from quorumlog.ids import Epoch, Offset
 from quorumlog.proto import replica_pb2 as pb
 from quorumlog.runtime import Runtime
 from quorumlog.runtime.error_detail import decode_error
@@ -106,6 +112,17 @@ def partition(cluster: Cluster, **fields: int) -> pb.FollowPartition:
     return part
 
 
+def caught_up(cluster: Cluster) -> pb.FollowPartition:
+    """The partition of a follower with all records of node 1."""
+    log = cluster.replica(1, "t").log
+    return partition(
+        cluster,
+        log_end_offset=log.log_end_offset,
+        flushed_end_offset=log.log_end_offset,
+        last_epoch=log.epochs.latest,
+    )
+
+
 def answered(cluster: Cluster, request: pb.FollowRequest) -> pb.FollowResponse:
     async def follow(runtime: Runtime) -> pb.FollowResponse:
         follower = await Follower.connect(runtime)
@@ -175,6 +192,73 @@ def test_a_request_without_news_is_answered_when_its_time_is_up() -> None:
         begun_ms = sim.now_ms()
         assert len(answered(cluster, request).results) == 0
         assert 700 <= sim.now_ms() - begun_ms < 900
+
+
+def test_a_high_watermark_without_records_is_sent_after_its_delay() -> None:
+    with world() as sim:
+        cluster = led_by_one(sim, 1, 3)
+        cluster.send(b"a", b"b")
+        cluster.crash(3)
+        request = hello(cluster)
+        request.max_wait_ms = 700
+        request.partitions.append(caught_up(cluster))
+        begun_ms = sim.now_ms()
+        (result,) = answered(cluster, request).results
+        assert (result.high_watermark, result.records_len) == (2, 0)
+        assert HIGH_WATERMARK_DELAY_MS <= sim.now_ms() - begun_ms < 350
+
+
+def test_a_high_watermark_whose_delay_is_over_is_sent_at_once() -> None:
+    with world() as sim:
+        cluster = led_by_one(sim, 1, 3)
+        cluster.send(b"a", b"b")
+        cluster.crash(3)
+        report = hello(cluster)
+        report.max_bytes = 0
+        report.partitions.append(caught_up(cluster))
+
+        async def follow(runtime: Runtime) -> pb.FollowResponse:
+            follower = await Follower.connect(runtime)
+            follower.stream.send(encode_frame(report))
+            await asyncio.sleep(0.3)
+            follower.stream.send(encode_frame(pb.FollowRequest(max_wait_ms=700, max_bytes=1000)))
+            begun_ms = sim.now_ms()
+            answer = await follower.answer()
+            assert sim.now_ms() - begun_ms < 350
+            return answer
+
+        (result,) = ask(cluster, follow).results
+        assert (result.high_watermark, result.records_len) == (2, 0)
+
+
+def test_a_read_is_shared_at_its_offset_and_log_end_in_its_leader_epoch() -> None:
+    with world() as sim:
+        cluster = led_by_one(sim)
+        cluster.send(b"a", b"b")
+        replica, shared = cluster.replica(1, "t"), SharedReads()
+        shared.keep(replica, Offset(1), b"batch")
+        assert shared.find(replica, Offset(1), 5) == b"batch"
+        assert shared.find(replica, Offset(1), 4) is None
+        assert shared.find(replica, Offset(0), 5) is None
+        replica.partition.leader_epoch = Epoch(replica.partition.leader_epoch + 1)
+        assert shared.find(replica, Offset(1), 5) is None
+        replica.partition.leader_epoch = Epoch(replica.partition.leader_epoch - 1)
+        cluster.append(1, "t", b"c")
+        cluster.until(lambda: replica.log.log_end_offset == 3)
+        assert shared.find(replica, Offset(1), 5) is None
+
+
+def test_shared_reads_have_a_limit_in_bytes() -> None:
+    with world() as sim:
+        cluster = led_by_one(sim)
+        ours, theirs, shared = cluster.replica(1, "t"), cluster.replica(2, "t"), SharedReads()
+        shared.keep(ours, Offset(0), b"a")
+        shared.keep(theirs, Offset(0), bytes(SHARED_BYTES_MAX))
+        assert shared.find(ours, Offset(0), 1) is None
+        assert shared.find(theirs, Offset(0), SHARED_BYTES_MAX) is not None
+        shared.keep(ours, Offset(0), b"b")
+        assert shared.find(theirs, Offset(0), SHARED_BYTES_MAX) is None
+        assert shared.find(ours, Offset(0), 1) == b"b"
 
 
 def test_a_newer_stream_of_a_follower_ends_the_older_one() -> None:

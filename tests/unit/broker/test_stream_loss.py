@@ -22,7 +22,7 @@ def test_a_stream_that_ends_while_an_answer_is_written_is_begun_anew_at_once() -
     with world() as sim:
         cluster = Cluster(sim)
         cluster.start()
-        cluster.create(1, 2)
+        cluster.create(1, 2, flush_policy="fsync")  # large records of it are not written at once
         cluster.send(b"small")
         following = fetcher(cluster, 2, 1)
         task = cluster.append(1, "t", b"x" * 900_000, acks=Acks.ALL)

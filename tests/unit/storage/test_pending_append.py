@@ -36,6 +36,21 @@ def test_callback_runs_once_and_in_the_next_iteration() -> None:
     simulation.run(main)
 
 
+def test_callback_runs_once_if_completed_appends_are_completed_at_once() -> None:
+    async def main(runtime: Runtime) -> None:
+        completed, found = CompletedAppends(), list[AppendOutcome]()
+        append = pending(completed)
+        append.call_when_done(found.append)
+        append.resolve(STORED, None)
+        completed.complete_all()
+        assert found == [STORED]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert found == [STORED]
+
+    simulation.run(main)
+
+
 def test_callback_that_raises_does_not_affect_other_appends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

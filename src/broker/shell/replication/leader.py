@@ -163,6 +163,7 @@ class FollowerSession:
         self.follower = follower
         self._clock = clock
         self._reader = directory.reader
+        self._completed = directory.completed
         self._stream = stream
         self._broker_epoch = broker_epoch
         self._shared = shared
@@ -286,6 +287,7 @@ class FollowerSession:
             if self._timer is None and not self._is_due:
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_later(request.max_wait_ms / 1000, self._check_due)
+        self._completed.complete_all()  # producers wait for what this request acknowledges
         self._answer_soon()
 
     def _apply_part(self, part: pb.FollowPartition) -> None:
