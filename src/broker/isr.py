@@ -41,13 +41,18 @@ _WAIT_FOR_METADATA: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, unsafe_hash=True, slots=True)
 class BrokerFacts:
-    """The metadata of a broker."""
+    """The metadata of a broker. Treated as immutable, as `FollowerFetch`."""
 
     broker_epoch: Offset
     is_active: bool  # neither fenced nor shutting down
-    rack: str = ""  # empty: none
+    rack: str  # empty: none
+
+    def __init__(self, broker_epoch: Offset, is_active: bool, rack: str = "") -> None:
+        self.broker_epoch = broker_epoch
+        self.is_active = is_active
+        self.rack = rack
 
 
 BrokerOf: TypeAlias = Callable[[NodeId], BrokerFacts | None]
@@ -175,9 +180,9 @@ class InSyncReplicas:
         """True if no record is committed, because the ISR is smaller than min.insync.replicas."""
         return len(self.state.isr) < self.state.min_isr
 
-    def committed_end(self) -> Offset | None:
-        """Return the offset up to which all records are committed; None: unknown, the high
-        watermark stays."""
+    def committed_end(self, above: int = -1) -> Offset | None:
+        """Return the offset up to which all records are committed; None: unknown, or at most
+        `above`."""
         if self.is_under_min_isr:
             return None
         end: int = self.own_end()
@@ -188,6 +193,8 @@ class InSyncReplicas:
                 if remote is None:
                     return None  # a member without a report in this epoch blocks the high watermark
                 end = min(end, self.end_of(remote))
+                if end <= above:
+                    return None
         for node, remote in self.remotes.items():
             # A replica that keeps up must be able to join, so the high watermark does not pass it.
             if node not in members and self.end_of(remote) < end and self._keeps_up(node, remote):

@@ -207,7 +207,7 @@ class PartitionLeader:
 
     def _progress(self) -> PartitionProgress:
         before = self.high_watermark
-        end = self.isr.committed_end()
+        end = self.isr.committed_end(above=before)
         if end is not None and end > before:
             self.high_watermark = end
         released = self._purgatory.release(

@@ -110,9 +110,12 @@ class ProducePurgatory:
 
     def release(self, *, high_watermark: int, own_end: int) -> tuple[PurgatoryEntry, ...]:
         """Release what is acknowledged by all in-sync replicas, or by the leader alone."""
-        if not self.count:
-            return ()
-        return (*self._acks_all.release(high_watermark), *self._acks_leader.release(own_end))
+        released: tuple[PurgatoryEntry, ...] = ()
+        if self._acks_all.count:
+            released = tuple(self._acks_all.release(high_watermark))
+        if self._acks_leader.count:
+            released = (*released, *self._acks_leader.release(own_end))
+        return released
 
     def fail(self, error: QuorumlogError) -> tuple[PurgatoryEntry, ...]:
         """Release all entries with an error."""
