@@ -261,6 +261,32 @@ def test_shared_reads_have_a_limit_in_bytes() -> None:
         assert shared.find(ours, Offset(0), 1) == b"b"
 
 
+def test_each_request_is_answered_after_its_own_wait() -> None:
+    with world() as sim:
+        cluster = led_by_one(sim)
+        first = hello(cluster)
+        first.max_wait_ms = 600
+
+        async def follow(runtime: Runtime) -> list[int]:
+            follower = await Follower.connect(runtime)
+            waits = []
+            for request in (first, pb.FollowRequest(max_bytes=1, max_wait_ms=60_000)):
+                follower.stream.send(encode_frame(request))
+                await asyncio.sleep(0.1)
+            for max_wait_ms in (200, 1_500):
+                follower.stream.send(
+                    encode_frame(pb.FollowRequest(max_bytes=1, max_wait_ms=max_wait_ms))
+                )
+                begun_ms = sim.now_ms()
+                await follower.answer()
+                waits.append(sim.now_ms() - begun_ms)
+            return waits
+
+        shorter, longer = ask(cluster, follow)
+        assert 200 <= shorter < 500
+        assert 1_500 <= longer < 1_800
+
+
 def test_a_newer_stream_of_a_follower_ends_the_older_one() -> None:
     with world() as sim:
         cluster = led_by_one(sim)

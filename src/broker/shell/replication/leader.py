@@ -177,6 +177,7 @@ class FollowerSession:
         self._is_due = False  # answer even without data
         self._due_ms = 0  # of the clock: the request is answered then at the latest
         self._timer: asyncio.TimerHandle | None = None  # the next check of `_due_ms`
+        self._timer_ms = 0  # of the clock: the time of that check
         self._is_answer_scheduled = False  # at the end of this iteration of the loop
         self._high_watermark_timer: asyncio.TimerHandle | None = None
         self._received_ms = clock.now_ms()
@@ -284,9 +285,8 @@ class FollowerSession:
             is_overdue = bool(self._high_watermarks) and self._high_watermark_timer is None
             self._is_due = request.max_wait_ms <= 0 or is_overdue
             self._due_ms = self._received_ms + request.max_wait_ms
-            if self._timer is None and not self._is_due:
-                loop = asyncio.get_running_loop()
-                self._timer = loop.call_later(request.max_wait_ms / 1000, self._check_due)
+            if self._timer is None or self._timer_ms > self._due_ms:
+                self._check_due_in(request.max_wait_ms)
         self._completed.complete_all()  # producers wait for what this request acknowledges
         self._answer_soon()
 
@@ -395,6 +395,12 @@ class FollowerSession:
                 self._answer_soon()
             return  # the first one is the oldest
 
+    def _check_due_in(self, delay_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = self._clock.now_ms() + delay_ms
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._check_due)
+
     def _check_due(self) -> None:
         """Answer the request if its wait is over; otherwise check again at its end. Most requests
         are answered before, and share one timer."""
@@ -403,8 +409,7 @@ class FollowerSession:
             return  # the next one starts the timer
         left_ms = self._due_ms - self._clock.now_ms()
         if left_ms > 0:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(left_ms / 1000, self._check_due)
+            self._check_due_in(left_ms)
             return
         self._is_due = True
         self._answer_soon()
