@@ -1,15 +1,14 @@
 """The standard services of every server: health and reflection.
 
 Tools of any language use them to list services, describe messages and check whether the server
-accepts work. Both use loaded descriptors and one flag, and never wait for another service.
+accepts work. Both use loaded descriptors and one flag, and never wait for another service. Their
+messages are loaded at the first request.
 """
 
 import asyncio
 from typing import Any, Final, TypeAlias
 
 from google.protobuf.message import DecodeError
-from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection_pb2
 
 from .quiet_grpc import aio, grpc
 from .reflection import REFLECTION_SERVICES, answer_reflection, is_described
@@ -20,7 +19,22 @@ _Code: Final = grpc.StatusCode
 
 HEALTH: Final = "grpc.health.v1.Health"
 QUESTION_MAX: Final = 2048  # bytes; responses repeat it, and peers limit a status's text
-_messages: Any = health_pb2  # its stubs lack the newest call
+
+
+def _health_messages() -> Any:
+    """Return the messages of the health service. Its stubs lack the newest call."""
+    from grpc_health.v1 import health_pb2
+
+    return health_pb2
+
+
+def _reflection_messages() -> Any:
+    """Return the messages of the reflection service. The health service, which it describes, is
+    loaded too."""
+    from grpc_reflection.v1alpha import reflection_pb2
+
+    _health_messages()
+    return reflection_pb2
 
 
 class HealthStatus:
@@ -79,21 +93,22 @@ def _health_methods(services: list[str], readiness: HealthStatus) -> dict[str, R
         return [*services, HEALTH, *REFLECTION_SERVICES, *readiness.names]
 
     async def check(raw: bytes, context: _Context) -> bytes:
-        asked = (await _parse(health_pb2.HealthCheckRequest, raw, context)).service
+        asked = (await _parse(_health_messages().HealthCheckRequest, raw, context)).service
         if asked not in known():
             await context.abort(_Code.NOT_FOUND, f"service {asked} not found")
         return _health(readiness.status(asked))
 
     async def list_all(raw: bytes, context: _Context) -> bytes:
+        messages = _health_messages()
         words = {
-            name: health_pb2.HealthCheckResponse(status=readiness.status(name)) for name in known()
+            name: messages.HealthCheckResponse(status=readiness.status(name)) for name in known()
         }
-        answer = _messages.HealthListResponse(statuses=words)
+        answer = messages.HealthListResponse(statuses=words)
         raw_answer: bytes = answer.SerializeToString(deterministic=True)
         return raw_answer
 
     async def watch(raw: bytes, context: _Context) -> None:
-        asked = (await _parse(health_pb2.HealthCheckRequest, raw, context)).service
+        asked = (await _parse(_health_messages().HealthCheckRequest, raw, context)).service
         sent = ""
         while True:  # the protocol requires that the watch of an unknown service continues
             status = readiness.status(asked) if asked in known() else "SERVICE_UNKNOWN"
@@ -117,9 +132,10 @@ def _reflection_methods(services: list[str], readiness: HealthStatus) -> dict[st
     reflected += REFLECTION_SERVICES
 
     async def reflect(_: object, context: _Context) -> None:
+        messages = _reflection_messages()
         while (raw := await _read_until_closed(context, readiness)) is not aio.EOF:
-            request = await _parse(reflection_pb2.ServerReflectionRequest, raw, context)
-            response = reflection_pb2.ServerReflectionResponse()
+            request = await _parse(messages.ServerReflectionRequest, raw, context)
+            response = messages.ServerReflectionResponse()
             answer_reflection(request, response, reflected)
             await context.write(response.SerializeToString())
 
@@ -156,4 +172,5 @@ async def _parse(kind: Any, raw: bytes, context: _Context) -> Any:
 
 
 def _health(status: str) -> bytes:
-    return health_pb2.HealthCheckResponse(status=status).SerializeToString()
+    raw: bytes = _health_messages().HealthCheckResponse(status=status).SerializeToString()
+    return raw

@@ -8,10 +8,11 @@ Pure: the caller passes the messages.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FileDescriptor
 
 if TYPE_CHECKING:
+    from google.protobuf import descriptor_pb2
     from grpc_reflection.v1alpha import reflection_pb2
 
 # grpc's status numbers, which reflection puts into its responses.
@@ -116,6 +117,12 @@ def _pool() -> Any:
     return descriptor_pool.Default()
 
 
+def _file_message() -> "descriptor_pb2.FileDescriptorProto":
+    from google.protobuf import descriptor_pb2  # needed for reflection only
+
+    return descriptor_pb2.FileDescriptorProto()
+
+
 def _find(look_up: Callable[[str], Any], key: str, asked: str) -> Any:
     """Look up a key. Raise KeyError with the requested name."""
     try:
@@ -137,7 +144,7 @@ def _file_of_symbol(symbol: str) -> FileDescriptor:
 
 def _new_reflection() -> bytes:
     """Return the newer protocol's file: the older one with its name."""
-    proto = descriptor_pb2.FileDescriptorProto()
+    proto = _file_message()
     _pool().FindFileByName(_OLD_FILE).CopyToProto(proto)
     proto.name, proto.package = _NEW_FILE, _NEW
     for message in proto.message_type:
@@ -158,7 +165,7 @@ def _with_imports(file: FileDescriptor) -> list[bytes]:
     while waiting:
         current = waiting.pop()
         if current.name not in found:
-            proto = descriptor_pb2.FileDescriptorProto()
+            proto = _file_message()
             current.CopyToProto(proto)
             found[current.name] = proto.SerializeToString(deterministic=True)
             waiting.extend(current.dependencies)
