@@ -12,12 +12,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...errors import QuorumlogError
 from ...records.compression import INFLATE_LIMIT
 from ...runtime.ports import Runtime
-from ..cleaner import CleaningPlan, CleaningRun
 from ..config import DirectoryConfig
 from ..layout import LOG_SUFFIX, join, segment_file
 from ..log import Log
@@ -27,6 +26,9 @@ from ..segment_files import CleanedGroup, SourceSegment, Swap, perform_swap
 from .append_queue import AppendQueue
 from .checkpointer import Checkpointer
 from .writer import LogWriter
+
+if TYPE_CHECKING:
+    from ..cleaner import CleaningPlan, CleaningRun
 
 _LOG: Final = logging.getLogger("quorumlog.storage")
 
@@ -84,6 +86,8 @@ class LogCleaner:
     async def clean(self, queue: AppendQueue, dirt: LogToClean) -> None:
         """Run one cleaning of the dirty part of a log. Raises the errors of the log or its disk,
         and StalePlan if the run was stopped or the log was truncated since the plan."""
+        from ..cleaner import CleaningRun  # most directories have no compacted log
+
         assert self._queue is None, "two cleaning runs at once"
         self._queue = queue
         self._stopped.clear()
@@ -96,7 +100,7 @@ class LogCleaner:
             self._queue = None
             self._ended.set()
 
-    async def _run_and_discard(self, queue: AppendQueue, cleaning: CleaningRun) -> None:
+    async def _run_and_discard(self, queue: AppendQueue, cleaning: "CleaningRun") -> None:
         try:
             await self._run(queue, cleaning)
         except (OSError, QuorumlogError):
@@ -138,7 +142,9 @@ class LogCleaner:
 
     def _plan(
         self, log: Log, dirt: LogToClean, segments: tuple[SourceSegment, ...]
-    ) -> CleaningPlan:
+    ) -> "CleaningPlan":
+        from ..cleaner import CleaningPlan
+
         config = log.config
         return CleaningPlan(
             segments=segments,
@@ -158,7 +164,7 @@ class LogCleaner:
             live_producers=log.producers.states.last_records(),
         )
 
-    async def _run(self, queue: AppendQueue, cleaning: CleaningRun) -> None:
+    async def _run(self, queue: AppendQueue, cleaning: "CleaningRun") -> None:
         log, plan = queue.log, cleaning.plan
         await self._make_safe(queue, plan)
         swapped = 0
@@ -196,7 +202,7 @@ class LogCleaner:
                 stats.unread_reason,
             )
 
-    async def _make_safe(self, queue: AppendQueue, plan: CleaningPlan) -> None:
+    async def _make_safe(self, queue: AppendQueue, plan: "CleaningPlan") -> None:
         """Store the gaps and the recovery point that a recovery needs, before the log is
         changed."""
         log, stored = queue.log, self._checkpoints.stored
