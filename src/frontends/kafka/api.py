@@ -91,6 +91,8 @@ class Client:
     user: str = ANONYMOUS
     software_name: str = ""  # as the client reports it (KIP-511)
     software_version: str = ""
+    # of the request that `KafkaApi.at_once` receives; None: unknown, which `at_once` may need
+    client_id: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen: freezing costs a microsecond a request

@@ -24,7 +24,7 @@ from .frames import RequestFrameReader
 from .memory import BYTES_AN_ELEMENT
 from .metrics import BROKEN, CLIENT, FAILED, IDLE, INVALID, SLOW, STOPPED
 from .quota_charge import FETCH, MeasuredAwaitable, charge
-from .request import API_VERSIONS, Request, answer_head, body_of_usual, read_request
+from .request import API_VERSIONS, Request, answer_head, read_request, read_usual_header
 
 if TYPE_CHECKING:
     from .server import KafkaServer
@@ -312,10 +312,10 @@ class KafkaConnection:
         source, begin, end = frames.first_frame()
         if end - begin > server.request_bytes_max(api.key):
             return False
-        head = body_of_usual(source, begin, end, api)
-        if head is None:
+        header = read_usual_header(source, begin, end, api)
+        if header is None:
             return False
-        version, correlation_id, body_at = head
+        version, correlation_id, self.client.client_id, body_at = header
         assert api.at_once is not None, f"{api.name} has a short way"
         try:
             answer = api.at_once(server.broker, self.client, version, source[body_at:end])

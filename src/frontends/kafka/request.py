@@ -135,18 +135,23 @@ class Request(Call):
         return request
 
 
-def body_of_usual(
+UsualHeader: TypeAlias = tuple[int, int, str, int]
+"""Version, correlation id, client id, position of the body."""
+
+
+def read_usual_header(
     source: memoryview, start: int, end: int, api: KafkaApi
-) -> tuple[int, int, int] | None:
-    """Return the version and the correlation id of a request of `api` whose frame is
-    source[start:end], and the position of its body. Return None for every header that is not
-    usual: one with an unsupported version, tagged fields, or a client id that is not ASCII."""
+) -> UsualHeader | None:
+    """Read the header of a request of `api` whose frame is source[start:end]. Return None for a
+    header that is not usual: with an unsupported version, tagged fields, or a client id that is not
+    ASCII."""
     try:
         _, version, correlation_id, length = _START.unpack_from(source, start)
-        begin = start + _START_SIZE
+        begin, client_id = start + _START_SIZE, ""
         if length > 0:
-            if length > CLIENT_ID_BYTES_MAX or not bytes(source[begin : begin + length]).isascii():
+            if length > CLIENT_ID_BYTES_MAX:
                 return None
+            client_id = str(source[begin : begin + length], "ascii")
             begin += length
         if not api.low <= version <= api.high:
             return None
@@ -154,9 +159,9 @@ def body_of_usual(
             if source[begin]:
                 return None
             begin += 1
-    except (error, IndexError):
+    except (error, IndexError, UnicodeDecodeError):
         return None
-    return (version, correlation_id, begin) if begin <= end else None
+    return (version, correlation_id, client_id, begin) if begin <= end else None
 
 
 def read_request(
