@@ -28,10 +28,6 @@ PLAIN_TESTS := tests/unit/storage $(PLAIN_BROKER:%=tests/unit/broker/test_%.py) 
   $(PLAIN_CLIENTS:%=tests/unit/clients/test_%.py) tests/unit/spark/test_reading.py \
   $(PLAIN_WIRE:%=tests/unit/frontends/test_%.py) $(PLAIN_KAFKA:%=tests/unit/frontends/kafka/test_%.py)
 
-# Run once more on compiled modules: what they are part of, and bytes that are no requests.
-COMPILED_TESTS := tests/unit/frontends/kafka tests/unit/storage tests/unit/broker tests/unit/records tests/unit/runtime \
-  tests/property/storage tests/property/records tests/fuzz
-
 # A file's tests stay together; tests/conftest.py puts the files that take long first, so that the workers end together.
 # Four for two cores: at any time some tests wait for a process or a timeout.
 WORKERS := --numprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -40,7 +36,7 @@ WORKERS := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 CORE_MODULES := */raftlog/candidate.py,*/raftlog/config.py,*/raftlog/follower.py,*/raftlog/leader.py,*/raftlog/log_view.py,*/raftlog/messages.py,*/raftlog/progress.py,*/raftlog/raft.py,*/raftlog/ready.py,*/raftlog/roles.py,*/raftlog/state.py,*/raftlog/status.py,*/raftlog/voters.py,*/raftlog/writes.py
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup spark-oldest demo test test-spark-oldest test-plain test-compiled test-all compiled sanitize lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
+.PHONY: help setup spark-oldest demo test test-spark-oldest test-plain test-all sanitize lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -100,26 +96,13 @@ test-plain: setup ## the tests of the record codec, and the quick ones of what u
 	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not long" $(WORKERS) $(CODEC_TESTS)
 	QUORUMLOG_PLAIN_CODEC=1 $(BIN)/pytest -m "not slow and not long and not spark" $(WORKERS) $(PLAIN_TESTS)
 
-compiled: setup ## the package with its hot modules compiled (minutes), into build/compiled: to run it, PYTHONPATH=build/compiled
-	rm -rf build/compiled build/compiled-parts
-	QUORUMLOG_COMPILE=1 $(BIN)/python setup.py --quiet build --build-lib build/compiled --build-temp build/compiled-parts
-	@PYTHONPATH=build/compiled $(BIN)/python -c "from quorumlog.storage import log; assert not log.__file__.endswith('.py'), log.__file__"
-
-test-compiled: compiled ## the tests of what passes through compiled modules on them, and whole nodes simulated with them
-	PYTHONPATH=build/compiled $(BIN)/pytest -m "not long and not spark and not plain" $(WORKERS) $(COMPILED_TESTS)
-	@for level in kafka groups broker; do for path in build/compiled .pkg; do \
-	  PYTHONPATH=$$path $(BIN)/python -m tests.simulation --level $$level --seeds 3 --twice 1 > "build/$$level-$${path##*/}" \
-	    || { cat "build/$$level-$${path##*/}"; exit 1; }; \
-	  awk '$$6 == "ok" {print $$1, $$2, $$5}' "build/$$level-$${path##*/}" > "build/$$level-$${path##*/}.events"; done; \
-	  cmp "build/$$level-compiled.events" "build/$$level-.pkg.events" && echo "$$level: the same events compiled and plain" || exit 1; done
-
 # The extension modules built with AddressSanitizer and UBSan, under the tests that send them invalid bytes. Python itself leaks
 # on purpose at its end.
 SANITIZED := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -O1 -g
 SANITIZED_TESTS := tests/property/native tests/property/records tests/unit/records/test_codec.py tests/fuzz/test_targets.py
 
 sanitize: setup ## the compiled modules under AddressSanitizer and UBSan, with invalid bytes (minutes)
-	CFLAGS="$(SANITIZED)" LDFLAGS="$(SANITIZED)" $(BIN)/python setup.py --quiet build --build-lib build/sanitized \
+	CFLAGS="$(SANITIZED)" LDFLAGS="$(SANITIZED)" $(BIN)/python -c "import setuptools; setuptools.setup()" --quiet build --build-lib build/sanitized \
 	  --build-temp build/sanitized-parts
 	LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  PYTHONMALLOC=malloc PYTHONPATH=build/sanitized $(BIN)/pytest -q -p no:cacheprovider -m "not long and not plain" $(SANITIZED_TESTS)
@@ -230,7 +213,7 @@ bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: r
 
 dist: setup ## build the source distribution, and from it the wheel, into dist/
 	rm -rf dist build .pkg/quorumlog.egg-info
-	QUORUMLOG_COMPILE=1 $(BIN)/python -m build --no-isolation .
+	$(BIN)/python -m build --no-isolation .
 
 lock: setup ## resolve the dependencies anew into requirements.lock, for every system and Python
 	$(BIN)/uv pip compile pyproject.toml --extra spark --extra dev --universal --python-version 3.11 \

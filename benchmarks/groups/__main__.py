@@ -5,7 +5,7 @@ All of it takes about 20 minutes; each part is stored as soon as it is measured.
 Run: python -m benchmarks.groups [--only PART] [--systems NAME,...] [--kills 20] [--rounds 3]
      [--seconds 4] [--dir FOLDER] [--quick]
 Before it: python -m benchmarks.kafka_wire.artifacts, which fetches Apache Kafka. Without it ours is
-measured alone. PYTHONPATH=build/compiled, after make compiled, measures what wheels have. --quick
+measured alone. --quick
 is a smoke test, stored nowhere; and with --systems (beginnings of names) nothing is stored either.
 """
 

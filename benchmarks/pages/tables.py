@@ -41,5 +41,5 @@ def machine(result: Result) -> str:
 
 
 def subject(result: Result) -> str:
-    """The same, and whether the hot modules of ours were compiled."""
+    """Return the same, and the build of ours."""
     return f"{machine(result)}, quorumlog with {result['build']}"

@@ -2,9 +2,9 @@
 
 Run: python -m benchmarks.transactions [--only PART] [--systems NAME,...] [--ids 100000] [--kills 3]
      [--rounds 3] [--seconds 10] [--dir FOLDER] [--quick]
-Before it: python -m benchmarks.kafka_wire.artifacts, which fetches Apache Kafka. PYTHONPATH=
-build/compiled, after make compiled, measures what wheels have. Each part is stored when it is
-measured; with --quick, a smoke test, or --systems (beginnings of names) nothing is stored.
+Before it: python -m benchmarks.kafka_wire.artifacts, which fetches Apache Kafka. Each part is
+stored when it is measured; with --quick, a smoke test, or --systems (beginnings of names) nothing
+is stored.
 """
 
 import argparse

@@ -20,17 +20,12 @@ from .purgatory import Acks, ProducePurgatory, PurgatoryEntry
 from .verification import VerifiedProducers
 
 
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class PartitionProgress:
-    """The result of an event. Treated as immutable. `__init__` is written by hand because every
-    append creates one, and mypyc leaves a generated one interpreted."""
+    """The result of an event. Not frozen: every append creates one."""
 
     released: tuple[PurgatoryEntry, ...]
     high_watermark_moved: bool
-
-    def __init__(self, released: tuple[PurgatoryEntry, ...], high_watermark_moved: bool) -> None:
-        self.released = released
-        self.high_watermark_moved = high_watermark_moved
 
 
 NO_PROGRESS: Final = PartitionProgress((), False)

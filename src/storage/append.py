@@ -60,12 +60,9 @@ BUFFERS_MAX: Final = 512
 """Maximum buffers per write call; the kernel's limit (IOV_MAX) is 1024."""
 
 
-@dataclass(init=False, slots=True)
+@dataclass(slots=True)
 class BatchLocation:
-    """The position of one batch in its segment, immutable by convention.
-
-    Each append makes one: a written `__init__` is compiled, that of a dataclass is not.
-    """
+    """The position of one batch in its segment. Not frozen: each append makes one."""
 
     position: int
     size: int
@@ -73,22 +70,6 @@ class BatchLocation:
     last_offset: int
     max_timestamp: int
     leader_epoch: int
-
-    def __init__(
-        self,
-        position: int,
-        size: int,
-        base_offset: int,
-        last_offset: int,
-        max_timestamp: int,
-        leader_epoch: int,
-    ) -> None:
-        self.position = position
-        self.size = size
-        self.base_offset = base_offset
-        self.last_offset = last_offset
-        self.max_timestamp = max_timestamp
-        self.leader_epoch = leader_epoch
 
 
 class LogWrite:

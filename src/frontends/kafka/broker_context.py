@@ -2,8 +2,6 @@
 
 Handlers call `BrokerApi`; those of the data path use the replica manager and the group coordinator
 themselves.
-
-A module of its own that is never compiled: a test of one handler passes only the parts it needs.
 """
 
 from dataclasses import dataclass, field

@@ -35,27 +35,14 @@ from ..producer_state import AppendPrecondition
 NO_APPEND_TIME: Final = -1
 
 
-@dataclass(init=False, slots=True)
+@dataclass(slots=True)
 class Appended:
-    """The offsets of an append: [base_offset, next_offset). Immutable by convention. Each append
-    makes one: a written `__init__` is compiled, that of a dataclass is not."""
+    """The offsets of an append: [base_offset, next_offset). Not frozen: each append makes one."""
 
     base_offset: Offset
     next_offset: Offset
     log_append_time_ms: int  # -1: records keep their producer's timestamps
     log_start_offset: Offset
-
-    def __init__(
-        self,
-        base_offset: Offset,
-        next_offset: Offset,
-        log_append_time_ms: int,
-        log_start_offset: Offset,
-    ) -> None:
-        self.base_offset = base_offset
-        self.next_offset = next_offset
-        self.log_append_time_ms = log_append_time_ms
-        self.log_start_offset = log_start_offset
 
 
 AppendOutcome: TypeAlias = Appended | QuorumlogError
