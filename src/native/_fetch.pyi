@@ -1,14 +1,6 @@
-"""Types of the compiled Fetch requests."""
+"""Types of the compiled Fetch requests; `_plain_fetch.py` documents them."""
 
-from ..records.compression import Buffer
-from . import FetchTopic, UsualFetch
+from ._plain_fetch import encode_fetch as encode_fetch
+from ._plain_fetch import read_fetch as read_fetch
 
 NUMBERS: dict[str, int]
-
-def read_fetch(version: int, body: Buffer) -> UsualFetch | None: ...
-def encode_fetch(
-    version: int,
-    topics: list[FetchTopic],
-    results: list[tuple[int, int, int, int]],
-    tells_aborted: bool,
-) -> list[bytes]: ...

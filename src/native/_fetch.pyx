@@ -1,11 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, binding=True
-"""The usual Fetch requests in C: what `frontends/kafka/codecs/fetch.py` reads and encodes.
+"""Usual Fetch requests in C: the same results as `_plain_fetch.py`, which documents them.
 
-A request is usual without a replica id, forgotten topics, a rack, tagged fields and bytes behind its
-last field; a response without errors, aborted transactions and preferred replicas. The rules for
-invalid input are those of `_produce.pyx`: every read is checked against the end of the request, and
-memory grows by the bytes that are there.
+The rules for invalid input are those of `_produce.pyx`: every read is checked against the end of
+the request, and memory grows by the bytes that are there.
 """
 
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -28,13 +26,13 @@ cdef enum:
     RESULT_BYTES_MAX = 64
     TOPIC_BYTES_MAX = 32
 
-NUMBERS = {"FLEXIBLE": FLEXIBLE, "BY_ID": BY_ID}
+NUMBERS = {
+    "VERSION_MIN": VERSION_MIN, "VERSION_MAX": VERSION_MAX, "FLEXIBLE": FLEXIBLE, "BY_ID": BY_ID,
+    "NO_REPLICA_ID": NO_REPLICA_ID,
+}
 
 
 def read_fetch(int version, object body):
-    """Return (max wait ms, min bytes, max bytes, isolation, session id, session epoch, topics) of a
-    usual request, None for every other one. A topic is (name as bytes or id, partitions), a
-    partition (index, leader epoch, offset, epoch of the last record, max bytes); -1: not given."""
     cdef Py_buffer view
     cdef Cursor cursor
     if not VERSION_MIN <= version <= VERSION_MAX:
@@ -137,10 +135,6 @@ cdef inline uint8_t* add_count(uint8_t* out, int64_t count, bint flexible) noexc
 
 
 def encode_fetch(int version, list topics, list results, bint tells_aborted):
-    """Return the body of a response without errors: the bytes before the records of each partition
-    that has some, in order, and the bytes behind all. `topics` are those of `read_fetch`; a result
-    is (high watermark, last stable offset, log start offset, bytes of records), for each partition
-    in order. `tells_aborted`: the request asks for aborted transactions; there are none."""
     cdef bint flexible = version >= FLEXIBLE
     cdef Py_ssize_t size = RESULT_BYTES_MAX * (len(results) + 1) + TOPIC_BYTES_MAX, number = 0
     cdef list chunks = []

@@ -69,7 +69,7 @@ PlacedRequest: TypeAlias = "tuple[int, int, list[tuple[bytes, list[PlacedPart]]]
 """The correlation id, the version, and the topics: each with its title as in the request."""
 
 
-class _Unusual(Exception):
+class Unusual(Exception):
     """The request is left to the general path."""
 
 
@@ -316,7 +316,7 @@ class ProduceRun:
             return False
         try:
             self._add(frame)
-        except (_Unusual, StructError, IndexError):
+        except (Unusual, StructError, IndexError):
             self._is_over = True
             return False
         return True
@@ -331,29 +331,29 @@ class ProduceRun:
         return self._placed
 
     def _add(self, frame: memoryview) -> None:
-        cursor = _Cursor(frame)
+        cursor = Cursor(frame)
         key, version, correlation_id, client_id_size = cursor.next(_HEADER)
         if key != _PRODUCE_KEY or not VERSION_MIN <= version <= VERSION_MAX:
-            raise _Unusual
+            raise Unusual
         if client_id_size > CLIENT_ID_BYTES_MAX:
-            raise _Unusual
+            raise Unusual
         if client_id_size > 0 and not cursor.take(client_id_size).isascii():
-            raise _Unusual
+            raise Unusual
         cursor.is_flexible = version >= FLEXIBLE
         cursor.no_tags()
         if (cursor.varint() if cursor.is_flexible else cursor.next(_I16)[0] + 1) != 0:
-            raise _Unusual
+            raise Unusual
         (acks,), (timeout_ms,) = cursor.next(_I16), cursor.next(_I32)
         topic_count = cursor.count()
         if not -1 <= acks <= 1 or topic_count < 1:
-            raise _Unusual
+            raise Unusual
         if self.count and (acks, timeout_ms) != (self.acks, self.timeout_ms):
-            raise _Unusual
+            raise Unusual
         seen: set[int] = set()
         topics = [self._read_topic(cursor, version, acks, seen) for _ in range(topic_count)]
         cursor.no_tags()
-        if cursor.at != len(frame):
-            raise _Unusual
+        if cursor.left:
+            raise Unusual
         placed = [(topic.title, _place(topic.parts)) for topic in topics]
         self._placed.append((correlation_id, version, placed))
         if acks:
@@ -362,7 +362,7 @@ class ProduceRun:
         self.count += 1
         self.size += len(frame)
 
-    def _read_topic(self, cursor: "_Cursor", version: int, acks: int, seen: set[int]) -> _Topic:
+    def _read_topic(self, cursor: "Cursor", version: int, acks: int, seen: set[int]) -> _Topic:
         """Read a topic and check its batches; nothing is placed yet."""
         start = cursor.at
         if version >= BY_ID:
@@ -373,7 +373,7 @@ class ProduceRun:
         encoded = bytes(cursor.frame[start : cursor.at])
         part_count = cursor.count()
         if not title or part_count < 1:
-            raise _Unusual
+            raise Unusual
         parts = []
         for _ in range(part_count):
             (partition,) = cursor.next(_I32)
@@ -382,7 +382,7 @@ class ProduceRun:
             batch = cursor.frame[at : at + size]
             tail = self._tail_of(acks, version >= BY_ID, title, partition)
             if id(tail) in seen or not tail.check(batch):
-                raise _Unusual
+                raise Unusual
             seen.add(id(tail))
             parts.append((partition, tail, batch))
         cursor.no_tags()
@@ -393,22 +393,27 @@ class ProduceRun:
         if tail is not None:
             return tail
         if len(self.tails) == TAILS_MAX:
-            raise _Unusual
+            raise Unusual
         tail = self._find(acks, by_id, title, partition)
         if tail is None or any(tail is other for other in self.tails):
-            raise _Unusual  # unknown, or a topic by its name and by its id
+            raise Unusual  # unknown, or a topic by its name and by its id
         self._known[title, partition] = tail
         self.tails.append(tail)
         return tail
 
 
-class _Cursor:
-    """Reads the fields of a frame; raises _Unusual or StructError beyond its end."""
+class Cursor:
+    """Reads the fields of a frame; raises Unusual or StructError beyond its end."""
 
     def __init__(self, frame: memoryview) -> None:
         self.frame = frame
         self.at = 0
         self.is_flexible = False
+
+    @property
+    def left(self) -> int:
+        """The number of bytes that were not read."""
+        return len(self.frame) - self.at
 
     def next(self, fields: Struct) -> tuple[int, ...]:
         """Read some fields."""
@@ -442,16 +447,16 @@ class _Cursor:
                     break
                 return value
             shift += 7
-        raise _Unusual
+        raise Unusual
 
     def no_tags(self) -> None:
         """Read an empty list of tagged fields, in a flexible version."""
         if self.is_flexible and self.take(1) != b"\0":
-            raise _Unusual
+            raise Unusual
 
     def _skip(self, size: int) -> int:
-        if not 0 <= size <= len(self.frame) - self.at:
-            raise _Unusual
+        if not 0 <= size <= self.left:
+            raise Unusual
         start = self.at
         self.at += size
         return start
@@ -471,9 +476,9 @@ def _encode(
     """Return the response to a placed request: its size, its header and its body."""
     flexible = version >= FLEXIBLE
     no_tags = b"\0" if flexible else b""
-    out = [_I32.pack(correlation_id), no_tags, _count(len(topics), flexible)]
+    out = [_I32.pack(correlation_id), no_tags, encode_count(len(topics), flexible)]
     for title, parts in topics:
-        out += (title, _count(len(parts), flexible))
+        out += (title, encode_count(len(parts), flexible))
         for partition, tail, base_offset in parts:
             if version >= 5:
                 start = tail.log_start_offset
@@ -490,7 +495,7 @@ def _encode(
     return _SIZE.pack(len(body)) + body
 
 
-def _count(count: int, flexible: bool) -> bytes:
+def encode_count(count: int, flexible: bool) -> bytes:
     """Return the length of an array."""
     if not flexible:
         return _I32.pack(count)

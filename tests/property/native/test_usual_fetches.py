@@ -1,4 +1,4 @@
-"""The compiled codec of usual Fetch requests reads and encodes as the general one."""
+"""Both codecs of usual Fetch requests read and encode as the general one."""
 
 from struct import pack
 from typing import Any
@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorumlog.errors import InvalidRequest
+from quorumlog.frontends.kafka.apis.fetch import API
 from quorumlog.frontends.kafka.codecs import fetch
+from quorumlog.native import _plain_fetch as plain
 
 compiled: Any = pytest.importorskip("quorumlog.native._fetch", exc_type=ImportError)
 
@@ -113,6 +115,7 @@ def test_a_usual_request_has_the_fields_that_the_general_codec_reads(
         content[at % len(content)] = value
     body = bytes(content[: len(content) - cut])
     usual = compiled.read_fetch(version, body)
+    assert plain.read_fetch(version, body) == usual
     if not (oddity or changes or cut) and topics and all(parts for _, parts in topics):
         assert usual is not None
     if usual is not None and (version >= 13 or all(is_text(title) for title, _ in usual[6])):
@@ -165,8 +168,11 @@ def test_a_response_has_the_bytes_of_the_general_codec(
         chunks[-1] += b"\0" if version >= 12 else b""
     chunks[-1] += fetch.encode_end(version)
     assert compiled.encode_fetch(version, titles, results, tells_aborted) == chunks
+    assert plain.encode_fetch(version, titles, results, tells_aborted) == chunks
 
 
 def test_both_codecs_have_the_same_versions() -> None:
     for name, number in compiled.NUMBERS.items():
-        assert getattr(fetch, name) == number, name
+        assert getattr(plain, name) == number, name
+    assert (plain.FLEXIBLE, plain.BY_ID) == (fetch.FLEXIBLE, fetch.BY_ID)
+    assert (API.low, API.high) == (plain.VERSION_MIN, plain.VERSION_MAX)
