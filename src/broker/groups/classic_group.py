@@ -52,6 +52,7 @@ from .requests import (
     Leaver,
     Left,
     ListedGroup,
+    PlainCommit,
     SyncGroup,
 )
 
@@ -326,21 +327,28 @@ class ClassicGroupMachine:
     def renew_session(self, request: ClassicHeartbeat, now_ms: int) -> bool:
         """Handle the heartbeat of a member of a stable group, as `heartbeat` does; return False,
         without an effect, for any other."""
+        member = self.stable_member(request.member_id, request.instance_id, request.generation)
+        return member is not None and self._rebalance.sessions.postpone(
+            member.member_id, now_ms + member.session_timeout_ms
+        )
+
+    def stable_member(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> ClassicMember | None:
+        """Return the member that sent a request, if the group is stable and nothing of the member
+        waits; otherwise None."""
         rebalance = self._rebalance
-        if (
-            rebalance.state is not ClassicGroupState.STABLE
-            or request.generation != rebalance.generation
-        ):
-            return False
-        member = rebalance.roster.members.get(request.member_id)
+        if rebalance.state is not ClassicGroupState.STABLE or generation != rebalance.generation:
+            return None
+        member = rebalance.roster.members.get(member_id)
         if (
             member is None
             or member.joining is not None
             or member.syncing is not None
-            or (request.instance_id is not None and request.instance_id != member.instance_id)
+            or (instance_id is not None and instance_id != member.instance_id)
         ):
-            return False
-        return rebalance.sessions.postpone(request.member_id, now_ms + member.session_timeout_ms)
+            return None
+        return member
 
     def leave(self, ticket: Ticket, request: LeaveGroup, now_ms: int) -> GroupDecision:
         """Remove members; each has an error of its own (UnknownMember, FencedInstance) or None."""
@@ -404,6 +412,16 @@ class ClassicGroupMachine:
             raise self._rebalance_in_progress()
         if now_ms is not None:
             rebalance.restart_session(member, now_ms)
+
+    def may_commit(self, commit: PlainCommit) -> bool:
+        """Return True if `check_commit` accepts the commit of a member and restarts its session;
+        False for some others too."""
+        return self.stable_member(*commit[1:4]) is not None
+
+    def committed(self, commit: PlainCommit, now_ms: int) -> None:
+        """Restart the session of a member after a commit that `may_commit` has accepted."""
+        member = self._rebalance.roster.members[commit.member_id]
+        self._rebalance.restart_session(member, now_ms)
 
     def _find(self, member_id: str, instance_id: str | None) -> ClassicMember:
         self._check_alive()

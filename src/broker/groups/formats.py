@@ -9,12 +9,15 @@ skipped.
 The schemas are those of Kafka's group coordinator.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import Final, TypeAlias
 
 from ...ids import TopicId
+from ...records import Record, encode_plain_batch
+from ...records.batch import HEADER_SIZE
+from ...records.checksum import crc32c
 from ..coordinator.fields import (
     INT32,
     INT64,
@@ -48,6 +51,7 @@ from .records import (
     TargetEpoch,
     TargetEpochForgotten,
 )
+from .requests import PlainCommit
 
 Encoded: TypeAlias = tuple[bytes, bytes | None]
 
@@ -87,6 +91,14 @@ CACHED_LENGTH_MAX: Final = 256
 _PLAIN_OFFSET: Final = Struct(">hqibq3s16s")
 """An offset without metadata, in version 4, with its only tagged field."""
 _TOPIC_ID_FOLLOWS: Final = bytes((1, TOPIC_ID_TAG, len(NO_TOPIC)))
+
+
+PLAIN_OFFSETS_MAX: Final = 64
+"""The limit of records in a `PlainOffsetBatch`: their offset deltas take one byte."""
+CRC_POSITION: Final = 17
+TIMES_POSITION: Final = 27
+"""The position of the base timestamp, which the largest timestamp follows."""
+_CRC: Final = Struct(">I")
 
 
 def encode(record: GroupRecord) -> Encoded:
@@ -206,6 +218,81 @@ def _any_offset(record: OffsetCommitted) -> bytes:
         writer.int64(record.expire_ms)
     writer.end([] if record.topic_id is None else [(TOPIC_ID_TAG, record.topic_id)])
     return bytes(writer.out)
+
+
+class PlainOffsetBatch:
+    """The record batches of commits of the same group, topics and numbers of partitions. They
+    differ only in partitions, offsets, leader epochs and times, at fixed positions."""
+
+    __slots__ = ("_count", "_head", "_layout", "_values")
+
+    def __init__(self, group: str, topics: Sequence[tuple[str, TopicId, int]]) -> None:
+        """`topics` are names, ids and numbers of partitions, together at most PLAIN_OFFSETS_MAX."""
+        records: list[Record] = []
+        sizes: list[int] = []
+        for topic, topic_id, count in topics:
+            offset = OffsetCommitted(
+                group=group, topic=topic, partition=0, offset=0, commit_ms=0, topic_id=topic_id
+            )
+            record = Record(0, 0, *_encode_offset(offset))
+            records += [record] * count
+            sizes += [len(encode_plain_batch([record])) - HEADER_SIZE] * count
+        batch = encode_plain_batch(records)
+        assert len(batch) == HEADER_SIZE + sum(sizes), f"records of {sizes} bytes in {len(batch)}"
+        self._count = len(records)
+        self._head = batch[:CRC_POSITION]
+        at = CRC_POSITION + _CRC.size
+        layout = [f">{TIMES_POSITION - at}sqq"]
+        self._values: list[bytes | int] = [batch[at:TIMES_POSITION], 0, 0]
+        at, end = TIMES_POSITION + 16, HEADER_SIZE
+        for size in sizes:
+            end += size
+            value = end - 1 - _PLAIN_OFFSET.size  # a count of headers follows it
+            key_end = value - 1  # before the size of the value
+            before = batch[at : key_end - INT32.size]
+            layout.append(f"{len(before)}si3sqi1sq")
+            version = batch[key_end : value + 2]
+            self._values += [before, 0, version, 0, 0, batch[value + 14 : value + 15], 0]
+            at = value + 23
+        layout.append(f"{len(batch) - at}s")
+        self._values.append(batch[at:])
+        self._layout = Struct("".join(layout))
+
+    def encode(self, commit: PlainCommit, now_ms: int) -> bytes:
+        """Return the batch of a commit, equal to `encode_plain_batch` of its records."""
+        if len(commit.topics) == 1:
+            _, partitions, offsets, leader_epochs = commit.topics[0]
+        else:
+            partitions = tuple([each for topic in commit.topics for each in topic.partitions])
+            offsets = tuple([each for topic in commit.topics for each in topic.offsets])
+            leader_epochs = tuple([each for topic in commit.topics for each in topic.leader_epochs])
+        values = self._values.copy()
+        values[1] = values[2] = now_ms
+        values[4::7] = partitions
+        values[6::7] = offsets
+        values[7::7] = leader_epochs
+        values[9::7] = (now_ms,) * self._count
+        rest = self._layout.pack(*values)
+        return self._head + _CRC.pack(crc32c(rest)) + rest
+
+
+@lru_cache(maxsize=1_024)  # a group commits the same topics repeatedly
+def plain_offset_batch(
+    group: str, topics: tuple[tuple[str, TopicId, int], ...]
+) -> PlainOffsetBatch:
+    """Return `PlainOffsetBatch(group, topics)`."""
+    return PlainOffsetBatch(group, topics)
+
+
+def encode_plain_commit(commit: PlainCommit, topic_ids: tuple[TopicId, ...], now_ms: int) -> bytes:
+    """Return the batch of a commit of at most PLAIN_OFFSETS_MAX offsets."""
+    counted = tuple(
+        [
+            (topic.topic, topic_id, len(topic.partitions))
+            for topic, topic_id in zip(commit.topics, topic_ids, strict=True)
+        ]
+    )
+    return plain_offset_batch(commit.group, counted).encode(commit, now_ms)
 
 
 def _encode_offset_forgotten(record: OffsetForgotten) -> Encoded:

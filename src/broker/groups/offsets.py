@@ -29,6 +29,8 @@ from .requests import (
     CommitTransactionalOffsets,
     FetchOffsets,
     OffsetToCommit,
+    PlainCommit,
+    PlainOffsets,
     StoredOffset,
 )
 
@@ -145,6 +147,41 @@ class Offsets:
             records.append(record)
             errors.append(None)
         return records, tuple(errors)
+
+    def topic_ids(
+        self, topics: tuple[PlainOffsets, ...], image: MetadataImage
+    ) -> tuple[TopicId, ...] | None:
+        """Return the id of each topic; None if `put` must not store the offsets: a partition does
+        not exist, or some offsets are pending."""
+        if self._pending:
+            return None
+        found: list[TopicId] = []
+        for name, partitions, _, _ in topics:
+            topic = image.topic(name)
+            if topic is None or not all(map(topic.partitions.__contains__, partitions)):
+                return None
+            found.append(topic.id)
+        return tuple(found)
+
+    def put(self, commit: PlainCommit, topic_ids: tuple[TopicId, ...], now_ms: int) -> None:
+        """Apply a commit with the result of `topic_ids`, as `commit` does."""
+        topics = self._groups.setdefault(commit.group, {})
+        for (name, *columns), topic_id in zip(commit.topics, topic_ids, strict=True):
+            topic_id = self._ids.setdefault(topic_id, topic_id)
+            partitions = topics.setdefault(name, {})
+            for partition, offset, leader_epoch in zip(*columns, strict=True):
+                entry = partitions.get(partition)
+                if entry is None:
+                    entry = OffsetEntry(offset, leader_epoch, "", now_ms, NO_TIME_MS, topic_id)
+                    partitions[partition] = entry
+                    self._count += 1
+                    continue
+                entry.offset = offset
+                entry.leader_epoch = leader_epoch
+                entry.note = ""
+                entry.commit_ms = now_ms
+                entry.expire_ms = NO_TIME_MS
+                entry.topic_id = topic_id
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> list[str]:
         """Apply or drop the pending offsets of a producer; return the groups that had some."""

@@ -7,7 +7,7 @@ the answer.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from ...errors import QuorumlogError
 from ...ids import ProducerIdentity
@@ -186,6 +186,25 @@ class CommitOffsets(GroupRequest[CommitOutcome]):
     generation: int = NO_GENERATION  # or the member's epoch (KIP-848)
     retention_ms: int = -1  # set by versions before 5; -1: the broker's setting applies
     offsets: tuple[OffsetToCommit, ...]
+
+
+class PlainOffsets(NamedTuple):
+    """Offsets of one topic, by columns: no metadata strings, and no retention time of their own."""
+
+    topic: str
+    partitions: tuple[int, ...]  # at least one
+    offsets: tuple[int, ...]
+    leader_epochs: tuple[int, ...]
+
+
+class PlainCommit(NamedTuple):
+    """A commit of a member that `GroupCoordinator.commit_at_once` may store without a decision."""
+
+    group: str
+    member_id: str
+    instance_id: str | None
+    generation: int  # or the member's epoch (KIP-848)
+    topics: tuple[PlainOffsets, ...]
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from ...errors import (
     QuorumlogError,
     UnknownMember,
 )
-from ...ids import ProducerIdentity
+from ...ids import ProducerIdentity, TopicId
 from ...metadata.image import MetadataImage, TopicImage
 from ...records.control import TransactionMarker
 from ...storage.producer_state import ProducerLimits
@@ -51,12 +51,16 @@ from .requests import (
     JoinGroup,
     LeaveGroup,
     ListedGroup,
+    PlainCommit,
     SyncGroup,
     WriteGroupMarker,
 )
 from .transactional_producers import TransactionalProducers, VerificationGuard
 
 Machine: TypeAlias = ClassicGroupMachine | ConsumerGroupMachine
+StoreOffsets: TypeAlias = Callable[[tuple[TopicId, ...]], bool]
+"""Stores the offsets of a commit, given the ids of its topics; returns False if nothing was stored
+and the commit needs a decision."""
 
 CHECKED_A_STEP = 2_000
 """Maximum number of offsets that one step checks for expiry."""
@@ -259,6 +263,24 @@ class GroupShard:
             machine.check_commit(request, now_ms)
         records, errors = self._offsets.commit(request, image, now_ms)
         return ShardDecision(tuple(records), (Answered(ticket, CommitOutcome(errors=errors)),))
+
+    def commit_at_once(
+        self, commit: PlainCommit, image: MetadataImage, now_ms: int, store: StoreOffsets
+    ) -> bool:
+        """Store and apply a commit if a decision would store every offset of it and change nothing
+        else but the member's session. Return False, without a change, for any other, for some such
+        commits too, and if `store` returns False."""
+        if image.group_configs is not self._group_configs:
+            return False
+        machine = self._groups.get(commit.group)
+        if machine is None or not machine.may_commit(commit):
+            return False
+        topic_ids = self._offsets.topic_ids(commit.topics, image)
+        if topic_ids is None or not store(topic_ids):
+            return False
+        machine.committed(commit, now_ms)
+        self._offsets.put(commit, topic_ids, now_ms)
+        return True
 
     def _commit_in_transaction(
         self, ticket: Ticket, request: CommitTransactionalOffsets, image: MetadataImage, now_ms: int

@@ -47,11 +47,12 @@ async def ask_and_wait(
 
 def client_host(call: Call) -> str:
     """Return the client's host without its port, as descriptions have it."""
-    return _host_of(call.client.peer)
+    return host_of(call.client.peer)
 
 
 @lru_cache(maxsize=4_096)  # every heartbeat of KIP-848 calls it
-def _host_of(peer: str) -> str:
+def host_of(peer: str) -> str:
+    """Return the host of "host:port" without its port, as descriptions have it."""
     return "/" + peer.rpartition(":")[0].removeprefix("[").removesuffix("]")
 
 

@@ -18,7 +18,7 @@ from ....metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from ....runtime import Runtime, Scope
 from ....storage.shell.data_directory import DataDirectory
 from ...shell.replica import Replica
-from ..key_hash import partition_of
+from ..key_hash import CACHED_LENGTH_MAX, partition_of
 from .internal_topic import CoordinatorNames, InternalTopic, InternalTopicSettings
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ R = TypeVar("R")
 T = TypeVar("T", bound="CoordinatorShard[Any]")
 
 LOADS_AT_ONCE: Final = 2
+KEYS_MAX: Final = 4_096
+"""The limit of keys that are cached with their shards."""
 
 BEHIND_MS: Final = 3_000
 """While a coordinator's metadata may be older than this, it serves only while all electable
@@ -111,6 +113,7 @@ class Coordinator(Generic[T], ABC):
         self._image = EMPTY_IMAGE
         self._stored: TopicImage | None = None  # of that image; read by every request
         self._shards: dict[int, T] = {}
+        self._shards_by_key: dict[str, T] = {}  # of recent requests
         self._deps: CoordinatorDeps | None = None  # created with the first shard
         self._is_closed = False
         self._topic = InternalTopic(
@@ -197,9 +200,17 @@ class Coordinator(Generic[T], ABC):
         return self._shard_of(request.key).answer_at_once(request)
 
     def _shard_of(self, key: str) -> T:
-        shard = self._shards.get(self.partition_of(key))
+        shard = self._shards_by_key.get(key)
+        if shard is not None:
+            return shard
+        partition = self.partition_of(key)
+        shard = self._shards.get(partition)
         if shard is None:
-            raise self._no_shard_error(self.partition_of(key), f"{self._names.entity} {key}")
+            raise self._no_shard_error(partition, f"{self._names.entity} {key}")
+        if len(key) <= CACHED_LENGTH_MAX:
+            if len(self._shards_by_key) >= KEYS_MAX:
+                self._shards_by_key.clear()
+            self._shards_by_key[key] = shard
         return shard
 
     def partition_of(self, key: str) -> int:
@@ -278,6 +289,7 @@ class Coordinator(Generic[T], ABC):
 
     def _update_shards(self, topic: TopicImage | None) -> None:
         """Start and end shards according to the leaders of the topic's partitions."""
+        self._shards_by_key.clear()
         names = self._names
         led = {}
         for index, state in topic.sorted_partitions() if topic is not None else ():
@@ -319,6 +331,7 @@ class Coordinator(Generic[T], ABC):
     async def close(self) -> None:
         """End every coordinator shard; pending requests fail with NotCoordinator."""
         self._is_closed = True
+        self._shards_by_key.clear()
         shards, self._shards = self._shards, {}
         for shard in shards.values():
             shard.end(NotCoordinator("the broker is stopping; look up the coordinator again"))

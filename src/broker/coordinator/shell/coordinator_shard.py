@@ -38,6 +38,7 @@ from ....storage import AppendOrigin
 from ....storage.shell.append_queue import AppendOutcome
 from ....storage.shell.data_directory import DataDirectory
 from ....storage.shell.writer import InlineAppend
+from ...partition_leader import PartitionLeader
 from ...purgatory import Acks
 from ...shell.replica import Replica
 from ..decision import UNDECIDED, Answered, Failed, Reply, ShardDecision, Ticket
@@ -159,6 +160,20 @@ class _Uncommitted:
         self.effects = effects
 
 
+class _Admission:
+    """The result of checking that no other broker may coordinate and that the log accepts an
+    append. It holds within a millisecond of the clock, with the same image, leadership and ISR:
+    the leases depend on nothing else that could end them."""
+
+    __slots__ = ("image", "leader", "now_ms", "state")
+
+    def __init__(self, now_ms: int, image: MetadataImage, leader: PartitionLeader) -> None:
+        self.now_ms = now_ms
+        self.image = image
+        self.leader = leader
+        self.state = leader.isr.state
+
+
 class CoordinatorShard(Generic[S], ABC):
     """Serves one partition during one leadership; see the module. A `Watcher` of the replica."""
 
@@ -189,6 +204,7 @@ class CoordinatorShard(Generic[S], ABC):
         self._cancelled = 0  # replies without a pending request that may be kept
         self._next_ticket = 0
         self._limits = BatchLimits(BATCH_BYTES)  # replaced at the load
+        self._admission: _Admission | None = None  # the last one
         # Sessions must not depend on jumps of the wall clock, so its offset is read once a load.
         self._wall_ahead_ms = 0
 
@@ -214,8 +230,9 @@ class CoordinatorShard(Generic[S], ABC):
     def _is_read_only(self, request: Any) -> bool:
         """Return True if the request stores nothing."""
 
-    def _at_once(self, state: S, request: Any) -> Any:
-        """Return the answer to a request that stores nothing, or UNDECIDED, without an effect."""
+    def _at_once(self, state: S, request: Any, now_ms: int) -> Any:
+        """Return the answer to a request that stores nothing, or UNDECIDED, without an effect.
+        `now_ms` is that of `_now_ms`."""
         return UNDECIDED
 
     @abstractmethod
@@ -296,6 +313,15 @@ class CoordinatorShard(Generic[S], ABC):
     def answer_at_once(self, request: CoordinatorRequest[Any]) -> Any:
         """Return the answer to a request that stores nothing and depends on nothing uncommitted;
         UNDECIDED, without an effect, for any other and for a refused one: `submit` it."""
+        now_ms = self._deps.clock.now_ms()
+        state = self.settled_state(now_ms)
+        if state is None:
+            return UNDECIDED
+        return self._at_once(state, request, now_ms + self._wall_ahead_ms)
+
+    def settled_state(self, now_ms: int) -> S | None:
+        """Return the state if a request may be answered at `now_ms`, the time of the clock, because
+        everything decided before is committed; otherwise None."""
         state = self._state
         if (
             state is None
@@ -303,14 +329,33 @@ class CoordinatorShard(Generic[S], ABC):
             or self._pending
             or self._writing is not None
             or len(self._waiting) >= self._deps.waits_max
-            or self._may_be_replaced()
         ):
-            return UNDECIDED
+            return None
+        admission, replica = self._admission, self._replica
+        if (
+            admission is not None
+            and replica is not None
+            and admission.now_ms == now_ms
+            and admission.image is self._deps.image()
+            and admission.leader is replica.partition.leader
+            and admission.state is admission.leader.isr.state
+            and not replica.is_given_up
+        ):
+            return state
+        self._admission = self._admission_at(now_ms)
+        return None if self._admission is None else state
+
+    def _admission_at(self, now_ms: int) -> _Admission | None:
+        """Return an admission if no other broker may coordinate and an append would be accepted;
+        otherwise None."""
+        replica = self._replica
+        if replica is None or self._may_be_replaced():
+            return None
         try:
-            self._admit()
+            leader = self._admit()
         except QuorumlogError:
-            return UNDECIDED
-        return self._at_once(state, request)
+            return None
+        return _Admission(now_ms, self._deps.image(), leader)
 
     def cancel(self, ticket: Ticket) -> None:
         """Cancel a request: its reply is dropped."""
@@ -390,11 +435,15 @@ class CoordinatorShard(Generic[S], ABC):
                     f"{self._names.entity} updates cannot be stored now: {error.message}"
                 ) from None
 
-    def _admit(self) -> None:
-        """Raise the error with which an append would be refused now."""
-        assert self._replica is not None, "not open"
-        self._replica.check()
-        self._replica.partition.check_leader(self.leader_epoch).admit(Acks.ALL)
+    def _admit(self) -> PartitionLeader:
+        """Return the leadership; raise the error with which an append would be refused now."""
+        replica = self._replica
+        assert replica is not None, "not open"
+        leader = replica.check()
+        if leader.isr.state.leader_epoch != self.leader_epoch:
+            leader = replica.partition.check_leader(self.leader_epoch)
+        leader.admit(Acks.ALL)
+        return leader
 
     @property
     def state(self) -> S | None:
@@ -707,14 +756,8 @@ class CoordinatorShard(Generic[S], ABC):
             return
         self._admit()
         if not replica.flushes:
-            inline = InlineAppend(
-                self._deps.directory.inline,
-                replica.log,
-                self.leader_epoch,
-                origin=AppendOrigin.INTERNAL,
-            )
-            if inline.add(content, self._deps.clock.wall_ms()) is not None:
-                inline.write()
+            inline = self._write_inline(replica, content)
+            if inline is not None:
                 if inline.error is not None:
                     raise inline.error
                 self._written(batch, inline.next_offset)
@@ -734,6 +777,42 @@ class CoordinatorShard(Generic[S], ABC):
             raise outcome
         else:
             self._written(batch, outcome.next_offset)
+
+    def _write_inline(self, replica: Replica, content: bytes) -> InlineAppend | None:
+        """Write a batch on the loop; return the append with its end or its error, or None if the
+        batch must be queued instead."""
+        inline = InlineAppend(
+            self._deps.directory.inline,
+            replica.log,
+            self.leader_epoch,
+            origin=AppendOrigin.INTERNAL,
+        )
+        if inline.add(content, self._deps.clock.wall_ms()) is None:
+            return None
+        inline.write()
+        return inline
+
+    def append_at_once(self, content: bytes) -> bool:
+        """Append a batch that is committed as soon as it is written, while the state is settled.
+        Return False if nothing was stored: other replicas or a flush commit it, the batch must be
+        queued, or the write failed."""
+        replica = self._replica
+        assert replica is not None, "not open"
+        leader = replica.partition.leader
+        if leader is None or leader.isr.remotes or len(leader.isr.maximal_isr()) > 1:
+            return False
+        if replica.flushes or leader.isr.state.counts_flushed:
+            return False
+        if leader.high_watermark != replica.log.log_end_offset:
+            return False
+        inline = self._write_inline(replica, content)
+        if inline is None or inline.error is not None:
+            return False
+        assert leader.high_watermark == inline.next_offset, (
+            f"{self._log_name}: written to {inline.next_offset}, committed to"
+            f" {leader.high_watermark}"
+        )
+        return True
 
     def _appended(self, batch: _PendingBatch, outcome: AppendOutcome) -> None:
         """Handle a finished append; ignore it if the batch was discarded."""

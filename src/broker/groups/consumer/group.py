@@ -49,6 +49,7 @@ from ..requests import (
     LeaveGroup,
     ListedGroup,
     MemberDescription,
+    PlainCommit,
     SyncGroup,
 )
 from . import classic_members, heartbeat
@@ -170,6 +171,19 @@ class ConsumerGroupMachine:
             if not is_transactional:
                 raise
             raise IllegalGeneration(error.message) from None
+
+    def may_commit(self, commit: PlainCommit) -> bool:
+        """Return True if `check_commit` accepts the commit of a member; False for some others
+        too."""
+        current = self.state.current.get(commit.member_id)
+        return (
+            current is not None
+            and current.epoch == commit.generation >= 0
+            and commit.member_id in self.state.members
+        )
+
+    def committed(self, commit: PlainCommit, now_ms: int) -> None:
+        """Do nothing after a commit: it restarts no session."""
 
     def check_fetch(self, request: FetchOffsets) -> None:
         """Raise UnknownMember, StaleMemberEpoch or (classic) IllegalGeneration for a member's

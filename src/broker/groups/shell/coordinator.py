@@ -15,9 +15,15 @@ from ..config import OFFSETS_TOPIC, GroupConfig
 from .group_ids import check_group
 
 if TYPE_CHECKING:
+    from ....metadata.image import MetadataImage
     from ....records.control import TransactionMarker
     from ...coordinator.shell.coordinator_shard import CoordinatorDeps
-    from ..requests import CommitOutcome, CommitTransactionalOffsets, ListedGroup
+    from ..requests import (
+        CommitOutcome,
+        CommitTransactionalOffsets,
+        ListedGroup,
+        PlainCommit,
+    )
     from .group_coordinator_shard import GroupCoordinatorShard
 
 
@@ -125,6 +131,13 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
             )
         if error is not None:
             raise error
+
+    def commit_at_once(self, commit: "PlainCommit", image: "MetadataImage") -> bool:
+        """Store the commit of a member of a stable group without a decision, if that completes
+        within this call: return True once the offsets are committed. Return False if the commit
+        must be sent with `submit`; it has no effect then, or the same one. `image` has the topics.
+        Raises the error of an invalid group id, and NotCoordinator."""
+        return self._shard_of(commit.group).commit_at_once(commit, image)
 
     async def write_marker(
         self, partition: int, marker: "TransactionMarker", deadline_ms: int

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from ....errors import MessageTooLarge
 from ....ids import Epoch
+from ....metadata.image import MetadataImage
 from ....records import Record
 from ...coordinator.shell.coordinator_shard import BatchLimits, CoordinatorDeps, CoordinatorShard
 from ...coordinator.shell.internal_topic import CoordinatorNames
 from ..config import GroupConfig
-from ..formats import decode, encode
+from ..formats import decode, encode, encode_plain_commit
 from ..records import (
     ClassicGroup,
     ConsumerGroup,
@@ -20,7 +21,7 @@ from ..records import (
     OffsetForgotten,
     TargetEpoch,
 )
-from ..requests import DescribeGroup, FetchOffsets
+from ..requests import DescribeGroup, FetchOffsets, PlainCommit
 from ..shard import GroupShard
 from .coordinator import GroupMetrics
 from .group_ids import check_texts
@@ -72,8 +73,32 @@ class GroupCoordinatorShard(CoordinatorShard[GroupShard]):
     def _is_read_only(self, request: Any) -> bool:
         return isinstance(request, READ_ONLY)
 
-    def _at_once(self, state: GroupShard, request: Any) -> Any:
-        return state.renew_session(request, self._deps.image(), self._now_ms())
+    def _at_once(self, state: GroupShard, request: Any, now_ms: int) -> Any:
+        return state.renew_session(request, self._deps.image(), now_ms)
+
+    def commit_at_once(self, commit: PlainCommit, image: MetadataImage) -> bool:
+        """Store a commit; see `GroupCoordinator.commit_at_once`."""
+        clock = self._deps.clock
+        began_ms = clock.now_ms()
+        state = self.settled_state(began_ms)
+        if state is None or image is not self._deps.image():
+            return False
+        now_ms = began_ms + self._wall_ahead_ms
+        try:
+            if not state.commit_at_once(
+                commit,
+                image,
+                now_ms,
+                lambda ids: self.append_at_once(encode_plain_commit(commit, ids, now_ms)),
+            ):
+                return False
+        except Exception as error:  # a bug: the state may differ from what is stored
+            self._write_failed(error)
+            return False
+        self._figures.decisions += 1
+        self._figures.commits += sum([len(topic.partitions) for topic in commit.topics])
+        # After a stall, the usual path stores the commit again, or refuses it.
+        return clock.now_ms() == began_ms or not self._may_be_replaced()
 
     def _log_loaded(self, state: GroupShard, records: int, took_ms: int) -> None:
         _LOG.info(

@@ -6,14 +6,22 @@ Since version 1 members choose their own ids and may subscribe by a pattern.
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import lru_cache, partial
 from typing import Any, Final
 
+from ....broker.coordinator.decision import UNDECIDED
 from ....broker.groups.requests import ConsumerBeat, ConsumerHeartbeat
 from ....errors import InvalidRequest, QuorumlogError
-from ..api import Answer, BrokerContext, Call, Done, Fields, PreparedResponse
+from ..api import Answer, BrokerContext, Call, Client, Done, Fields, PreparedResponse
 from ..codecs.groups import PlainHeartbeatBody, encode_plain_heartbeat, read_plain_heartbeat
 from ..error_codes import group_code
-from ..group_calls import ask_coordinator, client_host, partition_fields, read_partitions
+from ..group_calls import (
+    ask_coordinator,
+    client_host,
+    host_of,
+    partition_fields,
+    read_partitions,
+)
 from ..pending_group_call import begin_heartbeat
 
 read = read_plain_heartbeat
@@ -43,9 +51,36 @@ class PlainHeartbeatResponse(PreparedResponse):
         )
 
 
+@lru_cache(maxsize=4_096)  # the heartbeats of a member are equal until its epoch changes
+def _read_plain_request(
+    version: int, body: bytes, client_id: str, peer: str
+) -> ConsumerHeartbeat | None:
+    beat = read_plain_heartbeat(version, memoryview(body))
+    return None if beat is None else _plain_request(beat, client_id, peer)
+
+
+_encode_plain: Final = lru_cache(maxsize=4_096)(partial(encode_plain_heartbeat, throttle_ms=0))
+
+
+def instant(broker: BrokerContext, client: Client, version: int, body: memoryview) -> bytes | None:
+    """Answer a heartbeat that only restarts a session; see `KafkaApi.instant`."""
+    if client.client_id is None:
+        return None
+    try:
+        request = _read_plain_request(version, bytes(body), client.client_id, client.peer)
+        if request is None:
+            return None
+        beat = broker.groups.answer_at_once(request)
+    except QuorumlogError:
+        return None
+    if beat is UNDECIDED:
+        return None
+    return _encode_plain(beat.member_id, beat.member_epoch, beat.heartbeat_interval_ms)
+
+
 def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
     """Forward a heartbeat without arrays to the coordinator."""
-    request = _plain_request(call, call.body)
+    request = _plain_request(call.body, call.client_id, call.client.peer)
     if not request.member_id:
         return False
     return begin_heartbeat(broker, call, request, _answer, done)
@@ -54,22 +89,25 @@ def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
 async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Forward any heartbeat to the coordinator."""
     plain = isinstance(call.body, PlainHeartbeatBody)
-    request = _plain_request(call, call.body) if plain else _request(call)
+    if plain:
+        request = _plain_request(call.body, call.client_id, call.client.peer)
+    else:
+        request = _request(call)
     if call.version >= _MEMBERS_DRAW_IDS and not request.member_id:
         return _failed(InvalidRequest("member_id: empty; choose a UUID, as text"))
     outcome = await ask_coordinator(broker, call, request)
     return _answer(call, outcome)
 
 
-def _plain_request(call: Call, beat: PlainHeartbeatBody) -> ConsumerHeartbeat:
+def _plain_request(beat: PlainHeartbeatBody, client_id: str, peer: str) -> ConsumerHeartbeat:
     return ConsumerHeartbeat(
         group=beat.group,
         member_id=beat.member_id,
         member_epoch=beat.member_epoch,
         instance_id=beat.instance_id,
         rack=beat.rack,
-        client_id=call.client_id,
-        client_host=client_host(call),
+        client_id=client_id,
+        client_host=host_of(peer),
         rebalance_timeout_ms=beat.rebalance_timeout_ms,
         pattern=beat.pattern,
         assignor=beat.assignor,

@@ -6,7 +6,19 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
-from ..api import Answer, Begin, BrokerContext, Call, Done, Handle, KafkaApi, Read
+from ....runtime import Buffer
+from ..api import (
+    Answer,
+    Begin,
+    BrokerContext,
+    Call,
+    Client,
+    Done,
+    Handle,
+    Instant,
+    KafkaApi,
+    Read,
+)
 
 
 @cache
@@ -44,6 +56,21 @@ def _begin_later(module: str) -> Begin:
     return begin
 
 
+def _instant_later(module: str) -> Instant:
+    """Return a function that imports the `instant` of such a module."""
+    found: Instant | None = None
+
+    def instant(
+        broker: BrokerContext, client: Client, version: int, body: memoryview
+    ) -> Buffer | None:
+        nonlocal found
+        if found is None:
+            found = _module(module).instant
+        return found(broker, client, version, body)
+
+    return instant
+
+
 GROUP_APIS: Final[tuple[KafkaApi, ...]] = (
     KafkaApi(
         key=8,
@@ -54,6 +81,7 @@ GROUP_APIS: Final[tuple[KafkaApi, ...]] = (
         handle=_later("offset_commit"),
         read=_read_later("offset_commit"),
         begin=_begin_later("offset_commit"),
+        instant=_instant_later("offset_commit"),
     ),
     KafkaApi(key=9, name="OffsetFetch", low=1, high=10, flexible=6, handle=_later("offset_fetch")),
     KafkaApi(
@@ -74,6 +102,7 @@ GROUP_APIS: Final[tuple[KafkaApi, ...]] = (
         handle=_later("heartbeat"),
         read=_read_later("heartbeat"),
         begin=_begin_later("heartbeat"),
+        instant=_instant_later("heartbeat"),
     ),
     KafkaApi(key=13, name="LeaveGroup", low=0, high=5, flexible=4, handle=_later("leave_group")),
     KafkaApi(
@@ -104,6 +133,7 @@ GROUP_APIS: Final[tuple[KafkaApi, ...]] = (
         handle=_later("consumer_group_heartbeat"),
         read=_read_later("consumer_group_heartbeat"),
         begin=_begin_later("consumer_group_heartbeat"),
+        instant=_instant_later("consumer_group_heartbeat"),
     ),
     KafkaApi(
         key=69,

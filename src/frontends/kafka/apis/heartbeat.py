@@ -1,16 +1,36 @@
 """Heartbeat: keep a classic group's member alive, and report a rebalance to it."""
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
 
+from ....broker.coordinator.decision import UNDECIDED
 from ....broker.groups.requests import ClassicHeartbeat
 from ....errors import CoordinatorLoading, QuorumlogError
-from ..api import Answer, BrokerContext, Call, Done, PreparedResponse
+from ..api import Answer, BrokerContext, Call, Client, Done, PreparedResponse
 from ..codecs.groups import ClassicHeartbeatBody, encode_heartbeat, read_heartbeat
 from ..error_codes import group_code
 from ..group_calls import ask_coordinator
 from ..pending_group_call import begin_heartbeat
 
 read = read_heartbeat
+
+_SUCCESSES: Final = tuple(encode_heartbeat(version, 0, throttle_ms=0) for version in range(5))
+"""The response without an error in each version."""
+
+
+@lru_cache(maxsize=4_096)  # the heartbeats of a member are equal until the next generation
+def _read_request(version: int, body: bytes) -> ClassicHeartbeat:
+    return _request(read_heartbeat(version, memoryview(body)))
+
+
+def instant(broker: BrokerContext, client: Client, version: int, body: memoryview) -> bytes | None:
+    """Answer a heartbeat that only restarts a session; see `KafkaApi.instant`."""
+    try:
+        outcome = broker.groups.answer_at_once(_read_request(version, bytes(body)))
+    except QuorumlogError:
+        return None
+    return None if outcome is UNDECIDED else _SUCCESSES[version]
 
 
 class ClassicHeartbeatResponse(PreparedResponse):
@@ -34,17 +54,16 @@ class ClassicHeartbeatResponse(PreparedResponse):
 
 def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
     """Forward the heartbeat to the coordinator without a task."""
-    return begin_heartbeat(broker, call, _request(call), _answer, done)
+    return begin_heartbeat(broker, call, _request(call.body), _answer, done)
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Forward the heartbeat to the coordinator in a task."""
-    outcome = await ask_coordinator(broker, call, _request(call))
+    outcome = await ask_coordinator(broker, call, _request(call.body))
     return _answer(call, outcome)
 
 
-def _request(call: Call) -> ClassicHeartbeat:
-    beat: ClassicHeartbeatBody = call.body
+def _request(beat: ClassicHeartbeatBody) -> ClassicHeartbeat:
     return ClassicHeartbeat(
         group=beat.group,
         member_id=beat.member_id,

@@ -6,12 +6,19 @@ so its errors are mapped to older codes.
 
 from collections.abc import Sequence
 from datetime import timedelta
+from struct import error as StructError
 from typing import Final
 
 from ....broker.groups.requests import CommitOffsets, CommitOutcome, OffsetToCommit
 from ....errors import GroupNotFound, IllegalGeneration, QuorumlogError, StaleMemberEpoch
-from ..api import Answer, BrokerContext, Call, Done, PreparedResponse
-from ..codecs.groups import Commit, encode_commit, read_commit
+from ..api import Answer, BrokerContext, Call, Client, Done, PreparedResponse
+from ..codecs.groups import (
+    Commit,
+    encode_commit,
+    encode_plain_commit,
+    read_commit,
+    read_plain_commit,
+)
 from ..encoding_offload import encode_if_large
 from ..error_codes import UNSUPPORTED_VERSION, code_of, group_code
 from ..group_calls import ask_coordinator, slices, sort_offsets
@@ -45,6 +52,17 @@ class OffsetCommitResponse(PreparedResponse):
         """Return the body."""
         topics = self._body.topics
         return (encode_commit(self._version, topics, self._codes, throttle_ms=throttle_ms),)
+
+
+def instant(broker: BrokerContext, client: Client, version: int, body: memoryview) -> bytes | None:
+    """Store the commit of a member of a stable group; see `KafkaApi.instant`."""
+    try:
+        commit = read_plain_commit(version, bytes(body))
+        if commit is None or not broker.groups.commit_at_once(commit, broker.image):
+            return None
+    except (QuorumlogError, IndexError, UnicodeDecodeError, StructError):
+        return None
+    return encode_plain_commit(version, commit.topics)
 
 
 def begin(broker: BrokerContext, call: Call, done: Done) -> bool:

@@ -17,10 +17,13 @@ tagged fields. Of KIP-848, only requests without arrays are decoded here, as nea
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
 
+from ....broker.groups.formats import PLAIN_OFFSETS_MAX
+from ....broker.groups.requests import PlainCommit, PlainOffsets
 from ....errors import InvalidRequest
 from .primitives import (
     I32,
@@ -51,6 +54,8 @@ _PLAIN_PART: Final = Struct(">iqibb")  # with a note's length and a count of tag
 _PART_CODE: Final = Struct(">ih")
 _FLEXIBLE_PART_CODE: Final = Struct(">ihx")  # no tagged fields
 _CODE: Final = Struct(">h")
+_FLEXIBLE_EMPTY: Final = 0x0100
+"""An empty string and no tagged fields, as one number of two bytes."""
 _THROTTLE_CODE: Final = Struct(">ih")
 _FLEXIBLE_ANSWER: Final = Struct(">ihx")  # no tagged fields
 _EPOCH_INTERVAL_END: Final = Struct(">iibx")  # ends with a null assignment; no tags
@@ -209,6 +214,102 @@ def _read_parts(
     return parts, at
 
 
+def read_plain_commit(version: int, body: bytes) -> PlainCommit | None:
+    """Decode a commit of at most PLAIN_OFFSETS_MAX offsets without metadata strings, as
+    `read_commit` does; None for any other, and for some invalid ones. Raises InvalidRequest,
+    IndexError, UnicodeDecodeError or struct.error for the rest."""
+    if not COMMIT_LOW <= version <= COMMIT_HIGH:
+        return None
+    flexible = version >= COMMIT_FLEXIBLE
+    if flexible:
+        at = body[0] + 4  # of the member id; a string of n bytes has a length byte of n + 1
+        at += body[at]
+        at += body[at] or 1
+        # Bytes after a length byte above 127 belong to the length, so the head is not valid then.
+        member = _read_flexible_head(body[:at])
+        count, at = body[at] - 1, at + 1
+    else:
+        member, at = _read_head(version, memoryview(body))
+        (count,) = I32.unpack_from(body, at)
+        at += 4
+    if member is None or not 0 < count <= PLAIN_OFFSETS_MAX:
+        return None
+    group, member_id, instance_id, generation = member
+    topics: list[PlainOffsets] = []
+    left = PLAIN_OFFSETS_MAX
+    for _ in range(count):
+        topic, left, at = _read_plain_topic(body, at, left, flexible=flexible)
+        if topic is None:
+            return None
+        topics.append(topic)
+    if flexible and body[at]:
+        return None  # tagged fields
+    return PlainCommit(group, member_id, instance_id, generation, tuple(topics))
+
+
+def _read_plain_topic(
+    body: bytes, at: int, left: int, *, flexible: bool
+) -> tuple[PlainOffsets | None, int, int]:
+    """Return the offsets of a topic, the limit of later ones, and the end; None: not plain."""
+    if flexible:
+        end = at + body[at]
+        name, size, at = _decoded(body[at:end]), body[end] - 1, end + 1
+    else:
+        name, at = read_string(memoryview(body), at, flexible=False)
+        (size,) = I32.unpack_from(body, at)
+        at += 4
+    left -= size
+    if not name or size <= 0 or left < 0:
+        return None, left, at
+    layout = plain_parts(size, flexible=flexible)
+    values = layout.unpack_from(body, at)
+    at += layout.size
+    if values[3::4].count(_FLEXIBLE_EMPTY if flexible else 0) != size:
+        return None, left, at  # metadata strings, or tagged fields of partitions
+    if flexible:
+        if body[at]:
+            return None, left, at  # tagged fields
+        at += 1
+    return PlainOffsets(name, values[::4], values[1::4], values[2::4]), left, at
+
+
+@lru_cache(maxsize=4_096)  # the commits of a member begin with it until the next generation
+def _read_flexible_head(head: bytes) -> tuple[str, str, str | None, int] | None:
+    member, end = _read_head(COMMIT_FLEXIBLE, memoryview(head))
+    return member if end == len(head) else None
+
+
+def _read_head(
+    version: int, body: memoryview
+) -> tuple[tuple[str, str, str | None, int] | None, int]:
+    """Return group, member id, instance id and generation, and their end; None: no member."""
+    flexible = version >= COMMIT_FLEXIBLE
+    group, at = read_string(body, 0, flexible=flexible)
+    generation, at = read_i32(body, at)
+    member_id, at = read_string(body, at, flexible=flexible)
+    instance_id = None
+    if version >= _COMMIT_NAMES_STATIC:
+        instance_id, at = read_string(body, at, flexible=flexible)
+    if not (group and member_id):
+        return None, at
+    return (group, member_id, instance_id, generation), at
+
+
+@lru_cache(maxsize=4_096)
+def _decoded(text: bytes) -> str | None:
+    """Return a string with its length byte; None if it is null or longer than 126 bytes."""
+    if not 0 < text[0] < 128 or text[0] != len(text):
+        return None
+    return str(text[1:], "utf-8")
+
+
+@cache  # for each number of parts up to PLAIN_OFFSETS_MAX
+def plain_parts(count: int, *, flexible: bool) -> Struct:
+    """Return the layout of the partitions of a topic in a commit; the last number of each is that
+    of an empty metadata string, in flexible versions with a count of tagged fields."""
+    return Struct(">" + ("iqiH" if flexible else "iqih") * count)
+
+
 def _text(body: memoryview, at: int, *, flexible: bool) -> tuple[str, int]:
     text, at = read_string(body, at, flexible=flexible)
     if text is None:
@@ -240,6 +341,22 @@ def encode_plain_heartbeat(
             _EPOCH_INTERVAL_END.pack(member_epoch, heartbeat_interval_ms, -1),
         )
     )
+
+
+def encode_plain_commit(version: int, topics: Sequence[PlainOffsets]) -> bytes:
+    """Return the response to a commit without errors and without a throttle time."""
+    answered = tuple([(topic.topic, topic.partitions) for topic in topics])
+    return _encode_plain_answer(version, answered)
+
+
+@lru_cache(maxsize=1_024)  # a member commits the same partitions repeatedly
+def _encode_plain_answer(version: int, topics: tuple[tuple[str, tuple[int, ...]], ...]) -> bytes:
+    parts = [
+        CommittedTopic(name, [CommittedPart(index, 0, 0, None) for index in partitions])
+        for name, partitions in topics
+    ]
+    codes = [0] * sum(len(partitions) for _, partitions in topics)
+    return encode_commit(version, parts, codes, throttle_ms=0)
 
 
 def encode_commit(

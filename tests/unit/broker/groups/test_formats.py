@@ -9,9 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorumlog.broker.groups import records as r
-from quorumlog.broker.groups.formats import decode, encode
+from quorumlog.broker.groups.formats import (
+    PLAIN_OFFSETS_MAX,
+    decode,
+    encode,
+    encode_plain_commit,
+)
+from quorumlog.broker.groups.requests import PlainCommit, PlainOffsets
 from quorumlog.errors import CorruptionError
 from quorumlog.ids import TopicId
+from quorumlog.records import Record, encode_plain_batch
 
 ID = TopicId(bytes(range(16)))
 
@@ -359,3 +366,42 @@ def test_a_record_cut_short_is_damaged_or_another_one_and_nothing_else(
     cut = data.draw(st.integers(0, max(0, len(value) - 1)))
     with suppress(CorruptionError):
         decode(key, value[:cut], offset=5)
+
+
+NUMBERED = st.tuples(
+    st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1), st.integers(-1, 2**31 - 1)
+)
+COMMITTED_TOPICS = st.lists(
+    st.tuples(
+        st.text(st.characters(codec="utf-8"), min_size=1, max_size=249),
+        st.binary(min_size=16, max_size=16).filter(any),
+        st.lists(NUMBERED, min_size=1, max_size=PLAIN_OFFSETS_MAX // 4),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=50)
+@given(NAMES, COMMITTED_TOPICS, st.integers(0, 2**48))
+def test_batch_of_a_plain_commit_has_the_records_of_the_commit(
+    group: str, topics: list[tuple[str, bytes, list[tuple[int, int, int]]]], now_ms: int
+) -> None:
+    columns = tuple(PlainOffsets(name, *zip(*offsets, strict=True)) for name, _, offsets in topics)
+    commit = PlainCommit(group, "m", None, 1, columns)
+    records = [
+        r.OffsetCommitted(
+            group=group,
+            topic=name,
+            partition=partition,
+            offset=offset,
+            leader_epoch=leader_epoch,
+            commit_ms=now_ms,
+            topic_id=TopicId(topic_id),
+        )
+        for name, topic_id, offsets in topics
+        for partition, offset, leader_epoch in offsets
+    ]
+    usual = encode_plain_batch([Record(0, now_ms, *encode(record)) for record in records])
+    ids = tuple(TopicId(topic_id) for _, topic_id, _ in topics)
+    assert encode_plain_commit(commit, ids, now_ms) == usual

@@ -1,6 +1,7 @@
 """The codecs of Heartbeat and OffsetCommit read and write the bytes of the schemas."""
 
 from dataclasses import asdict
+from struct import error as StructError
 
 import pytest
 from hypothesis import given
@@ -17,9 +18,11 @@ from quorumlog.frontends.kafka.codecs.groups import (
     PlainHeartbeatBody,
     encode_commit,
     encode_heartbeat,
+    encode_plain_commit,
     encode_plain_heartbeat,
     read_commit,
     read_heartbeat,
+    read_plain_commit,
     read_plain_heartbeat,
 )
 
@@ -234,3 +237,68 @@ def test_answers_to_commits_are_written_as_their_schema_does(
     codes = [code] * sum(len(topic.partitions) for topic in topics)
     expected = answer_bytes(OFFSET_COMMIT, version, 9, fields)
     assert encode_commit(version, topics, codes, throttle_ms=throttle_ms) == expected
+
+
+PLAIN_PARTS = st.builds(
+    CommittedPart,
+    st.integers(-2, 2**31 - 1),
+    st.integers(-2, 2**63 - 1),
+    st.integers(-2, 2**31 - 1),
+    st.sampled_from(("", "", "", None, "note")),
+)
+PLAIN_COMMITS = st.builds(
+    Commit,
+    TEXTS,
+    NUMBERS,
+    TEXTS,
+    MAYBE_TEXTS,
+    st.lists(st.builds(CommittedTopic, TEXTS, st.lists(PLAIN_PARTS, max_size=40)), max_size=3),
+)
+
+
+@given(st.integers(6, 9), PLAIN_COMMITS, st.binary(max_size=3))
+def test_plain_commit_is_read_and_answered_as_any_commit(
+    version: int, commit: Commit, rest: bytes
+) -> None:
+    body = commit_bytes(version, commit) + rest
+    usual = read_commit(version, memoryview(body))
+    assert usual is not None
+    try:
+        plain = read_plain_commit(version, body)
+    except InvalidRequest:
+        plain = None
+    parts = [part for topic in commit.topics for part in topic.partitions]
+    if plain is None:
+        texts = [commit.group_id, commit.member_id, commit.group_instance_id or ""]
+        texts += [topic.name for topic in commit.topics]
+        assert (
+            any(part.committed_metadata != "" for part in parts)
+            or not 0 < len(parts) <= 64
+            or not all(topic.partitions for topic in commit.topics)
+            or not all((commit.group_id, commit.member_id, *(each.name for each in commit.topics)))
+            or any(len(text.encode()) > 126 for text in texts)
+        )
+        return
+    assert plain[:4] == (usual.group_id, usual.member_id, usual.group_instance_id, usual[1])
+    for topic, expected in zip(plain.topics, usual.topics, strict=True):
+        assert topic == (
+            expected.name,
+            tuple(part.partition_index for part in expected.partitions),
+            tuple(part.committed_offset for part in expected.partitions),
+            tuple(part.committed_leader_epoch for part in expected.partitions),
+        )
+    answer = encode_commit(version, usual.topics, [0] * len(parts), throttle_ms=0)
+    assert encode_plain_commit(version, plain.topics) == answer
+
+
+@given(st.integers(6, 9), PLAIN_COMMITS, st.data())
+def test_plain_commit_that_is_cut_short_is_not_read(
+    version: int, commit: Commit, data: st.DataObject
+) -> None:
+    body = commit_bytes(version, commit)
+    size = data.draw(st.integers(0, len(body) - 1))
+    try:
+        plain = read_plain_commit(version, body[:size])
+    except (InvalidRequest, IndexError, UnicodeDecodeError, StructError):
+        return
+    assert plain is None
