@@ -41,18 +41,13 @@ _WAIT_FOR_METADATA: Final = (
 )
 
 
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class BrokerFacts:
     """The metadata of a broker. Treated as immutable, as `FollowerFetch`."""
 
     broker_epoch: Offset
     is_active: bool  # neither fenced nor shutting down
-    rack: str  # empty: none
-
-    def __init__(self, broker_epoch: Offset, is_active: bool, rack: str = "") -> None:
-        self.broker_epoch = broker_epoch
-        self.is_active = is_active
-        self.rack = rack
+    rack: str = ""  # empty: none
 
 
 BrokerOf: TypeAlias = Callable[[NodeId], BrokerFacts | None]
@@ -72,7 +67,7 @@ class LeaderAndIsr:
     mirrors: str = ""  # mirror.source: only a mirror appends; empty: producers append
 
 
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class FollowerFetch:
     """The state of a follower's log, sent with its fetch; all records below the ends are present.
     Treated as immutable. `__init__` is written by hand because every fetch creates one, and that of
@@ -83,20 +78,6 @@ class FollowerFetch:
     log_end_offset: Offset
     flushed_end_offset: Offset  # <= log_end_offset
     log_start_offset: Offset
-
-    def __init__(
-        self,
-        broker_epoch: Offset,
-        leader_epoch: Epoch,
-        log_end_offset: Offset,
-        flushed_end_offset: Offset,
-        log_start_offset: Offset,
-    ) -> None:
-        self.broker_epoch = broker_epoch
-        self.leader_epoch = leader_epoch
-        self.log_end_offset = log_end_offset
-        self.flushed_end_offset = flushed_end_offset
-        self.log_start_offset = log_start_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ class FollowerState:
     partition_epoch: int
 
 
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class FollowAnswer:
     """A leader's answer to a follower's fetch. Treated as immutable. `__init__` is written by hand
     because every answer creates one, and that of a frozen dataclass is slow."""
@@ -33,24 +33,10 @@ class FollowAnswer:
     leader_epoch: Epoch
     high_watermark: Offset
     log_start_offset: Offset
-    first_offset: Offset | None  # of the received records; None: no records
+    first_offset: Offset | None = None  # of the received records; None: no records
     # Set if the logs diverge before the follower's end: the largest epoch of the leader's log up to
     # the requested one, and its end there. The other fields are then ignored (KAFKA-14704).
-    diverging: tuple[Epoch, Offset] | None
-
-    def __init__(
-        self,
-        leader_epoch: Epoch,
-        high_watermark: Offset,
-        log_start_offset: Offset,
-        first_offset: Offset | None = None,
-        diverging: tuple[Epoch, Offset] | None = None,
-    ) -> None:
-        self.leader_epoch = leader_epoch
-        self.high_watermark = high_watermark
-        self.log_start_offset = log_start_offset
-        self.first_offset = first_offset
-        self.diverging = diverging
+    diverging: tuple[Epoch, Offset] | None = None
 
 
 @dataclass(frozen=True, slots=True)

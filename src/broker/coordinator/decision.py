@@ -15,16 +15,12 @@ Ticket = NewType("Ticket", int)
 later, such as that of a join, which waits for the other members."""
 
 
-@dataclass(init=False, unsafe_hash=True, slots=True)  # cheaper than frozen: one for each reply
+@dataclass(unsafe_hash=True, slots=True)  # cheaper than frozen: one for each reply
 class Answered:
     """The reply to a request; `outcome` is an instance of the request's type argument."""
 
     ticket: Ticket
     outcome: Any
-
-    def __init__(self, ticket: Ticket, outcome: Any) -> None:
-        self.ticket = ticket
-        self.outcome = outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +53,6 @@ class ShardDecision(Generic[Rec]):
 
     With `producer`, the records are a transactional batch of their own with that producer id and
     epoch, without a sequence. With `marker`, the decision is one control batch, without records.
-
-    A plain class: mypyc cannot compile generic dataclasses.
     """
 
     __slots__ = ("effects", "marker", "producer", "records", "replies")

@@ -35,7 +35,7 @@ from .requests import (
 )
 
 
-@dataclass(init=False, slots=True)  # as `OffsetCommitted`
+@dataclass(slots=True)  # as `OffsetCommitted`
 class OffsetEntry:
     """A committed offset without its key. There may be hundreds of thousands, so it takes no more
     memory than a tuple of its fields."""
@@ -46,22 +46,6 @@ class OffsetEntry:
     commit_ms: int
     expire_ms: int  # -1: the broker's retention applies
     topic_id: TopicId | None
-
-    def __init__(
-        self,
-        offset: int,
-        leader_epoch: int,
-        note: str,
-        commit_ms: int,
-        expire_ms: int,
-        topic_id: TopicId | None,
-    ) -> None:
-        self.offset = offset
-        self.leader_epoch = leader_epoch
-        self.note = note
-        self.commit_ms = commit_ms
-        self.expire_ms = expire_ms
-        self.topic_id = topic_id
 
 
 RetentionStart: TypeAlias = Callable[[OffsetEntry], int]

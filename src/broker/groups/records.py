@@ -2,8 +2,7 @@
 
 Each record replaces the previous record with the same key; a `...Forgotten` is the tombstone of
 that key. Partitions are identified by topic id where Kafka's format does so.
-`OffsetToCommit`, a part of a request, is here because this module is compiled by mypyc, which
-cannot compile the generic dataclasses of `requests`.
+`OffsetToCommit` is a part of a request.
 """
 
 from collections.abc import Mapping
@@ -24,45 +23,22 @@ Partitions: TypeAlias = Mapping[TopicId, frozenset[int]]
 # --- offsets --------------------------------------------------------------------------------------
 
 
-@dataclass(init=False, unsafe_hash=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class OffsetCommitted:
-    """Key type 0/1 (written as 1): the committed offset of one partition. Treated as immutable.
-    This class and similar ones define `__init__` by hand because every partition of every commit
-    creates one: compiled, it takes a twentieth of the time of a generated `__init__`, which mypyc
-    leaves interpreted."""
+    """Key type 0/1 (written as 1): the committed offset of one partition. Not frozen: every
+    partition of every commit creates one."""
 
     group: str
     topic: str
     partition: int
     offset: int  # of the next record to read
-    leader_epoch: int  # of the last record that was read
-    note: str  # the protocol's "metadata"
+    leader_epoch: int = NO_EPOCH  # of the last record that was read
+    note: str = ""  # the protocol's "metadata"
     commit_ms: int
-    expire_ms: int  # set by versions before 2.1; -1: `offsets.retention.minutes` applies
-    topic_id: TopicId | None  # value version 4; None: unknown
-
-    def __init__(
-        self,
-        *,
-        group: str,
-        topic: str,
-        partition: int,
-        offset: int,
-        leader_epoch: int = NO_EPOCH,
-        note: str = "",
-        commit_ms: int,
-        expire_ms: int = NO_TIME_MS,
-        topic_id: TopicId | None = None,
-    ) -> None:
-        self.group = group
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.leader_epoch = leader_epoch
-        self.note = note
-        self.commit_ms = commit_ms
-        self.expire_ms = expire_ms
-        self.topic_id = topic_id
+    expire_ms: int = (
+        NO_TIME_MS  # set by versions before 2.1; -1: `offsets.retention.minutes` applies
+    )
+    topic_id: TopicId | None = None  # value version 4; None: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,30 +253,13 @@ class GroupDecisionBuilder(DecisionBuilder[GroupRecord]):
     __slots__ = ()
 
 
-@dataclass(init=False, unsafe_hash=True, slots=True)  # as `OffsetCommitted`
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)  # as `OffsetCommitted`
 class OffsetToCommit:
     """The offset to commit for one partition."""
 
     topic: str
     partition: int
     offset: int
-    leader_epoch: int
-    note: str
-    topic_id: TopicId | None
-
-    def __init__(
-        self,
-        *,
-        topic: str,
-        partition: int,
-        offset: int,
-        leader_epoch: int = -1,
-        note: str = "",
-        topic_id: TopicId | None = None,
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.leader_epoch = leader_epoch
-        self.note = note
-        self.topic_id = topic_id
+    leader_epoch: int = -1
+    note: str = ""
+    topic_id: TopicId | None = None

@@ -62,8 +62,8 @@ def _read_plain_request(
 _encode_plain: Final = lru_cache(maxsize=4_096)(partial(encode_plain_heartbeat, throttle_ms=0))
 
 
-def instant(broker: BrokerContext, client: Client, version: int, body: memoryview) -> bytes | None:
-    """Answer a heartbeat that only restarts a session; see `KafkaApi.instant`."""
+def at_once(broker: BrokerContext, client: Client, version: int, body: memoryview) -> bytes | None:
+    """Answer a heartbeat that only restarts a session; see `KafkaApi.at_once`."""
     if client.client_id is None:
         return None
     try:

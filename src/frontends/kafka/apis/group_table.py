@@ -9,14 +9,15 @@ from typing import Any, Final
 from ....runtime import Buffer
 from ..api import (
     Answer,
+    AtOnce,
     Begin,
     BrokerContext,
     Call,
     Client,
     Done,
     Handle,
-    Instant,
     KafkaApi,
+    PreparedResponse,
     Read,
 )
 
@@ -56,19 +57,19 @@ def _begin_later(module: str) -> Begin:
     return begin
 
 
-def _instant_later(module: str) -> Instant:
-    """Return a function that imports the `instant` of such a module."""
-    found: Instant | None = None
+def _at_once_later(module: str) -> AtOnce:
+    """Return a function that imports the `at_once` of such a module."""
+    found: AtOnce | None = None
 
-    def instant(
+    def at_once(
         broker: BrokerContext, client: Client, version: int, body: memoryview
-    ) -> Buffer | None:
+    ) -> Buffer | PreparedResponse | None:
         nonlocal found
         if found is None:
-            found = _module(module).instant
+            found = _module(module).at_once
         return found(broker, client, version, body)
 
-    return instant
+    return at_once
 
 
 GROUP_APIS: Final[tuple[KafkaApi, ...]] = (
@@ -81,7 +82,7 @@ GROUP_APIS: Final[tuple[KafkaApi, ...]] = (
         handle=_later("offset_commit"),
         read=_read_later("offset_commit"),
         begin=_begin_later("offset_commit"),
-        instant=_instant_later("offset_commit"),
+        at_once=_at_once_later("offset_commit"),
     ),
     KafkaApi(key=9, name="OffsetFetch", low=1, high=10, flexible=6, handle=_later("offset_fetch")),
     KafkaApi(
@@ -102,7 +103,7 @@ GROUP_APIS: Final[tuple[KafkaApi, ...]] = (
         handle=_later("heartbeat"),
         read=_read_later("heartbeat"),
         begin=_begin_later("heartbeat"),
-        instant=_instant_later("heartbeat"),
+        at_once=_at_once_later("heartbeat"),
     ),
     KafkaApi(key=13, name="LeaveGroup", low=0, high=5, flexible=4, handle=_later("leave_group")),
     KafkaApi(
@@ -133,7 +134,7 @@ GROUP_APIS: Final[tuple[KafkaApi, ...]] = (
         handle=_later("consumer_group_heartbeat"),
         read=_read_later("consumer_group_heartbeat"),
         begin=_begin_later("consumer_group_heartbeat"),
-        instant=_instant_later("consumer_group_heartbeat"),
+        at_once=_at_once_later("consumer_group_heartbeat"),
     ),
     KafkaApi(
         key=69,

@@ -24,8 +24,8 @@ def _read_request(version: int, body: bytes) -> ClassicHeartbeat:
     return _request(read_heartbeat(version, memoryview(body)))
 
 
-def instant(broker: BrokerContext, client: Client, version: int, body: memoryview) -> bytes | None:
-    """Answer a heartbeat that only restarts a session; see `KafkaApi.instant`."""
+def at_once(broker: BrokerContext, client: Client, version: int, body: memoryview) -> bytes | None:
+    """Answer a heartbeat that only restarts a session; see `KafkaApi.at_once`."""
     try:
         outcome = broker.groups.answer_at_once(_read_request(version, bytes(body)))
     except QuorumlogError:

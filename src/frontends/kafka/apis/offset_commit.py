@@ -54,8 +54,8 @@ class OffsetCommitResponse(PreparedResponse):
         return (encode_commit(self._version, topics, self._codes, throttle_ms=throttle_ms),)
 
 
-def instant(broker: BrokerContext, client: Client, version: int, body: memoryview) -> bytes | None:
-    """Store the commit of a member of a stable group; see `KafkaApi.instant`."""
+def at_once(broker: BrokerContext, client: Client, version: int, body: memoryview) -> bytes | None:
+    """Store the commit of a member of a stable group; see `KafkaApi.at_once`."""
     try:
         commit = read_plain_commit(version, bytes(body))
         if commit is None or not broker.groups.commit_at_once(commit, broker.image):

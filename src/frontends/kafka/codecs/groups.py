@@ -70,27 +70,14 @@ class ClassicHeartbeatBody(NamedTuple):
     instance_id: str | None
 
 
-@dataclass(init=False, slots=True)
+@dataclass(slots=True)
 class CommittedPart:
-    """The committed offset of one partition. Fields are named as in the schema. Its hand-written
-    `__init__` is compiled, unlike those of a generated dataclass or a named tuple."""
+    """The committed offset of one partition. Fields are named as in the schema."""
 
     partition_index: int
     committed_offset: int
     committed_leader_epoch: int
     committed_metadata: str | None
-
-    def __init__(
-        self,
-        partition_index: int,
-        committed_offset: int,
-        committed_leader_epoch: int,
-        committed_metadata: str | None,
-    ) -> None:
-        self.partition_index = partition_index
-        self.committed_offset = committed_offset
-        self.committed_leader_epoch = committed_leader_epoch
-        self.committed_metadata = committed_metadata
 
 
 class CommittedTopic(NamedTuple):

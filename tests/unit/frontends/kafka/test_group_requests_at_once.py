@@ -1,5 +1,5 @@
-"""Instant group requests (`KafkaApi.instant`): each is answered as the usual path answers it, with
-the same state afterwards, or is left to that path without an effect."""
+"""Group requests that are answered at once (`KafkaApi.at_once`): each as the usual path answers it,
+with the same state afterwards, or it is left to that path without an effect."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -57,7 +57,7 @@ async def until(holds: Callable[[], bool]) -> None:
     raise AssertionError("a minute has passed")
 
 
-class Instant:
+class AtOnceRequests:
     """The handlers of one node, called as its connections call them."""
 
     def __init__(self, kafka: KafkaNode) -> None:
@@ -71,14 +71,15 @@ class Instant:
 
     def ask(self, key: int, version: int, body: bytes) -> bytes | None:
         """Return the body of the response, or None."""
-        instant = APIS_BY_KEY[key].instant
-        assert instant is not None
-        answer = instant(self.broker, self.client, version, memoryview(bytearray(body)))
+        at_once = APIS_BY_KEY[key].at_once
+        assert at_once is not None
+        answer = at_once(self.broker, self.client, version, memoryview(bytearray(body)))
         if answer is None:
             self.refused += 1
             return None
         self.answered += 1
-        return bytes(answer)
+        assert isinstance(answer, bytes)
+        return answer
 
     async def ask_usually(self, key: int, version: int, body: bytes) -> bytes:
         """Return the body of the response of the usual path."""
@@ -234,7 +235,7 @@ async def replicated(kafka: KafkaNode) -> None:
     change = {"name": "flush.policy", "config_operation": 0, "value": "replicated"}
     resource = {"resource_type": 2, "resource_name": OFFSETS_TOPIC, "configs": [change]}
     await kafka.client.ask(ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
-    shard = Instant(kafka).shard
+    shard = AtOnceRequests(kafka).shard
     replica, inline = shard._replica, shard._deps.directory.inline
     assert replica is not None
     await until(lambda: not replica.flushes)
@@ -242,7 +243,7 @@ async def replicated(kafka: KafkaNode) -> None:
     await until(lambda: inline.writer.inline_bytes_max(queue) > 0)
 
 
-Play = Callable[[KafkaNode, Instant, Any], Awaitable[None]]
+Play = Callable[[KafkaNode, AtOnceRequests, Any], Awaitable[None]]
 
 
 def with_member(folder: str, main: Play, *, replicates: bool = True) -> None:
@@ -253,7 +254,7 @@ def with_member(folder: str, main: Play, *, replicates: bool = True) -> None:
         member = await alone(kafka.client)
         if replicates:
             await replicated(kafka)
-        await main(kafka, Instant(kafka), member)
+        await main(kafka, AtOnceRequests(kafka), member)
 
     on_a_node(folder, serve, offsets_topic_num_partitions=1)
 
@@ -264,11 +265,13 @@ def with_member(folder: str, main: Play, *, replicates: bool = True) -> None:
 class History:
     """Random requests to one node, each at a time that does not depend on the answers."""
 
-    def __init__(self, kafka: KafkaNode, instant: Instant, seed: int, *, is_instant: bool) -> None:
+    def __init__(
+        self, kafka: KafkaNode, at_once: AtOnceRequests, seed: int, *, is_at_once: bool
+    ) -> None:
         self.kafka = kafka
-        self.instant = instant
+        self.at_once = at_once
         self.random = Random(seed)
-        self.is_instant = is_instant
+        self.is_at_once = is_at_once
         self.members: list[Any] = []  # joins of the classic group
         self.clients: list[RawClient] = []
         self.epoch = 0  # of the member of KIP-848
@@ -281,7 +284,7 @@ class History:
             await self._wait()
             await self.step()
             await self._wait()
-            self.answers.append(self.instant.state()[:-1])
+            self.answers.append(self.at_once.state()[:-1])
         return self.answers
 
     async def _wait(self) -> None:
@@ -297,9 +300,9 @@ class History:
         await getattr(self, f"_{kind}")()
 
     async def _ask(self, key: int, version: int, body: bytes) -> None:
-        answer = self.instant.ask(key, version, body) if self.is_instant else None
+        answer = self.at_once.ask(key, version, body) if self.is_at_once else None
         if answer is None:
-            answer = await self.instant.ask_usually(key, version, body)
+            answer = await self.at_once.ask_usually(key, version, body)
         self.answers.append(answer)
 
     def _member(self) -> Any:
@@ -333,7 +336,7 @@ class History:
         joins = dict(JOIN) if epoch == 0 else {}
         body = consumer_body(epoch, **joins)
         await self._ask(CONSUMER_HEARTBEAT, 1, body)
-        state = self.instant.shard._state
+        state = self.at_once.shard._state
         assert state is not None
         group = state._groups.get(OTHER)
         if group is not None:
@@ -363,20 +366,20 @@ class History:
 
     async def _transaction(self) -> None:
         """Have an offset pending, or drop it: of a producer that is not verified here."""
-        state = self.instant.shard._state
+        state = self.at_once.shard._state
         assert state is not None
         if state._offsets._pending:
-            self.instant.end_transaction()
+            self.at_once.end_transaction()
         else:
-            self.instant.begin_transaction()
+            self.at_once.begin_transaction()
 
     async def _reload(self) -> None:
-        state = self.instant.shard._state
+        state = self.at_once.shard._state
         assert state is not None
         if not state._offsets._pending:
-            before = self.instant.offsets()
-            await self.instant.reload()
-            assert self.instant.offsets() == before
+            before = self.at_once.offsets()
+            await self.at_once.reload()
+            assert self.at_once.offsets() == before
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -385,12 +388,12 @@ def test_random_history_has_the_same_responses_and_states_on_both_paths(
 ) -> None:
     found: list[list[object]] = []
     counts: list[tuple[int, int]] = []
-    for is_instant in (False, True):
+    for is_at_once in (False, True):
 
-        async def main(kafka: KafkaNode, instant: Instant, member: Any) -> None:
-            history = History(kafka, instant, seed, is_instant=is_instant)  # noqa: B023 (runs now)
+        async def main(kafka: KafkaNode, at_once: AtOnceRequests, member: Any) -> None:
+            history = History(kafka, at_once, seed, is_at_once=is_at_once)  # noqa: B023 (runs now)
             found.append(await history.play(member, 60))
-            counts.append((instant.answered, instant.refused))
+            counts.append((at_once.answered, at_once.refused))
 
         with_member(f"/{seed}", main)
     for usual, at_once in zip(*found, strict=True):
@@ -400,17 +403,17 @@ def test_random_history_has_the_same_responses_and_states_on_both_paths(
 
 
 def test_commit_that_is_answered_at_once_is_in_the_log() -> None:
-    async def main(kafka: KafkaNode, instant: Instant, member: Any) -> None:
-        replica = instant.shard._replica
+    async def main(kafka: KafkaNode, at_once: AtOnceRequests, member: Any) -> None:
+        replica = at_once.shard._replica
         assert replica is not None
         before = replica.log.log_end_offset
         offsets = (("t", 0, 5), ("u", 1, 6), ("t", 1, 7))
-        answers(instant, (OFFSET_COMMIT, 9, commit_body(member, *offsets)))
+        answers(at_once, (OFFSET_COMMIT, 9, commit_body(member, *offsets)))
         assert replica.log.log_end_offset == before + len(offsets)
-        found = instant.offsets()
+        found = at_once.offsets()
         assert [entry[1:4] for entry in found] == sorted(offsets)
-        await instant.reload()
-        assert instant.offsets() == found
+        await at_once.reload()
+        assert at_once.offsets() == found
 
     with_member("/d", main)
 
@@ -428,24 +431,24 @@ def changed(owner: Any, name: str, value: object) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-def refuses(instant: Instant, *requests: tuple[int, int, bytes]) -> None:
+def refuses(at_once: AtOnceRequests, *requests: tuple[int, int, bytes]) -> None:
     """Check that no request is answered, and that none has an effect."""
-    before = instant.state()
+    before = at_once.state()
     for key, version, body in requests:
-        assert instant.ask(key, version, body) is None, (key, version)
-    assert instant.state() == before
+        assert at_once.ask(key, version, body) is None, (key, version)
+    assert at_once.state() == before
 
 
-def answers(instant: Instant, *requests: tuple[int, int, bytes]) -> None:
+def answers(at_once: AtOnceRequests, *requests: tuple[int, int, bytes]) -> None:
     for key, version, body in requests:
-        assert instant.ask(key, version, body) is not None, (key, version)
+        assert at_once.ask(key, version, body) is not None, (key, version)
 
 
 def test_requests_with_unusual_fields_are_left_to_the_usual_path() -> None:
-    async def main(kafka: KafkaNode, instant: Instant, member: Any) -> None:
+    async def main(kafka: KafkaNode, at_once: AtOnceRequests, member: Any) -> None:
         beat = beat_body(member)
         commit = commit_body(member, ("t", 0, 5), ("t", 1, 6))
-        answers(instant, (HEARTBEAT, 4, beat), (OFFSET_COMMIT, 9, commit))
+        answers(at_once, (HEARTBEAT, 4, beat), (OFFSET_COMMIT, 9, commit))
         beats = (
             beat_body(member, group_id="other"),
             beat_body(member, group_id=""),
@@ -454,7 +457,7 @@ def test_requests_with_unusual_fields_are_left_to_the_usual_path() -> None:
             beat_body(member, group_instance_id="i"),
             *(beat[:size] for size in range(len(beat))),
         )
-        refuses(instant, *((HEARTBEAT, 4, body) for body in beats))
+        refuses(at_once, *((HEARTBEAT, 4, body) for body in beats))
         many = [("t", number % 2, number) for number in range(65)]
         commits = (
             commit_body(member, ("t", 0, 5), group_id="other"),
@@ -471,14 +474,14 @@ def test_requests_with_unusual_fields_are_left_to_the_usual_path() -> None:
             commit_body(member),
             *(commit[:size] for size in range(len(commit))),
         )
-        refuses(instant, *((OFFSET_COMMIT, 9, body) for body in commits))
-        refuses(instant, (OFFSET_COMMIT, 10, commit), (OFFSET_COMMIT, 5, commit))
+        refuses(at_once, *((OFFSET_COMMIT, 9, body) for body in commits))
+        refuses(at_once, (OFFSET_COMMIT, 10, commit), (OFFSET_COMMIT, 5, commit))
 
     with_member("/d", main)
 
 
 def test_consumer_heartbeats_with_a_change_are_left_to_the_usual_path() -> None:
-    async def main(kafka: KafkaNode, instant: Instant, member: Any) -> None:
+    async def main(kafka: KafkaNode, at_once: AtOnceRequests, member: Any) -> None:
         await ready(kafka.client, OTHER)
         epoch = 0
         for _ in range(5):
@@ -488,7 +491,7 @@ def test_consumer_heartbeats_with_a_change_are_left_to_the_usual_path() -> None:
             _, answer = await kafka.client.answer(CONSUMER_HEARTBEAT, 1)
             assert not answer.error_code
             epoch = answer.member_epoch
-        answers(instant, (CONSUMER_HEARTBEAT, 1, consumer_body(epoch)))
+        answers(at_once, (CONSUMER_HEARTBEAT, 1, consumer_body(epoch)))
         bodies = (
             consumer_body(epoch + 1),
             consumer_body(epoch - 1),
@@ -504,134 +507,134 @@ def test_consumer_heartbeats_with_a_change_are_left_to_the_usual_path() -> None:
             consumer_body(epoch, subscribed_topic_regex="t.*"),
             consumer_body(epoch, topic_partitions=()),
         )
-        refuses(instant, *((CONSUMER_HEARTBEAT, 1, body) for body in bodies[:-1]))
+        refuses(at_once, *((CONSUMER_HEARTBEAT, 1, body) for body in bodies[:-1]))
         for client_id in (None, "another"):
-            with changed(instant.client, "client_id", client_id):
-                refuses(instant, (CONSUMER_HEARTBEAT, 1, consumer_body(epoch)))
-        with changed(instant.client, "peer", "127.0.0.2:1"):
-            refuses(instant, (CONSUMER_HEARTBEAT, 1, consumer_body(epoch)))
+            with changed(at_once.client, "client_id", client_id):
+                refuses(at_once, (CONSUMER_HEARTBEAT, 1, consumer_body(epoch)))
+        with changed(at_once.client, "peer", "127.0.0.2:1"):
+            refuses(at_once, (CONSUMER_HEARTBEAT, 1, consumer_body(epoch)))
         await create_topic(kafka.channel, "v")  # the next heartbeat applies the newer metadata
-        refuses(instant, (CONSUMER_HEARTBEAT, 1, consumer_body(epoch)))
+        refuses(at_once, (CONSUMER_HEARTBEAT, 1, consumer_body(epoch)))
 
     with_member("/d", main)
 
 
 def test_requests_during_a_rebalance_are_left_to_the_usual_path() -> None:
-    async def main(kafka: KafkaNode, instant: Instant, member: Any) -> None:
+    async def main(kafka: KafkaNode, at_once: AtOnceRequests, member: Any) -> None:
         requests = (
             (HEARTBEAT, 4, beat_body(member)),
             (OFFSET_COMMIT, 9, commit_body(member, ("t", 0, 5))),
         )
-        answers(instant, *requests)
+        answers(at_once, *requests)
         other = await kafka.connect()
         other.send_body(11, 9, body_of(11, 9, join_fields(group_instance_id="s")))
-        state = instant.shard._state
+        state = at_once.shard._state
         assert state is not None
         group = state._groups[GROUP]
         assert isinstance(group, ClassicGroupMachine)
         await until(lambda: not group.is_stable)
-        refuses(instant, *requests)  # PreparingRebalance
+        refuses(at_once, *requests)  # PreparingRebalance
         again = await joined(kafka.client, member_id=member.member_id)
         await other.frame()
         requests = (
             (HEARTBEAT, 4, beat_body(again)),
             (OFFSET_COMMIT, 9, commit_body(again, ("t", 0, 5))),
         )
-        refuses(instant, *requests)  # CompletingRebalance
-        refuses(instant, (HEARTBEAT, 4, beat_body(member)))  # the former generation
+        refuses(at_once, *requests)  # CompletingRebalance
+        refuses(at_once, (HEARTBEAT, 4, beat_body(member)))  # the former generation
         await synced(kafka.client, again, {again.member_id: assignment("t", 0)})
-        answers(instant, *requests)
-        refuses(instant, (HEARTBEAT, 4, beat_body(member)))
+        answers(at_once, *requests)
+        refuses(at_once, (HEARTBEAT, 4, beat_body(member)))
 
     with_member("/d", main)
 
 
 def test_requests_to_a_coordinator_that_may_not_answer_are_left_to_the_usual_path() -> None:
-    async def main(kafka: KafkaNode, instant: Instant, member: Any) -> None:
+    async def main(kafka: KafkaNode, at_once: AtOnceRequests, member: Any) -> None:
         requests = (
             (HEARTBEAT, 4, beat_body(member)),
             (OFFSET_COMMIT, 9, commit_body(member, ("t", 0, 5))),
         )
-        answers(instant, *requests)
-        shard, groups = instant.shard, instant.broker.groups
+        answers(at_once, *requests)
+        shard, groups = at_once.shard, at_once.broker.groups
         await asyncio.sleep(0.01)  # an admission holds within a millisecond
         with changed(shard, "_may_be_replaced", lambda: True):
-            refuses(instant, *requests)
+            refuses(at_once, *requests)
         for _ in range(shard._deps.waits_max):
             shard._waiting[Ticket(-1 - len(shard._waiting))] = print
-        refuses(instant, *requests)
+        refuses(at_once, *requests)
         shard._waiting.clear()
         replica = shard._replica
         assert replica is not None
         leader = replica.partition.leader
         assert leader is not None
         with changed(replica.partition, "leader", None):
-            refuses(instant, *requests)
+            refuses(at_once, *requests)
         with changed(leader.isr, "state", replace(leader.isr.state, min_isr=2)):
-            refuses(instant, *requests)
-        answers(instant, *requests)
-        await instant.reload()
-        answers(instant, *requests)
+            refuses(at_once, *requests)
+        answers(at_once, *requests)
+        await at_once.reload()
+        answers(at_once, *requests)
         shard._discard(CoordinatorNotAvailable("a test"))
         for key, version, body in requests:
-            assert instant.ask(key, version, body) is None  # it loads
+            assert at_once.ask(key, version, body) is None  # it loads
         with changed(groups, "_shards", {}), changed(groups, "_shards_by_key", {}):
             for key, version, body in requests:
-                assert instant.ask(key, version, body) is None
+                assert at_once.ask(key, version, body) is None
 
     with_member("/d", main)
 
 
 def test_commit_that_does_not_complete_at_once_is_left_to_the_usual_path() -> None:
-    async def main(kafka: KafkaNode, instant: Instant, member: Any) -> None:
+    async def main(kafka: KafkaNode, at_once: AtOnceRequests, member: Any) -> None:
         commit = (OFFSET_COMMIT, 9, commit_body(member, ("t", 0, 5)))
-        answers(instant, commit)
-        shard = instant.shard
+        answers(at_once, commit)
+        shard = at_once.shard
         replica = shard._replica
         assert replica is not None
         leader = replica.partition.leader
         assert leader is not None
         with changed(leader.isr, "remotes", {2: object()}):  # a follower that has fetched
-            refuses(instant, commit)
+            refuses(at_once, commit)
         with changed(leader.isr, "state", replace(leader.isr.state, isr=(NodeId(1), NodeId(2)))):
-            refuses(instant, commit)
+            refuses(at_once, commit)
         with changed(leader.isr, "state", replace(leader.isr.state, counts_flushed=True)):
-            refuses(instant, commit)
+            refuses(at_once, commit)
         with changed(leader, "high_watermark", leader.high_watermark - 1):
-            refuses(instant, commit)
+            refuses(at_once, commit)
         queue = shard._deps.directory.inline.queue_of(replica.log)
         with changed(queue, "is_busy", True):
-            refuses(instant, commit)
-        instant.begin_transaction()
-        refuses(instant, commit)
-        instant.end_transaction()
-        with changed(instant.broker.groups, "_image", replace(instant.broker.image)):
-            refuses(instant, commit)
-        answers(instant, commit)
+            refuses(at_once, commit)
+        at_once.begin_transaction()
+        refuses(at_once, commit)
+        at_once.end_transaction()
+        with changed(at_once.broker.groups, "_image", replace(at_once.broker.image)):
+            refuses(at_once, commit)
+        answers(at_once, commit)
 
     with_member("/d", main)
 
 
 def test_commit_that_waits_for_a_flush_is_left_to_the_usual_path() -> None:
-    async def main(kafka: KafkaNode, instant: Instant, member: Any) -> None:
-        answers(instant, (HEARTBEAT, 4, beat_body(member)))
-        refuses(instant, (OFFSET_COMMIT, 9, commit_body(member, ("t", 0, 5))))
+    async def main(kafka: KafkaNode, at_once: AtOnceRequests, member: Any) -> None:
+        answers(at_once, (HEARTBEAT, 4, beat_body(member)))
+        refuses(at_once, (OFFSET_COMMIT, 9, commit_body(member, ("t", 0, 5))))
 
     with_member("/d", main, replicates=False)
 
 
 def test_commit_behind_an_undecided_write_is_left_to_the_usual_path() -> None:
-    async def main(kafka: KafkaNode, instant: Instant, member: Any) -> None:
+    async def main(kafka: KafkaNode, at_once: AtOnceRequests, member: Any) -> None:
         commit = (OFFSET_COMMIT, 9, commit_body(member, ("t", 0, 5)))
         beat = (HEARTBEAT, 4, beat_body(member))
-        answers(instant, commit, beat)
+        answers(at_once, commit, beat)
         usual = asyncio.ensure_future(
-            instant.ask_usually(OFFSET_COMMIT, 9, commit_body(member, ("t", 0, 6), note="note"))
+            at_once.ask_usually(OFFSET_COMMIT, 9, commit_body(member, ("t", 0, 6), note="note"))
         )
         await asyncio.sleep(0)
-        assert instant.shard._pending
-        refuses(instant, commit, beat)
+        assert at_once.shard._pending
+        refuses(at_once, commit, beat)
         await usual
-        answers(instant, commit, beat)
+        answers(at_once, commit, beat)
 
     with_member("/d", main)
