@@ -160,6 +160,11 @@ class DiskOperations:
         self._crash_now(self._process, point.power)
         raise NodeKilled(f"{self._process} died {point.moment} {what} {path}")
 
+    def wait_for_device(self) -> None:
+        """Count the time that a write takes on a slow device."""
+        machine = self._process.machine
+        machine.waited_ms += machine.device_slow_ms
+
     def short(self, size: int) -> int:
         """Return the number of bytes of a write that the kernel accepts now."""
         entropy = self._device.entropy
@@ -361,6 +366,7 @@ class SimFile:
         """Write the buffers at a position; the write may be short."""
         data = b"".join(buffers)
         body = self._open(writing=True)
+        self._operations.wait_for_device()
 
         def effect(most: int) -> int:
             size = (

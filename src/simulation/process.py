@@ -43,6 +43,7 @@ class Machine:
         self.powered = True
         self.boots = 1
         self.device_slow_ms = 0  # added to each job of a lane, before and after it
+        self.waited_ms = 0  # for writes to the slow device, as `Clock.busy_us` measures them
 
     def local_ns(self, virtual_ns: int) -> int:
         """Return this machine's monotonic clock at a virtual time."""

@@ -49,9 +49,11 @@ class SimClock:
         return self._process.machine.utc_ms(self._loop.now_ns)
 
     def busy_us(self) -> int:
-        """Return the virtual time in microseconds; it does not advance while code runs."""
+        """Return the virtual time in microseconds. While code runs it advances only by writes to a
+        slow device."""
         self._process.check()
-        return int(self._loop.time_of(self._process) * 1_000_000)
+        waited_us = self._process.machine.waited_ms * 1_000
+        return int(self._loop.time_of(self._process) * 1_000_000) + waited_us
 
 
 WALL_MS: Final = 1_735_689_600_000  # 2025-01-01 UTC: the start of every run
