@@ -240,8 +240,8 @@ class ProduceRequestRun:
             replica = hosted.find_by_id(TopicId(title), partition)
         else:
             replica = hosted.find(str(title, "utf-8", "replace"), partition)
-        if replica is None:
-            return None
+        if replica is None or any(tail.owner is replica for tail in self._run.tails):
+            return None  # it would begin again: its topic was named by the other, name or id
         return self._broker.writer.begin_run(replica, _ACKS[acks], self._wall_ms)
 
     def end(self) -> Answer | Exception:

@@ -161,3 +161,26 @@ def test_requests_together_wait_for_the_in_sync_replicas() -> None:
         assert ask(play, together) == [(0, number) for number in range(1, 6)]
         play.world.fabric.barriers.close(list(apart(["n1"], ["n2"])))
         assert ask(play, together) == [(ErrorCode.request_timed_out, -1)] * 5
+
+
+def test_a_topic_by_name_and_by_id_gets_the_batches_of_both() -> None:
+    found: list[Any] = []
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, "/data") as kafka:
+            topic_id = await create(kafka, "t")
+            await produce(kafka.client, batch_of(b"first"))
+            raw = []
+            for number, version in enumerate((9, 13, 9)):
+                part = (0, batch_of(b"%d" % number))
+                fields = produce_fields(version, part, topic_id=topic_id)
+                body = body_of(PRODUCE, version, fields)
+                raw.append(framed(request_of(PRODUCE, version, body, correlation_id=number)))
+            kafka.client.send_raw(b"".join(raw))
+            for version in (9, 13, 9):
+                _, answer = await kafka.client.answer(PRODUCE, version)
+                found.append(answer.responses[0].partition_responses[0].base_offset)
+            found.append(await produce(kafka.client, batch_of(b"last")))
+
+    simulation.run(main)
+    assert found == [1, 2, 3, 4]
