@@ -13,6 +13,7 @@ Partitions (KIP-966's model, KIP-101):
 - `MinIsrCommit`: no high watermark advances under min.insync.replicas.
 - `MonotonicReplica`: a replica's high watermark and leader epoch never decrease in a process.
 - Every log's own invariants, one check in `COMPLETE_EVERY` complete (`Log.check_invariants`).
+- `StoredEnd`: a replica's log end is not above the end of the batches in its files.
 - `HighWatermarkInLog`: a replica's high watermark is not above its log end.
 - `MonotonicStable`: a replica's last stable offset never decreases in a process.
 - `StartIsStable`: a leader's log does not start behind the first offset of an open transaction.
@@ -72,6 +73,7 @@ class Committed:
     ends: list[int] = field(default_factory=list)
     batches: list[StoredBatch] = field(default_factory=list)
     leaders: dict[int, str] = field(default_factory=dict)  # by leader epoch
+    log_end_max: int = 0  # of any replica at any time
 
     @property
     def end_offset(self) -> int:
@@ -140,6 +142,15 @@ class ClusterInvariants:
         ]
         return max(ends, default=0)
 
+    def written_end(self, topic: str, index: int) -> int:
+        """Return the highest log end offset that any replica of a partition had."""
+        ends = [
+            committed.log_end_max
+            for what, committed in self._committed.items()
+            if (what.topic, what.index) == (topic, index)
+        ]
+        return max(ends, default=0)
+
     def look(self, process: Process) -> None:
         """Check a process after a step."""
         node = self._nodes.get(process.name)
@@ -188,6 +199,7 @@ class ClusterInvariants:
             log = open_log_of(replica)
             if log is not None:
                 log.check_invariants(is_complete=self.checks % COMPLETE_EVERY == 0)
+                self._check_stored_end(node, view, log)
                 self._check_stable(node, view, log, is_leader=leading is not None)
             self._replica_changed(node, view.what, replica, view, end)
             partition.check_invariants()
@@ -195,7 +207,7 @@ class ClusterInvariants:
     def _new_view(self, node: ClusterNode, process: Process, replica: Replica) -> _View:
         partition = replica.partition
         what = WatchedPartition(partition.topic, replica.topic_id, partition.index)
-        return _View(node.name, what, self._files_of(node.name, what), process)
+        return _View(node.name, what, self.files_of(node.name, what), process)
 
     # --- partitions ----------------------------------------------------------------------------
 
@@ -224,6 +236,7 @@ class ClusterInvariants:
             )
         if end is None:
             return  # the log is not open
+        committed.log_end_max = max(committed.log_end_max, end)
         assert mark <= end, (
             f"HighWatermarkInLog: {node.name} has the high watermark of {what} at {mark}, its log"
             f" ends at {end}"
@@ -246,6 +259,15 @@ class ClusterInvariants:
         if leading is not None:
             self._check_superset(what, node, leading.state.leader_epoch, leading.isr.maximal_isr())
         self._compare(node, what, view, mark, committed, plan)
+
+    def _check_stored_end(self, node: ClusterNode, view: _View, log: Log) -> None:
+        if log.is_changing or log.failure is not None:
+            return  # a truncation cuts the file first
+        stored = view.files.end_offset()
+        assert log.log_end_offset <= max(stored, log.log_start_offset), (
+            f"StoredEnd: {node.name} has {view.what} up to {log.log_end_offset}, its files end at"
+            f" {stored}"
+        )
 
     def _check_stable(self, node: ClusterNode, view: _View, log: Log, *, is_leader: bool) -> None:
         stable, plan = log.last_stable_offset, self._plan_of(view.what)
@@ -305,7 +327,7 @@ class ClusterInvariants:
             node = self._cluster.node(node_id)
             if node.name in self._cluster.damaged:
                 continue  # the controller has not learned of its loss yet
-            files = self._files_of(node.name, what)
+            files = self.files_of(node.name, what)
             held_end = (
                 files.durable_end_offset() if plan.flush_policy == "fsync" else files.end_offset()
             )
@@ -377,7 +399,7 @@ class ClusterInvariants:
             f"SoundMetadata: {what}: leader {state.leader} is not in the ISR {isr}"
         )
         _check_fenced(str(what), state, image)
-        if plan is not None and len(isr) >= min(plan.min_isr, len(state.replicas)):
+        if plan is not None and len(isr) >= min(_min_isr(image, plan), len(state.replicas)):
             assert not elr, f"SoundMetadata: {what}: ELR {elr} beside an ISR of {isr}"
         if plan is not None and not plan.is_unclean:
             assert not state.recovering, (
@@ -397,7 +419,8 @@ class ClusterInvariants:
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _files_of(self, name: str, what: WatchedPartition) -> PartitionFiles:
+    def files_of(self, name: str, what: WatchedPartition) -> PartitionFiles:
+        """Return a partition's folder on the disk of a machine."""
         key = (name, what)
         if key not in self._files:
             self._files[key] = PartitionFiles(self._nodes[name].sim, f"{DATA}/{what}")
@@ -411,6 +434,13 @@ class ClusterInvariants:
         return next(
             (topic for topic in self._cluster.options.topics if topic.name == what.topic), None
         )
+
+
+def _min_isr(image: MetadataImage, plan: TopicPlan) -> int:
+    """Return min.insync.replicas of a topic, which may differ from its plan for a while."""
+    topic = image.topic(plan.name)
+    found = None if topic is None else topic.configs.get("min.insync.replicas")
+    return plan.min_isr if found is None else int(found)
 
 
 def open_log_of(replica: Replica) -> Log | None:

@@ -125,6 +125,17 @@ class PartitionFiles:
                 if batch.end_offset > start:
                     yield batch
 
+    def content(self, start: int, end: int) -> bytes:
+        """Return the bytes of the batches with offsets in [start, end)."""
+        found = bytearray()
+        for segment in self._look():
+            position = 0
+            for batch in segment.batches:
+                if batch.base_offset < end and batch.end_offset > start:
+                    found += segment.body.content[position : batch.position]
+                position = batch.position
+        return bytes(found)
+
     def _look(self) -> list[_Segment]:
         folder = visible_folder(self._sim, self._path)
         if folder is None:

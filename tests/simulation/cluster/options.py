@@ -23,6 +23,7 @@ class TopicPlan:
     is_unclean: bool = False  # a replica outside the ISR may lead
     is_inner: bool = False  # created by the brokers, not used by clients
     is_compacted: bool = False  # during the run: replicas hold different batches
+    extra: tuple[tuple[str, str], ...] = ()  # further configs of its creation
 
     @property
     def configs(self) -> dict[str, str]:
@@ -31,6 +32,7 @@ class TopicPlan:
             "min.insync.replicas": str(self.min_isr),
             "flush.policy": self.flush_policy,
             "unclean.leader.election.enable": str(self.is_unclean).lower(),
+            **dict(self.extra),
         }
 
 

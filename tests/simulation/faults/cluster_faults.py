@@ -265,15 +265,20 @@ class ClusterFaultInjector(FaultInjector[ClusterNode, ClusterFault]):
             case ClusterFault.FULL:
                 self._fill_disk(node, lambda: self._repair_device(node))
             case _:
-                # The state after a failed device cannot be trusted: cut the power.
-                if not may_cut_power(self._cluster, node):
-                    return False
-                self._cluster.note_damage(node)
                 number = errno.EIO if entropy.chance(0.8) else errno.ENOSPC
-                node.sim.device.fail(fault.value, number, path_part=DATA, times=1)
-                node.excuse = "sync"
-                process = node.sim.process
-                self._later(lambda: self._repair_device(node, process))
+                return self.fail_once(node, fault.value, number, DATA)
+        return True
+
+    def fail_once(self, node: ClusterNode, operation: str, number: int, path_part: str) -> bool:
+        """Fail the next operation of a kind on a path. Return True unless the node must not lose
+        data now: the state after a failed device cannot be trusted, and its power is cut."""
+        if not may_cut_power(self._cluster, node):
+            return False
+        self._cluster.note_damage(node)
+        node.sim.device.fail(operation, number, path_part=path_part, times=1)
+        node.excuse = "sync"
+        process = node.sim.process
+        self._later(lambda: self._repair_device(node, process))
         return True
 
     def _repair_device(self, node: ClusterNode, process: Process | None = None) -> None:

@@ -43,7 +43,7 @@ class FaultInjector(ABC, Generic[M, F]):
         self._plan = plan
         self._entropy = entropy
         self._clients = clients  # machines of the clients
-        self._due: list[tuple[int, int, Callable[[], None]]] = []  # (at, order, undo)
+        self._due: list[tuple[int, int, Callable[[], object]]] = []  # (at, order, undo)
         self._sequence = 0
         self._next_ms = 0
         self._voters_check_ms = 0
@@ -93,7 +93,7 @@ class FaultInjector(ABC, Generic[M, F]):
         """Schedule the end of a fault."""
         self._undo_at(self._now_ms() + self._span_ms(), undo)
 
-    def _undo_at(self, at_ms: int, undo: Callable[[], None]) -> None:
+    def _undo_at(self, at_ms: int, undo: Callable[[], object]) -> None:
         self._sequence += 1
         heapq.heappush(self._due, (at_ms, self._sequence, undo))
 

@@ -18,7 +18,9 @@ from ...checkers.violation import Violation
 from ...cluster.options import ClusterOptions, Workload
 from ..node.application import RETRY_S, TIRED, Notes
 from ..transactions.committed_reads import READ_COMMITTED, READ_UNCOMMITTED
+from ..transactions.plan import EXTRA_CONFIGS
 from .client import KafkaClient, ProducerId
+from .pipelines import PipelinedProducer, PipelineLedger
 
 CERTAINLY_REFUSED: Final = frozenset({10, 18, 87})  # too large: batch, list; invalid record
 # of sequence numbers: a new producer id is needed
@@ -37,6 +39,7 @@ class KafkaApplication:
     options: ClusterOptions
     workload: Workload
     notes: Notes
+    ledger: PipelineLedger | None = None  # None: no pipelined producers
     has_ended: bool = False
 
     async def run(self) -> None:
@@ -49,6 +52,9 @@ class KafkaApplication:
                 for number in range(self.workload.producers):
                     name = f"{self.name}.kp{number}"
                     producing.spawn(self._produce(name), name=name)
+                if self.ledger is not None:
+                    name = f"{self.name}.pipeline"
+                    producing.spawn(self._pipelined(name, self.ledger).run(), name=name)
             self.has_ended = True
         await asyncio.Event().wait()
 
@@ -110,6 +116,18 @@ class KafkaApplication:
             is_tired = self.notes.values > workload.records_max
             await asyncio.sleep(pause_ms / 1000 * (TIRED if is_tired else 1))
         producer.client.close()
+
+    def _pipelined(self, name: str, ledger: PipelineLedger) -> PipelinedProducer:
+        places = [*self.options.places, *((name, 0) for name in EXTRA_CONFIGS)]
+        names = {topic.name for topic in self.options.topics}
+        return PipelinedProducer(
+            self,
+            name,
+            self._client(name),
+            self.runtime.entropy.stream(name),
+            ledger,
+            [place for place in places if place[0] in names],
+        )
 
     async def _read(self, name: str) -> None:
         """Follow all topics; sometimes start again with a new client."""

@@ -146,7 +146,7 @@ class KafkaClient:
     ) -> dict[Place, Fetched]:
         """Fetch partitions that one broker leads."""
         parts = await self.fetch_parts(address, positions, isolation=isolation)
-        return {place: _fetched(part, positions[place], isolation) for place, part in parts.items()}
+        return {place: fetched(part, positions[place], isolation) for place, part in parts.items()}
 
     async def fetch_parts(
         self,
@@ -157,29 +157,7 @@ class KafkaClient:
         wait_ms: int = FETCH_WAIT_MS,
     ) -> dict[Place, Any]:
         """Fetch partitions that one broker leads; return the response's part of each."""
-        by_topic: dict[str, list[dict[str, Any]]] = {}
-        for (topic, index), offset in positions.items():
-            part = {
-                "partition": index,
-                "current_leader_epoch": -1,
-                "fetch_offset": offset,
-                "last_fetched_epoch": -1,
-                "log_start_offset": -1,
-                "partition_max_bytes": FETCH_BYTES,
-            }
-            by_topic.setdefault(topic, []).append(part)
-        fields = {
-            "replica_id": -1,
-            "max_wait": wait_ms,
-            "min_bytes": 1,
-            "max_bytes": FETCH_BYTES,
-            "isolation_level": isolation,
-            "session_id": 0,
-            "session_epoch": -1,
-            "topics": [{"topic": topic, "partitions": parts} for topic, parts in by_topic.items()],
-            "forgotten_topics_data": (),
-            "rack_id": "",
-        }
+        fields = fetch_fields(positions, isolation=isolation, wait_ms=wait_ms)
         answer = await self._ask(address, FETCH, fields)
         return {
             (one.topic, part.partition_index): part
@@ -219,7 +197,41 @@ class KafkaClient:
         return await link.ask(key, self.versions[key], fields, timeout_ms=self._timeout_ms)
 
 
-def _fetched(part: Any, position: int, isolation: int) -> Fetched:
+def fetch_fields(
+    positions: Mapping[Place, int],
+    *,
+    isolation: int = READ_UNCOMMITTED,
+    wait_ms: int = 0,
+    part_bytes_max: int = FETCH_BYTES,
+) -> dict[str, Any]:
+    """Return the fields of a fetch request."""
+    by_topic: dict[str, list[dict[str, Any]]] = {}
+    for (topic, index), offset in positions.items():
+        part = {
+            "partition": index,
+            "current_leader_epoch": -1,
+            "fetch_offset": offset,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": part_bytes_max,
+        }
+        by_topic.setdefault(topic, []).append(part)
+    return {
+        "replica_id": -1,
+        "max_wait": wait_ms,
+        "min_bytes": 1,
+        "max_bytes": FETCH_BYTES,
+        "isolation_level": isolation,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": topic, "partitions": parts} for topic, parts in by_topic.items()],
+        "forgotten_topics_data": (),
+        "rack_id": "",
+    }
+
+
+def fetched(part: Any, position: int, isolation: int) -> Fetched:
+    """Return the response for one partition, fetched from a position."""
     end = part.last_stable_offset if isolation == READ_COMMITTED else part.high_watermark
     found = committed_part(part, position)
     return Fetched(int(part.error_code), int(end), found.records, found.position)

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
 from struct import Struct
@@ -25,10 +26,21 @@ _HEAD: Final = Struct(">hhih")
 _SIZE: Final = Struct(">i")
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An encoded request, and its response to come; None with acks=0."""
+
+    key: int
+    version: int
+    content: bytes
+    answer: "asyncio.Future[bytes] | None"
+
+
 class KafkaLink:
     """A connection, and its own byte protocol. Several requests may be in flight."""
 
     def __init__(self, connection: ByteConnection, client_id: str) -> None:
+        self.name = client_id
         self._connection = connection
         self._client_id = client_id.encode()
         self._come = bytearray()
@@ -57,19 +69,47 @@ class KafkaLink:
 
         Raises StreamBroken, also on a time-out, which ends the connection.
         """
+        frame = self.frame(key, version, fields)
+        self.write([frame.content])
+        return await self.answer(frame, timeout_ms=timeout_ms)
+
+    def frame(
+        self, key: int, version: int, fields: Mapping[str, Any], *, is_answered: bool = True
+    ) -> Frame:
+        """Encode the next request. Raises StreamBroken if the connection is over.
+
+        The caller writes the frames in this order.
+        """
         if self.is_over:
             raise StreamBroken("the connection is over")
         self._requests += 1
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._asked.append((self._requests, answer))
-        self._connection.write([self._request(key, version, fields)])
+        answer: asyncio.Future[bytes] | None = None
+        if is_answered:
+            answer = asyncio.get_running_loop().create_future()
+            self._asked.append((self._requests, answer))
+        return Frame(key, version, self._request(key, version, fields), answer)
+
+    def write(self, pieces: Sequence[bytes]) -> None:
+        """Send bytes of frames; each piece arrives on its own."""
+        if not self.is_over:
+            self._connection.write(pieces)
+
+    async def answer(self, frame: Frame, *, timeout_ms: int) -> Any:
+        """Return the response to a frame; raises as `ask`."""
+        assert frame.answer is not None, "a request without a response"
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                frame = await answer
+                content = await frame.answer
         except TimeoutError:
             self.end()
             raise StreamBroken(f"no answer within {timeout_ms} ms") from None
-        return _read(key, version, frame)
+        return _read(frame.key, frame.version, content)
+
+    def close(self) -> None:
+        """Close the connection behind the bytes that were written."""
+        if not self.is_over:
+            self._connection.close()
+            self._broken(StreamBroken("the connection was closed"))
 
     def end(self, *, is_drained: bool = False) -> None:
         """Reset the connection.
@@ -124,7 +164,7 @@ class KafkaLink:
         self._asked.clear()
 
     def _request(self, key: int, version: int, fields: Mapping[str, Any]) -> bytes:
-        shape, newest = _shape(key, version), _shape(key, NEWEST[key])
+        shape, newest = _shape(key, version), _shape(key, max(version, NEWEST[key]))
         out = BytesIO()
         out.write(_SIZE.pack(0))
         out.write(_HEAD.pack(key, version, self._requests, len(self._client_id)))

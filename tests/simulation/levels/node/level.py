@@ -94,6 +94,7 @@ class Run:
         options: ClusterOptions | None = None,
         fault_plan: ClusterFaultPlan | None = None,
         writers: list[str] = NO_WRITERS,
+        injector: type[ClusterFaultInjector] = ClusterFaultInjector,
     ) -> "Run":
         """Create a run's cluster and clients; `writers` are the machines of other clients."""
         options = options or draw_options(entropy.stream("options"))
@@ -105,7 +106,7 @@ class Run:
             workload=draw_workload(entropy.stream("habits")),
             cluster=cluster,
             notes=Notes(now_ns=lambda: world.loop.now_ns),
-            fault_injector=ClusterFaultInjector(
+            fault_injector=injector(
                 cluster, fault_plan, entropy.stream("nemesis"), CLIENTS + writers
             ),
             watch=ClusterInvariants(cluster),
@@ -136,6 +137,8 @@ class Run:
         for name in CLIENTS:
             client = self.world.node(name)
             if not client.alive:
+                if isinstance(client.exit_error, Violation):
+                    raise client.exit_error
                 raise Violation("ClientEnded", f"{name}: {client.exit_error!r}") from (
                     client.exit_error
                 )
