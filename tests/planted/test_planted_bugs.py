@@ -22,7 +22,8 @@ from tests.planted.track_record import (
 )
 
 PATCHES = patches()
-OF_NODES = patches("node") + patches("groups") + patches("transactions")  # whole clusters
+# whole clusters
+OF_NODES = patches("node") + patches("kafka") + patches("groups") + patches("transactions")
 OF_CORES = [patch for patch in PATCHES if patch not in OF_NODES]
 SEEDS_OF_NODES = 40  # a minute of whole clusters each
 

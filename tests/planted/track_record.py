@@ -31,6 +31,7 @@ LEVELS: Final = {
     "core": ("raftlog",),
     "partitions": ("broker", "metadata"),
     "node": ("broker", "metadata", "server", "storage"),
+    "kafka": ("broker", "frontends", "storage"),
     "groups": ("broker",),
     "transactions": ("broker", "clients", "storage"),
 }

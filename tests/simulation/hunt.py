@@ -61,6 +61,7 @@ RUNS: Final[Mapping[str, Callable[[int], Run]]] = {
     "core": _core,
     "partitions": _partitions,
     "node": partial(_world, "node"),
+    "kafka": partial(_world, "kafka"),
     "groups": partial(_world, "groups"),
     "transactions": partial(_world, "transactions"),
 }
@@ -81,13 +82,14 @@ def hunt(level: str, seeds: range) -> Found | None:
 
 
 def play_scenario(name: str) -> Found | None:
-    """Play a named scenario of level `transactions`; return None if it passes."""
+    """Play a named scenario of level `kafka` or `transactions`; return None if it passes."""
+    from .levels.kafka.scenarios import PIPELINE_SCENARIOS
     from .levels.transactions.client_scenarios import CLIENT_SCENARIOS
     from .levels.transactions.scenarios import SCENARIOS
     from .levels.transactions.staged_scenarios import STAGED_SCENARIOS
 
     try:
-        {**SCENARIOS, **CLIENT_SCENARIOS, **STAGED_SCENARIOS}[name]()
+        {**PIPELINE_SCENARIOS, **SCENARIOS, **CLIENT_SCENARIOS, **STAGED_SCENARIOS}[name]()
     except Exception as error:
         return Found(seed=0, by=_finder(error), detail=str(error)[:500], events=0)
     return None
