@@ -11,7 +11,7 @@ from struct import error as StructError
 from typing import Final, TypeAlias
 
 from ..records.compression import Buffer
-from ._plain_produce import Cursor, Unusual, encode_count
+from ._plain_produce import FrameCursor, Unusual, encode_count
 
 FetchPart: TypeAlias = tuple[int, int, int, int, int]
 """Index, leader epoch, offset, epoch of the last record, max bytes; -1: not given."""
@@ -46,7 +46,7 @@ def read_fetch(version: int, body: Buffer) -> UsualFetch | None:
     """Return the fields of a usual request, None for every other one."""
     if not VERSION_MIN <= version <= VERSION_MAX:
         return None
-    cursor = Cursor(memoryview(body))
+    cursor = FrameCursor(memoryview(body))
     cursor.is_flexible = version >= FLEXIBLE
     try:
         return _read_body(version, cursor)
@@ -54,7 +54,7 @@ def read_fetch(version: int, body: Buffer) -> UsualFetch | None:
         return None
 
 
-def _read_body(version: int, cursor: Cursor) -> UsualFetch:
+def _read_body(version: int, cursor: FrameCursor) -> UsualFetch:
     if version < NO_REPLICA_ID and cursor.next(_I32) != (-1,):
         raise Unusual
     max_wait_ms, min_bytes, max_bytes, isolation = cursor.next(_LIMITS)
@@ -73,11 +73,11 @@ def _read_body(version: int, cursor: Cursor) -> UsualFetch:
     return max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics
 
 
-def _string_size(cursor: Cursor) -> int:
+def _string_size(cursor: FrameCursor) -> int:
     return cursor.count() if cursor.is_flexible else cursor.next(_I16)[0]
 
 
-def _read_topic(version: int, cursor: Cursor) -> FetchTopic:
+def _read_topic(version: int, cursor: FrameCursor) -> FetchTopic:
     title = cursor.take(_ID_BYTES if version >= BY_ID else _string_size(cursor))
     count = cursor.count()
     if count * _PART_BYTES_MIN > cursor.left:

@@ -7,7 +7,7 @@ the general path, with nothing changed: this module returns no error.
 
 A request is usual if it has version 3 to 13, an ASCII client id, no transactional id, acks of -1, 0
 or 1, no tagged fields and nothing behind its last field; and if every batch of it is the next one
-of its tail, see `LogTail.check`.
+of its tail, see `RunTail.check`.
 """
 
 from array import array
@@ -58,11 +58,11 @@ EntryOf: TypeAlias = "Callable[[int], Sequence[object] | None]"
 """Returns the state of a producer, None for an unknown one: its epoch, the coordinator epoch, the
 next sequence and the first offset of its open transaction come first; -1 is none."""
 
-Find: TypeAlias = "Callable[[int, bool, bytes, int], LogTail | None]"
+Find: TypeAlias = "Callable[[int, bool, bytes, int], RunTail | None]"
 """Returns the tail of a partition by acks, whether the title is a topic id, the title (a name or
 an id) and the partition; None if its batches cannot be placed."""
 
-PlacedPart: TypeAlias = "tuple[int, LogTail, int]"
+PlacedPart: TypeAlias = "tuple[int, RunTail, int]"
 """The partition, its tail, and the base offset of its batch."""
 
 PlacedRequest: TypeAlias = "tuple[int, int, list[tuple[bytes, list[PlacedPart]]]]"
@@ -83,7 +83,7 @@ class _Producer:
         self.stored: list[Stored] = []
 
 
-class LogTail:
+class RunTail:
     """The end of one log while batches are placed behind it.
 
     One object serves all runs of a segment. `owner` and `entry_of` are the caller's. Limits:
@@ -271,7 +271,7 @@ class _Topic(NamedTuple):
     """A topic of a request."""
 
     title: bytes  # as encoded in the request
-    parts: list[tuple[int, LogTail, memoryview]]  # partition, tail, batch
+    parts: list[tuple[int, RunTail, memoryview]]  # partition, tail, batch
 
 
 class ProduceRun:
@@ -286,16 +286,16 @@ class ProduceRun:
         self.size = 0  # bytes of their frames
         self.acks = 0
         self.timeout_ms = 0
-        self.tails: list[LogTail] = []  # those without a batch included
+        self.tails: list[RunTail] = []  # those without a batch included
         self._find = find
         self._frame_bytes_max, self._count_max = frame_bytes_max, count_max
         self._is_over = False
-        self._known: dict[tuple[bytes, int], LogTail] = {}
+        self._known: dict[tuple[bytes, int], RunTail] = {}
         self._placed: list[PlacedRequest] = []
         self._answers: list[bytes] = []
 
     def take(self, buffer: memoryview, start: int, end: int) -> int:
-        """Add the requests whose frames lie one behind the other in [start, end) of a writable
+        """Add the requests with frames one behind the other in [start, end) of a writable
         buffer, each behind its size. Return the position behind the last one that was added. The
         buffer must not change until the tails are written."""
         if not 0 <= start <= end <= len(buffer):
@@ -331,7 +331,7 @@ class ProduceRun:
         return self._placed
 
     def _add(self, frame: memoryview) -> None:
-        cursor = Cursor(frame)
+        cursor = FrameCursor(frame)
         key, version, correlation_id, client_id_size = cursor.next(_HEADER)
         if key != _PRODUCE_KEY or not VERSION_MIN <= version <= VERSION_MAX:
             raise Unusual
@@ -362,7 +362,7 @@ class ProduceRun:
         self.count += 1
         self.size += len(frame)
 
-    def _read_topic(self, cursor: "Cursor", version: int, acks: int, seen: set[int]) -> _Topic:
+    def _read_topic(self, cursor: "FrameCursor", version: int, acks: int, seen: set[int]) -> _Topic:
         """Read a topic and check its batches; nothing is placed yet."""
         start = cursor.at
         if version >= BY_ID:
@@ -388,7 +388,7 @@ class ProduceRun:
         cursor.no_tags()
         return _Topic(encoded, parts)
 
-    def _tail_of(self, acks: int, by_id: bool, title: bytes, partition: int) -> LogTail:
+    def _tail_of(self, acks: int, by_id: bool, title: bytes, partition: int) -> RunTail:
         tail = self._known.get((title, partition))
         if tail is not None:
             return tail
@@ -402,7 +402,7 @@ class ProduceRun:
         return tail
 
 
-class Cursor:
+class FrameCursor:
     """Reads the fields of a frame; raises Unusual or StructError beyond its end."""
 
     def __init__(self, frame: memoryview) -> None:
@@ -462,7 +462,7 @@ class Cursor:
         return start
 
 
-def _place(parts: Sequence[tuple[int, LogTail, memoryview]]) -> list[PlacedPart]:
+def _place(parts: Sequence[tuple[int, RunTail, memoryview]]) -> list[PlacedPart]:
     placed = []
     for partition, tail, batch in parts:
         placed.append((partition, tail, tail.next_offset))

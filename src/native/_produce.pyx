@@ -140,8 +140,8 @@ cdef struct Producer:
     Stored[BATCHES_KEPT] stored  # the newest, by their number modulo BATCHES_KEPT
 
 
-cdef class LogTail:
-    """See `_plain_produce.LogTail`."""
+cdef class RunTail:
+    """See `_plain_produce.RunTail`."""
 
     cdef readonly object owner
     cdef readonly int64_t base_offset
@@ -561,7 +561,7 @@ cdef class ProduceRun:
         cdef bint flexible = placed.version >= FLEXIBLE
         cdef Part part
         cdef bytes_t batch
-        cdef LogTail tail
+        cdef RunTail tail
         part.partition = next32(cursor)
         part.size = next_count(cursor, flexible)
         batch = skip(cursor, part.size)
@@ -572,7 +572,7 @@ cdef class ProduceRun:
         part.tail = self.tail_of(acks, placed.version >= BY_ID, title, title_size, part.partition)
         if part.tail < 0:
             return False
-        tail = <LogTail> self.tails[part.tail]
+        tail = <RunTail> self.tails[part.tail]
         if tail.request == self.count or not tail.check(batch, part.size):
             return False
         tail.request = self.count
@@ -605,7 +605,7 @@ cdef class ProduceRun:
         key = &self.known[count]
         key.title_at, key.title_size, key.partition = self.keys.used, size, partition
         put(&self.keys, title, size)
-        self.tails.append(<LogTail?> tail)
+        self.tails.append(<RunTail?> tail)
         return count
 
     cdef int place(self, object buffer, uint8_t* data, Py_ssize_t parts_at) except -1:
@@ -613,7 +613,7 @@ cdef class ProduceRun:
         cdef Part* part = <Part*> (self.parts.data + parts_at)
         cdef Part* end = <Part*> (self.parts.data + self.parts.used)
         while part < end:
-            (<LogTail> self.tails[part.tail]).place(
+            (<RunTail> self.tails[part.tail]).place(
                 buffer[part.at : part.at + part.size], data + part.at, part.size
             )
             part += 1
@@ -653,7 +653,7 @@ cdef class ProduceRun:
     cdef void encode_part(self, const Part* part, int64_t version) noexcept:
         """Append the result of one partition to the response; its bytes are reserved."""
         cdef Block* out = &self.answer
-        cdef LogTail tail = <LogTail> self.tails[part.tail]
+        cdef RunTail tail = <RunTail> self.tails[part.tail]
         put32(out, part.partition)
         put8(out, 0)  # error code
         put8(out, 0)

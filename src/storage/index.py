@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from ..errors import CorruptionError
 
 if TYPE_CHECKING:
-    from ..native import LogTail
+    from ..native import RunTail
 
 OFFSET_ENTRY_SIZE: Final = 8
 TIME_ENTRY_SIZE: Final = 12
@@ -77,8 +77,8 @@ class SegmentIndex:
             self.bytes_since_entry = 0
         self.bytes_since_entry += size
 
-    def extend(self, tail: "LogTail") -> None:
-        """Add the batches of a run, whose tail began with the state of this index."""
+    def extend(self, tail: "RunTail") -> None:
+        """Add the batches of a run. Its tail began with the state of this index."""
         columns = (self._offsets, self._positions, self._times, self._time_offsets)
         for column, entries in zip(columns, tail.index_entries(), strict=True):
             column.frombytes(entries)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DiskFailed, DiskFull, MessageTooLarge, OffsetOutOfRange, QuorumlogError
 from ..ids import TopicId
-from ..native import LogTail
+from ..native import RunTail
 from ..records.batch import NO_PRODUCER
 from ..records.record import INT64_MAX, INT64_MIN
 from .append import (
@@ -268,7 +268,7 @@ class LogAppender:
         self._unflushed = unflushed
         self._outstanding: deque[LogWrite] = deque()  # prepared, oldest first; all in one segment
         # of the runs, made for one segment and config
-        self._tail: LogTail | None = None
+        self._tail: RunTail | None = None
         self._tail_segment: Segment | None = None
         self._tail_config: LogConfig | None = None
         self._run_wall_ms = 0  # of the newest run
@@ -349,7 +349,7 @@ class LogAppender:
 
     def begin_run(
         self, owner: object, leader_epoch: int, bytes_max: int, wall_ms: int
-    ) -> LogTail | None:
+    ) -> RunTail | None:
         """Return the tail of the log for a run of usual batches, at most `bytes_max` bytes; None
         if its next batch must be prepared: the first one of a segment, of an epoch or after an
         outstanding write, one that must be converted, or that begins a new segment by its time.
@@ -400,7 +400,7 @@ class LogAppender:
         assert file is not None, f"{self._log.name}: no run has begun"
         return file
 
-    def complete_run(self, tail: LogTail) -> None:
+    def complete_run(self, tail: RunTail) -> None:
         """Make a run visible to readers after it reached the file."""
         log, active = self._log, self._segments.active
         assert (tail.base_offset, tail.position) == (log.log_end_offset, active.size), (
@@ -498,9 +498,9 @@ class LogAppender:
 
     # --- inside --------------------------------------------------------------------------------
 
-    def _new_tail(self, owner: object, active: Segment, config: LogConfig) -> LogTail:
+    def _new_tail(self, owner: object, active: Segment, config: LogConfig) -> RunTail:
         self._tail_segment, self._tail_config = active, config
-        self._tail = LogTail(
+        self._tail = RunTail(
             owner,
             self._entry_of,
             batch_bytes_max=config.message_bytes_max,

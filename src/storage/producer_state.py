@@ -50,7 +50,7 @@ from ..records.control import EPOCH_BUMP_VERSION, MarkerType, TransactionMarker,
 from .append import AppendOrigin, Headers
 
 if TYPE_CHECKING:
-    from ..native import LogTail
+    from ..native import RunTail
     from ..runtime.ports import Buffer
 
 BATCHES_KEPT: Final = 5
@@ -406,7 +406,7 @@ class ProducerStates:
         if wall_ms != self._wall_ms:
             self._observe(wall_ms)
 
-    def complete_run(self, tail: "LogTail") -> None:
+    def complete_run(self, tail: "RunTail") -> None:
         """Apply the batches of a run: each continued a known producer without a transaction."""
         for last_offset, producer_id, next_sequence, stored in tail.producers():
             before = self._entries[producer_id]

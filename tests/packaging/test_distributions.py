@@ -156,9 +156,11 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Distributions) -> N
         names = set(archive.namelist())
     info = f"quorumlog-{quorumlog.__version__}.dist-info"
     assert {name.split("/")[0] for name in names} == {"quorumlog", *ENTRANCES, info}
-    extensions = r"quorumlog/(native/_produce|records/_codec|runtime/_sender)\.\S+\.so"
+    extensions = (
+        r"quorumlog/(native/_fetch|native/_produce|records/_codec|runtime/_sender)\.\S+\.so"
+    )
     compiled = {name for name in names if re.fullmatch(extensions, name)}
-    assert len(compiled) == 3, "the produce requests, the codec and the sender"
+    assert len(compiled) == 4, "two modules of native, the codec and the sender"
     modules = {
         re.sub(r"^src/", "quorumlog/", re.sub(r"^spark/", "quorumlog/spark/", name))
         for name in repository_files("src", "spark")

@@ -19,7 +19,7 @@ from ...errors import (
 )
 from ...ids import Epoch, Offset, ProducerIdentity
 from ...metadata import check_not_internal
-from ...native import LogTail
+from ...native import RunTail
 from ...records import check_size, parse_header
 from ...runtime import Buffer, Clock
 from ...storage import AppendOrigin
@@ -356,7 +356,7 @@ class ReplicaWriter:
             replica.check_open()
         return self._append(replica, records, acks, None, transaction)
 
-    def begin_run(self, replica: Replica, acks: Acks, wall_ms: int) -> LogTail | None:
+    def begin_run(self, replica: Replica, acks: Acks, wall_ms: int) -> RunTail | None:
         """Return the tail of a replica's log for a run of batches, None if its appends must be
         submitted, also those that are refused. `end_run` must follow before the loop runs anything
         else."""
@@ -368,7 +368,7 @@ class ReplicaWriter:
             return None
         return self._directory.inline.begin_run(replica, replica.log, state.leader_epoch, wall_ms)
 
-    def end_run(self, tail: LogTail, acks: Acks) -> DelayedProduce | QuorumlogError | None:
+    def end_run(self, tail: RunTail, acks: Acks) -> DelayedProduce | QuorumlogError | None:
         """Write the batches of a run to the log of one replica. Return None if they are
         acknowledged, else their wait for that, or the error."""
         replica = tail.owner

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from ...api.request_context import RequestContext
 from ...runtime import Buffer, File
 from .broker_context import BrokerContext as BrokerContext
+from .frames import RequestFrameReader
 
 ANONYMOUS: Final = "ANONYMOUS"
 """The user of an unauthenticated connection."""
@@ -136,13 +137,9 @@ class RequestRun(Protocol):
     def size(self) -> int:
         """The bytes of their frames."""
 
-    def take(self, buffer: memoryview, start: int, end: int) -> int:
-        """Add requests whose frames lie in [start, end) of a writable buffer, each behind its size;
-        return the position behind the last one. The others must begin alone, with nothing changed
-        by this call. The buffer is valid until `end` returns."""
-
-    def take_frame(self, frame: memoryview) -> bool:
-        """Add the request of one frame; False if it must begin alone."""
+    def take(self, frames: RequestFrameReader) -> None:
+        """Cut the next complete frames as far as they can be added. The others must begin alone,
+        with nothing changed by this call. The read buffer is used until `end` returns."""
 
     def end(self) -> Answer | Exception:
         """Begin all requests: each one's place in its logs is fixed. Return their answer, or None

@@ -348,7 +348,7 @@ class KafkaConnection:
             return False
         count_max = server.inflight_max - self._pending_count()
         run = api.run(server.broker, self.client, count_max)
-        frames.take_run(run)
+        run.take(frames)
         if not run.count:
             return False
         self._taken += run.count

@@ -13,7 +13,6 @@ from struct import Struct
 from typing import Final
 
 from ...errors import InvalidRequest
-from .api import RequestRun
 
 SIZE: Final = Struct(">i")
 SCRATCH_BYTES: Final = 256 << 10  # the shared read buffer of all connections of a server
@@ -97,13 +96,18 @@ class RequestFrameReader:
             return -1
         return int(key)
 
-    def take_run(self, run: RequestRun) -> None:
-        """Cut the complete frames that a run takes, after `first_key` has found one. They are views
-        of the read buffer, valid until the next call of `keep` or `buffer`."""
-        if self._large is None:
-            self._start = run.take(self._source, self._start, self._end)
-        elif run.take_frame(self._large):
-            self._large = None
+    def rest(self) -> tuple[memoryview, int, int]:
+        """Return the buffer with the bytes that are not cut yet, and their range in it. It is valid
+        until the next call of `keep` or `buffer`."""
+        return self._source, self._start, self._end
+
+    def skip_to(self, position: int) -> None:
+        """Cut the bytes before `position` of the buffer of `rest`."""
+        self._start = position
+
+    def large_frame(self) -> memoryview | None:
+        """Return the next frame if it is a large one and complete; `drop_first` cuts it."""
+        return self._large if self._large_end == self.large_bytes else None
 
     def first_frame(self) -> tuple[memoryview, int, int]:
         """Return the buffer and the range of the next frame, without its size, after `first_key`

@@ -142,7 +142,7 @@ UsualHeader: TypeAlias = tuple[int, int, str, int]
 def read_usual_header(
     source: memoryview, start: int, end: int, api: KafkaApi
 ) -> UsualHeader | None:
-    """Read the header of a request of `api` whose frame is source[start:end]. Return None for a
+    """Read the header of a request of `api` in the frame source[start:end]. Return None for a
     header that is not usual: with an unsupported version, tagged fields, or a client id that is not
     ASCII."""
     try:

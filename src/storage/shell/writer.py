@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias
 
 from ...errors import DiskFailed, DiskFull, Overloaded, QuorumlogError, Stopping
 from ...ids import Offset
-from ...native import LogTail
+from ...native import RunTail
 from ...runtime.ports import Buffer, Clock, File, Runtime, Scope
 from ..append import AppendOrigin, LogWrite, WriteFailed, write_fully
 from ..config import DirectoryConfig
@@ -417,7 +417,7 @@ class LogWriter:
             room = max(0, self._config.write_group_bytes_max - queue.open_group_bytes)
         return min(self._on_loop.bytes_max(), room)
 
-    def write_run(self, queue: AppendQueue, tail: LogTail) -> None:
+    def write_run(self, queue: AppendQueue, tail: RunTail) -> None:
         """Write the batches of a run. A failure sets `tail.error`, and nothing is stored."""
         appender = queue.log.appender
         try:
@@ -776,7 +776,7 @@ class InlineAppends:
         self.writer = writer
         self.queue_of = queue_of
 
-    def begin_run(self, owner: object, log: Log, leader_epoch: int, wall_ms: int) -> LogTail | None:
+    def begin_run(self, owner: object, log: Log, leader_epoch: int, wall_ms: int) -> RunTail | None:
         """Return the tail of a log for batches that `end_run` writes before the loop runs anything
         else; None if they must be queued. `owner` is the caller's."""
         bytes_max = self.writer.inline_bytes_max(self.queue_of(log))
@@ -784,7 +784,7 @@ class InlineAppends:
             return None
         return log.appender.begin_run(owner, leader_epoch, bytes_max, wall_ms)
 
-    def end_run(self, log: Log, tail: LogTail) -> None:
+    def end_run(self, log: Log, tail: RunTail) -> None:
         """Write the batches of a run. A failure sets `tail.error`, and nothing is stored."""
         self.writer.write_run(self.queue_of(log), tail)
 

@@ -174,7 +174,7 @@ def play(twin: Any, content: bytes, limits: dict[str, int], *, is_large: bool) -
         if title.startswith(b"unknown"):
             return None
         if partition not in tails:
-            tails[partition] = twin.LogTail(
+            tails[partition] = twin.RunTail(
                 calls,
                 entry_of,
                 batch_bytes_max=400,

@@ -9,7 +9,7 @@ import pytest
 
 from quorumlog.errors import DiskFailed, DiskFull
 from quorumlog.ids import Offset, TopicId
-from quorumlog.native import LogTail, ProduceRun
+from quorumlog.native import ProduceRun, RunTail
 from quorumlog.records import Record, encode_batch
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode, SimWorld
@@ -51,10 +51,10 @@ def frame(batch: bytes) -> bytes:
     return pack(">i", len(body)) + body
 
 
-def run(directory: DataDirectory, log: Log, *batches: bytes) -> tuple[int, LogTail | None]:
+def run(directory: DataDirectory, log: Log, *batches: bytes) -> tuple[int, RunTail | None]:
     """Write the batches that one run takes; return their number, and the tail."""
 
-    def find(acks: int, by_id: bool, title: bytes, partition: int) -> LogTail | None:
+    def find(acks: int, by_id: bool, title: bytes, partition: int) -> RunTail | None:
         assert (acks, by_id, title, partition) == (1, False, b"t", 0)
         return directory.inline.begin_run(OWNER, log, 0, 0)
 

@@ -27,7 +27,7 @@ from ....errors import (
     UnsupportedForMessageFormat,
 )
 from ....ids import TopicId
-from ....native import LogTail, ProduceRun
+from ....native import ProduceRun, RunTail
 from ....runtime import Buffer
 from ..api import (
     Answer,
@@ -51,6 +51,7 @@ from ..codecs.produce import (
 )
 from ..endpoints import current_leader, leader_endpoints
 from ..error_codes import produce_code
+from ..frames import RequestFrameReader
 from ..request import answer_head
 
 WAITS_FOR_OTHERS: Final = -1
@@ -210,7 +211,7 @@ class ProduceRequestRun:
         self._wall_ms = broker.runtime.clock.wall_ms()
         self._done: Done | None = None
         # of the tails that are not acknowledged at once
-        self._outcomes: dict[LogTail, DelayedProduce | AppendOutcome] = {}
+        self._outcomes: dict[RunTail, DelayedProduce | AppendOutcome] = {}
         self._left = 0  # tails without an outcome
         self._step = 0  # of its deadline
         self._run = ProduceRun(self._tail, broker.settings.request_bytes_max, count_max)
@@ -225,15 +226,15 @@ class ProduceRequestRun:
         """The bytes of their frames."""
         return self._run.size
 
-    def take(self, buffer: memoryview, start: int, end: int) -> int:
-        """See `native.ProduceRun.take`."""
-        return self._run.take(buffer, start, end)
+    def take(self, frames: RequestFrameReader) -> None:
+        """Cut the next complete frames as far as their requests are usual."""
+        large = frames.large_frame()
+        if large is None:
+            frames.skip_to(self._run.take(*frames.rest()))
+        elif self._run.take_frame(large):
+            frames.drop_first()
 
-    def take_frame(self, frame: memoryview) -> bool:
-        """See `native.ProduceRun.take_frame`."""
-        return self._run.take_frame(frame)
-
-    def _tail(self, acks: int, by_id: bool, title: bytes, partition: int) -> LogTail | None:
+    def _tail(self, acks: int, by_id: bool, title: bytes, partition: int) -> RunTail | None:
         """Return the tail of a partition's log, None if its batches must be handled alone."""
         hosted = self._broker.hosted
         if by_id:
@@ -273,7 +274,7 @@ class ProduceRequestRun:
         broker.writer.figures.waiting += run.count
         self._step = _add_deadline(broker, self._expire, run.acks, run.timeout_ms)
 
-    def _completed(self, tail: LogTail, outcome: AppendOutcome) -> None:
+    def _completed(self, tail: RunTail, outcome: AppendOutcome) -> None:
         self._outcomes[tail] = outcome
         self._left -= 1
         if not self._left:
@@ -334,7 +335,7 @@ class ProduceRequestRun:
         return b"".join(frames), codes
 
     def _part_result(
-        self, partition: int, tail: LogTail, base_offset: int, failed: list[QuorumlogError]
+        self, partition: int, tail: RunTail, base_offset: int, failed: list[QuorumlogError]
     ) -> ProduceResult:
         outcome = self._outcomes.get(tail)
         if outcome is None or isinstance(outcome, Appended):

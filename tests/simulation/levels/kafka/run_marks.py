@@ -6,18 +6,15 @@ Each listener's table of APIs gets an observer of `ProduceRequestRun`, which cha
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from struct import Struct
-from typing import Final
 
 from quorumlog.broker.shell.replica import Replica
 from quorumlog.frontends.kafka.api import Answer, BrokerContext, Client, Done, RequestRun
 from quorumlog.frontends.kafka.apis.produce import ProduceRequestRun
+from quorumlog.frontends.kafka.frames import RequestFrameReader
 from quorumlog.frontends.kafka.server import KafkaServer
 
 from ...checkers.violation import Violation
 from .client import PRODUCE
-
-_SIZE: Final = Struct(">i")
 
 
 class RunMark(StrEnum):
@@ -74,17 +71,10 @@ class _ObservedRun:
         """See `RequestRun.size`."""
         return self.run.size
 
-    def take(self, buffer: memoryview, start: int, end: int) -> int:
+    def take(self, frames: RequestFrameReader) -> None:
         """See `RequestRun.take`."""
-        behind = self.run.take(buffer, start, end)
-        left = end - behind - _SIZE.size
-        has_next = left >= 0 and _SIZE.unpack_from(buffer, behind)[0] <= left
-        self.is_ended = has_next and self.count < self.count_max
-        return behind
-
-    def take_frame(self, frame: memoryview) -> bool:
-        """See `RequestRun.take_frame`."""
-        return self.run.take_frame(frame)
+        self.run.take(frames)
+        self.is_ended = frames.first_key() >= 0 and self.count < self.count_max
 
     def end(self) -> Answer | Exception:
         """See `RequestRun.end`."""
