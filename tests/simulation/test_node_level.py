@@ -21,7 +21,7 @@ def test_a_cluster_lives_through_a_minute_of_faults() -> None:
 
 @pytest.mark.slow
 def test_transactions_of_the_python_client_are_atomic_under_faults() -> None:
-    outcome = play_seed("node", 7, play)
+    outcome = play_seed("node", 30, play)
     assert not outcome.failure, outcome.failure
     assert outcome.facts["committed"] > 10
     assert outcome.facts["aborted"] > 10
