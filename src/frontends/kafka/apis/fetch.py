@@ -176,7 +176,7 @@ def answer_at_once(
     for title, parts in topics:
         for part in parts:
             replica = _hosted(broker, version, title, part[0])
-            if replica is None or not replica.is_open:
+            if replica is None or not replica.is_open or replica.is_given_up:
                 return None
             asked.append((replica, part))
     max_bytes = min(max(max_bytes, 0), broker.requests.fetch_bytes_max)

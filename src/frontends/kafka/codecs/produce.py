@@ -35,16 +35,7 @@ from .primitives import (
 FLEXIBLE: Final = 9
 _BY_ID: Final = 13  # topics by id
 _ACKS_TIMEOUT: Final = Struct(">hi")
-_ONE_TOPIC: Final = Struct(">BhiBB")  # no transaction, acks, timeout, a topic, its name's length
-_TITLE_AT: Final = _ONE_TOPIC.size - 1
-_ONE: Final = 2  # the length of an array of one, in a flexible version
-_KIND_SIZE: Final = 4  # of key and version
-_FRAME: Final = Struct(">i4si")  # size, key and version, correlation id
-_FIELDS_AT: Final = _FRAME.size - I32.size  # in a frame without its size
-_CONTINUED: Final = 0x80  # set in every byte of a varint but its last
-_NO_TAGS: Final = b"\0\0\0"  # of the partition, the topic and the request
 _PLAIN_END: Final = Struct(">Bxxxix")  # no record errors, no message, no tags; throttle time
-_OFFSET: Final = Struct(">q")
 _RESULT: Final = Struct(">ihqq")
 _RESULT_5: Final = Struct(">ihqqq")
 

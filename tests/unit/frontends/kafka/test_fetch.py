@@ -14,6 +14,8 @@ from tests.kit.kafka_client import body_of, framed, read_answer, request_of
 from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.node import Run
 
+from quorumlog import simulation
+from quorumlog.errors import DiskFailed
 from quorumlog.records import MarkerType, Record, decode_all, encode_batch, encode_marker
 from quorumlog.runtime import Runtime, real
 from quorumlog.runtime.system import sendfile
@@ -397,3 +399,25 @@ def drop_from_cache(folder: str) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
+
+
+def test_a_failed_replica_is_answered_with_an_error() -> None:
+    found: list[Any] = []
+
+    async def main(kafka: KafkaNode) -> None:
+        await produce(kafka.client, batch_of(b"one"))
+        replicas = kafka.node.parts.replicas
+        assert replicas is not None
+        replica = replicas.hosted.find("t", 0)
+        assert replica is not None
+        replica.give_up(DiskFailed("t-0: the disk failed"))
+        (part,) = await fetched(kafka.client, (0, 0))
+        found.append(part.error_code)
+
+    async def serve(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, "/data") as kafka:
+            await create(kafka, "t")
+            await main(kafka)
+
+    simulation.run(serve)
+    assert found == [ErrorCode.kafka_storage_error]
