@@ -5,13 +5,14 @@ the general path. They make no system call and hold no state between two calls: 
 logs are the caller's. Both twins give the same results; `tests/property/native` compares them.
 """
 
-from ._plain_fetch import FetchPart, FetchTopic, UsualFetch
+from ._plain_fetch import FetchPart, FetchResult, FetchTopic, UsualFetch
 from ._plain_produce import PlacedRequest
-from .twins import COMPILED, ProduceRun, RunTail, encode_fetch, read_fetch
+from .twins import COMPILED, ProduceRun, RunTail, encode_fetch, read_fetch, whole_batches
 
 __all__ = [
     "COMPILED",
     "FetchPart",
+    "FetchResult",
     "FetchTopic",
     "PlacedRequest",
     "ProduceRun",
@@ -19,4 +20,5 @@ __all__ = [
     "UsualFetch",
     "encode_fetch",
     "read_fetch",
+    "whole_batches",
 ]

@@ -12,8 +12,17 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
 from quorumlog.native._produce cimport (
-    Cursor, bytes_t, next16, next32, next64, next_count, no_tags, ql_put16, ql_put32, ql_put64, skip
+    Cursor, bytes_t, next16, next32, next64, next_count, no_tags, ql_get32, ql_get64, ql_put16,
+    ql_put32, ql_put64, skip
 )
+
+# Fields of a batch's header and their positions; `records/batch.py` documents them, and a test
+# compares.
+cdef enum:
+    HEADER_BYTES = 61
+    LENGTH_AT = 8
+    LENGTH_END = 12
+    LAST_DELTA_AT = 23
 
 cdef enum:
     VERSION_MIN = 4
@@ -28,7 +37,7 @@ cdef enum:
 
 NUMBERS = {
     "VERSION_MIN": VERSION_MIN, "VERSION_MAX": VERSION_MAX, "FLEXIBLE": FLEXIBLE, "BY_ID": BY_ID,
-    "NO_REPLICA_ID": NO_REPLICA_ID,
+    "NO_REPLICA_ID": NO_REPLICA_ID, "HEADER_SIZE": HEADER_BYTES, "LENGTH_END": LENGTH_END,
 }
 
 
@@ -162,7 +171,7 @@ def encode_fetch(int version, list topics, list results, bint tells_aborted):
         memcpy(out, PyBytes_AS_STRING(title), size)
         out = add_count(out + size, len(parts), flexible)
         for part in parts:
-            high_watermark, stable, start, records_size = results[number]
+            high_watermark, stable, start, records_size, records = results[number]
             number += 1
             out = add32(out, part[0])
             ql_put16(out, 0)  # error code
@@ -178,8 +187,9 @@ def encode_fetch(int version, list topics, list results, bint tells_aborted):
             if version >= 11:
                 out = add32(out, -1)  # preferred replica
             out = add_count(out, records_size, flexible)
-            if records_size:
+            if records is not None:
                 chunks.append(PyBytes_FromStringAndSize(<char*> begin, out - begin))
+                chunks.append(records)
                 begin = out
             if flexible:
                 out[0] = 0
@@ -192,3 +202,27 @@ def encode_fetch(int version, list topics, list results, bint tells_aborted):
         out += 1
     chunks.append(PyBytes_FromStringAndSize(<char*> begin, out - begin))
     return chunks
+
+
+def whole_batches(object window, int64_t end_offset):
+    cdef Py_buffer view
+    cdef bytes_t batch
+    cdef int64_t at = 0, size, next_offset = -1, base_offset, last_delta
+    PyObject_GetBuffer(window, &view, PyBUF_SIMPLE)
+    try:
+        while view.len - at >= HEADER_BYTES:
+            batch = <bytes_t> view.buf + at
+            size = <int64_t> <int> ql_get32(batch + LENGTH_AT) + LENGTH_END
+            if size < HEADER_BYTES or size > view.len - at:
+                break
+            base_offset = <int64_t> ql_get64(batch)
+            last_delta = <int> ql_get32(batch + LAST_DELTA_AT)
+            if not 0 <= base_offset < end_offset:
+                break
+            if not 0 <= last_delta < end_offset - base_offset:
+                break
+            at += size
+            next_offset = base_offset + last_delta + 1
+        return at, next_offset
+    finally:
+        PyBuffer_Release(&view)

@@ -8,8 +8,9 @@ its last field; a response without errors, aborted transactions and preferred re
 from collections.abc import Sequence
 from struct import Struct
 from struct import error as StructError
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from ..records.batch import HEADER_SIZE, LENGTH_END
 from ..records.compression import Buffer
 from ._plain_produce import FrameCursor, Unusual, encode_count
 
@@ -22,8 +23,9 @@ FetchTopic: TypeAlias = tuple[bytes, list[FetchPart]]
 UsualFetch: TypeAlias = tuple[int, int, int, int, int, int, list[FetchTopic]]
 """Max wait ms, min bytes, max bytes, isolation, session id, session epoch, topics."""
 
-FetchResult: TypeAlias = tuple[int, int, int, int]
-"""High watermark, last stable offset, log start offset, bytes of records."""
+FetchResult: TypeAlias = tuple[int, int, int, int, Any]
+"""High watermark, last stable offset, log start offset, and the size of the records in bytes, and
+these in a form of the caller; None if the size is 0."""
 
 VERSION_MIN: Final = 4
 VERSION_MAX: Final = 18
@@ -39,6 +41,7 @@ _I64: Final = Struct(">q")
 _LIMITS: Final = Struct(">iiib")
 _SESSION: Final = Struct(">ii")
 _TOP: Final = Struct(">ihi")  # throttle time, error code, session id
+_BATCH: Final = Struct(">qi11xi")  # base offset, batch length, last offset delta
 _RESULT: Final = Struct(">ihqq")  # partition, error code, high watermark, last stable offset
 
 
@@ -102,15 +105,15 @@ def encode_fetch(
     topics: Sequence[FetchTopic],
     results: Sequence[FetchResult],
     tells_aborted: bool,
-) -> list[bytes]:
-    """Return the body of a response without errors: the bytes before the records of each partition
-    that has some, in order, and the bytes behind all. `topics` are those of `read_fetch`, `results`
-    those of their partitions in order. `tells_aborted`: the request asks for aborted transactions;
-    there are none."""
+) -> list[Any]:
+    """Return the body of a response without errors: for each partition that has records, in order,
+    the bytes before them and the records; then the bytes behind all. `topics` are those of
+    `read_fetch`, `results` those of their partitions in order. `tells_aborted`: the request asks
+    for aborted transactions; there are none."""
     flexible = version >= FLEXIBLE
     no_tags = b"\0" if flexible else b""
     aborted = 0 if tells_aborted else -1
-    chunks: list[bytes] = []
+    chunks: list[Any] = []
     out = [_TOP.pack(0, 0, 0) if version >= 7 else _I32.pack(0)]
     out.append(encode_count(len(topics), flexible))
     left = iter(results)
@@ -120,7 +123,7 @@ def encode_fetch(
             out.append(encode_count(size, flexible) if flexible else _I16.pack(size))
         out += (title, encode_count(len(parts), flexible))
         for part in parts:
-            high_watermark, stable, start, records_size = next(left)
+            high_watermark, stable, start, records_size, records = next(left)
             out.append(_RESULT.pack(part[0], 0, high_watermark, stable))
             if version >= 5:
                 out.append(_I64.pack(start))
@@ -128,11 +131,26 @@ def encode_fetch(
             if version >= 11:
                 out.append(_I32.pack(-1))  # preferred replica
             out.append(encode_count(records_size, flexible))
-            if records_size:
-                chunks.append(b"".join(out))
+            if records is not None:
+                chunks += (b"".join(out), records)
                 out = []
             out.append(no_tags)
         out.append(no_tags)
     out.append(no_tags)
     chunks.append(b"".join(out))
     return chunks
+
+
+def whole_batches(window: Buffer, end_offset: int) -> tuple[int, int]:
+    """Return the size of the complete batches at the start of `window` that end below `end_offset`,
+    and the offset after the last one, -1 without any. Invalid batches count as incomplete."""
+    at, next_offset, size = 0, -1, len(window)
+    while size - at >= HEADER_SIZE:
+        base_offset, length, last_delta = _BATCH.unpack_from(window, at)
+        if not HEADER_SIZE <= length + LENGTH_END <= size - at:
+            break
+        if not 0 <= base_offset <= base_offset + last_delta < end_offset:
+            break
+        at += length + LENGTH_END
+        next_offset = base_offset + last_delta + 1
+    return at, next_offset

@@ -128,7 +128,8 @@ class Log:
     def note_high_watermark(self, offset: int) -> None:
         """Raise the high watermark to `offset`; a lower one is ignored."""
         assert offset <= self.log_end_offset, f"{offset} beyond the end {self.log_end_offset}"
-        self.high_watermark = max(self.high_watermark, offset)
+        if offset > self.high_watermark:
+            self.high_watermark = offset
         self.producers.states.undecided.replicated_to(offset)
 
     @property
@@ -172,6 +173,13 @@ class Log:
             max_bytes=max_bytes,
             min_one=min_one,
         )
+
+    def read_small(
+        self, start_offset: int, *, max_bytes: int, end_offset: int
+    ) -> tuple[bytes, int] | None:
+        """Do the same as `read` within the log if the result is small; see
+        `ReadPlanner.read_small`."""
+        return self._reads.read_small(start_offset, end_offset=end_offset, max_bytes=max_bytes)
 
     def time_lookup(self, timestamp_ms: int | None, *, end_offset: int | None = None) -> TimeLookup:
         """Plan a lookup by time below `end_offset`; run it in the read lane.
@@ -357,7 +365,9 @@ class LogAppender:
         Nothing is reserved: `complete_run` or `write_error` must follow before the log changes.
         """
         log, config, active = self._log, self._log.config, self._segments.newest
-        if self._outstanding or active is None or not active.size or config.converts:
+        if self._outstanding or active is None or not active.size:
+            return None
+        if self._tail_config is not config and config.converts:
             return None
         if log.failure is not None or log.epochs.latest != leader_epoch:
             return None

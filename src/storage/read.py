@@ -17,6 +17,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ..errors import CorruptionError, DiskFailed
+from ..native import whole_batches
 from ..records.batch import HEADER_SIZE, LENGTH_END
 from .file_pool import FilePool
 from .index import SegmentIndex
@@ -311,6 +312,9 @@ def _size(batch_length: int, position: int) -> int:
     return size
 
 
+SMALL_BYTES: Final = 64 << 10
+"""A read up to this size is cheaper as a copy than as a range of a file."""
+
 CACHED_POSITIONS_MAX: Final = 64
 """Sequential readers whose next position is cached; the oldest is evicted first."""
 
@@ -363,6 +367,37 @@ class ReadPlanner:
             start_offset = found.next_offset  # compaction left no batch after it in this segment
             at += 1
         return None
+
+    def read_small(
+        self, start_offset: int, *, end_offset: int, max_bytes: int
+    ) -> tuple[bytes, int] | None:
+        """Return the whole batches of [start_offset, end_offset), and the offset behind them. Only
+        for the next read of a sequential reader, of at most `SMALL_BYTES` in the page cache; None
+        in every other case. Raises DiskFailed."""
+        place = self._segments.find(start_offset)
+        if place < 0 or self.is_changing:
+            return None
+        segment = self._segments[place]
+        position = self._positions.get((segment.base_offset, start_offset))
+        if position is None:
+            return None
+        size = segment.size - position
+        if size > max_bytes:
+            size = max_bytes
+        if size > SMALL_BYTES:
+            return None
+        try:
+            content = self._segments.file_of(segment).read_cached(position, size)
+        except OSError as error:
+            raise DiskFailed(f"{segment.path}: {error.strerror}") from error
+        if content is None:
+            return None
+        taken, next_offset = whole_batches(content, end_offset)
+        if not taken:
+            return None
+        del self._positions[segment.base_offset, start_offset]
+        self._cache_position(segment, next_offset, position + taken)
+        return (content if taken == size else content[:taken]), next_offset
 
     def lookup_input(self, segment: Segment, timestamp_ms: int | None) -> TimedSegment:
         """Return the lookup input of a segment for a timestamp; None: for its largest timestamp."""

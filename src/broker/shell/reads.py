@@ -26,7 +26,7 @@ from ...errors import (
 )
 from ...ids import NodeId, Offset
 from ...metrics import LATENCY_MS, Histogram
-from ...native import FetchPart
+from ...native import FetchPart, FetchResult
 from ...runtime import Clock
 from ...storage import AbortedTransaction, Log, committed_batches
 from ...storage import SegmentRange as SegmentRange  # front ends import it from here
@@ -71,8 +71,8 @@ def end_offset_for(replica: Replica, epoch: int) -> tuple[int, int]:
 UsualPart: TypeAlias = tuple[Replica, FetchPart]
 """An open replica, and the partition as requested."""
 
-UsualFound: TypeAlias = tuple[int, int, int, SegmentRange | None]
-"""High watermark, last stable offset, log start offset, and the located records."""
+UsualFound: TypeAlias = FetchResult
+"""A result with records as bytes, if they are few, or as a located `SegmentRange`."""
 
 
 @dataclass(slots=True)
@@ -214,13 +214,12 @@ class ReplicaReader:
         for replica, part in asked:
             one = _usual(replica, part, max_bytes - size, not size, committed_only)
             if one is None:
-                _release_usual(found)
-                return None
+                break
             found.append(one)
-            if one[3] is not None:
-                size += one[3].size
-        if size < min_bytes:
-            _release_usual(found)
+            size += one[3]
+        if len(found) < len(asked) or size < min_bytes:
+            for *_, taken in found:
+                _release_usual(taken)
             return None
         self.figures.answered(size, 0, waited=False)
         return found
@@ -497,39 +496,46 @@ def _usual(
         return None
     if not log.log_start_offset <= offset <= log.log_end_offset:
         return None
-    high_watermark = leader.high_watermark
-    stable = min(high_watermark, log.last_stable_offset)
+    high_watermark, stable = leader.high_watermark, log.last_stable_offset
+    if stable > high_watermark:
+        stable = high_watermark
     end_offset = stable if committed_only else high_watermark
     if offset >= end_offset or (left <= 0 and not first):
-        return high_watermark, stable, log.log_start_offset, None
+        return high_watermark, stable, log.log_start_offset, 0, None
     try:
-        taken = log.read(
-            offset,
-            max_bytes=min(max(part_bytes, 0), max(left, 1)),
-            end_offset=end_offset,
-            min_one=first,
+        taken = _usual_records(
+            log, offset, end_offset, min(max(part_bytes, 0), max(left, 1)), first
         )
     except QuorumlogError:
         return None  # the general path has the error
-    if taken is not None:
-        if not taken.is_located or (committed_only and _has_aborted(log, taken)):
-            taken.release()
-            return None
-        if not taken.size:
-            taken.release()
-            taken = None
-    return high_watermark, stable, log.log_start_offset, taken
+    if taken is None:
+        return None
+    records, size, next_offset = taken
+    if committed_only and size and log.aborted_transactions(offset, next_offset):
+        _release_usual(records)
+        return None
+    return high_watermark, stable, log.log_start_offset, size, records
 
 
-def _release_usual(found: Sequence[UsualFound]) -> None:
-    for *_, taken in found:
-        if taken is not None:
-            taken.release()
+def _usual_records(
+    log: Log, offset: int, end_offset: int, max_bytes: int, first: bool
+) -> tuple[bytes | SegmentRange | None, int, int] | None:
+    """Return records, their size and the offset behind them; None if reading could wait."""
+    small = log.read_small(offset, max_bytes=max_bytes, end_offset=end_offset)
+    if small is not None:
+        return small[0], len(small[0]), small[1]
+    taken = log.read(offset, max_bytes=max_bytes, end_offset=end_offset, min_one=first)
+    if taken is None:
+        return None, 0, offset
+    if taken.is_located and taken.size:
+        return taken, taken.size, taken.next_offset
+    taken.release()
+    return (None, 0, offset) if taken.is_located else None
 
 
-def _has_aborted(log: Log, taken: SegmentRange) -> bool:
-    """Return True if a range has records of aborted transactions."""
-    return bool(log.aborted_transactions(taken.start_offset, taken.next_offset))
+def _release_usual(taken: bytes | SegmentRange | None) -> None:
+    if isinstance(taken, SegmentRange):
+        taken.release()
 
 
 def _aborted(

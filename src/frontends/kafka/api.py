@@ -122,7 +122,7 @@ Done: TypeAlias = Callable[[Answer | Exception], None]
 Read: TypeAlias = Callable[[int, memoryview], Any]
 Begin: TypeAlias = Callable[[BrokerContext, Call, Done], bool]
 AtOnce: TypeAlias = Callable[
-    [BrokerContext, Client, int, memoryview], "Buffer | PreparedResponse | None"
+    [BrokerContext, Client, int, memoryview], "bytes | list[Buffer] | PreparedResponse | None"
 ]
 
 

@@ -11,6 +11,7 @@ from quorumlog.errors import InvalidRequest
 from quorumlog.frontends.kafka.apis.fetch import API
 from quorumlog.frontends.kafka.codecs import fetch
 from quorumlog.native import _plain_fetch as plain
+from quorumlog.records import Record, encode_batch
 
 compiled: Any = pytest.importorskip("quorumlog.native._fetch", exc_type=ImportError)
 
@@ -132,12 +133,13 @@ def test_a_response_has_the_bytes_of_the_general_codec(
         for name, parts in topics
     ]
     sizes = st.sampled_from([0, 1, 127, 128, 20_000, 2**31 - 2])
-    results = [
-        (data.draw(I64), data.draw(I64), data.draw(I64), data.draw(sizes))
+    results: list[Any] = [
+        (*(data.draw(I64) for _ in range(3)), size, (b"records", size) if size else None)
         for _, parts in topics
         for _ in parts
+        for size in (data.draw(sizes),)
     ]
-    chunks = [
+    chunks: list[Any] = [
         fetch.encode_top(
             version, throttle_ms=0, error_code=0, session_id=0, topic_count=len(topics)
         )
@@ -147,7 +149,7 @@ def test_a_response_has_the_bytes_of_the_general_codec(
         name = "" if version >= 13 else title.decode()
         chunks[-1] += fetch.encode_topic(version, name=name, topic_id=title, part_count=len(parts))
         for part in parts:
-            high_watermark, stable, start, size = next(left)
+            high_watermark, stable, start, size, records = next(left)
             before, behind = fetch.encode_result(
                 version,
                 fetch.FetchResult(
@@ -163,12 +165,42 @@ def test_a_response_has_the_bytes_of_the_general_codec(
             )
             chunks[-1] += before
             if size:
-                chunks.append(b"")
+                chunks += (records, b"")
             chunks[-1] += behind
         chunks[-1] += b"\0" if version >= 12 else b""
     chunks[-1] += fetch.encode_end(version)
     assert compiled.encode_fetch(version, titles, results, tells_aborted) == chunks
     assert plain.encode_fetch(version, titles, results, tells_aborted) == chunks
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_whole_batches_end_before_the_offset_and_the_end_of_the_window(data: st.DataObject) -> None:
+    offset, window, ends = data.draw(st.integers(0, 1_000)), b"", [(0, -1)]
+    for count in data.draw(st.lists(st.integers(1, 5), max_size=5)):
+        window += encode_batch([Record(0, 1, None, b"v")] * count, base_offset=offset)
+        offset += count
+        ends.append((len(window), offset))
+    end_offset = data.draw(st.integers(0, offset + 1))
+    size = data.draw(st.integers(0, len(window)))
+    expected = max(end for end in ends if end[0] <= size and end[1] <= end_offset)
+    for codec in (compiled, plain):
+        assert codec.whole_batches(window[:size], end_offset) == expected
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_whole_batches_of_changed_bytes_are_those_of_the_plain_twin(data: st.DataObject) -> None:
+    record = Record(0, 1, None, b"v")
+    window = bytearray(encode_batch([record] * 2) + encode_batch([record], base_offset=2))
+    for _ in range(data.draw(st.integers(1, 4))):
+        # the fields that are read: base offset, length, last offset delta
+        at = data.draw(st.sampled_from([*range(12), *range(23, 27)]))
+        window[at] = data.draw(st.integers(0, 255))
+    end_offset = data.draw(st.sampled_from([0, 1, 2**40, 2**63 - 1]))
+    found = compiled.whole_batches(window, end_offset)
+    assert found == plain.whole_batches(window, end_offset)
+    assert 0 <= found[0] <= len(window)
 
 
 def test_both_codecs_have_the_same_versions() -> None:

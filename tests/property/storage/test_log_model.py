@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -20,11 +20,12 @@ from hypothesis.stateful import (
 from tests.unit.storage import log_truncation
 
 from quorumlog.errors import OffsetOutOfRange, QuorumlogError
+from quorumlog.native import whole_batches
 from quorumlog.records.batch import iterate_batches
 from quorumlog.records.codec import decode_all, encode_batch
 from quorumlog.records.record import Record
 from quorumlog.runtime.files import RealFiles
-from quorumlog.storage import AppendOrigin, Log, LogConfig
+from quorumlog.storage import AppendOrigin, Log, LogConfig, read
 from quorumlog.storage.append import write_fully
 from quorumlog.storage.checkpoints import encode_epochs
 from quorumlog.storage.file_pool import FilePool
@@ -84,6 +85,8 @@ class LogAgainstList(RuleBasedStateMachine):
         )
         self.epoch = 0
         self.batches = 0
+        self.read_up_to = 0  # by the last reader in sequence
+        self.small_reads = 0
         self.config = LogConfig()
         self.log: Log
 
@@ -103,6 +106,7 @@ class LogAgainstList(RuleBasedStateMachine):
         self._open(is_clean=True)
 
     def teardown(self) -> None:
+        event(f"{min(self.small_reads, 1)} small reads")
         try:
             self.log.close("done")
         finally:
@@ -274,6 +278,33 @@ class LogAgainstList(RuleBasedStateMachine):
         for record in decode_all(content):
             assert record.value == self.records[record.offset].value
 
+    @precondition(lambda self: self.records)
+    @rule(data=st.data(), sizes=st.lists(st.integers(1, 1_000), min_size=1, max_size=6))
+    def read_on(self, data: st.DataObject, sizes: list[int]) -> None:
+        """Read in sequence, small pieces without a search where that is possible."""
+        offset = data.draw(st.integers(self.start, len(self.records)))
+        if self.start <= self.read_up_to <= len(self.records):
+            offset = data.draw(st.sampled_from([self.read_up_to, offset]))
+        end = data.draw(st.sampled_from([len(self.records), offset + 1]))
+        for max_bytes in sizes:
+            small = self.log.read_small(offset, max_bytes=max_bytes, end_offset=end)
+            if small is not None:
+                content, next_offset = small
+                assert len(content) <= max_bytes
+                self.small_reads += 1
+            else:
+                found = self.log.read(offset, max_bytes=max_bytes, end_offset=end)
+                if found is None or not (content := found.read()):
+                    return
+                found.release()
+                next_offset = found.next_offset
+            headers = [header for _, header in iterate_batches(content)]
+            assert headers[0].base_offset <= offset <= headers[0].last_offset
+            assert headers[-1].next_offset == next_offset <= end
+            for record in decode_all(content):
+                assert record.value == self.records[record.offset].value
+            offset = self.read_up_to = next_offset
+
     def _batch_ends(self) -> list[int]:
         """Return the offset behind each batch."""
         following = [*self.records[1:], None]
@@ -388,6 +419,10 @@ def a_removal_leaves_the_log_where_it_started(patch: pytest.MonkeyPatch) -> None
     patch.setattr(LogCleanup, "advance_log_start", lambda cleanup, offset: None)
 
 
+def a_small_read_ends_behind_its_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(read, "whole_batches", lambda window, end: whole_batches(window, end + 1))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "plant",
@@ -398,6 +433,7 @@ def a_removal_leaves_the_log_where_it_started(patch: pytest.MonkeyPatch) -> None
         a_truncation_leaves_the_batch_that_holds_its_offset,
         an_index_notes_no_times,
         a_removal_leaves_the_log_where_it_started,
+        a_small_read_ends_behind_its_end,
     ],
     ids=lambda plant: plant.__name__,
 )

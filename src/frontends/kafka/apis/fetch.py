@@ -14,6 +14,7 @@ from ....errors import InvalidRequest, Overloaded, QuorumlogError
 from ....ids import TopicId
 from ....native import encode_fetch
 from ....native import read_fetch as read_fetch_at_once
+from ....runtime import Buffer
 from ..api import BrokerContext, Call, Client, Done, FileRange, KafkaApi, Part, PreparedResponse
 from ..codecs.fetch import (
     BY_ID,
@@ -133,13 +134,12 @@ class FetchResponse(PreparedResponse):
 class UsualResponse(PreparedResponse):
     """A response without errors, with leases on files until it is queued."""
 
-    __slots__ = ("_chunks", "_ranges", "_size")
+    __slots__ = ("_chunks", "_size")
 
-    def __init__(self, chunks: Sequence[bytes], ranges: Sequence[SegmentRange]) -> None:
-        """`chunks` are the bytes before each range, and those behind all."""
+    def __init__(self, chunks: Sequence[bytes | SegmentRange], size: int) -> None:
+        """`chunks` are the body in order; `size` is the bytes of records in it."""
         self._chunks = chunks
-        self._ranges = ranges
-        self._size = sum(taken.size for taken in ranges)
+        self._size = size
 
     @property
     def size(self) -> int:
@@ -147,23 +147,23 @@ class UsualResponse(PreparedResponse):
         return self._size
 
     def parts(self, throttle_ms: int) -> Sequence[Part]:
-        """Return the body: bytes around the records, and file ranges for the records."""
+        """Return the body: bytes, and file ranges for the records."""
         assert not throttle_ms, "a request is answered at once without quotas"
-        out: list[Part] = []
-        for chunk, taken in zip(self._chunks, self._ranges, strict=False):
-            out += (chunk, FileRange(taken.file, taken.position, taken.size))
-        out.append(self._chunks[-1])
-        return out
+        return [
+            FileRange(one.file, one.position, one.size) if isinstance(one, SegmentRange) else one
+            for one in self._chunks
+        ]
 
     def release(self) -> None:
         """Release the leases on the files."""
-        for taken in self._ranges:
-            taken.release()
+        for one in self._chunks:
+            if isinstance(one, SegmentRange):
+                one.release()
 
 
 def answer_at_once(
     broker: BrokerContext, client: Client, version: int, body: memoryview
-) -> PreparedResponse | None:
+) -> list[Buffer] | PreparedResponse | None:
     """Answer a usual request from the page cache; see `KafkaApi.at_once`."""
     del client
     request = read_fetch_at_once(version, body)
@@ -188,13 +188,14 @@ def answer_at_once(
     )
     if found is None:
         return None
-    results, ranges = [], []
-    for high_watermark, stable, start, taken in found:
-        results.append((high_watermark, stable, start, 0 if taken is None else taken.size))
-        if taken is not None:
-            ranges.append(taken)
     tells_aborted = isolation == READ_COMMITTED
-    return UsualResponse(encode_fetch(version, topics, results, tells_aborted), ranges)
+    chunks: list[bytes | SegmentRange] = encode_fetch(version, topics, found, tells_aborted)
+    buffers: list[Buffer] = []
+    for one in chunks:
+        if isinstance(one, SegmentRange):
+            return UsualResponse(chunks, sum(each[3] for each in found))
+        buffers.append(one)
+    return buffers
 
 
 def _hosted(broker: BrokerContext, version: int, title: bytes, partition: int) -> Replica | None:

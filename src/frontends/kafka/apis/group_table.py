@@ -63,7 +63,7 @@ def _at_once_later(module: str) -> AtOnce:
 
     def at_once(
         broker: BrokerContext, client: Client, version: int, body: memoryview
-    ) -> Buffer | PreparedResponse | None:
+    ) -> bytes | list[Buffer] | PreparedResponse | None:
         nonlocal found
         if found is None:
             found = _module(module).at_once
