@@ -164,10 +164,11 @@ class InSyncReplicas:
     def committed_end(self, above: int = -1) -> Offset | None:
         """Return the offset up to which all records are committed; None: unknown, or at most
         `above`."""
-        if self.is_under_min_isr:
+        state = self.state
+        if len(state.isr) < state.min_isr:
             return None
-        end: int = self.own_end()
-        members = self.maximal_isr()
+        end: int = self.flushed_end_offset if state.counts_flushed else self.log_end_offset
+        members = state.isr if self.proposal is None else self.maximal_isr()
         for node in members:
             if node != self.node_id:
                 remote = self.remotes.get(node)

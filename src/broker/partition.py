@@ -24,7 +24,7 @@ from ..errors import (
 from ..ids import NO_EPOCH, NO_NODE, Epoch, NodeId, Offset
 from .isr import BrokerFacts, BrokerOf, InSyncReplicas, LeaderAndIsr
 from .partition_follower import EndOffsetFor, FollowAnswer, FollowerState, FollowStep, Skip, follow
-from .partition_leader import NO_PROGRESS, PartitionLeader, PartitionProgress
+from .partition_leader import NO_PROGRESS, ONLY_MOVED, PartitionLeader, PartitionProgress
 from .purgatory import ProducePurgatory, PurgatoryEntry
 
 LOG_START = Offset(0)
@@ -262,7 +262,7 @@ class Partition:
         if mark <= self.high_watermark:
             return NO_PROGRESS
         self.high_watermark = Offset(mark)
-        return PartitionProgress((), True)
+        return ONLY_MOVED
 
     def truncated(self, log_end_offset: Offset) -> None:
         """Apply a truncation of the own log. Records below the high watermark are truncated only

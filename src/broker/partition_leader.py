@@ -20,15 +20,16 @@ from .purgatory import Acks, ProducePurgatory, PurgatoryEntry
 from .verification import VerifiedProducers
 
 
-@dataclass(unsafe_hash=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """The result of an event. Not frozen: every append creates one."""
+    """The result of an event."""
 
     released: tuple[PurgatoryEntry, ...]
     high_watermark_moved: bool
 
 
 NO_PROGRESS: Final = PartitionProgress((), False)
+ONLY_MOVED: Final = PartitionProgress((), True)
 
 
 class PartitionLeader:
@@ -203,13 +204,16 @@ class PartitionLeader:
     def _progress(self) -> PartitionProgress:
         before = self.high_watermark
         end = self.isr.committed_end(above=before)
+        is_moved = end is not None and end > before
         if end is not None and end > before:
             self.high_watermark = end
-        released = self._purgatory.release(
-            high_watermark=self.high_watermark, own_end=self.isr.own_end()
-        )
-        is_moved = self.high_watermark > before
-        return PartitionProgress(released, is_moved) if is_moved or released else NO_PROGRESS
+        if self._purgatory.count:
+            released = self._purgatory.release(
+                high_watermark=self.high_watermark, own_end=self.isr.own_end()
+            )
+            if released:
+                return PartitionProgress(released, is_moved)
+        return ONLY_MOVED if is_moved else NO_PROGRESS
 
     def _mirror_error(self, state: LeaderAndIsr) -> QuorumlogError:
         if state.mirrors:

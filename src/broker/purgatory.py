@@ -22,6 +22,8 @@ class Acks(Enum):
     NONE = "0"  # none
     LEADER = "1"  # the leader alone
 
+    __hash__ = object.__hash__  # Enum's is in Python, and members are singletons
+
 
 @dataclass(slots=True, eq=False)
 class PurgatoryEntry:

@@ -18,25 +18,30 @@ STALL_MS: Final = (5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
 class Histogram:
     """Counts integers by size; an observation takes half a microsecond."""
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("_lowest", "bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[int]) -> None:
         """`bounds` ascend; value v counts in the bucket of the first bound >= v, or in the last
         bucket."""
         assert list(bounds) == sorted(set(bounds)), f"bounds {bounds} do not ascend"
         self.bounds = tuple(bounds)
+        self._lowest = self.bounds[0]
         self.counts = [0] * (len(bounds) + 1)  # by bucket; the last one is unbounded
         self.total = 0  # the sum of all values
 
     def observe(self, value: int, count: int = 1) -> None:
         """Count a value `count` times."""
-        self.counts[bisect_left(self.bounds, value)] += count
+        if value <= self._lowest:  # the most often
+            self.counts[0] += count
+        else:
+            self.counts[bisect_left(self.bounds, value)] += count
         self.total += value * count
 
     def copy(self) -> "Histogram":
         """Return a copy of the current state."""
         copied = Histogram.__new__(Histogram)
-        copied.bounds, copied.counts, copied.total = self.bounds, list(self.counts), self.total
+        copied.bounds, copied._lowest = self.bounds, self._lowest
+        copied.counts, copied.total = list(self.counts), self.total
         return copied
 
     @property

@@ -247,6 +247,7 @@ class _Connection:
         self._unsent = 0  # bytes in the queue
         self._flush_is_due = False  # a flush is scheduled, or follows the current read
         self._is_in_read = False  # within a call of the protocol for received bytes
+        self._has_sent = False  # within that call, which the protocol is told behind it
         self._is_writing = False  # the loop watches the socket for space
         self._is_reading = False
         self._reset: OSError | None = None  # by the peer, with bytes left to read
@@ -278,16 +279,39 @@ class _Connection:
         """This side's "host:port"; empty after the end."""
         return "" if self._has_ended else name_of(self._socket.getsockname())
 
-    def write(self, buffers: Sequence[Buffer]) -> None:
-        """Queue bytes. Bytes queued in one loop iteration are sent together."""
+    def write(self, buffers: Sequence[Buffer], *, more: bool = False) -> None:
+        """Queue bytes. Within a read they are sent at once, as far as the socket has room;
+        otherwise those of one loop iteration are sent together."""
         if self._is_closing or self._has_ended:
             return
+        sent = 0
+        is_first = self._is_in_read and not (more or self._queue)
+        if is_first and len(buffers) <= IOVEC_MAX > 1:
+            sent = self._write_now(buffers)
+            if self._has_ended or sent == sum(map(len, buffers)):
+                return
         for buffer in buffers:
             view = memoryview(buffer).cast("B")
-            if view.nbytes:
-                self._queue.append(view)
-                self._unsent += view.nbytes
-        self._flush_soon()
+            if sent >= view.nbytes:
+                sent -= view.nbytes
+                continue
+            self._queue.append(view[sent:])
+            self._unsent += view.nbytes - sent
+            sent = 0
+        if self._queue:
+            self._flush_soon()
+
+    def _write_now(self, buffers: Sequence[Buffer]) -> int:
+        """Send buffers before everything else, and return the number of sent bytes."""
+        try:
+            sent = self._socket.sendmsg(buffers)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            self._end(error)
+            return 0
+        self._has_sent = True
+        return sent
 
     def send_range(self, file: File, position: int, size: int) -> None:
         """Queue [position, position + size) of a file."""
@@ -348,6 +372,9 @@ class _Connection:
                     self._is_in_read = False
                 if self._flush_is_due:
                     self._flush()
+                elif self._has_sent:
+                    self._notify_sent()
+                self._has_sent = False
                 self._look_for_reset()
             elif self._reset is not None:
                 self._end(self._reset)

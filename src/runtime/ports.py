@@ -363,8 +363,10 @@ class ByteConnection(Protocol):
         Empty after the end.
         """
 
-    def write(self, buffers: Sequence[Buffer]) -> None:
-        """Queue bytes, sent in order. They are not copied: do not change the buffers afterwards."""
+    def write(self, buffers: Sequence[Buffer], *, more: bool = False) -> None:
+        """Queue bytes, sent in order. They are not copied: do not change the buffers afterwards.
+        A memoryview is one of bytes. `more`: a range follows, and the bytes should share a packet
+        with it."""
 
     def send_range(self, file: File, position: int, size: int) -> None:
         """Queue bytes of a file without copying them into Python. Holds a lease until they are

@@ -79,9 +79,11 @@ class SegmentIndex:
 
     def extend(self, tail: "RunTail") -> None:
         """Add the batches of a run. Its tail began with the state of this index."""
-        columns = (self._offsets, self._positions, self._times, self._time_offsets)
-        for column, entries in zip(columns, tail.index_entries(), strict=True):
-            column.frombytes(entries)
+        offsets, positions, times, time_offsets = tail.index_entries()
+        self._offsets.frombytes(offsets)
+        self._positions.frombytes(positions)
+        self._times.frombytes(times)
+        self._time_offsets.frombytes(time_offsets)
         self.max_timestamp = tail.max_timestamp
         self.max_timestamp_offset = tail.max_timestamp_offset
         self.bytes_since_entry = tail.bytes_since_entry

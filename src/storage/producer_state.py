@@ -200,7 +200,8 @@ class UndecidedTransactions:
 
     def replicated_to(self, high_watermark: int) -> None:
         """Raise the high watermark; transactions with markers below it are decided for good."""
-        self.high_watermark = max(self.high_watermark, high_watermark)
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
         while self._unreplicated:
             first, marker = next(iter(self._unreplicated.items()))
             if marker >= high_watermark:

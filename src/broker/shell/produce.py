@@ -426,7 +426,9 @@ class ReplicaWriter:
         return append
 
     def _admit(self, replica: Replica, acks: Acks, leader_epoch: int | None) -> LeaderAndIsr:
-        leader = replica.partition.check_leader(leader_epoch)
+        leader = replica.partition.leader
+        if leader is None or leader_epoch is not None:
+            leader = replica.partition.check_leader(leader_epoch)
         return leader.admit(acks, lapsed=acks is not Acks.ALL and self._has_lapsed())
 
 

@@ -414,7 +414,8 @@ class Replica:
         if progress.high_watermark_moved:
             self.log.note_high_watermark(self.partition.high_watermark)
             self.watchers.high_watermark_moved()
-        _wake(progress.released)
+        if progress.released:
+            _wake(progress.released)
 
     # --- open -------------------------------------------------------------------------------------
 

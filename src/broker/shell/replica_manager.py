@@ -110,15 +110,18 @@ class ReplicaManager:
         self._deleting: dict[str, asyncio.Event] = {}  # by folder; set when it is gone
         self._config = replication
         self.hosted = HostedReplicas(node_id)
-        self.writer = ReplicaWriter(directory, self.hosted, has_lapsed=self._has_lapsed)
+        self.replication = ReplicationManager(
+            runtime, scope, directory, node_id, find=self.hosted.find_by_id, config=replication
+        )
+        # Appends that need no other in-sync replica are refused after a lapse.
+        accepts = replication.lapsed_accepts_acks_one
+        has_lapsed = _never if accepts else self.replication.has_lapsed
+        self.writer = ReplicaWriter(directory, self.hosted, has_lapsed=has_lapsed)
         self.reader = ReplicaReader(
             runtime.clock, directory, self.hosted.replica_of, waits_max=requests.fetch_waits_max
         )
         self.log_admin = LogAdmin(runtime.clock, directory, self.hosted)
         self.markers = PartitionMarkers(runtime.clock, directory, self.hosted)
-        self.replication = ReplicationManager(
-            runtime, scope, directory, node_id, find=self.hosted.find_by_id, config=replication
-        )
         directory.maintenance.closed_logs = self._closed_logs
 
     # --- the image ----------------------------------------------------------------------------
@@ -314,9 +317,9 @@ class ReplicaManager:
             replica, unclean, behind_ms=behind_ms, lease_ms=lease_ms
         )
 
-    def _has_lapsed(self) -> bool:
-        """Return True if appends are refused that need no other in-sync replica."""
-        return not self._config.lapsed_accepts_acks_one and self.replication.has_lapsed
+
+def _never() -> bool:
+    return False
 
 
 def may_be_unclean(image: MetadataImage, topic_id: TopicId) -> bool:

@@ -195,7 +195,7 @@ class KafkaConnection:
         if self._is_over:
             return
         self._frames.keep()
-        if self._maybe_end():
+        if (self._is_closing or self._invalid is not None) and self._maybe_end():
             return
         if self._reads is not (reads := self._has_room()):
             self._reads = reads
@@ -233,10 +233,9 @@ class KafkaConnection:
         if server.memory.is_full and not self._large_held:  # a large frame has its memory already
             server.memory.wait(self, self._advance)
             return False
-        return (
-            self._pending_count() < server.inflight_max
-            and self._connection.unsent_bytes() < server.unsent_bytes_max
-        )
+        if (self._under_way or self._waiting) and self._pending_count() >= server.inflight_max:
+            return False
+        return self._connection.unsent_bytes() < server.unsent_bytes_max
 
     def _maybe_end(self) -> bool:
         """End the connection if no more responses are due; return True if it has ended."""
@@ -279,7 +278,7 @@ class KafkaConnection:
             self._server.memory.take(len(frame))
         try:
             server = self._server
-            request = read_request(frame, self.client, server.api, server.now_ms())
+            request = read_request(frame, self.client, server.apis.get, server.now_ms())
         except QuorumlogError as error:
             self._server.memory.give(len(frame))
             self._invalid = error
@@ -298,8 +297,8 @@ class KafkaConnection:
     def _begin_early(self) -> bool:
         """Begin the next complete requests in a short way, as far as their API permits it: as a
         run, or by answering one at once. Return True if at least one began."""
-        server, key = self._server, self._frames.first_key()
-        api = None if key < 0 else server.api(key)
+        server = self._server
+        api = server.apis.get(self._frames.first_key())  # without a key: -1
         if api is None or not server.broker.throttling.is_idle:
             return False
         if api.run is not None:
@@ -331,9 +330,13 @@ class KafkaConnection:
         if self._large_held:
             server.memory.give(self._large_held)
             self._large_held = 0
-        parts = answer.parts(0) if isinstance(answer, PreparedResponse) else (answer,)
-        self._send_parts(parts, correlation_id, flexible=version >= api.flexible)
-        _release(answer)
+        flexible = version >= api.flexible
+        if isinstance(answer, PreparedResponse):
+            self._send_parts(answer.parts(0), correlation_id, flexible=flexible)
+            answer.release()
+        else:
+            parts = (answer,) if isinstance(answer, bytes) else answer
+            self._send_parts(parts, correlation_id, flexible=flexible)
         figures = server.figures.api(api.name)
         figures.answered += 1
         figures.took_ms.observe(0)
@@ -346,12 +349,12 @@ class KafkaConnection:
         assert api.run is not None, f"{api.name} has runs"
         if under_way and not (under_way[-1].api is api and under_way[-1].is_placed):
             return False
-        count_max = server.inflight_max - self._pending_count()
-        run = api.run(server.broker, self.client, count_max)
+        run = api.run(server.broker, self.client, server.inflight_max - self._pending_count())
         run.take(frames)
-        if not run.count:
+        count = run.count
+        if not count:
             return False
-        self._taken += run.count
+        self._taken += count
         self._has_moved = True
         if self._large_held:
             server.memory.give(self._large_held)
@@ -359,12 +362,12 @@ class KafkaConnection:
         answer = run.end()
         if not under_way and isinstance(answer, EncodedResponses):
             figures = server.figures.api(api.name)
-            figures.answered += run.count
-            figures.took_ms.observe(0, run.count)
+            figures.answered += count
+            figures.took_ms.observe(0, count)
             self._send_encoded(api, answer)
             return True
         request = Request.of_run(api, self.client, run, server.now_ms())
-        server.figures.open += run.count
+        server.figures.open += count
         under_way.append(request)
         if isinstance(answer, Exception):
             self._fail(request, answer)
@@ -598,7 +601,8 @@ class KafkaConnection:
             self._out.append(head)
             for part in parts:
                 if isinstance(part, FileRange):
-                    self._write_out()
+                    self._connection.write(self._out, more=True)
+                    self._out = []
                     self._connection.send_range(part.file, part.position, part.size)
                 else:
                     self._out.append(part)
@@ -690,6 +694,6 @@ def _reason_of(failure: Exception) -> str:
     return FAILED if isinstance(failure, QuorumlogError) else BROKEN
 
 
-def _release(answer: Answer | Buffer) -> None:
+def _release(answer: Answer) -> None:
     if isinstance(answer, PreparedResponse):
         answer.release()

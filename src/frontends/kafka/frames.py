@@ -69,8 +69,9 @@ class RequestFrameReader:
         if self._large is not None:
             return self._large[self._large_end :]
         left = self._end - self._start
-        if left:
-            self._scratch[:left] = self._source[self._start : self._end]
+        if not left:
+            return self._scratch
+        self._scratch[:left] = self._source[self._start : self._end]
         return self._scratch[left:]
 
     def received(self, count: int) -> None:
@@ -158,8 +159,11 @@ class RequestFrameReader:
         if self._source is not self._scratch:
             return
         left = self._end - self._start
+        if not left:
+            self._source, self._start, self._end = _NOTHING, 0, 0
+            return
         # A run stamps the batches in the buffer, so a copy is writable, too.
-        copy = memoryview(bytearray(self._scratch[self._start : self._end])) if left else _NOTHING
+        copy = memoryview(bytearray(self._scratch[self._start : self._end]))
         self._source, self._start, self._end = copy, 0, left
 
     def _check_size(self, size: int) -> None:

@@ -44,7 +44,7 @@ class KafkaServer:
         # the shared read buffer of all connections
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._scope = scope
-        self._apis: Mapping[int, KafkaApi] = {api.key: api for api in apis}
+        self.apis: Mapping[int, KafkaApi] = {api.key: api for api in apis}  # by key
         self._listeners: list[Listener] = []
         self._connections: dict[KafkaConnection, None] = {}
         self._is_closing = False
@@ -84,10 +84,6 @@ class KafkaServer:
         return len(self._connections)
 
     # --- for connections -------------------------------------------------------------------------
-
-    def api(self, key: int) -> KafkaApi | None:
-        """Return the API of a key, or None."""
-        return self._apis.get(key)
 
     def request_bytes_max(self, key: int) -> int:
         """Return the size limit of requests of a key."""

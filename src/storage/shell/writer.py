@@ -49,7 +49,7 @@ from .append_queue import (
 from .free_space import FreeSpace
 from .lane_worker import Job, LaneWorker
 
-SMALL_BYTES: Final = 64 << 10
+SMALL_BYTES: Final = 128 << 10
 """Smaller writes are always done on the loop: handing them over takes longer."""
 
 SLOW_US: Final = 20_000
@@ -76,7 +76,7 @@ class LoopWriter:
         self._clock = clock
         self._bytes_max = bytes_max
         self._small_bytes = min(SMALL_BYTES, bytes_max)
-        self._slow_until_ms = 0  # of the clock: the device counts as slow until then
+        self._slow_until_ms = 0  # of the clock: the device counts as slow until then; 0: it is not
 
     def is_too_much(self, queue: AppendQueue) -> bool:
         """Return True if the queued bytes of a log should be written in the lane."""
@@ -89,8 +89,12 @@ class LoopWriter:
 
     def bytes_max(self) -> int:
         """Return the limit of one write on the loop now."""
-        is_slow = self._clock.now_ms() < self._slow_until_ms
-        return self._small_bytes if is_slow else self._bytes_max
+        if not self._slow_until_ms:  # the usual case, without a look at the clock
+            return self._bytes_max
+        if self._clock.now_ms() < self._slow_until_ms:
+            return self._small_bytes
+        self._slow_until_ms = 0
+        return self._bytes_max
 
     def write(self, file: File, position: int, buffers: Sequence[Buffer]) -> None:
         """Write all buffers, and measure the time; raises WriteFailed."""
@@ -408,9 +412,9 @@ class LogWriter:
         """Return the limit in bytes of an append that is written now, without the queue. It is 0 if
         appends to this log must be queued: others are queued or being written, the open group of an
         fsync log is full, or the log accepts none."""
-        if queue.items or queue.is_busy or not self.is_started or self._space.is_low:
+        if queue.items or queue.is_busy or self._start is not None or self.is_closing:
             return 0
-        if self.is_closing or queue.log.failure is not None:
+        if self._space.reserve.is_low or queue.log.failure is not None:
             return 0
         room = self._config.write_bytes_max
         if queue.always_flushes:

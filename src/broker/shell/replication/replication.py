@@ -94,9 +94,8 @@ class ReplicationManager:
         for replica in self._shared:
             self._isr.request_change(replica)
 
-    @property
     def has_lapsed(self) -> bool:
-        """True if the controllers may have elected another leader for the partitions of this
+        """Return True if the controllers may have elected another leader for the partitions of this
         broker."""
         return self._link is not None and self._link.is_lapsed()
 

@@ -228,10 +228,11 @@ class ProduceRequestRun:
 
     def take(self, frames: RequestFrameReader) -> None:
         """Cut the next complete frames as far as their requests are usual."""
-        large = frames.large_frame()
-        if large is None:
+        if not frames.large_bytes:
             frames.skip_to(self._run.take(*frames.rest()))
-        elif self._run.take_frame(large):
+            return
+        large = frames.large_frame()
+        if large is not None and self._run.take_frame(large):
             frames.drop_first()
 
     def _tail(self, acks: int, by_id: bool, title: bytes, partition: int) -> RunTail | None:
@@ -241,8 +242,11 @@ class ProduceRequestRun:
             replica = hosted.find_by_id(TopicId(title), partition)
         else:
             replica = hosted.find(str(title, "utf-8", "replace"), partition)
-        if replica is None or any(tail.owner is replica for tail in self._run.tails):
-            return None  # it would begin again: its topic was named by the other, name or id
+        if replica is None:
+            return None
+        for tail in self._run.tails:
+            if tail.owner is replica:
+                return None  # it would begin again: its topic was named by the other, name or id
         return self._broker.writer.begin_run(replica, _ACKS[acks], self._wall_ms)
 
     def end(self) -> Answer | Exception:

@@ -38,14 +38,13 @@ class RunMarks:
 
     def observe(self, server: KafkaServer) -> None:
         """Count the runs of a listener's connections from now on."""
-        api = server.api(PRODUCE)
-        assert api is not None, "the listener has no Produce"
+        api = server.apis[PRODUCE]
 
         def observed(broker: BrokerContext, client: Client, count_max: int) -> RequestRun:
             return _ObservedRun(ProduceRequestRun(broker, client, count_max), count_max, self)
 
         assert api.run is ProduceRequestRun, f"{api.run}"
-        server._apis = {**server._apis, PRODUCE: replace(api, run=observed)}
+        server.apis = {**server.apis, PRODUCE: replace(api, run=observed)}
 
     def facts(self) -> dict[str, int]:
         """Return every count, also those of 0."""
