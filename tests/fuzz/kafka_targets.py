@@ -22,7 +22,7 @@ from quorumlog import simulation
 from quorumlog.errors import ConnectionFailed, OutcomeUnknown, QuorumlogError
 from quorumlog.frontends.kafka import messages
 from quorumlog.frontends.kafka.apis import APIS
-from quorumlog.frontends.kafka.frames import SCRATCH_BYTES, RequestFrameReader
+from quorumlog.frontends.kafka.frames import ReadBuffers, RequestFrameReader
 from quorumlog.frontends.kafka.request import read_header, skip_tags
 from quorumlog.runtime import Runtime
 
@@ -38,7 +38,7 @@ _CHOICE: Final = struct.Struct(">H")  # in front of a body: which of OFFERED it 
 
 def frames(content: bytes) -> object:
     """Cut bytes that come in pieces whose sizes they say themselves."""
-    reader = RequestFrameReader(memoryview(bytearray(SCRATCH_BYTES)), lambda key: 1 << 20)
+    reader = RequestFrameReader(ReadBuffers(), lambda key: 1 << 20)
     found = []
     while content:
         buffer = reader.buffer()

@@ -82,7 +82,7 @@ class KafkaConnection:
         self._connection = connection
         self._server = server
         self._scope = scope
-        self._frames = RequestFrameReader(server.scratch, server.request_bytes_max)
+        self._frames = RequestFrameReader(server.buffers, server.request_bytes_max)
         self._waiting: deque[Request] = deque()  # requests that have not begun
         self._under_way: deque[Request] = deque()  # begun, in order
         self._out: list[Buffer] = []  # responses that are written at the end of this turn
@@ -115,8 +115,8 @@ class KafkaConnection:
     def received(self, count: int) -> None:
         """Process the requests that are complete."""
         self._server.figures.received_bytes += count
-        self._frames.received(count)
-        self._advance()
+        if self._frames.received(count):
+            self._advance()
 
     def sent(self) -> None:
         """Resume after responses were written to the socket."""

@@ -10,7 +10,7 @@ from ...runtime import ByteConnection, ByteProtocol, Listener, Scope
 from .api import BrokerContext, Client, KafkaApi
 from .apis import APIS
 from .connection import KafkaConnection
-from .frames import SCRATCH_BYTES
+from .frames import ReadBuffers
 from .memory import RequestMemory
 from .metrics import KafkaMetrics, ListenerMetrics
 from .quota_charge import PRODUCE
@@ -41,8 +41,7 @@ class KafkaServer:
         self.inflight_max = broker.requests.produce_inflight_max
         self.unsent_bytes_max = broker.requests.fetch_bytes_max
         self.now_ms = broker.runtime.clock.now_ms  # the node's monotonic clock
-        # the shared read buffer of all connections
-        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.buffers = ReadBuffers()  # of all connections
         self._scope = scope
         self.apis: Mapping[int, KafkaApi] = {api.key: api for api in apis}  # by key
         self._listeners: list[Listener] = []
@@ -149,6 +148,7 @@ class KafkaServer:
         now_ms = self.now_ms()
         for connection in list(self._connections):
             connection.check_progress(now_ms)
+        self.buffers.trim()
         if self._connections:
             self._schedule_check()
 

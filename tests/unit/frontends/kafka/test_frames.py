@@ -9,15 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorumlog.errors import InvalidRequest
-from quorumlog.frontends.kafka.frames import LARGE_BYTES, SCRATCH_BYTES, RequestFrameReader
+from quorumlog.frontends.kafka.frames import (
+    LARGE_BYTES,
+    LARGE_KEPT_BYTES,
+    SCRATCH_BYTES,
+    ReadBuffers,
+    RequestFrameReader,
+)
 
 BYTES_MAX = 1 << 20
 
 
-def reader(scratch: memoryview | None = None, bytes_max: int = BYTES_MAX) -> RequestFrameReader:
-    if scratch is None:
-        scratch = memoryview(bytearray(SCRATCH_BYTES))
-    return RequestFrameReader(scratch, lambda key: bytes_max)
+def reader(buffers: ReadBuffers | None = None, bytes_max: int = BYTES_MAX) -> RequestFrameReader:
+    return RequestFrameReader(buffers or ReadBuffers(), lambda key: bytes_max)
 
 
 def feed(frames: RequestFrameReader, data: bytes) -> list[bytes]:
@@ -66,10 +70,10 @@ def test_frames_come_out_alike_wherever_the_bytes_are_split(
 def test_two_connections_never_see_each_others_bytes_in_the_shared_buffer(
     turns: list[tuple[int, int]],
 ) -> None:
-    scratch = memoryview(bytearray(SCRATCH_BYTES))
+    buffers = ReadBuffers()
     requests = [[bytes([65 + index]) * size for size in (8, 90, 33) * 10] for index in (0, 1)]
     flows = [framed(*of_one) for of_one in requests]
-    sides = [reader(scratch), reader(scratch)]
+    sides = [reader(buffers), reader(buffers)]
     found: list[list[bytes]] = [[], []]
     for index, size in turns:
         found[index] += feed(sides[index], flows[index][:size])
@@ -92,12 +96,12 @@ def test_a_frame_outlives_what_is_read_after_it() -> None:
 
 
 def test_a_buffer_that_was_asked_for_and_not_filled_loses_nothing() -> None:
-    scratch = memoryview(bytearray(SCRATCH_BYTES))
-    frames = reader(scratch)
+    buffers = ReadBuffers()
+    frames = reader(buffers)
     flow = framed(b"a" * 20)
     assert feed(frames, flow[:7]) == []
     frames.buffer()  # and then there was nothing to read
-    scratch[:] = b"x" * SCRATCH_BYTES  # another connection reads
+    buffers.scratch[:] = b"x" * SCRATCH_BYTES  # another connection reads
     assert feed(frames, flow[7:]) == [b"a" * 20]
 
 
@@ -109,7 +113,7 @@ def test_a_size_that_no_request_has_is_refused(size: int) -> None:
 
 def test_the_bound_is_that_of_the_frames_key() -> None:
     bounds = {0: 5_000, 3: 100}
-    frames = RequestFrameReader(memoryview(bytearray(SCRATCH_BYTES)), bounds.__getitem__)
+    frames = RequestFrameReader(ReadBuffers(), bounds.__getitem__)
     assert feed(frames, framed(struct.pack(">h", 0) + bytes(4_998))) != []
     with pytest.raises(InvalidRequest, match="key 3"):
         feed(frames, struct.pack(">ih", 101, 3))
@@ -132,8 +136,8 @@ def test_a_claimed_frame_takes_memory_only_as_bytes_come() -> None:
 
 
 def test_a_small_frame_that_has_begun_holds_the_bytes_that_came_and_no_buffer() -> None:
-    scratch = memoryview(bytearray(SCRATCH_BYTES))
-    readers = [reader(scratch) for _ in range(1_000)]
+    buffers = ReadBuffers()
+    readers = [reader(buffers) for _ in range(1_000)]
     tracemalloc.start()
     try:
         for frames in readers:
@@ -142,6 +146,61 @@ def test_a_small_frame_that_has_begun_holds_the_bytes_that_came_and_no_buffer() 
     finally:
         tracemalloc.stop()
     assert taken < 1_000 * 1_000
+
+
+def feed_where_it_lies(frames: RequestFrameReader, content: bytes) -> None:
+    """Give a reader one large frame, and cut it after a look, as a run does."""
+    feed_part(frames, framed(content))
+    found = frames.large_frame()
+    assert found is not None
+    assert bytes(found) == content
+    frames.drop_first()
+    frames.keep()
+
+
+def feed_part(frames: RequestFrameReader, data: bytes) -> None:
+    """Give a reader bytes without cutting a complete frame."""
+    while data:
+        buffer = frames.buffer()
+        count = min(len(buffer), len(data), SCRATCH_BYTES // 2)
+        buffer[:count] = data[:count]
+        data = data[count:]
+        if frames.received(count) and data:
+            assert frames.next() is None
+            frames.keep()
+
+
+@given(st.lists(st.integers(SCRATCH_BYTES, 4 * SCRATCH_BYTES), min_size=2, max_size=4))
+def test_memory_of_a_cut_frame_serves_the_next_one_and_shows_none_of_it(sizes: list[int]) -> None:
+    buffers = ReadBuffers()
+    for number, size in enumerate(sizes):
+        feed_where_it_lies(reader(buffers), bytes([number + 1]) * size)
+    kept = buffers.take_large(SCRATCH_BYTES)
+    assert kept[0] == len(sizes), "the last one wrote to it"
+    assert buffers.take_large(SCRATCH_BYTES)[0] in range(len(sizes))
+
+
+def test_memory_of_a_frame_that_is_used_further_serves_no_other() -> None:
+    buffers = ReadBuffers()
+    (first,) = feed(reader(buffers), framed(b"a" * SCRATCH_BYTES))
+    feed_where_it_lies(reader(buffers), b"b" * SCRATCH_BYTES)
+    assert first == b"a" * SCRATCH_BYTES
+
+
+def test_memory_of_large_frames_is_bounded_and_given_back() -> None:
+    buffers = ReadBuffers()
+    ones = [buffers.take_large(4 << 20) for _ in range(6)]
+    for one in ones:
+        one[:1] = b"x"
+        buffers.give_large(one)
+    again = [buffers.take_large(4 << 20) for _ in range(6)]
+    assert sum(len(one) for one in again if one[0]) == LARGE_KEPT_BYTES
+    for one in again:
+        buffers.give_large(one)
+    buffers.trim()  # all were needed since the start
+    buffers.give_large(buffers.take_large(4 << 20))
+    buffers.trim()
+    assert [buffers.take_large(4 << 20)[0] for _ in range(2)] == [ord("x"), 0]
 
 
 def _resident_bytes() -> int:
