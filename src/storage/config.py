@@ -189,6 +189,18 @@ class DirectoryConfig:
     checkpoint_interval_ms: int = 1000
     """Interval under load at which logs are flushed and recovery points stored."""
 
+    checkpoint_flush_bytes_max: int = 32 * MIB
+    """Bytes flushed by one such checkpoint, those of slow logs first. Logs that are written faster
+    than that are left to the kernel, which writes in its own time: to flush them every second would
+    limit appends to the rate of the disk, while an acknowledgement does not wait for it."""
+
+    checkpoint_flush_ms_max: int = 30_000
+    """Time after which a log is flushed however much was written."""
+
+    unflushed_bytes_max: int = 256 * MIB
+    """Unflushed bytes of a log above which the next checkpoint flushes it. They bound the part of
+    the log that a start after a crash checks and writes again."""
+
     reserve_bytes: int = setting(
         "storage.reserve.bytes",
         256 * MIB,
@@ -279,6 +291,9 @@ class DirectoryConfig:
         require("write_bytes_max", self.write_bytes_max, 1, 2**40)
         require("queue_bytes_max", self.queue_bytes_max, 1, 2**40)
         require("checkpoint_interval_ms", self.checkpoint_interval_ms, 1, 2**40)
+        require("checkpoint_flush_bytes_max", self.checkpoint_flush_bytes_max, 0, 2**62)
+        require("checkpoint_flush_ms_max", self.checkpoint_flush_ms_max, 0, 2**40)
+        require("unflushed_bytes_max", self.unflushed_bytes_max, 0, 2**62)
         require("reserve_bytes", self.reserve_bytes, 0, 2**62)
         require("open_files_max", self.open_files_max, 1, 2**31)
         require("retention_check_interval_ms", self.retention_check_interval_ms, 1, 2**40)

@@ -240,7 +240,7 @@ class AppendQueue:
     wanted: LogConfig | None = None  # the newest config; None: the log has it, or will soon
     is_configuring: bool = False  # exclusive work that applies `wanted` is queued or running
     is_config_waiting: bool = False  # a full disk delays `wanted`, and that was logged
-    open_group_bytes: int = 0  # written since the last flush began
+    unflushed_bytes: int = 0  # written since the last flush began
     flush_waiters: deque[tuple[int, Callable[[QuorumlogError | None], None]]] = field(
         default_factory=deque
     )  # (end offset, callback once everything below it is durable), ascending

@@ -1,6 +1,8 @@
 """The checkpoints of one data directory: stored every second under load, and at the close.
 
 Recovery points, log start offsets, high watermarks, cleaner offsets, and each log's leader epochs.
+Logs are flushed for their recovery points only: acknowledgements that wait for a disk request their
+own flushes. Logs that are written faster than a disk should be are flushed less often.
 A recovery point is stored only after its fsync and after the leader epochs below it. The content is
 determined when its turn in the write lane comes, so that no truncation or deletion can intervene.
 """
@@ -14,6 +16,7 @@ from typing import Final, TypeAlias
 from ...errors import DiskFailed, DiskFull, QuorumlogError
 from ...runtime.ports import Runtime, Scope
 from ..checkpoints import Checkpoints, encode_epochs, encode_partition_metadata
+from ..config import DirectoryConfig
 from ..data_directory_state import replace_offsets
 from ..layout import CLEANER_OFFSETS, LEADER_EPOCHS, LOG_START_OFFSETS, PARTITION_METADATA, join
 from ..log import Log
@@ -44,33 +47,39 @@ class Checkpointer:
         stored: Checkpoints,
         writer: LogWriter,
         changes: ConfigChanges,
-        interval_ms: int,
+        config: DirectoryConfig,
     ) -> None:
         self.stored = stored
         self._path = path
         self._runtime = runtime
         self._writer = writer
         self._changes = changes
-        self._interval_ms = interval_ms
+        self._config = config
         self._starting: list[_Start] = []
         self._behind: dict[AppendQueue, None] = {}  # their high watermark will still move
+        self._unflushed: dict[AppendQueue, int] = {}  # since this Clock.now_ms()
         self._ticker = scope.spawn(self._under_load(), name="storage.checkpoints")
 
     def stop(self) -> None:
         """Stop periodic checkpoints; explicit ones remain possible."""
         self._ticker.cancel()
 
-    async def checkpoint(self) -> None:
-        """Flush every log with appends, then store the checkpoints.
+    async def checkpoint(self, *, flush_bytes_max: int | None = None) -> None:
+        """Flush every log with appends, then store the checkpoints. With `flush_bytes_max`, leave
+        logs with more unflushed bytes until they have waited for long.
 
         Raises OSError; the next checkpoint then stores it.
         """
         self._writer.dirtied.clear()
-        queues, self._writer.dirty = self._behind | self._writer.dirty, {}
+        queues = self._behind | dict.fromkeys(self._unflushed) | self._writer.dirty
+        self._writer.dirty = {}
         for queue in queues:
             self._changes.apply(queue)  # changes delayed by a full disk
-        flushed = [self._writer.flush(queue) for queue in queues]
+        self._unflushed = {} if flush_bytes_max is None else self._left(queues, flush_bytes_max)
+        flushed = [self._writer.flush(queue) for queue in queues if queue not in self._unflushed]
         await asyncio.gather(*flushed, return_exceptions=True)
+        if self._unflushed:
+            self._writer.dirtied.set()
         try:
             has_changed = await self.store([queue.log for queue in queues])
         except OSError:
@@ -81,13 +90,27 @@ class Checkpointer:
         if self._behind and has_changed:
             self._writer.dirtied.set()  # repeat until their high watermarks are stable
 
+    def _left(self, queues: Iterable[AppendQueue], flush_bytes_max: int) -> dict[AppendQueue, int]:
+        """Return the logs that are left unflushed, and since when."""
+        config, now_ms = self._config, self._runtime.clock.now_ms()
+        since_ms_min = now_ms - config.checkpoint_flush_ms_max
+        left: dict[AppendQueue, int] = {}
+        for queue in sorted(queues, key=lambda each: each.unflushed_bytes):
+            flush_bytes_max -= queue.unflushed_bytes
+            since_ms = self._unflushed.get(queue, now_ms)
+            if flush_bytes_max >= 0 or queue.unflushed_bytes > config.unflushed_bytes_max:
+                continue
+            if since_ms > since_ms_min and queue.log.failure is None:
+                left[queue] = since_ms
+        return left
+
     async def _under_load(self) -> None:
         said = ""
         while True:
             await self._writer.dirtied.wait()
-            await asyncio.sleep(self._interval_ms / 1000)
+            await asyncio.sleep(self._config.checkpoint_interval_ms / 1000)
             try:
-                await self.checkpoint()
+                await self.checkpoint(flush_bytes_max=self._config.checkpoint_flush_bytes_max)
             except OSError as error:  # older checkpoints only make a recovery longer
                 if str(error) != said:  # logged once, though retried
                     _LOG.warning("storage.checkpoint_failed path=%s error=%s", self._path, error)

@@ -70,7 +70,7 @@ class ConfigChanges:
             if is_stored is None:
                 return
             self._writer.flushed(queue, begun[0])
-            queue.open_group_bytes = 0
+            queue.unflushed_bytes = 0
             if is_stored:
                 log.config, log.unsynced_bytes_max, log.gaps_below = config, bound, gaps[0]
             elif not is_wider(bound, log.unsynced_bytes_max):

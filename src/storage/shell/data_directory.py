@@ -317,7 +317,7 @@ class DataDirectory:
             stored=found.stored,
             writer=self._writer,
             changes=self._changes,
-            interval_ms=config.checkpoint_interval_ms,
+            config=config,
         )
         self.maintenance = LogMaintenance(
             runtime,

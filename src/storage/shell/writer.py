@@ -224,7 +224,7 @@ class LogWriter:
 
     def _must_wait_for_flush(self, queue: AppendQueue, size: int) -> bool:
         """Return True if a batch must wait for the next group of an fsync log."""
-        group = queue.open_group_bytes
+        group = queue.unflushed_bytes
         return (
             queue.always_flushes and group > 0 and group + size > self._config.write_group_bytes_max
         )
@@ -236,8 +236,8 @@ class LogWriter:
         wall_ms = self._runtime.clock.wall_ms()
         room, may_exceed = self._config.write_bytes_max, True  # a large batch is a group of its own
         if queue.always_flushes:
-            room = self._config.write_group_bytes_max - queue.open_group_bytes
-            may_exceed = not queue.open_group_bytes
+            room = self._config.write_group_bytes_max - queue.unflushed_bytes
+            may_exceed = not queue.unflushed_bytes
         group: Group = []
         size = 0
         while items:
@@ -370,7 +370,7 @@ class LogWriter:
 
     def _log_written(self, queue: AppendQueue, size: int, *, wants_flush: bool) -> None:
         """Count written bytes, and run the callbacks of the new log end."""
-        queue.open_group_bytes += size
+        queue.unflushed_bytes += size
         self._space.count_written(size)
         if wants_flush:
             self._request_flush(queue)
@@ -418,7 +418,7 @@ class LogWriter:
             return 0
         room = self._config.write_bytes_max
         if queue.always_flushes:
-            room = max(0, self._config.write_group_bytes_max - queue.open_group_bytes)
+            room = max(0, self._config.write_group_bytes_max - queue.unflushed_bytes)
         return min(self._on_loop.bytes_max(), room)
 
     def write_run(self, queue: AppendQueue, tail: RunTail) -> None:
@@ -499,7 +499,7 @@ class LogWriter:
         flush = log.flusher.begin()
         queue.is_flushing = True
         # the group is closed; the next one may be written during the flush
-        queue.open_group_bytes = 0
+        queue.unflushed_bytes = 0
         self._advance(queue)
         try:
             await worker.flush(partial(perform_flush, self._runtime.files, flush))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from quorumlog import simulation
 from quorumlog.errors import CorruptionError, DiskFailed, Stopping
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records.codec import decode_all
@@ -261,3 +262,52 @@ def test_under_load_recovery_points_and_epochs_are_stored_every_interval(
             assert runtime.files.exists(f"{path}/t-0/leader-epoch-checkpoint")
 
     run(main)
+
+
+def test_logs_that_are_written_fast_are_flushed_less_often(kit: Kit, batch: MakeBatch) -> None:
+    config = DirectoryConfig(
+        checkpoint_flush_bytes_max=1_000, checkpoint_flush_ms_max=5_000, unflushed_bytes_max=8_000
+    )
+
+    async def main(runtime: Runtime) -> None:
+        async with kit.opened(runtime, "/data", config=config) as directory:
+            slow = await directory.open_log("slow-0", FAST, topic_id=TOPIC)
+            fast = await directory.open_log("fast-0", FAST, topic_id=TopicId(b"f" * 16))
+            for second in range(12):
+                await kit.append(directory, fast, batch(1, size=900), flush=False)
+                await kit.append(directory, slow, batch(1, size=50), flush=False)
+                await asyncio.sleep(1.5)
+                assert slow.recovery_point == second + 1, "a checkpoint follows within a second"
+                assert fast.log_end_offset - fast.recovery_point <= 5, "for at most 5 seconds"
+                if second == 2:
+                    assert fast.recovery_point == 0, "more than 1,000 bytes of both"
+            await asyncio.sleep(5)
+            assert fast.recovery_point == 12, "also without a further append"
+            await kit.append(directory, fast, batch(1, size=2_000), flush=False)
+            await directory.checkpoints.checkpoint()
+            assert fast.recovery_point == 13, "a checkpoint on demand flushes all"
+            await kit.append(directory, fast, batch(1, size=9_000), flush=False)
+            await asyncio.sleep(1.5)
+            assert fast.recovery_point == 14, "more than may be checked after a crash"
+
+    simulation.run(main)
+
+
+def test_a_deleted_log_that_waited_for_its_flush_is_forgotten(kit: Kit, batch: MakeBatch) -> None:
+    config = DirectoryConfig(checkpoint_flush_bytes_max=0, checkpoint_flush_ms_max=1_000_000)
+
+    async def main(runtime: Runtime) -> None:
+        async with kit.opened(runtime, "/data", config=config) as directory:
+            gone = await directory.open_log("gone-0", FAST, topic_id=TOPIC)
+            await kit.append(directory, gone, batch(1), flush=False)
+            await asyncio.sleep(3)
+            assert gone.recovery_point == 0
+            await directory.folders.delete_log(gone)
+            again = await directory.open_log("gone-0", FAST, topic_id=TopicId(b"u" * 16))
+            await kit.append(directory, again, batch(2), flush=False)
+            await asyncio.sleep(3)
+            await directory.checkpoints.checkpoint()
+            stored = read_file(runtime.files, "/data/recovery-point-offset-checkpoint")
+            assert stored == b"0\n1\ngone 0 2\n"
+
+    simulation.run(main)

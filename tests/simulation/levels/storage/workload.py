@@ -31,6 +31,8 @@ DIRECTORY: Final = DirectoryConfig(
     write_group_bytes_max=1_200,
     inline_write_bytes_max=600,
     checkpoint_interval_ms=50,
+    checkpoint_flush_bytes_max=1_000,  # less than is appended between two checkpoints
+    checkpoint_flush_ms_max=300,
     retention_check_interval_ms=10**9,  # cleaning is triggered explicitly
     clean_slice_bytes=900,
 )
