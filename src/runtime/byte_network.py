@@ -288,7 +288,7 @@ class _Connection:
         is_first = self._is_in_read and not (more or self._queue)
         if is_first and len(buffers) <= IOVEC_MAX > 1:
             sent = self._write_now(buffers)
-            if self._has_ended or sent == sum(map(len, buffers)):
+            if sent == sum(map(len, buffers)):
                 return
         for buffer in buffers:
             view = memoryview(buffer).cast("B")
@@ -302,14 +302,15 @@ class _Connection:
             self._flush_soon()
 
     def _write_now(self, buffers: Sequence[Buffer]) -> int:
-        """Send buffers before everything else, and return the number of sent bytes."""
+        """Send buffers before everything else, and return the number of bytes that need no other
+        call: all of them after an error, which ends the connection."""
         try:
             sent = self._socket.sendmsg(buffers)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as error:
             self._end(error)
-            return 0
+            return sum(map(len, buffers))
         self._has_sent = True
         return sent
 
