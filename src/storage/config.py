@@ -197,9 +197,9 @@ class DirectoryConfig:
     checkpoint_flush_ms_max: int = 30_000
     """Time after which a log is flushed however much was written."""
 
-    unflushed_bytes_max: int = 256 * MIB
-    """Unflushed bytes of a log above which the next checkpoint flushes it. They bound the part of
-    the log that a start after a crash checks and writes again."""
+    unflushed_bytes_max: int = 1024 * MIB
+    """Unflushed bytes of a log above which the next checkpoint flushes it: about a segment. They
+    bound the part of the log that a start after a crash checks and writes again."""
 
     reserve_bytes: int = setting(
         "storage.reserve.bytes",
