@@ -40,6 +40,8 @@ FETCH_VALUE_BYTES: Final = 100  # a fetch does not depend on the records of its 
 FETCH_PARTITION_BYTES = 32 << 20  # of a partition, read again and again
 LIMIT_S = 60.0  # of a turn that ends by bytes
 WARM_SHARE = 0.25  # of the seconds, before they count
+STEADY = 1.05  # a rate is, if it is at most so many times the highest one before it
+WARM_TIMES_MAX = 8  # times the seconds of a warm-up, for a rate that is not steady
 
 Key: TypeAlias = tuple[str, str, str]  # system, direction, workload
 PRODUCE, FETCH = "produce", "fetch"
@@ -191,11 +193,17 @@ class Row:
                 self._rounds([side])
 
     def _warm_up(self, side: Side, *, seconds: float) -> None:
-        """Load a system for so long, and at least once."""
-        end_s = time.monotonic() + seconds
+        """Load a system for so long, and on until its rate is steady: three machines of Java on two
+        cores take minutes until the code of all is compiled."""
+        began_s, fastest = time.monotonic(), 0.0
         room = dirty_pages.room_bytes() // self.run.brokers
-        while self._load(side, size=room, seconds=self.run.seconds) and time.monotonic() < end_s:
-            pass
+        while loads := self._load(side, size=room, seconds=self.run.seconds):
+            (load,) = loads.values()
+            took_s = time.monotonic() - began_s
+            is_steady = load.bytes_per_s < fastest * STEADY
+            if took_s >= (seconds if is_steady else seconds * WARM_TIMES_MAX):
+                return
+            fastest = max(fastest, load.bytes_per_s)
 
     def _rounds(self, sides: Sequence[Side]) -> None:
         names = {side.name: side for side in sides}
