@@ -204,9 +204,9 @@ class PartitionLeader:
     def _progress(self) -> PartitionProgress:
         before = self.high_watermark
         end = self.isr.committed_end(above=before)
-        is_moved = end is not None and end > before
+        is_moved = False
         if end is not None and end > before:
-            self.high_watermark = end
+            self.high_watermark, is_moved = end, True
         if self._purgatory.count:
             released = self._purgatory.release(
                 high_watermark=self.high_watermark, own_end=self.isr.own_end()

@@ -137,7 +137,7 @@ class RunTail:
         self.log_start_offset = log_start_offset
         self.size = 0  # bytes of the placed batches
         self.count = 0  # of the placed batches
-        self.buffers: list[memoryview] = []  # the placed batches
+        self._buffers: list[memoryview] = []  # the placed batches
         self.max_timestamp = max_timestamp
         self.max_timestamp_offset = max_timestamp_offset
         self.bytes_since_entry = bytes_since_entry
@@ -151,6 +151,12 @@ class RunTail:
         self._offsets, self._positions = array("I"), array("I")
         self._times, self._time_offsets = array("q"), array("I")
         self._producers: dict[int, _Producer] = {}
+
+    def take_buffers(self) -> list[memoryview]:
+        """Return the placed batches for their write, and forget them: the tail outlives the run and
+        must not hold the memory of its frames."""
+        buffers, self._buffers = self._buffers, []
+        return buffers
 
     def index_entries(self) -> tuple[bytes, bytes, bytes, bytes]:
         """Return the new entries of the index in memory: relative offsets and positions (32 bits
@@ -204,7 +210,7 @@ class RunTail:
         last_offset = base_offset + header.last_offset_delta
         _OFFSET.pack_into(batch, 0, base_offset)
         _I32.pack_into(batch, _EPOCH_AT, self._leader_epoch)
-        self.buffers.append(batch)
+        self._buffers.append(batch)
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, last_offset
         if self.bytes_since_entry > self._interval_bytes:

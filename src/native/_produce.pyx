@@ -202,9 +202,9 @@ cdef class RunTail:
         PyMem_RawFree(self.times.data)
         PyMem_RawFree(self.time_offsets.data)
 
-    @property
-    def buffers(self):
-        return self.views
+    def take_buffers(self):
+        views, self.views = self.views, []
+        return views
 
     def index_entries(self):
         return (

@@ -425,7 +425,7 @@ class LogWriter:
         """Write the batches of a run. A failure sets `tail.error`, and nothing is stored."""
         appender = queue.log.appender
         try:
-            self._on_loop.write(appender.run_file, tail.position, tail.buffers)
+            self._on_loop.write(appender.run_file, tail.position, tail.take_buffers())
         except WriteFailed as failure:
             tail.error = appender.write_error(failure)
             self._write_failed(queue)

@@ -205,7 +205,7 @@ def play(twin: Any, content: bytes, limits: dict[str, int], *, is_large: bool) -
             (tail.base_offset, tail.next_offset, tail.position, tail.size, tail.count),
             (tail.log_start_offset, tail.max_timestamp, tail.max_timestamp_offset),
             (tail.bytes_since_entry, tail.index_entries(), tail.has_producers, tail.producers()),
-            [bytes(view) for view in tail.buffers],
+            [bytes(view) for view in tail.take_buffers()],
         )
         for tail in run.tails
     ]

@@ -53,14 +53,19 @@ def frame(batch: bytes) -> bytes:
 
 def run(directory: DataDirectory, log: Log, *batches: bytes) -> tuple[int, RunTail | None]:
     """Write the batches that one run takes; return their number, and the tail."""
+    return run_from(bytearray(b"".join(map(frame, batches))), directory, log)
+
+
+def run_from(memory: bytearray, directory: DataDirectory, log: Log) -> tuple[int, RunTail | None]:
+    """Write the batches that one run takes from requests in memory; see `run`."""
 
     def find(acks: int, by_id: bool, title: bytes, partition: int) -> RunTail | None:
         assert (acks, by_id, title, partition) == (1, False, b"t", 0)
         return directory.inline.begin_run(OWNER, log, 0, 0)
 
     taken = ProduceRun(find, 1 << 20, 100)
-    buffer = memoryview(bytearray(b"".join(map(frame, batches))))
-    taken.take(buffer, 0, len(buffer))
+    with memoryview(memory) as buffer:
+        taken.take(buffer, 0, len(buffer))
     for tail in taken.tails:
         if tail.count:
             directory.inline.end_run(log, tail)
@@ -97,6 +102,18 @@ def test_a_run_ends_before_a_batch_that_must_be_queued(kit: Kit) -> None:
             assert [batch.first_sequence for batch in entry.batches] == [0, 1, 2]
             assert (entry.next_sequence, log.producers.states.last_changed) == (3, 2)
             await kit.append(directory, log, numbered(3, b"d"))
+
+    simulated(main)
+
+
+def test_a_tail_holds_no_memory_of_a_run_that_has_ended(kit: Kit) -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with kit.opened(runtime, "/data") as directory:
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            await kit.append(directory, log, numbered(0, b"a"))
+            memory = bytearray(frame(numbered(1, bytes(100_000))))
+            assert run_from(memory, directory, log)[0] == 1
+            memory.clear()  # raises BufferError while anything refers to it
 
     simulated(main)
 
