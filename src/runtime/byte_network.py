@@ -247,7 +247,7 @@ class _Connection:
         self._unsent = 0  # bytes in the queue
         self._flush_is_due = False  # a flush is scheduled, or follows the current read
         self._is_in_read = False  # within a call of the protocol for received bytes
-        self._has_sent = False  # within that call, which the protocol is told behind it
+        self._has_sent = False  # within that call; `ByteProtocol.sent` follows it
         self._is_writing = False  # the loop watches the socket for space
         self._is_reading = False
         self._reset: OSError | None = None  # by the peer, with bytes left to read
@@ -285,9 +285,15 @@ class _Connection:
         if self._is_closing or self._has_ended:
             return
         sent = 0
-        is_first = self._is_in_read and not (more or self._queue)
-        if is_first and len(buffers) <= IOVEC_MAX > 1:
-            sent = self._write_now(buffers)
+        if self._is_in_read and not (more or self._queue) and len(buffers) <= IOVEC_MAX > 1:
+            try:
+                sent = self._socket.sendmsg(buffers)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._end(error)
+                return
+            self._has_sent = self._has_sent or sent > 0
             if sent == sum(map(len, buffers)):
                 return
         for buffer in buffers:
@@ -300,19 +306,6 @@ class _Connection:
             sent = 0
         if self._queue:
             self._flush_soon()
-
-    def _write_now(self, buffers: Sequence[Buffer]) -> int:
-        """Send buffers before everything else, and return the number of bytes that need no other
-        call: all of them after an error, which ends the connection."""
-        try:
-            sent = self._socket.sendmsg(buffers)
-        except (BlockingIOError, InterruptedError):
-            return 0
-        except OSError as error:
-            self._end(error)
-            return sum(map(len, buffers))
-        self._has_sent = True
-        return sent
 
     def send_range(self, file: File, position: int, size: int) -> None:
         """Queue [position, position + size) of a file."""

@@ -92,7 +92,7 @@ class Log:
         reads = ReadPlanner(pool, segments)
         self._segments = segments
         self._unflushed = unflushed
-        self._reads = reads
+        self.reads = reads
         self.appender = LogAppender(self, pool, segments, unflushed)
         self.flusher = LogFlusher(self, segments, unflushed)
         self.truncator = LogTruncator(self, segments, unflushed, reads)
@@ -118,12 +118,12 @@ class Log:
     def segment_version(self) -> int:
         """Number of changes of the file contents behind the segments' names, counted at the
         start and at the end of each."""
-        return self._reads.version
+        return self.reads.version
 
     @property
     def is_changing(self) -> bool:
         """True during a change of the file contents behind the segments' names."""
-        return self._reads.is_changing
+        return self.reads.is_changing
 
     def note_high_watermark(self, offset: int) -> None:
         """Raise the high watermark to `offset`; a lower one is ignored."""
@@ -165,7 +165,7 @@ class Log:
             raise OffsetOutOfRange(
                 f"offset {start_offset} is outside [{self.log_start_offset}, {log_end}]"
             )
-        return self._reads.plan(
+        return self.reads.plan(
             start_offset,
             end_offset=log_end if end_offset is None or end_offset > log_end else end_offset,
             log_end_offset=log_end,
@@ -174,19 +174,12 @@ class Log:
             min_one=min_one,
         )
 
-    def read_small(
-        self, start_offset: int, *, max_bytes: int, end_offset: int
-    ) -> tuple[bytes, int] | None:
-        """Do the same as `read` within the log if the result is small; see
-        `ReadPlanner.read_small`."""
-        return self._reads.read_small(start_offset, end_offset=end_offset, max_bytes=max_bytes)
-
     def time_lookup(self, timestamp_ms: int | None, *, end_offset: int | None = None) -> TimeLookup:
         """Plan a lookup by time below `end_offset`; run it in the read lane.
 
         None looks up the first record with the largest timestamp.
         """
-        timed = [self._reads.lookup_input(segment, timestamp_ms) for segment in self._segments]
+        timed = [self.reads.lookup_input(segment, timestamp_ms) for segment in self._segments]
         return TimeLookup(
             timestamp=timestamp_ms,
             start_offset=self.log_start_offset,

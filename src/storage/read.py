@@ -373,7 +373,8 @@ class ReadPlanner:
     ) -> tuple[bytes, int] | None:
         """Return the whole batches of [start_offset, end_offset), and the offset behind them. Only
         for the next read of a sequential reader, of at most `SMALL_BYTES` in the page cache; None
-        in every other case. Raises DiskFailed."""
+        in every other case. The caller has checked that the log has the offsets. Raises
+        DiskFailed."""
         place = self._segments.find(start_offset)
         if place < 0 or self.is_changing:
             return None

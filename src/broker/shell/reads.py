@@ -521,7 +521,7 @@ def _usual_records(
     log: Log, offset: int, end_offset: int, max_bytes: int, first: bool
 ) -> tuple[bytes | SegmentRange | None, int, int] | None:
     """Return records, their size and the offset behind them; None if reading could wait."""
-    small = log.read_small(offset, max_bytes=max_bytes, end_offset=end_offset)
+    small = log.reads.read_small(offset, max_bytes=max_bytes, end_offset=end_offset)
     if small is not None:
         return small[0], len(small[0]), small[1]
     taken = log.read(offset, max_bytes=max_bytes, end_offset=end_offset, min_one=first)

@@ -287,7 +287,7 @@ class LogAgainstList(RuleBasedStateMachine):
             offset = data.draw(st.sampled_from([self.read_up_to, offset]))
         end = data.draw(st.sampled_from([len(self.records), offset + 1]))
         for max_bytes in sizes:
-            small = self.log.read_small(offset, max_bytes=max_bytes, end_offset=end)
+            small = self.log.reads.read_small(offset, max_bytes=max_bytes, end_offset=end)
             if small is not None:
                 content, next_offset = small
                 assert len(content) <= max_bytes

@@ -566,13 +566,15 @@ def test_a_small_read_continues_a_read_in_sequence(bench: MakeBench, batch: Make
     b = bench()
     for value in (b"a", b"b", b"c", b"d"):
         b.append(batch(2, value=value))
-    assert b.log.read_small(0, max_bytes=10_000, end_offset=8) is None, "no reader came from there"
+    assert b.log.reads.read_small(0, max_bytes=10_000, end_offset=8) is None, (
+        "no reader came from there"
+    )
     one = len(b.read(0, max_bytes=1))
-    content, next_offset = b.log.read_small(2, max_bytes=2 * one + 5, end_offset=8)
+    content, next_offset = b.log.reads.read_small(2, max_bytes=2 * one + 5, end_offset=8)
     assert (content, next_offset) == (b.read(2, max_bytes=2 * one), 6)
-    assert b.log.read_small(6, max_bytes=one - 1, end_offset=8) is None, "less than a batch"
-    assert b.log.read_small(6, max_bytes=one, end_offset=7) is None, "an end within the batch"
-    assert b.log.read_small(6, max_bytes=one, end_offset=8) == (b.read(6), 8)
+    assert b.log.reads.read_small(6, max_bytes=one - 1, end_offset=8) is None, "less than a batch"
+    assert b.log.reads.read_small(6, max_bytes=one, end_offset=7) is None, "an end within the batch"
+    assert b.log.reads.read_small(6, max_bytes=one, end_offset=8) == (b.read(6), 8)
 
 
 def test_a_truncation_ends_small_reads_in_sequence(bench: MakeBench, batch: MakeBatch) -> None:
@@ -584,5 +586,5 @@ def test_a_truncation_ends_small_reads_in_sequence(bench: MakeBench, batch: Make
     b.truncate(1)
     for _ in range(3):
         b.append(batch(1, size=51))
-    assert b.log.read_small(3, max_bytes=10_000, end_offset=4) is None
+    assert b.log.reads.read_small(3, max_bytes=10_000, end_offset=4) is None
     assert [record.offset for record in decode_all(b.read(3))] == [3]
