@@ -67,7 +67,7 @@ def test_small_records_are_in_the_log_when_the_call_returns() -> None:
 
 def test_large_records_of_an_fsync_log_are_queued() -> None:
     def check(followed: FollowedPartition, result: pb.FollowResult) -> None:
-        work = followed.take(result, batch(followed.replica, bytes(100_000)))
+        work = followed.take(result, batch(followed.replica, bytes(200_000)))
         assert work is not None
         assert followed.replica.log.log_end_offset == 1
         work.close()  # type: ignore[attr-defined]
