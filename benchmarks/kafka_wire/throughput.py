@@ -40,8 +40,8 @@ FETCH_VALUE_BYTES: Final = 100  # a fetch does not depend on the records of its 
 FETCH_PARTITION_BYTES = 32 << 20  # of a partition, read again and again
 LIMIT_S = 60.0  # of a turn that ends by bytes
 WARM_SHARE = 0.25  # of the seconds, before they count
-STEADY = 1.05  # a rate is, if it is at most so many times the highest one before it
-WARM_TIMES_MAX = 8  # times the seconds of a warm-up, for a rate that is not steady
+STEADY = 1.05  # a load is steady below this many times the fastest rate before it
+WARM_TIMES_MAX = 8  # limit of a warm-up without a steady rate, in its seconds
 
 Key: TypeAlias = tuple[str, str, str]  # system, direction, workload
 PRODUCE, FETCH = "produce", "fetch"
@@ -193,8 +193,8 @@ class Row:
                 self._rounds([side])
 
     def _warm_up(self, side: Side, *, seconds: float) -> None:
-        """Load a system for so long, and on until its rate is steady: three machines of Java on two
-        cores take minutes until the code of all is compiled."""
+        """Load a system for `seconds`, then until its rate is steady, at most `WARM_TIMES_MAX`
+        times as long: three JVMs on two cores take minutes to compile their code."""
         began_s, fastest = time.monotonic(), 0.0
         room = dirty_pages.room_bytes() // self.run.brokers
         while loads := self._load(side, size=room, seconds=self.run.seconds):

@@ -31,7 +31,7 @@ class Histogram:
 
     def observe(self, value: int, count: int = 1) -> None:
         """Count a value `count` times."""
-        if value <= self._lowest:  # the most often
+        if value <= self._lowest:  # the usual case
             self.counts[0] += count
         else:
             self.counts[bisect_left(self.bounds, value)] += count

@@ -180,7 +180,7 @@ class DirectoryConfig:
     """Largest write performed on the loop, into the page cache, while such writes return at once.
     On another thread, the processor would first fetch the bytes from this one's cache, which takes
     several times as long as the write. Larger writes go to the write lane, as do those of fsync
-    logs above 64 KiB, which wait for the device anyway."""
+    logs above 128 KiB, which wait for the device anyway."""
 
     queue_bytes_max: int = 64 * MIB
     """Bytes of batches queued for their write; above it appends raise Overloaded. A batch being
@@ -195,7 +195,7 @@ class DirectoryConfig:
     limit appends to the rate of the disk, while an acknowledgement does not wait for it."""
 
     checkpoint_flush_ms_max: int = 30_000
-    """Time after which a log is flushed however much was written."""
+    """Time after which a log is flushed, whatever its size."""
 
     unflushed_bytes_max: int = 1024 * MIB
     """Unflushed bytes of a log above which the next checkpoint flushes it: about a segment. They

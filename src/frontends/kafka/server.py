@@ -151,6 +151,8 @@ class KafkaServer:
         self.buffers.trim()
         if self._connections:
             self._schedule_check()
+        else:
+            self.buffers.trim()  # no check follows: everything is unused since the last line
 
 
 class _Refused:
