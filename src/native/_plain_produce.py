@@ -19,10 +19,12 @@ from typing import Final, NamedTuple, TypeAlias
 from ..errors import QuorumlogError
 from ..records.batch import (
     CODEC_MASK,
+    CONTROL_BIT,
     HEADER_SIZE,
     NO_PRODUCER,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    check_crc,
     parse_header,
 )
 from ..records.validate import TimestampLimits, ValidationMode, validate_batch
@@ -179,18 +181,61 @@ class RunTail:
             if one.stored
         )
 
-    def check(self, batch: memoryview) -> bool:
-        """Return True if the batch can be placed next: one sound, uncompressed batch with
-        timestamps, not transactional, within the limits, and the next one of its producer, if it
-        has one. The producer is known and has no open transaction."""
-        size = len(batch)
-        if size > self._batch_bytes_max or size > self._bytes_left or self._entries_left <= 0:
+    def place_replicated(self, batches: memoryview) -> int:
+        """Place whole batches of a leader, which keep their offsets and epochs. Return the number
+        of bytes placed, from the start on; the caller appends the rest in another way.
+
+        A batch is placed if it is valid in its CRC, starts at the next offset, has the run's leader
+        epoch and timestamps, is within the limits, neither a control batch nor transactional, and
+        the next one of its producer, see `check`. It may be compressed.
+        """
+        placed = 0
+        while placed < len(batches):
+            header = self._replicated_header(batches[placed:])
+            if header is None:
+                break
+            self._add(header)
+            placed += header.size
+        if placed:
+            self._buffers.append(batches[:placed])
+        return placed
+
+    def _replicated_header(self, batches: memoryview) -> BatchHeader | None:
+        """Return the header of the first batch if it can be placed next as it is."""
+        try:
+            header = parse_header(batches)
+            if header.size > len(batches) or not self._has_room(header.size):
+                return None
+            check_crc(batches, 0, header)
+        except QuorumlogError:
+            return None
+        if header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT) or header.last_offset_delta < 0:
+            return None
+        if (header.base_offset, header.leader_epoch) != (self.next_offset, self._leader_epoch):
+            return None
+        return header if self._is_next(header) else None
+
+    def _has_room(self, size: int) -> bool:
+        """Return True if a batch of this size is within the limits of the run and the segment."""
+        if not HEADER_SIZE <= size <= self._bytes_left or self._entries_left <= 0:
             return False
-        if size < HEADER_SIZE or self.position + self.size + size > self._position_max:
+        return self.position + self.size + size <= self._position_max
+
+    def check(self, batch: memoryview) -> bool:
+        """Return True if the batch of a client can be placed next: one sound, uncompressed batch
+        with timestamps, not transactional, within the limits, and the next one of its producer, if
+        it has one. The producer is known and has no open transaction."""
+        size = len(batch)
+        if size > self._batch_bytes_max or not self._has_room(size):
             return False
         header = self._sound_header(batch)
         if header is None or header.attributes & TRANSACTIONAL_BIT:
             return False
+        return self._is_next(header)
+
+    def _is_next(self, header: BatchHeader) -> bool:
+        """Return True if a valid batch is within the limits of timestamps and offsets, and the next
+        one of its producer."""
         if not 0 <= header.max_timestamp <= self._timestamp_max:
             return False
         if self.next_offset + header.last_offset_delta + 1 > self._offset_max:
@@ -205,12 +250,16 @@ class RunTail:
         )
 
     def place(self, batch: memoryview, header: BatchHeader) -> None:
-        """Place a checked batch: stamp it, and add it to the write, the index and its producer."""
-        base_offset, size = self.next_offset, len(batch)
-        last_offset = base_offset + header.last_offset_delta
-        _OFFSET.pack_into(batch, 0, base_offset)
+        """Place a checked batch of a client: stamp it, and add it."""
+        _OFFSET.pack_into(batch, 0, self.next_offset)
         _I32.pack_into(batch, _EPOCH_AT, self._leader_epoch)
         self._buffers.append(batch)
+        self._add(header)
+
+    def _add(self, header: BatchHeader) -> None:
+        """Add a checked batch to the index and its producer."""
+        base_offset, size = self.next_offset, header.size
+        last_offset = base_offset + header.last_offset_delta
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, last_offset
         if self.bytes_since_entry > self._interval_bytes:

@@ -13,17 +13,21 @@ Rules that keep it safe against invalid input:
 The buffer is written between two calls of Python only, in the 16 bytes before a batch's checksum.
 """
 
-from cpython.buffer cimport Py_buffer, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    Py_buffer, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+)
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.string cimport memcmp, memcpy
 
-from quorumlog.records._codec cimport is_sound
+from quorumlog.records._codec cimport is_sealed, is_sound
 
 # Fields of a batch's header and their positions; `records/batch.py` documents them, and a test
 # compares.
 cdef enum:
     HEADER_BYTES = 61
+    LENGTH_AT = 8
+    LENGTH_END = 12
     EPOCH_AT = 12
     ATTRIBUTES_AT = 21
     LAST_DELTA_AT = 23
@@ -32,6 +36,7 @@ cdef enum:
     PRODUCER_EPOCH_AT = 51
     SEQUENCE_AT = 53
     TRANSACTIONAL = 0x10
+    CONTROL = 0x20
 
 # Limits and fields of requests; `_plain_produce.py` has the same, and a test compares.
 cdef enum:
@@ -51,7 +56,7 @@ cdef int64_t SEQUENCE_MASK = 0x7FFFFFFF
 cdef int64_t NONE = -1
 
 NUMBERS = {
-    "HEADER_SIZE": HEADER_BYTES, "TRANSACTIONAL_BIT": TRANSACTIONAL,
+    "HEADER_SIZE": HEADER_BYTES, "TRANSACTIONAL_BIT": TRANSACTIONAL, "CONTROL_BIT": CONTROL,
     "FRAME_BYTES_MIN": FRAME_BYTES_MIN, "FLEXIBLE": FLEXIBLE, "BY_ID": BY_ID,
     "VERSION_MIN": VERSION_MIN, "VERSION_MAX": VERSION_MAX,
     "CLIENT_ID_BYTES_MAX": CLIENT_ID_BYTES_MAX, "TAILS_MAX": TAILS_MAX,
@@ -237,13 +242,60 @@ cdef class RunTail:
         found.sort()
         return found
 
-    cdef int check(self, bytes_t batch, int64_t size) except -1:
-        """Return 1 if the batch can be placed next."""
-        cdef int64_t timestamp, end_offset, producer_id
-        cdef Producer* known
-        if size > self.batch_bytes_max or size > self.bytes_left or self.entries_left <= 0:
+    def place_replicated(self, object batches):
+        cdef Py_buffer view
+        cdef bytes_t data
+        cdef int64_t size
+        cdef Py_ssize_t placed = 0
+        PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
+        try:
+            data = <bytes_t> view.buf
+            while placed < view.len:
+                size = self.check_replicated(data + placed, view.len - placed)
+                if size == 0:
+                    break
+                self.add(data + placed, size)
+                placed += size
+            if placed:
+                self.views.append(batches if placed == view.len else batches[:placed])
+            return placed
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef int64_t check_replicated(self, bytes_t batch, int64_t left) except -1:
+        """Return the size of the first batch if it can be placed next as it is, else 0."""
+        cdef int64_t size
+        cdef bint is_right
+        if left < HEADER_BYTES:
             return 0
-        if size < HEADER_BYTES or self.position + self.size + size > self.position_max:
+        size = <int64_t> <int32_t> ql_get32(batch + LENGTH_AT) + LENGTH_END
+        if size > left or not self.has_room(size):
+            return 0
+        if size >= UNLOCKED_BYTES_MIN:
+            with nogil:
+                is_right = is_sealed(batch, size)
+        else:
+            is_right = is_sealed(batch, size)
+        if not is_right or ql_get16(batch + ATTRIBUTES_AT) & (TRANSACTIONAL | CONTROL):
+            return 0
+        if <int64_t> ql_get64(batch) != self.next_offset:
+            return 0
+        if <int32_t> ql_get32(batch + EPOCH_AT) != self.leader_epoch:
+            return 0
+        if <int32_t> ql_get32(batch + LAST_DELTA_AT) < 0 or not self.is_next(batch):
+            return 0
+        return size
+
+    cdef bint has_room(self, int64_t size) noexcept:
+        """Return True if a batch of this size is within the limits of the run and the segment."""
+        return (
+            HEADER_BYTES <= size <= self.bytes_left and self.entries_left > 0
+            and self.position + self.size + size <= self.position_max
+        )
+
+    cdef int check(self, bytes_t batch, int64_t size) except -1:
+        """Return 1 if the batch of a client can be placed next."""
+        if size > self.batch_bytes_max or not self.has_room(size):
             return 0
         if size >= UNLOCKED_BYTES_MIN:
             with nogil:
@@ -255,6 +307,13 @@ cdef class RunTail:
             size = 0
         if size == 0 or ql_get16(batch + ATTRIBUTES_AT) & TRANSACTIONAL:
             return 0
+        return self.is_next(batch)
+
+    cdef int is_next(self, bytes_t batch) except -1:
+        """Return 1 if a valid batch is within the limits of timestamps and offsets, and the next
+        one of its producer."""
+        cdef int64_t timestamp, end_offset, producer_id
+        cdef Producer* known
         timestamp = <int64_t> ql_get64(batch + MAX_TIMESTAMP_AT)
         if timestamp < 0 or timestamp > self.timestamp_max:
             return 0
@@ -291,7 +350,15 @@ cdef class RunTail:
         return known
 
     cdef int place(self, object view, uint8_t* batch, int64_t size) except -1:
-        """Place a checked batch: stamp it, and add it to the write, the index and its producer."""
+        """Place a checked batch of a client: stamp it, and add it."""
+        self.views.append(view)
+        ql_put64(batch, <uint64_t> self.next_offset)
+        ql_put32(batch + EPOCH_AT, <uint32_t> self.leader_epoch)
+        self.add(batch, size)
+        return 0
+
+    cdef int add(self, bytes_t batch, int64_t size) except -1:
+        """Add a checked batch to the index and its producer."""
         cdef int64_t base_offset = self.next_offset
         cdef int64_t delta = <int32_t> ql_get32(batch + LAST_DELTA_AT)
         cdef int64_t timestamp = <int64_t> ql_get64(batch + MAX_TIMESTAMP_AT)
@@ -304,9 +371,6 @@ cdef class RunTail:
         reserve(&self.positions, 4)
         reserve(&self.times, 8)
         reserve(&self.time_offsets, 4)
-        self.views.append(view)
-        ql_put64(batch, <uint64_t> base_offset)
-        ql_put32(batch + EPOCH_AT, <uint32_t> self.leader_epoch)
         if timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = timestamp, last_offset
         if self.bytes_since_entry > self.interval_bytes:

@@ -780,11 +780,14 @@ class InlineAppends:
         self.writer = writer
         self.queue_of = queue_of
 
-    def begin_run(self, owner: object, log: Log, leader_epoch: int, wall_ms: int) -> RunTail | None:
+    def begin_run(
+        self, owner: object, log: Log, leader_epoch: int, wall_ms: int, *, size: int = 1
+    ) -> RunTail | None:
         """Return the tail of a log for batches that `end_run` writes before the loop runs anything
-        else; None if they must be queued. `owner` is the caller's."""
+        else; None if they must be queued. `owner` is the caller's, `size` the number of bytes as
+        far as it is known."""
         bytes_max = self.writer.inline_bytes_max(self.queue_of(log))
-        if not bytes_max:
+        if bytes_max < size:
             return None
         return log.appender.begin_run(owner, leader_epoch, bytes_max, wall_ms)
 

@@ -33,7 +33,20 @@ BUGS = {
     "one log twice in a request": ("if tail.request == self.count or not", "if not"),
     "frame read beyond its end": ("size > end - start - 4", "size > end - start"),
     "transactional batch accepted": (" or ql_get16(batch + ATTRIBUTES_AT) & TRANSACTIONAL", ""),
-    "segment beyond its size": (" or self.position + self.size + size > self.position_max", ""),
+    "segment beyond its size": (
+        "            and self.position + self.size + size <= self.position_max\n",
+        "",
+    ),
+    "leader's batch after a gap": (
+        "<int64_t> ql_get64(batch) != self.next_offset",
+        "<int64_t> ql_get64(batch) < self.next_offset",
+    ),
+    "leader's batch of a newer epoch": (
+        "<int32_t> ql_get32(batch + EPOCH_AT) != self.leader_epoch",
+        "<int32_t> ql_get32(batch + EPOCH_AT) < self.leader_epoch",
+    ),
+    "leader's batch with a wrong checksum": ("if not is_right or ql_get16", "if ql_get16"),
+    "leader's marker as data": ("(TRANSACTIONAL | CONTROL)", "TRANSACTIONAL"),
     "new segment by time ignored": (
         "if timestamp < 0 or timestamp > self.timestamp_max:",
         "if timestamp < 0:",

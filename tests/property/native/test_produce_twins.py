@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from quorumlog.native import _plain_produce as plain
 from quorumlog.records import Codec, Record, encode_batch
+from quorumlog.records.checksum import crc32c
 
 compiled: Any = pytest.importorskip("quorumlog.native._produce", exc_type=ImportError)
 
@@ -159,6 +160,35 @@ def frame_of(request: Request, number: int, sequences: Sequences) -> bytes:
     return pack(">i", 3 if request.oddity == "size" else len(frame)) + frame
 
 
+def begun(twin: Any, entry_of: Any, limits: dict[str, int], *, keys_required: bool = False) -> Any:
+    """Return a tail at offset 1,000 in leader epoch 5."""
+    tail = twin.RunTail(
+        entry_of,
+        entry_of,
+        batch_bytes_max=400,
+        keys_required=keys_required,
+        position_max=limits["position_max"],
+        offset_max=1_000 + limits["offsets"],
+        index_base=900,
+        interval_bytes=limits["interval"],
+    )
+    tail.begin(
+        1_000, 4_096, 5, 17, limits["bytes_max"], NOW_MS - 100, NOW_MS + 100, NOW_MS + 2,
+        limits["entries"], limits["since"], 40, 950, 39,
+    )  # fmt: skip
+    return tail
+
+
+def end_of(tail: Any) -> tuple[Any, ...]:
+    """Return all that a run has left in a tail."""
+    return (
+        (tail.base_offset, tail.next_offset, tail.position, tail.size, tail.count),
+        (tail.log_start_offset, tail.max_timestamp, tail.max_timestamp_offset),
+        (tail.bytes_since_entry, tail.index_entries(), tail.has_producers, tail.producers()),
+        [bytes(view) for view in tail.take_buffers()],
+    )
+
+
 def play(twin: Any, content: bytes, limits: dict[str, int], *, is_large: bool) -> list[Any]:
     """Return all that a run of one twin gives, with the calls that it makes."""
     calls: list[Any] = []
@@ -174,20 +204,7 @@ def play(twin: Any, content: bytes, limits: dict[str, int], *, is_large: bool) -
         if title.startswith(b"unknown"):
             return None
         if partition not in tails:
-            tails[partition] = twin.RunTail(
-                calls,
-                entry_of,
-                batch_bytes_max=400,
-                keys_required=partition == 2,
-                position_max=limits["position_max"],
-                offset_max=1_000 + limits["offsets"],
-                index_base=900,
-                interval_bytes=limits["interval"],
-            )
-            tails[partition].begin(
-                1_000, 4_096, 5, 17, limits["bytes_max"], NOW_MS - 100, NOW_MS + 100, NOW_MS + 2,
-                limits["entries"], limits["since"], 40, 950, 39,
-            )  # fmt: skip
+            tails[partition] = begun(twin, entry_of, limits, keys_required=partition == 2)
         return tails[partition]
 
     run = twin.ProduceRun(find, limits["frame"], limits["count"])
@@ -199,16 +216,7 @@ def play(twin: Any, content: bytes, limits: dict[str, int], *, is_large: bool) -
                            for title, parts in topics])
         for number, version, topics in run.requests()
     ]  # fmt: skip
-    ends = [
-        (
-            order[id(tail)],
-            (tail.base_offset, tail.next_offset, tail.position, tail.size, tail.count),
-            (tail.log_start_offset, tail.max_timestamp, tail.max_timestamp_offset),
-            (tail.bytes_since_entry, tail.index_entries(), tail.has_producers, tail.producers()),
-            [bytes(view) for view in tail.take_buffers()],
-        )
-        for tail in run.tails
-    ]
+    ends = [(order[id(tail)], *end_of(tail)) for tail in run.tails]
     counts = (taken, run.count, run.size, run.acks, run.timeout_ms, run.responses)
     return [counts, placed, ends, bytes(buffer), calls]
 
@@ -301,6 +309,104 @@ def test_a_request_that_is_cut_anywhere_changes_nothing(data: st.DataObject, ver
         counts, placed, ends, left, _ = play(twin, claimed, limits, is_large=False)
         assert (counts[:2], placed, left) == ((0, 0), [], claimed)
         assert all(end[1][4] == 0 for end in ends)
+
+
+# --- batches of a leader --------------------------------------------------------------------------
+
+
+class Copied(NamedTuple):
+    """A batch as its leader has stored it."""
+
+    batch: Batch
+    offset_step: int = 0  # added to its base offset
+    leader_epoch: int = 5
+    is_control: bool = False
+
+
+usual_copies = batches.map(Copied)
+
+
+def odd_copies(usual: Copied) -> list[Copied]:
+    """Return the batches that differ from a usual one so that they are not placed."""
+    odd: list[dict[str, Any]] = [
+        *({"kind": kind} for kind in ("crc", "transactional")),
+        *({"ms": ms} for ms in (NOW_MS + 3, -1)),
+        *({"producer": producer} for producer in (9, 10)),
+        *({"gap": gap, "producer": 7} for gap in (1, 2)),
+        *({"epoch_step": step, "producer": 7} for step in (1, -1)),
+    ]
+    found = [usual._replace(batch=usual.batch._replace(**change)) for change in odd]
+    found += [usual._replace(offset_step=step) for step in (1, -1)]
+    found += [usual._replace(leader_epoch=epoch) for epoch in (4, 6)]
+    return [*found, usual._replace(is_control=True)]
+
+
+def answer_of(copies: list[Copied]) -> tuple[bytes, list[int]]:
+    """Return stored batches, one behind the other, and the position behind each."""
+    sequences: Sequences = {}
+    content, ends, next_offset = bytearray(), [], 1_000
+    for copied in copies:
+        stored = bytearray(records_of(0, copied.batch, sequences) or b"")
+        stored[:8] = pack(">q", next_offset + copied.offset_step)
+        stored[12:16] = pack(">i", copied.leader_epoch)
+        if copied.is_control:
+            stored[22] |= 0x20
+            stored[17:21] = pack(">I", crc32c(stored[21:]))
+        content += stored
+        ends.append(len(content))
+        next_offset += len(copied.batch.values)
+    return bytes(content), ends
+
+
+def copy(twin: Any, content: bytes, limits: dict[str, int]) -> list[Any]:
+    """Return all that one twin gives for the batches of a leader, with the calls that it makes."""
+    calls: list[Any] = []
+
+    def entry_of(producer_id: int) -> tuple[int, ...] | None:
+        calls.append(producer_id)
+        return KNOWN.get(producer_id)
+
+    tail = begun(twin, entry_of, limits)
+    return [tail.place_replicated(memoryview(content)), *end_of(tail), calls]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.lists(usual_copies, min_size=1, max_size=7), limits_of)
+def test_both_twins_place_the_same_batches_of_a_leader(
+    data: st.DataObject, copies: list[Copied], limits: dict[str, int]
+) -> None:
+    if data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(copies) - 1))
+        copies[at] = data.draw(st.sampled_from(odd_copies(copies[at])))
+    content, _ = answer_of(copies)
+    changed = bytearray(content)
+    for _ in range(data.draw(st.integers(0, 2))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    changed = changed[: data.draw(st.one_of(st.just(len(changed)), st.integers(0, len(changed))))]
+    first = copy(compiled, bytes(changed), limits)
+    event(f"{first[1][4]} of {len(copies)} placed")
+    assert first == copy(plain, bytes(changed), limits)
+
+
+@pytest.mark.parametrize("twin", [compiled, plain], ids=["compiled", "plain"])
+@pytest.mark.parametrize("producer", [-1, 7])
+def test_usual_batches_of_a_leader_are_placed_as_they_are(twin: Any, producer: int) -> None:
+    """Also compressed ones, without keys, and larger than a client may send."""
+    large = Batch([bytes(500)], producer)
+    same = [Copied(Batch([b"1"], producer, kind="lz4")), Copied(large._replace(has_keys=False))]
+    content, _ = answer_of([Copied(Batch([b"1", b"2"], producer)), *same])
+    placed, ends, _, _, buffers, _ = copy(twin, content, USUAL)
+    assert (placed, ends) == (len(content), (1_000, 1_004, 4_096, len(content), 3))
+    assert buffers == [content]
+
+
+@pytest.mark.parametrize("twin", [compiled, plain], ids=["compiled", "plain"])
+@pytest.mark.parametrize("number", range(len(odd_copies(Copied(Batch([b"1"], 7))))))
+def test_batches_are_placed_up_to_the_first_odd_one(twin: Any, number: int) -> None:
+    usual = Copied(Batch([b"first", b"second"], 7))
+    content, ends = answer_of([usual, odd_copies(usual)[number], usual])
+    placed, counts, _, _, buffers, _ = copy(twin, content, USUAL)
+    assert (placed, counts[4], buffers) == (ends[0], 1, [content[: ends[0]]])
 
 
 def test_both_twins_have_the_same_limits() -> None:

@@ -16,13 +16,13 @@ from quorumlog.runtime import Runtime
 Check = Callable[[FollowedPartition, pb.FollowResult], None]
 
 
-def batch(replica: Replica, value: bytes) -> bytes:
+def batch(replica: Replica, value: bytes) -> memoryview:
     """The next batch of the leader."""
     raw = encode_batch([Record(0, 1, None, value)])
     header: BatchHeader = parse_header(raw)
     epoch = replica.partition.leader_epoch
     prefix = stamp(header, base_offset=replica.log.log_end_offset, leader_epoch=epoch)
-    return prefix + raw[len(prefix) :]
+    return memoryview(prefix + raw[len(prefix) :])
 
 
 def on_follower(check: Check, **configs: str) -> None:
@@ -79,7 +79,7 @@ def test_damaged_records_are_not_stored_and_delay_the_next_fetch() -> None:
     def check(followed: FollowedPartition, result: pb.FollowResult) -> None:
         records = bytearray(batch(followed.replica, b"b"))
         records[-1] ^= 1
-        assert followed.take(result, bytes(records)) is None
+        assert followed.take(result, memoryview(records)) is None
         assert followed.delay_ms > 0
         assert followed.replica.log.log_end_offset == 1
         assert not followed.is_unchanged
@@ -103,7 +103,7 @@ def test_only_an_applied_result_without_records_needs_no_request(
 
     def check(followed: FollowedPartition, result: pb.FollowResult) -> None:
         result.MergeFrom(pb.FollowResult(**fields))  # type: ignore[arg-type]
-        assert followed.take(result, b"") is None
+        assert followed.take(result, memoryview(b"")) is None
         assert followed.is_unchanged is is_unchanged
 
     on_follower(check)

@@ -30,13 +30,13 @@ from ....errors import (
     StreamBroken,
 )
 from ....ids import NO_NODE, ClusterId, Epoch, NodeId, Offset, TopicId
+from ....native import RunTail
 from ....proto import replica_pb2 as pb
-from ....runtime import Buffer, Clock, Runtime, Scope
+from ....runtime import Clock, Runtime, Scope
 from ....runtime.error_detail import decode_error
 from ....runtime.frame_stream import FrameReader, FrameStream, open_stream
 from ....services import REPLICA_ENDPOINT
 from ....storage import AppendOrigin
-from ....storage.producer_state import AlreadyStored
 from ....storage.rate_limit import Throttle
 from ....storage.shell.append_queue import PendingAppend
 from ....storage.shell.data_directory import DataDirectory
@@ -138,7 +138,7 @@ class FollowedPartition:
         part.high_watermark = partition.high_watermark
         part.max_bytes = -1 if self._pause is not None else max_bytes
 
-    def take(self, result: pb.FollowResult, records: Buffer) -> Awaitable[None] | None:
+    def take(self, result: pb.FollowResult, records: memoryview) -> Awaitable[None] | None:
         """Apply an answer; None: done already. Sets `delay_ms` after a failure."""
         replica = self.replica
         self.delay_ms = self.received_bytes = 0
@@ -184,9 +184,13 @@ class FollowedPartition:
 
     # --- the log ------------------------------------------------------------------------------
 
-    def _append(self, answer: FollowAnswer, records: Buffer) -> Awaitable[None] | None:
-        if self._append_inline(answer, records):
-            return None
+    def _append(self, answer: FollowAnswer, records: memoryview) -> Awaitable[None] | None:
+        run = self._append_run(records)
+        if run is not None:
+            self._appended(run.error, answer, run.size)
+            if run.error is not None or run.size == len(records):
+                return None
+            records = records[run.size :]
         try:
             append = self._directory.append_nowait(
                 self.replica.log,
@@ -203,27 +207,18 @@ class FollowedPartition:
         self._appended(append.error, answer, len(records))
         return None
 
-    def _append_inline(self, answer: FollowAnswer, records: Buffer) -> bool:
-        """Append records by a write on the loop; False: nothing has changed, queue them instead.
-        Large records of an fsync log wait for the device anyway."""
-        log, inline = self.replica.log, self._directory.inline
-        queue, writer, size = inline.queue_of(log), inline.writer, len(records)
-        if size > writer.inline_bytes_max(queue) or (self.replica.flushes and size > SMALL_BYTES):
-            return False
-        try:
-            write = log.appender.prepare(
-                records,
-                leader_epoch=answer.leader_epoch,
-                wall_ms=self._clock.wall_ms(),
-                origin=AppendOrigin.REPLICATED,
-            )
-        except (QuorumlogError, AlreadyStored):
-            writer.check_failure(queue)
-            return False  # the queue reports the error
-        if write is None:
-            return False
-        self._appended(writer.write_inline(queue, write), answer, size)
-        return True
+    def _append_run(self, records: memoryview) -> RunTail | None:
+        """Write the usual batches that come first, on the loop; return their run, None if the first
+        one is not usual. Large records of an fsync log wait for the device anyway."""
+        replica, size = self.replica, len(records)
+        if replica.flushes and size > SMALL_BYTES:
+            return None
+        log, inline, wall_ms = replica.log, self._directory.inline, self._clock.wall_ms()
+        tail = inline.begin_run(replica, log, log.epochs.latest, wall_ms, size=size)
+        if tail is None or not tail.place_replicated(records):
+            return None
+        inline.end_run(log, tail)
+        return tail
 
     async def _finish(self, append: PendingAppend, answer: FollowAnswer, size: int) -> None:
         with suppress(QuorumlogError):  # handled by _appended
@@ -294,7 +289,7 @@ class FollowedPartition:
             if self._is_current:
                 self.replica.partition.truncated(Offset(log.log_end_offset))
 
-    async def _reset(self, offset: int, answer: FollowAnswer, records: Buffer) -> None:
+    async def _reset(self, offset: int, answer: FollowAnswer, records: memoryview) -> None:
         log = self.replica.log
         _LOG.info(
             "broker.log_reset log=%s offset=%d log_end_offset=%d leader_epoch=%d",
