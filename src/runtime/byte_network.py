@@ -279,13 +279,13 @@ class _Connection:
         """This side's "host:port"; empty after the end."""
         return "" if self._has_ended else name_of(self._socket.getsockname())
 
-    def write(self, buffers: Sequence[Buffer], *, more: bool = False) -> None:
-        """Queue bytes. Within a read they are sent at once, as far as the socket has room;
-        otherwise those of one loop iteration are sent together."""
+    def write(self, buffers: Sequence[Buffer], *, more: bool = False, now: bool = False) -> None:
+        """Queue bytes. Within a read, and with `now`, they are sent at once, as far as the socket
+        has room; otherwise those of one loop iteration are sent together."""
         if self._is_closing or self._has_ended:
             return
-        sent = 0
-        if self._is_in_read and not (more or self._queue) and len(buffers) <= IOVEC_MAX > 1:
+        sent, now = 0, now or self._is_in_read
+        if now and not (more or self._queue) and len(buffers) <= IOVEC_MAX > 1:
             try:
                 sent = self._socket.sendmsg(buffers)
             except (BlockingIOError, InterruptedError):
@@ -293,7 +293,8 @@ class _Connection:
             except OSError as error:
                 self._end(error)
                 return
-            self._has_sent = self._has_sent or sent > 0
+            if self._is_in_read and sent:
+                self._has_sent = True
             if sent == sum(map(len, buffers)):
                 return
         for buffer in buffers:

@@ -132,7 +132,9 @@ class FrameReader(Generic[F]):
         rest = self._buffer[self._start : self._end]
         if size > BUFFER_BYTES:
             spare, self._spare = self._spare, bytearray()
-            memory = spare if len(spare) >= size else bytearray(size)
+            if len(spare) < size:  # a power of two, so that it serves the next ones, too
+                spare = bytearray(1 << (size - 1).bit_length() if size <= SPARE_BYTES_MAX else size)
+            memory = spare
             self._body = memoryview(memory)[:size]
             self._body[: len(rest)] = rest
             self._body_end = len(rest)
@@ -192,10 +194,11 @@ class FrameStream(Generic[F]):
         """Return True if a frame would be sent soon."""
         return self._connection.unsent_bytes() < WINDOW_BYTES
 
-    def send(self, frame: Sequence[Buffer]) -> None:
-        """Send an encoded frame. Never waits. No effect if the stream has ended."""
+    def send(self, frame: Sequence[Buffer], *, now: bool = False) -> None:
+        """Send an encoded frame. Never waits. No effect if the stream has ended. `now`: no other
+        frame follows in this turn of the loop."""
         if not self._is_over:
-            self._connection.write(frame)
+            self._connection.write(frame, now=now)
 
     def refuse(self, error: QuorumlogError) -> None:
         """End the stream and send the error to the other side. Call abort() later to close it."""

@@ -363,10 +363,11 @@ class ByteConnection(Protocol):
         Empty after the end.
         """
 
-    def write(self, buffers: Sequence[Buffer], *, more: bool = False) -> None:
+    def write(self, buffers: Sequence[Buffer], *, more: bool = False, now: bool = False) -> None:
         """Queue bytes, sent in order. They are not copied: do not change the buffers afterwards.
         A memoryview is one of bytes. `more`: a range follows, and the bytes should share a packet
-        with it."""
+        with it. `now`: nothing follows in this turn of the loop, so they may be sent within the
+        call; `sent` is not called for such bytes."""
 
     def send_range(self, file: File, position: int, size: int) -> None:
         """Queue bytes of a file without copying them into Python. Holds a lease until they are

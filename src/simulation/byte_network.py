@@ -107,7 +107,7 @@ class SimConnection:
         """ "host:port" of this side."""
         return "" if self._ended else self._local
 
-    def write(self, buffers: Sequence[Buffer], *, more: bool = False) -> None:
+    def write(self, buffers: Sequence[Buffer], *, more: bool = False, now: bool = False) -> None:
         """Queue bytes (copied: the caller may reuse its buffers)."""
         self._end.process.check()
         for buffer in buffers:

@@ -451,7 +451,7 @@ class FollowerSession:
     def _send(self, response: pb.FollowResponse, records: list[bytes]) -> None:
         """Send an answer. Raises MessageTooLarge."""
         self._answered_ms = self._clock.now_ms()
-        self._stream.send(encode_frame(response, records))
+        self._stream.send(encode_frame(response, records), now=True)
 
     def _response(self, max_bytes: int) -> tuple[pb.FollowResponse, list[bytes], list[ColdRead]]:
         """Return an answer of about `max_bytes`, the records of its results, and those that must be
