@@ -396,8 +396,7 @@ class ReadPlanner:
         taken, next_offset = whole_batches(content, end_offset)
         if not taken:
             return None
-        del self._positions[segment.base_offset, start_offset]
-        self._cache_position(segment, next_offset, position + taken)
+        self._cache_next(segment, start_offset, next_offset, position + taken)
         return (content if taken == size else content[:taken]), next_offset
 
     def lookup_input(self, segment: Segment, timestamp_ms: int | None) -> TimedSegment:
@@ -446,15 +445,20 @@ class ReadPlanner:
                 names=segment.names,
             )
             return SegmentRange(file, wanted, None, loader)
-        known = self._positions.pop((segment.base_offset, wanted.start_offset), None)
+        known = self._positions.get((segment.base_offset, wanted.start_offset))
         found = SegmentRange(file, wanted, wanted.floors(index, known))
         if found.is_located and found.size:
-            self._cache_position(segment, found.next_offset, found.position + found.size)
+            end = found.position + found.size
+            self._cache_next(segment, wanted.start_offset, found.next_offset, end)
         return found
 
-    def _cache_position(self, segment: Segment, offset: int, position: int) -> None:
-        """Cache the next position of a sequential reader, which saves a search per read."""
+    def _cache_next(self, segment: Segment, offset: int, next_offset: int, position: int) -> None:
+        """Cache the next position of a sequential reader that has read from `offset`, which saves a
+        search per read. The last one is kept only at the end, where several readers need it: the
+        followers and the consumers."""
         known = self._positions
-        known[segment.base_offset, offset] = position
+        if position < segment.size:
+            known.pop((segment.base_offset, offset), None)
+        known[segment.base_offset, next_offset] = position
         if len(known) > CACHED_POSITIONS_MAX:
             del known[next(iter(known))]

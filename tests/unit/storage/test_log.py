@@ -577,6 +577,31 @@ def test_a_small_read_continues_a_read_in_sequence(bench: MakeBench, batch: Make
     assert b.log.reads.read_small(6, max_bytes=one, end_offset=8) == (b.read(6), 8)
 
 
+def test_all_readers_at_the_end_read_the_next_batch_in_the_short_way(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    """A follower reads it first, and the consumers follow."""
+    b = bench()
+    b.append(batch(2))
+    b.read(0)
+    for end in (4, 6):
+        b.append(batch(2))
+        contents = [b.log.reads.read_small(end - 2, max_bytes=1_000, end_offset=end) for _ in "abc"]
+        assert contents == [(b.read(end - 2), end)] * 3
+
+
+def test_the_position_of_a_reader_far_from_the_end_is_forgotten_when_it_goes_on(
+    bench: MakeBench, batch: MakeBatch
+) -> None:
+    """One entry each: many positions of one reader would evict those of the others."""
+    b = bench()
+    for _ in range(4):
+        b.append(batch(2))
+    one = len(b.read(0, max_bytes=1))
+    assert b.log.reads.read_small(2, max_bytes=one, end_offset=8) is not None
+    assert b.log.reads.read_small(2, max_bytes=one, end_offset=8) is None
+
+
 def test_a_truncation_ends_small_reads_in_sequence(bench: MakeBench, batch: MakeBatch) -> None:
     """The position of an offset is another one after a truncation."""
     b = bench()
