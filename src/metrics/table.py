@@ -309,6 +309,13 @@ KAFKA_REQUESTS: Final = Metric(
     "Requests of Kafka clients by API; outcome=unanswered: the connection was closed instead.",
     ("api", "outcome"),
 )
+KAFKA_USUAL: Final = Metric(
+    "quorumlog_kafka_usual_requests",
+    _C,
+    "Requests of Kafka clients that took the short way of usual requests, by API; the others cost"
+    " more CPU.",
+    ("api",),
+)
 KAFKA_REQUEST_SECONDS: Final = Metric(
     "quorumlog_kafka_request_seconds",
     _H,

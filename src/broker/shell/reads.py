@@ -13,7 +13,7 @@ epoch without a record of it is answered as if the log had that epoch.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -74,6 +74,9 @@ UsualPart: TypeAlias = tuple[Replica, FetchPart]
 UsualFound: TypeAlias = FetchResult
 """A result with records as bytes, if they are few, or as a located `SegmentRange`."""
 
+TOO_FEW: Final[list[UsualFound]] = []
+"""Returned, as this object, in place of fewer bytes than the reader waits for."""
+
 
 @dataclass(slots=True)
 class _Part:
@@ -112,6 +115,53 @@ class ReadMetrics:
         """Count a fetch that was answered with `size` bytes."""
         self.fetched_bytes += size
         (self.waited_ms if waited else self.at_once_ms).observe(took_ms)
+
+
+class FetchWait:
+    """A fetch that waits until one of its partitions moves, without a task."""
+
+    __slots__ = ("_replicas", "_timer", "_waits", "_wake", "_woken", "is_due")
+
+    def __init__(
+        self,
+        waits: "dict[asyncio.Future[None], None]",
+        replicas: Sequence[Replica],
+        wait_ms: int,
+        woken: Callable[[], None],
+    ) -> None:
+        """Wait in `waits`. `woken` is called once, on the loop and not by a call to this object,
+        unless `cancel` is called before."""
+        loop = asyncio.get_running_loop()
+        self.is_due = False  # the time is up
+        self._waits, self._replicas, self._woken = waits, replicas, woken
+        self._wake: asyncio.Future[None] = loop.create_future()
+        self._wake.add_done_callback(self._end)
+        waits[self._wake] = None
+        for replica in replicas:
+            replica.watchers.add_fetch(self._wake)
+        self._timer = loop.call_later(wait_ms / 1000, self._expire)
+
+    def cancel(self) -> None:
+        """Stop waiting."""
+        if not self._wake.cancel():  # woken, and `_end` is about to run
+            self._woken = _ignore_wake
+
+    def _expire(self) -> None:
+        if not self._wake.done():
+            self.is_due = True
+            self._wake.set_result(None)
+
+    def _end(self, wake: "asyncio.Future[None]") -> None:
+        self._timer.cancel()
+        self._waits.pop(wake, None)
+        for replica in self._replicas:
+            replica.watchers.discard_fetch(wake)
+        if not wake.cancelled():
+            self._woken()
+
+
+def _ignore_wake() -> None:
+    pass
 
 
 class ReplicaReader:
@@ -204,11 +254,19 @@ class ReplicaReader:
         return [_located(part) for part in parts]
 
     def find_at_once(
-        self, asked: Sequence[UsualPart], *, min_bytes: int, max_bytes: int, committed_only: bool
+        self,
+        asked: Sequence[UsualPart],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        committed_only: bool,
+        waited_ms: int = -1,
     ) -> list[UsualFound] | None:
         """Fetch as `find_nowait` does in the usual case, which takes a third of its time: each
         partition is led here, in the reader's epoch, and read without an error, aborted
-        transactions, or a wait. Return None, with nothing changed, in every other case."""
+        transactions, or a wait for the device. Return `TOO_FEW` if there are fewer than
+        `min_bytes`, and None in every other case; nothing has changed then. `waited_ms`: how long
+        the fetch has waited, for the metrics; -1: not at all."""
         found: list[UsualFound] = []
         size = 0
         for replica, part in asked:
@@ -220,9 +278,18 @@ class ReplicaReader:
         if len(found) < len(asked) or size < min_bytes:
             for *_, taken in found:
                 _release_usual(taken)
-            return None
-        self.figures.answered(size, 0, waited=False)
+            return TOO_FEW if len(found) == len(asked) else None
+        self.figures.answered(size, max(0, waited_ms), waited=waited_ms >= 0)
         return found
+
+    def wait(
+        self, replicas: Sequence[Replica], wait_ms: int, woken: Callable[[], None]
+    ) -> FetchWait | None:
+        """Call `woken` later: when one of the partitions moves, or after `wait_ms`. Return None if
+        no fetch may wait now; `find` has the reason."""
+        if self._stopping or len(self._wakes) >= self._waits_max:
+            return None
+        return FetchWait(self._wakes, replicas, wait_ms, woken)
 
     async def _planned(
         self, specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int

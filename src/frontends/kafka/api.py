@@ -78,6 +78,25 @@ class EncodedResponses(PreparedResponse):
         return self._error_codes
 
 
+class DelayedAnswer:
+    """A usual request that waits for its answer without a task, such as a fetch for records."""
+
+    __slots__ = ()
+
+    def start(self, woken: Callable[[], None]) -> bool:
+        """Wait; `woken` is called once, later, when `answer` may have an answer. Return False if
+        the request must begin by itself."""
+        raise NotImplementedError
+
+    def answer(self) -> PreparedResponse | None:
+        """Return the response after the wait, None if the request must begin by itself."""
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """Stop waiting: the connection has ended."""
+        raise NotImplementedError
+
+
 Answer: TypeAlias = Fields | PreparedResponse | None
 """None: no response is sent (a produce request with acks=0)."""
 
@@ -121,9 +140,8 @@ Handle: TypeAlias = Callable[[BrokerContext, Call], Awaitable[Answer]]
 Done: TypeAlias = Callable[[Answer | Exception], None]
 Read: TypeAlias = Callable[[int, memoryview], Any]
 Begin: TypeAlias = Callable[[BrokerContext, Call, Done], bool]
-AtOnce: TypeAlias = Callable[
-    [BrokerContext, Client, int, memoryview], "bytes | list[Buffer] | PreparedResponse | None"
-]
+AnswerAtOnce: TypeAlias = bytes | list[Buffer] | PreparedResponse | DelayedAnswer | None
+AtOnce: TypeAlias = Callable[[BrokerContext, Client, int, memoryview], AnswerAtOnce]
 
 
 class RequestRun(Protocol):
@@ -172,8 +190,8 @@ class KafkaApi:
     # response.
     begins_in_order: bool = False
     # (broker, client, version, body) -> the body of the response to a usual request, complete at
-    # once; None, without an effect, if the request must begin by itself. The body is valid until it
-    # returns. Not called while a quota is set.
+    # once or delayed; None, without an effect, if the request must begin by itself. The body is
+    # valid until it returns. Not called while a quota is set.
     at_once: AtOnce | None = None
     # Begins a run of at most so many requests that arrived together, which costs less than one
     # after another.

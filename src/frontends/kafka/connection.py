@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any, Final
 from ...errors import InvalidRequest, QuorumlogError
 from ...runtime import Buffer, ByteConnection, Scope
 from . import messages
-from .api import Answer, Client, EncodedResponses, FileRange, KafkaApi, Part, PreparedResponse
+from .api import (
+    Answer,
+    Client,
+    DelayedAnswer,
+    EncodedResponses,
+    FileRange,
+    KafkaApi,
+    Part,
+    PreparedResponse,
+)
 from .frames import RequestFrameReader
 from .memory import BYTES_AN_ELEMENT
 from .metrics import BROKEN, CLIENT, FAILED, IDLE, INVALID, SLOW, STOPPED
@@ -324,6 +333,8 @@ class KafkaConnection:
             raise
         if answer is None:
             return False
+        if isinstance(answer, DelayedAnswer):
+            return self._delay(answer, memoryview(bytes(source[begin:end])))
         frames.drop_first()
         self._taken += 1
         self._has_moved = True
@@ -339,8 +350,37 @@ class KafkaConnection:
             self._send_parts(parts, correlation_id, flexible=flexible)
         figures = server.figures.api(api.name)
         figures.answered += 1
+        figures.usual += 1
         figures.took_ms.observe(0)
         return True
+
+    def _delay(self, delayed: DelayedAnswer, frame: memoryview) -> bool:
+        """Have the next request wait for its answer; return False if it must begin by itself."""
+        requests: list[Request] = []
+        if not delayed.start(lambda: self._woken(requests[0], delayed)):
+            return False
+        self._frames.drop_first()
+        request = self._request_of(frame)
+        assert request is not None, "the header of a usual request is valid"
+        requests.append(request)
+        request.abandon = delayed.cancel
+        self._under_way.append(request)
+        return True
+
+    def _woken(self, request: Request, delayed: DelayedAnswer) -> None:
+        """Answer a request after its wait."""
+        request.abandon = None
+        server = self._server
+        try:
+            answer = delayed.answer() if server.broker.throttling.is_idle else None
+        except Exception as error:
+            self._done(request, error)
+            return
+        if answer is None:
+            request.task = self._scope.spawn(self._work_on(request), name=REQUEST_TASK)
+        else:
+            server.figures.api(request.api.name).usual += 1
+            self._done(request, answer)
 
     def _begin_run(self, api: KafkaApi) -> bool:
         """Begin the next complete requests as a run, as far as they are usual. Return True if at
@@ -360,8 +400,9 @@ class KafkaConnection:
             server.memory.give(self._large_held)
             self._large_held = 0
         answer = run.end()
+        figures = server.figures.api(api.name)
+        figures.usual += count
         if not under_way and isinstance(answer, EncodedResponses):
-            figures = server.figures.api(api.name)
             figures.answered += count
             figures.took_ms.observe(0, count)
             self._send_encoded(api, answer)
@@ -619,8 +660,8 @@ class KafkaConnection:
         """Write the responses that have accumulated."""
         out = self._out
         if out:
-            self._out = []
-            self._connection.write(out)
+            self._out, self._has_moved = [], True
+            self._connection.write(out, now=not self._under_way)
 
     def _throttle(self, throttle_ms: int) -> None:
         """Stop reading for the throttle time: the client may ignore it."""

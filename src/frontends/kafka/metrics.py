@@ -11,6 +11,7 @@ class ApiMetrics:
     """Counters of one API key."""
 
     answered: int = 0
+    usual: int = 0  # begun in the short way, by `run` or `at_once`
     unanswered: int = 0  # their connection ended instead
     # of answered requests
     took_ms: Histogram = field(default_factory=lambda: Histogram(LATENCY_MS))

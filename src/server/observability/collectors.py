@@ -222,6 +222,7 @@ def collect_kafka(scrape: Scrape, server: KafkaServer) -> None:
     for name, api in figures.apis.items():
         scrape.put(rows.KAFKA_REQUESTS, api.answered, name, "answered")
         scrape.put(rows.KAFKA_REQUESTS, api.unanswered, name, "unanswered")
+        scrape.put(rows.KAFKA_USUAL, api.usual, name)
         if api.took_ms.count:
             scrape.put_histogram(rows.KAFKA_REQUEST_SECONDS, api.took_ms, name)
         for code, count in api.errors.items():

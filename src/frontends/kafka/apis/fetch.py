@@ -4,18 +4,28 @@ There are no fetch sessions: the response's session id 0 (KIP-227) makes clients
 partitions in each request. Records are never converted to another format.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ....broker import FetchSpec, FoundRecords
-from ....broker.shell.reads import SegmentRange, UsualPart
+from ....broker.shell.reads import TOO_FEW, FetchWait, SegmentRange, UsualFound, UsualPart
 from ....broker.shell.replica import Replica
 from ....errors import InvalidRequest, Overloaded, QuorumlogError
 from ....ids import TopicId
-from ....native import encode_fetch
+from ....native import UsualFetch, encode_fetch
 from ....native import read_fetch as read_fetch_at_once
 from ....runtime import Buffer
-from ..api import BrokerContext, Call, Client, Done, FileRange, KafkaApi, Part, PreparedResponse
+from ..api import (
+    BrokerContext,
+    Call,
+    Client,
+    DelayedAnswer,
+    Done,
+    FileRange,
+    KafkaApi,
+    Part,
+    PreparedResponse,
+)
 from ..codecs.fetch import (
     BY_ID,
     FLEXIBLE,
@@ -161,41 +171,108 @@ class UsualResponse(PreparedResponse):
                 one.release()
 
 
+class DelayedFetch(DelayedAnswer):
+    """A usual request that waits until there are enough bytes."""
+
+    __slots__ = ("_began_ms", "_broker", "_request", "_version", "_wait")
+
+    def __init__(self, broker: BrokerContext, version: int, request: UsualFetch) -> None:
+        self._broker, self._version, self._request = broker, version, request
+        self._began_ms = broker.runtime.clock.now_ms()
+        self._wait: FetchWait | None = None
+
+    def start(self, woken: Callable[[], None]) -> bool:
+        """Wait until one of the partitions moves, or the time is up."""
+        asked = _asked(self._broker, self._version, self._request)
+        if asked is None:
+            return False
+        wait_ms = min(self._request[0], MAX_WAIT_MS_MAX)
+        replicas = [replica for replica, _ in asked]
+        self._wait = self._broker.reader.wait(replicas, wait_ms, woken)
+        return self._wait is not None
+
+    def answer(self) -> PreparedResponse | None:
+        """Read again; None also if there are still too few bytes, and time is left."""
+        assert self._wait is not None, "answered without a wait"
+        broker, is_due = self._broker, self._wait.is_due
+        waited_ms = broker.runtime.clock.now_ms() - self._began_ms
+        found = _find(broker, self._version, self._request, is_due=is_due, waited_ms=waited_ms)
+        if found is None or found is TOO_FEW:
+            return None
+        return UsualResponse(*_encode(self._version, self._request, found))
+
+    def cancel(self) -> None:
+        """Stop waiting."""
+        if self._wait is not None:
+            self._wait.cancel()
+
+
 def answer_at_once(
     broker: BrokerContext, client: Client, version: int, body: memoryview
-) -> list[Buffer] | PreparedResponse | None:
+) -> list[Buffer] | PreparedResponse | DelayedFetch | None:
     """Answer a usual request from the page cache; see `KafkaApi.at_once`."""
     del client
     request = read_fetch_at_once(version, body)
     if request is None:
         return None
-    max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics = request
+    found = _find(broker, version, request)
+    if found is None:
+        return None
+    if found is TOO_FEW:
+        return DelayedFetch(broker, version, request)
+    chunks, size = _encode(version, request, found)
+    buffers: list[Buffer] = []
+    for one in chunks:
+        if isinstance(one, SegmentRange):
+            return UsualResponse(chunks, size)
+        buffers.append(one)
+    return buffers
+
+
+def _find(
+    broker: BrokerContext,
+    version: int,
+    request: UsualFetch,
+    *,
+    is_due: bool = False,
+    waited_ms: int = -1,
+) -> list[UsualFound] | None:
+    """Read the partitions of a usual request; see `ReplicaReader.find_at_once`."""
+    max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, _ = request
     if session_id != NO_SESSION and session_epoch != FINAL_EPOCH:
         return None
+    asked = _asked(broker, version, request)
+    if asked is None:
+        return None
+    max_bytes = min(max(max_bytes, 0), broker.requests.fetch_bytes_max)
+    return broker.reader.find_at_once(
+        asked,
+        min_bytes=min(min_bytes, max_bytes) if max_wait_ms > 0 and not is_due else 0,
+        max_bytes=max_bytes,
+        committed_only=isolation == READ_COMMITTED,
+        waited_ms=waited_ms,
+    )
+
+
+def _asked(broker: BrokerContext, version: int, request: UsualFetch) -> list[UsualPart] | None:
+    """Return the partitions of a usual request with their replicas; None if one is not open."""
     asked: list[UsualPart] = []
-    for title, parts in topics:
+    for title, parts in request[-1]:
         for part in parts:
             replica = _hosted(broker, version, title, part[0])
             if replica is None or not replica.is_open or replica.is_given_up:
                 return None
             asked.append((replica, part))
-    max_bytes = min(max(max_bytes, 0), broker.requests.fetch_bytes_max)
-    found = broker.reader.find_at_once(
-        asked,
-        min_bytes=min(min_bytes, max_bytes) if max_wait_ms > 0 else 0,
-        max_bytes=max_bytes,
-        committed_only=isolation == READ_COMMITTED,
-    )
-    if found is None:
-        return None
-    tells_aborted = isolation == READ_COMMITTED
-    chunks: list[bytes | SegmentRange] = encode_fetch(version, topics, found, tells_aborted)
-    buffers: list[Buffer] = []
-    for one in chunks:
-        if isinstance(one, SegmentRange):
-            return UsualResponse(chunks, sum(each[3] for each in found))
-        buffers.append(one)
-    return buffers
+    return asked
+
+
+def _encode(
+    version: int, request: UsualFetch, found: Sequence[UsualFound]
+) -> tuple[list[bytes | SegmentRange], int]:
+    """Return the body of a response in order, and the bytes of records in it."""
+    tells_aborted = request[3] == READ_COMMITTED
+    chunks: list[bytes | SegmentRange] = encode_fetch(version, request[-1], found, tells_aborted)
+    return chunks, sum(one[3] for one in found)
 
 
 def _hosted(broker: BrokerContext, version: int, title: bytes, partition: int) -> Replica | None:
@@ -267,10 +344,11 @@ async def fetch(broker: BrokerContext, call: Call) -> FetchResponse:
     if refusal is not None:
         return refusal
     asked = _Asked(broker, call)
+    waited_ms = broker.runtime.clock.now_ms() - call.began_ms  # as a `DelayedFetch`
     try:
         found = await broker.reader.find(
             asked.specs,
-            max_wait_ms=asked.max_wait_ms,
+            max_wait_ms=max(0, asked.max_wait_ms - waited_ms),
             min_bytes=asked.min_bytes,
             max_bytes=asked.max_bytes,
         )

@@ -6,9 +6,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
-from ....runtime import Buffer
 from ..api import (
     Answer,
+    AnswerAtOnce,
     AtOnce,
     Begin,
     BrokerContext,
@@ -17,7 +17,6 @@ from ..api import (
     Done,
     Handle,
     KafkaApi,
-    PreparedResponse,
     Read,
 )
 
@@ -63,7 +62,7 @@ def _at_once_later(module: str) -> AtOnce:
 
     def at_once(
         broker: BrokerContext, client: Client, version: int, body: memoryview
-    ) -> bytes | list[Buffer] | PreparedResponse | None:
+    ) -> AnswerAtOnce:
         nonlocal found
         if found is None:
             found = _module(module).at_once

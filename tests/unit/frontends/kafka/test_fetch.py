@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 from tests.kit.batches import batch_of
-from tests.kit.kafka_client import body_of, framed, read_answer, request_of
+from tests.kit.kafka_client import RawClient, body_of, framed, read_answer, request_of
 from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.node import Run
+from tests.kit.waits import wait_until
 
 from quorumlog import simulation
 from quorumlog.errors import DiskFailed
@@ -35,6 +36,7 @@ from .produce_fetch import (
 )
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+DELETE_TOPICS = 20
 
 
 def values(records: bytes | None) -> list[bytes | None]:
@@ -170,6 +172,105 @@ def test_a_fetch_waits_until_there_is_as_much_as_it_wants() -> None:
         sizes = [len(one.records) for one in answer.responses[0].partitions]
         assert sum(sizes) >= 1_000
         assert min(sizes) > 0
+
+    run_with_topic(work)
+
+
+def waits(kafka: KafkaNode) -> int:
+    """How many fetches wait for records."""
+    server = kafka.node.parts.kafka
+    assert server is not None
+    return server.broker.reader.waiting
+
+
+def usual(kafka: KafkaNode) -> tuple[int, int]:
+    """How many fetches were answered, and how many of them in the short way."""
+    server = kafka.node.parts.kafka
+    assert server is not None
+    found = server.figures.apis["Fetch"]
+    return found.answered, found.usual
+
+
+async def begin_waiting(kafka: KafkaNode) -> RawClient:
+    """Return a client whose fetch waits for a minute, at the end of partition 0 with a record."""
+    await produce(kafka.client, batch_of(b"first"))  # which opens the log
+    other = await kafka.connect()
+    other.send(FETCH, 12, **fetch_fields(12, (0, 1), max_wait=60_000))
+    await wait_until(lambda: waits(kafka) > 0)
+    return other
+
+
+async def waited_for(client: RawClient) -> Any:
+    """Return the result of the one partition that a waiting fetch asks for."""
+    _, answer = await client.answer(FETCH, 12)
+    return answer.responses[0].partitions[0]
+
+
+def test_a_waiting_fetch_takes_the_short_way_and_leaves_nothing() -> None:
+    async def work(kafka: KafkaNode) -> None:
+        other = await begin_waiting(kafka)
+        await produce(kafka.client, batch_of(b"a"))
+        result = await waited_for(other)
+        assert (values(result.records), result.high_watermark) == ([b"a"], 2)
+        assert (waits(kafka), usual(kafka)) == (0, (1, 1))
+        server = kafka.node.parts.kafka
+        assert server is not None
+        assert (server.figures.open, server.memory.taken) == (0, 0)
+
+    run_with_topic(work)
+
+
+def test_who_goes_while_its_fetch_waits_leaves_nothing() -> None:
+    async def work(kafka: KafkaNode) -> None:
+        other = await begin_waiting(kafka)
+        other.connection.abort()
+        await wait_until(lambda: not waits(kafka))
+        await produce(kafka.client, batch_of(b"a"))
+        server = kafka.node.parts.kafka
+        assert server is not None
+        assert (server.figures.open, server.memory.taken) == (0, 0)
+
+    run_with_topic(work)
+
+
+def test_a_fetch_that_was_woken_too_early_waits_no_longer_than_it_wants() -> None:
+    async def work(kafka: KafkaNode) -> None:
+        other = await kafka.connect()
+        await produce(kafka.client, batch_of(b"first"))
+        began_ms = kafka.runtime.clock.now_ms()
+        wanted = fetch_fields(12, (0, 1), max_wait=1_000, min_bytes=10_000)
+        other.send(FETCH, 12, **wanted)
+        await asyncio.sleep(0.6)
+        await produce(kafka.client, batch_of(b"a"))
+        assert values((await waited_for(other)).records) == [b"a"]
+        assert 1_000 <= kafka.runtime.clock.now_ms() - began_ms < 1_100
+
+    run_with_topic(work)
+
+
+def test_a_fetch_of_a_topic_that_is_deleted_meanwhile_is_told() -> None:
+    async def work(kafka: KafkaNode) -> None:
+        other = await begin_waiting(kafka)
+        topics = [{"name": "t", "topic_id": None}]
+        await kafka.client.ask(DELETE_TOPICS, 6, topics=topics, timeout=10_000)
+        result = await waited_for(other)
+        assert result.error_code == ErrorCode.unknown_topic_or_partition
+        assert (waits(kafka), usual(kafka)) == (0, (1, 0))
+
+    run_with_topic(work)
+
+
+def test_a_fetch_beyond_the_number_that_may_wait_is_refused() -> None:
+    async def work(kafka: KafkaNode) -> None:
+        server = kafka.node.parts.kafka
+        assert server is not None
+        reader = server.broker.reader
+        reader._waits_max = 1
+        other = await begin_waiting(kafka)
+        refused = await fetched(kafka.client, (0, 1), max_wait=60_000)
+        assert refused[0].error_code == ErrorCode.kafka_storage_error
+        await produce(kafka.client, batch_of(b"a"))
+        assert values((await waited_for(other)).records) == [b"a"]
 
     run_with_topic(work)
 
