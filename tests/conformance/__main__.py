@@ -16,6 +16,7 @@ from typing import Final
 import pytest
 
 from .clients.registry import fetch_kcat
+from .cluster import ALL, USUAL
 from .conftest import AGAINST
 from .counting import Counting
 
@@ -49,6 +50,10 @@ def report(counting: Counting) -> list[str]:
         for reason, count in sorted(Counter(suite.reasons).items()):
             lines.append(f"{name}: {count} x {reason}")
         lines += [f"{name}: FAILED {test}" for test in suite.failed]
+    requests = counting.requests
+    for api in sorted(api for api, kind in requests if kind == USUAL and requests[api, USUAL]):
+        usual, total = requests[api, USUAL], requests[api, ALL]
+        lines.append(f"{api}: {usual:,} of {total:,} requests took the short way of usual ones")
     return lines
 
 

@@ -2,12 +2,15 @@
 
 import os
 import time
+import urllib.request
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol
 
+from prometheus_client.parser import text_string_to_metric_families
 from tests.kit.node_process import NodeProcess, free_port
 
 import quorumlog
@@ -19,6 +22,9 @@ from .driving import NewTopic
 NUMBERS: Final = (1, 2, 3)
 WITHIN_S: Final = 60.0
 PAUSE_S: Final = 0.05  # between two looks
+
+ALL: Final = "quorumlog_kafka_requests_total"
+USUAL: Final = "quorumlog_kafka_usual_requests_total"
 
 
 class Cluster(Protocol):
@@ -48,6 +54,10 @@ class Cluster(Protocol):
     def check(self) -> None:
         """Raise AssertionError when a broker has ended or broken."""
 
+    def requests(self) -> Counter[tuple[str, str]]:
+        """Return the number of requests by API and kind: `ALL`, or `USUAL` for those that took the
+        short way of usual requests."""
+
 
 class ThreeNodes:
     """Nodes 1, 2 and 3, controllers and brokers all; up while it is entered."""
@@ -66,6 +76,7 @@ class ThreeNodes:
         controllers = {number: f"127.0.0.1:{free_port()}" for number in numbers}
         listeners = listeners or {number: f"127.0.0.1:{free_port()}" for number in numbers}
         self._kafka = advertised or listeners
+        self._http = {number: f"127.0.0.1:{free_port()}" for number in numbers}
         cluster_id = id_text(os.urandom(16))
         voters = [f"{n}@{at}:{id_text(os.urandom(16))}" for n, at in controllers.items()]
         self.nodes = {
@@ -82,6 +93,7 @@ class ThreeNodes:
                     "data.dir": str(folder / f"node-{number}" / "data"),
                     "listeners.grpc": f"127.0.0.1:{free_port()}",
                     "listeners.controller": controllers[number],
+                    "listeners.http": self._http[number],
                     "listeners.kafka": [listeners[number]],
                     "group.initial.rebalance.delay.ms": 200,
                     "group.consumer.heartbeat.interval.ms": 300,
@@ -161,6 +173,17 @@ class ThreeNodes:
             assert node.ended() is None, f"node {number} ended by itself: {said[-3_000:]}"
             at = said.find("Traceback")
             assert at < 0, f"node {number}: {said[max(0, at - 500) : at + 3_000]}"
+
+    def requests(self) -> Counter[tuple[str, str]]:
+        found: Counter[tuple[str, str]] = Counter()
+        for address in self._http.values():
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=WITHIN_S) as answer:
+                body = answer.read().decode()
+            for family in text_string_to_metric_families(body):
+                for sample in family.samples:
+                    if sample.name in (ALL, USUAL):
+                        found[sample.labels["api"], sample.name] += int(sample.value)
+        return found
 
 
 def headers_in(log: Path) -> list[BatchHeader]:

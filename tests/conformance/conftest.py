@@ -11,7 +11,7 @@ import pytest
 
 from .clients.registry import CLIENTS, opened
 from .cluster import Cluster, ThreeNodes
-from .counting import TALLY, Tally
+from .counting import REQUESTS, TALLY, Tally
 from .driving import ABILITIES, Driver, NewTopic
 from .real_kafka import RealKafka
 
@@ -23,13 +23,16 @@ SETTLED = {"controller.election.timeout.ms": 5_000}
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[Cluster]:
     """What the clients talk to."""
     folder = tmp_path_factory.mktemp("conformance")
     against_kafka = os.environ.get(AGAINST) == "kafka"
     with RealKafka(folder) if against_kafka else ThreeNodes(folder, settings=SETTLED) as up:
         yield up
         up.check()
+        pytestconfig.stash[REQUESTS] = up.requests()
 
 
 @pytest.fixture(

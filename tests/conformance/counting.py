@@ -23,6 +23,9 @@ class Tally:
 TALLY: Final = pytest.StashKey[Tally]()
 """A test that has it counts as what it says, and not as one."""
 
+REQUESTS: Final = pytest.StashKey[Counter[tuple[str, str]]]()
+"""The requests of all suites, see `Cluster.requests`."""
+
 
 @dataclass
 class Suite:
@@ -39,6 +42,7 @@ class Counting:
 
     def __init__(self, suites: list[str]) -> None:
         self.suites: dict[str, Suite] = {}
+        self.requests: Counter[tuple[str, str]] = Counter()
         self._chosen = suites
 
     def pytest_collection_modifyitems(
@@ -49,6 +53,10 @@ class Counting:
             left = [item for item in items if suite_of(item) not in self._chosen]
             items[:] = [item for item in items if suite_of(item) in self._chosen]
             config.hook.pytest_deselected(items=left)
+
+    def pytest_unconfigure(self, config: pytest.Config) -> None:
+        """Keep the requests of the run."""
+        self.requests = config.stash.get(REQUESTS, self.requests)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(

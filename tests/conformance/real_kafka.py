@@ -1,5 +1,6 @@
 """A real Kafka of one node in place of the cluster: it shows that the suites demand what is so."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -58,6 +59,9 @@ class RealKafka:
 
     def check(self) -> None:
         """It is not ours to judge."""
+
+    def requests(self) -> Counter[tuple[str, str]]:
+        return Counter()
 
 
 def _is_led(admin: Admin, topic: str) -> bool:
