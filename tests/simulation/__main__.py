@@ -1,10 +1,10 @@
-"""`python -m tests.simulation`: play seeds, each under two hash seeds, and compare.
+"""`python -m tests.simulation`: play seeds, each under two hash seeds and builds, and compare.
 
-Two worker processes with different PYTHONHASHSEEDs play the same seeds concurrently, each seed in a
-forked child that leaves by os._exit, so that no crashed node's clean-up ever runs. A seed fails if
-its scenario fails, if its two event hashes differ, or if it takes too long. With --twice only that
-many seeds are played by both workers, which share the others: every scenario is played, and fewer
-of them are checked for determinism.
+Two worker processes play the same seeds concurrently, each seed in a forked child that leaves by
+os._exit, so that no crashed node's clean-up ever runs. They differ in PYTHONHASHSEED, and one has
+the compiled modules, the other one their plain twins. A seed fails if its scenario fails, if its
+two event hashes differ, or if it takes too long. With --twice only that many seeds are played by
+both workers, which share the others: every scenario is played, and fewer of them are compared.
 """
 
 import argparse
@@ -22,9 +22,15 @@ from functools import partial
 from itertools import zip_longest
 from typing import IO, Any, Final
 
+from quorumlog.records.codec import PLAIN_VARIABLE
+
 from .runs import LEVELS, Outcome, player_of
 
-HASH_SEEDS: Final = ("1", "2")
+WORKERS: Final = (
+    {"PYTHONHASHSEED": "1", PLAIN_VARIABLE: ""},
+    {"PYTHONHASHSEED": "2", PLAIN_VARIABLE: "1"},
+)
+"""The environment of each worker."""
 CPU_S_MAX: Final = 120.0  # per seed; far more than a passing one takes
 WALL_S_MAX: Final = 1_200.0  # per seed; for one that uses no processor time
 
@@ -49,7 +55,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, default=None, help="replay this seed alone")
     parser.add_argument(
-        "--twice", type=int, default=None, help="number of seeds under both hash seeds [all]"
+        "--twice", type=int, default=None, help="number of seeds played by both workers [all]"
     )
     parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)  # its number
     parser.add_argument("--trace", default="", help=argparse.SUPPRESS)  # file for all events
@@ -60,22 +66,22 @@ def _parse() -> argparse.Namespace:
 
 
 def players_of(position: int, twice: int) -> range:
-    """Return the workers, as positions in HASH_SEEDS, that play the seed at `position` >= 0 of a
+    """Return the workers, as positions in WORKERS, that play the seed at `position` >= 0 of a
     run.
 
     All play the first `twice` seeds; each plays every second one of the others.
     """
     if position < twice:
-        return range(len(HASH_SEEDS))
-    one = position % len(HASH_SEEDS)
+        return range(len(WORKERS))
+    one = position % len(WORKERS)
     return range(one, one + 1)
 
 
 def _play_all(level: str, seeds: range, *, twice: int) -> int:
-    """Play the seeds, the first `twice` under both hash seeds; print a line each and a summary."""
+    """Play the seeds, the first `twice` in both workers; print a line each and a summary."""
     began_s = time.monotonic()
     twice = max(0, min(twice, len(seeds)))
-    workers = [_start_worker(level, seeds, worker, twice) for worker in range(len(HASH_SEEDS))]
+    workers = [_start_worker(level, seeds, worker, twice) for worker in range(len(WORKERS))]
     print(f"{'seed':>8} {'events':>8} {'virtual s':>9} {'wall s':>7}  {'event hash':<16}  result")
     failed: list[int] = []
     events, virtual_ms = 0, 0
@@ -99,8 +105,9 @@ def _play_all(level: str, seeds: range, *, twice: int) -> int:
     compared = "each" if twice == len(seeds) else f"{twice} of them"
     print(
         f"\n{len(seeds)} seeds, {len(failed)} failed{f': {failed}' if failed else ''}; {compared} "
-        f"under {len(HASH_SEEDS)} hash seeds; {events:,} events, {virtual_ms / 1000:,.0f} virtual "
-        f"seconds, {wall_s:.1f} s of wall time: {virtual_ms / 1000 / wall_s:,.1f} times real time"
+        f"under {len(WORKERS)} hash seeds and builds; {events:,} events, {virtual_ms / 1000:,.0f} "
+        f"virtual seconds, {wall_s:.1f} s of wall time: {virtual_ms / 1000 / wall_s:,.1f} times "
+        "real time"
     )
     return 1 if failed else 0
 
@@ -111,7 +118,7 @@ def _start_worker(
     command = [sys.executable, "-m", "tests.simulation", "--worker", str(worker)]
     command += ["--level", level, "--first", str(seeds.start), "--seeds", str(len(seeds))]
     command += ["--twice", str(twice), "--trace", trace]
-    environment = os.environ | {"PYTHONHASHSEED": HASH_SEEDS[worker]}
+    environment = os.environ | WORKERS[worker]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
@@ -137,7 +144,7 @@ def judge(
             return str(outcome["failure"])
     hashes = [outcome["event_hash"] for outcome in outcomes]
     if len(set(hashes)) > 1:
-        return f"not deterministic: event hashes {hashes}\n{difference()}"
+        return f"the two workers differ: event hashes {hashes}\n{difference()}"
     return ""
 
 
@@ -165,9 +172,9 @@ def explain(level: str, seed: int, pair: Sequence[dict[str, Any] | None], proble
 
 
 def _first_difference(level: str, seed: int) -> str:
-    """Play a seed again under both hash seeds with a full trace; return the first difference."""
+    """Play a seed again in both workers with a full trace; return the first difference."""
     with tempfile.TemporaryDirectory() as folder:
-        paths = [f"{folder}/{hash_seed}" for hash_seed in HASH_SEEDS]
+        paths = [f"{folder}/{worker}" for worker in range(len(WORKERS))]
         for worker, path in enumerate(paths):
             _start_worker(level, range(seed, seed + 1), worker, 1, path).communicate()
         with open(paths[0]) as first, open(paths[1]) as second:

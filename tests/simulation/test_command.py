@@ -47,8 +47,8 @@ def test_seeds_that_are_shared_are_each_played_and_have_the_hashes_of_those_play
     )
     hashes = [[line.split()[4] for line in lines[1:5]] for lines in (both, shared)]
     assert hashes[0] == hashes[1]
-    assert "each under 2 hash seeds" in both[-1]
-    assert "4 seeds, 0 failed; 1 of them under 2 hash seeds" in shared[-1]
+    assert "each under 2 hash seeds and builds" in both[-1]
+    assert "4 seeds, 0 failed; 1 of them under 2 hash seeds and builds" in shared[-1]
 
 
 def test_every_seed_has_a_player_and_the_first_have_both() -> None:
@@ -115,7 +115,7 @@ def test_a_failing_seed_is_explained_with_its_replay_command() -> None:
 
 def test_different_hashes_are_a_failure() -> None:
     problem = judged(OUTCOME, OUTCOME | {"event_hash": "bb"})
-    assert "not deterministic" in problem
+    assert "the two workers differ" in problem
     assert "event 3 differs" in problem
 
 
