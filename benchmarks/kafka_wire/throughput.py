@@ -40,7 +40,8 @@ FETCH_VALUE_BYTES: Final = 100  # a fetch does not depend on the records of its 
 FETCH_PARTITION_BYTES = 32 << 20  # of a partition, read again and again
 LIMIT_S = 60.0  # of a turn that ends by bytes
 WARM_SHARE = 0.25  # of the seconds, before they count
-STEADY = 1.05  # a load is steady below this many times the fastest rate before it
+FASTER = 1.05  # a load is faster if it exceeds the fastest rate before it this many times
+STEADY_LOADS = 4  # a rate is steady after so many loads in sequence that are not faster
 WARM_TIMES_MAX = 8  # limit of a warm-up without a steady rate, in its seconds
 
 Key: TypeAlias = tuple[str, str, str]  # system, direction, workload
@@ -195,12 +196,13 @@ class Row:
     def _warm_up(self, side: Side, *, seconds: float) -> None:
         """Load a system for `seconds`, then until its rate is steady, at most `WARM_TIMES_MAX`
         times as long: three JVMs on two cores take minutes to compile their code."""
-        began_s, fastest = time.monotonic(), 0.0
+        began_s, fastest, steady = time.monotonic(), 0.0, 0
         room = dirty_pages.room_bytes() // self.run.brokers
         while loads := self._load(side, size=room, seconds=self.run.seconds):
             (load,) = loads.values()
             took_s = time.monotonic() - began_s
-            is_steady = load.bytes_per_s < fastest * STEADY
+            steady = 0 if load.bytes_per_s > fastest * FASTER else steady + 1
+            is_steady = steady >= STEADY_LOADS
             if took_s >= (seconds if is_steady else seconds * WARM_TIMES_MAX):
                 return
             fastest = max(fastest, load.bytes_per_s)
