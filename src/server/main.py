@@ -17,7 +17,7 @@ from types import FrameType
 
 from ..errors import InvalidConfig, QuorumlogError
 from ..runtime import Runtime
-from ..runtime.memory import keep_freed_memory, short_collections
+from ..runtime.memory import keep_freed_memory, short_collections, use_huge_pages
 from ..runtime.real import NO_ROUTES, run
 from ..settings import (
     DEFAULT,
@@ -47,6 +47,8 @@ DEV_HTTP_PORT = 9095
 DEV_KAFKA_PORT = 9092
 LOG_LEVEL_VARIABLE = "QUORUMLOG_LOG"
 LOG_LEVELS = ("WARNING", "DEBUG", "INFO", "ERROR")  # the first one is the default
+HUGE_PAGES_AFTER_S = (3.0, 60.0)
+"""Pauses after which the heap is moved into huge pages: after the start, and once it has grown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +274,12 @@ def _serve(
                 if await stop.comes_first(stack.enter_async_context(node)):
                     return
                 print(ready_line(node.addresses, as_json=as_json), flush=True)
+                for pause_s in HUGE_PAGES_AFTER_S:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(pause_s):
+                            await stop.wait()
+                            return
+                    await runtime.tasks.offload("cpu", use_huge_pages)
                 await stop.wait()
 
     keep_freed_memory()
