@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from .system import PAGE_BYTES
+
 _M_TRIM_THRESHOLD: Final = -1  # numbers of mallopt
 _M_MMAP_THRESHOLD: Final = -3
 _MMAP_BYTES_MIN: Final = 32 << 20  # larger blocks are mapped separately; the maximum of glibc
@@ -85,9 +87,8 @@ def use_huge_pages() -> int:
     from a thread. Has no effect without Linux 6.1 or with other page sizes.
     """
     import ctypes
-    import mmap
 
-    if mmap.PAGESIZE != _PAGE_BYTES:
+    if PAGE_BYTES != _PAGE_BYTES:
         return 0
     try:
         system = ctypes.CDLL(None)

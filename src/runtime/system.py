@@ -37,6 +37,9 @@ OPEN_FLAGS: Final[int] = (
 CAN_PROBE: Final = hasattr(os, "RWF_NOWAIT") and hasattr(os, "preadv")
 """True if a read can be limited to the page cache."""
 
+PAGE_BYTES: Final[int] = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4_096
+"""The size of a page of memory."""
+
 EXIT_SOFTWARE: Final = 70
 """The exit status "internal software error" of sysexits, which Windows does not define."""
 
