@@ -18,10 +18,13 @@ from ....proto import replica_pb2 as pb
 from ....runtime import Clock
 from ....runtime.error_detail import encode_error
 from ....runtime.frame_stream import FrameStream
+from ....storage import Log
 from ....storage.read import SegmentRange
 from ....storage.shell.data_directory import DataDirectory
 from ...isr import FollowerFetch
+from ...partition import Partition
 from ...partition_follower import divergence
+from ...partition_leader import NO_PROGRESS
 from ...replication_frames import ReplicationFrame, encode_frame
 from ..replica import Replica
 
@@ -339,14 +342,16 @@ class FollowerSession:
         if replica.is_given_up:
             replica.check()
         leader = partition.check_leader(fetch.leader_epoch)
-        each.diverging = _divergence(replica, each.last_epoch, fetch.log_end_offset)
+        each.diverging = _divergence(replica.log, each.last_epoch, fetch.log_end_offset)
         if each.diverging is None:
-            replica.progressed(leader.fetched(self.follower, fetch, self._clock.now_ms()))
+            progress = leader.fetched(self.follower, fetch, self._clock.now_ms())
+            if progress is not NO_PROGRESS:
+                replica.progressed(progress)
 
     def _schedule_answer(self, each: FollowerPartition, replica: Replica) -> None:
         """Schedule the answer to an accepted fetch."""
         leader, fetch = replica.partition.leader, each.fetch
-        if leader is not None and self.follower not in leader.state.isr:
+        if leader is not None and self.follower not in leader.isr.state.isr:
             self._review_isr(replica)
         if each.is_blocked or fetch is None:
             return
@@ -375,7 +380,8 @@ class FollowerSession:
 
     def note_high_watermark(self, each: FollowerPartition) -> None:
         """Send a partition's high watermark after a delay, unless its records are sent before."""
-        self._high_watermarks.setdefault(each, self._clock.now_ms())
+        if each not in self._high_watermarks:
+            self._high_watermarks[each] = self._clock.now_ms()
         if self._high_watermark_timer is None:
             self._check_high_watermarks_in(HIGH_WATERMARK_DELAY_MS)
 
@@ -484,7 +490,7 @@ class FollowerSession:
             for each in list(self._high_watermarks):
                 if each.replica is not None and each.replica.partition.is_leader:
                     result = results.add(topic_id=each.topic_id, partition=each.index)
-                    self._fill_head(each, each.replica, result)
+                    self._fill_head(each, each.replica.partition, each.replica.log, result)
             self._high_watermarks.clear()
             self._is_due = False
         return response, records, cold
@@ -518,23 +524,24 @@ class FollowerSession:
             assert replica is not None, "neither a replica nor an error"
             if not replica.partition.is_leader:
                 return None  # evaluated again after the role change
-            self._fill_head(each, replica, result)
+            log = replica.log
+            self._fill_head(each, replica.partition, log, result)
             if each.diverging is not None:
                 result.diverging.epoch, result.diverging.end_offset = each.diverging
                 each.is_blocked = True
                 return b""
-            return self._read(each, replica, left, is_first=is_first)
+            return self._read(each, replica, log, left, is_first=is_first)
         except QuorumlogError as error:
             each.is_blocked = True
             result.error.CopyFrom(encode_error(error))
             return b""
 
     def _read(
-        self, each: FollowerPartition, replica: Replica, left: int, *, is_first: bool
+        self, each: FollowerPartition, replica: Replica, log: Log, left: int, *, is_first: bool
     ) -> bytes | SegmentRange | None:
         """Return the next records of a partition, their range if they are not in the page cache, or
         None if the rest of the answer is too small."""
-        log, fetch = replica.log, each.fetch
+        fetch = each.fetch
         assert fetch is not None, "not fetched yet"
         start = fetch.log_end_offset
         if not log.log_start_offset <= start < log.log_end_offset:
@@ -559,21 +566,17 @@ class FollowerSession:
         return content
 
     def _fill_head(
-        self, each: FollowerPartition, replica: Replica, result: pb.FollowResult
+        self, each: FollowerPartition, partition: Partition, log: Log, result: pb.FollowResult
     ) -> None:
-        partition = replica.partition
         self._high_watermarks.pop(each, None)
         result.leader_epoch = partition.leader_epoch
         result.high_watermark = each.sent_high_watermark = partition.high_watermark
-        result.log_start_offset = each.sent_log_start = replica.log.log_start_offset
-        result.may_have_gaps = replica.log.was_compacted
+        result.log_start_offset = each.sent_log_start = log.log_start_offset
+        result.may_have_gaps = log.was_compacted
 
 
-def _divergence(
-    replica: Replica, last_epoch: int, log_end_offset: int
-) -> tuple[Epoch, Offset] | None:
+def _divergence(log: Log, last_epoch: int, log_end_offset: int) -> tuple[Epoch, Offset] | None:
     """Return the epoch end at which a follower's log diverges, or None."""
-    log = replica.log
     if log_end_offset <= log.log_start_offset:
         return None  # all its records are deleted here, with their epochs
     return divergence(
