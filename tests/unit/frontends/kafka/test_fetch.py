@@ -177,14 +177,14 @@ def test_a_fetch_waits_until_there_is_as_much_as_it_wants() -> None:
 
 
 def waits(kafka: KafkaNode) -> int:
-    """How many fetches wait for records."""
+    """Return the number of waiting fetches."""
     server = kafka.node.parts.kafka
     assert server is not None
     return server.broker.reader.waiting
 
 
 def usual(kafka: KafkaNode) -> tuple[int, int]:
-    """How many fetches were answered, and how many of them in the short way."""
+    """Return the number of answered fetches, and of those in the short way."""
     server = kafka.node.parts.kafka
     assert server is not None
     found = server.figures.apis["Fetch"]
@@ -206,7 +206,7 @@ async def waited_for(client: RawClient) -> Any:
     return answer.responses[0].partitions[0]
 
 
-def test_a_waiting_fetch_takes_the_short_way_and_leaves_nothing() -> None:
+def test_a_waiting_fetch_takes_the_short_way_and_frees_its_memory() -> None:
     async def work(kafka: KafkaNode) -> None:
         other = await begin_waiting(kafka)
         await produce(kafka.client, batch_of(b"a"))
@@ -220,7 +220,7 @@ def test_a_waiting_fetch_takes_the_short_way_and_leaves_nothing() -> None:
     run_with_topic(work)
 
 
-def test_who_goes_while_its_fetch_waits_leaves_nothing() -> None:
+def test_the_end_of_a_connection_cancels_its_waiting_fetch() -> None:
     async def work(kafka: KafkaNode) -> None:
         other = await begin_waiting(kafka)
         other.connection.abort()
@@ -233,7 +233,7 @@ def test_who_goes_while_its_fetch_waits_leaves_nothing() -> None:
     run_with_topic(work)
 
 
-def test_a_fetch_that_was_woken_too_early_waits_no_longer_than_it_wants() -> None:
+def test_a_fetch_with_too_few_bytes_waits_no_longer_than_its_maximum() -> None:
     async def work(kafka: KafkaNode) -> None:
         other = await kafka.connect()
         await produce(kafka.client, batch_of(b"first"))
@@ -248,7 +248,7 @@ def test_a_fetch_that_was_woken_too_early_waits_no_longer_than_it_wants() -> Non
     run_with_topic(work)
 
 
-def test_a_fetch_of_a_topic_that_is_deleted_meanwhile_is_told() -> None:
+def test_a_waiting_fetch_of_a_deleted_topic_gets_an_error() -> None:
     async def work(kafka: KafkaNode) -> None:
         other = await begin_waiting(kafka)
         topics = [{"name": "t", "topic_id": None}]
@@ -260,7 +260,7 @@ def test_a_fetch_of_a_topic_that_is_deleted_meanwhile_is_told() -> None:
     run_with_topic(work)
 
 
-def test_a_fetch_beyond_the_number_that_may_wait_is_refused() -> None:
+def test_a_fetch_beyond_the_limit_of_waiting_fetches_is_refused() -> None:
     async def work(kafka: KafkaNode) -> None:
         server = kafka.node.parts.kafka
         assert server is not None
