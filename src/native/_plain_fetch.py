@@ -10,7 +10,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, TypeAlias
 
-from ..records.batch import HEADER_SIZE, LENGTH_END
+from ..records.batch import EXTENT, HEADER_SIZE, LENGTH_END
 from ..records.compression import Buffer
 from ._plain_produce import FrameCursor, Unusual, encode_count
 
@@ -41,7 +41,6 @@ _I64: Final = Struct(">q")
 _LIMITS: Final = Struct(">iiib")
 _SESSION: Final = Struct(">ii")
 _TOP: Final = Struct(">ihi")  # throttle time, error code, session id
-_BATCH: Final = Struct(">qi11xi")  # base offset, batch length, last offset delta
 _RESULT: Final = Struct(">ihqq")  # partition, error code, high watermark, last stable offset
 
 
@@ -146,7 +145,7 @@ def whole_batches(window: Buffer, end_offset: int) -> tuple[int, int]:
     and the offset after the last one, -1 without any. Invalid batches count as incomplete."""
     at, next_offset, size = 0, -1, len(window)
     while size - at >= HEADER_SIZE:
-        base_offset, length, last_delta = _BATCH.unpack_from(window, at)
+        base_offset, length, last_delta = EXTENT.unpack_from(window, at)
         if not HEADER_SIZE <= length + LENGTH_END <= size - at:
             break
         if not 0 <= base_offset <= base_offset + last_delta < end_offset:

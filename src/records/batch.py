@@ -33,6 +33,9 @@ from .compression import Buffer, Codec, codec_of
 HEADER: Final = Struct(">qiibIhiqqqhii")
 """All fields of the header in the order of `BatchHeader`."""
 
+EXTENT: Final = Struct(">qi11xi")
+"""Base offset, batch length, last offset delta: the header fields needed to find a batch."""
+
 HEADER_SIZE: Final = 61
 PREFIX_SIZE: Final = 16
 """Bytes that the log stamps: base offset, batch length, leader epoch."""

@@ -13,12 +13,11 @@ if the whole rest of the segment is read.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ..errors import CorruptionError, DiskFailed
 from ..native import whole_batches
-from ..records.batch import HEADER_SIZE, LENGTH_END
+from ..records.batch import EXTENT, HEADER_SIZE, LENGTH_END
 from .file_pool import FilePool
 from .index import SegmentIndex
 from .segment import IndexLoader, Segment
@@ -35,8 +34,6 @@ CUT_PROBE_SIZE: Final = 256
 next one's suffice."""
 
 _TRUNCATED: Final = "the log was truncated during the read"
-_BATCH_FIELDS: Final = Struct(">qi11xi")
-"""Base offset, batch length, last offset delta: the header fields needed to find a batch."""
 
 Probe: TypeAlias = Callable[[int, int], "bytes | None"]
 """Reads (position, size) of a file; returns None if that would wait for the device."""
@@ -177,7 +174,7 @@ class SegmentRange:
         `next_offset` is higher if compaction left a gap."""
         end, at, limit = self.next_offset, self.tail - self.position, len(content) - HEADER_SIZE
         while at <= limit:
-            base_offset, length, last_delta = _BATCH_FIELDS.unpack_from(content, at)
+            base_offset, length, last_delta = EXTENT.unpack_from(content, at)
             at += length + LENGTH_END
             if length < HEADER_SIZE - LENGTH_END or at > len(content):
                 return self.next_offset  # invalid bytes; the reader reports them
@@ -264,7 +261,7 @@ def find_batch(probe: Probe, position: int, end: int, offset: int) -> BatchPosit
         window = _probe(probe, position, end)
         at, limit = 0, len(window) - HEADER_SIZE
         while at <= limit:
-            base_offset, length, last_delta = _BATCH_FIELDS.unpack_from(window, at)
+            base_offset, length, last_delta = EXTENT.unpack_from(window, at)
             if base_offset + last_delta >= offset:
                 return BatchPosition(position + at, base_offset)
             at += _size(length, position + at)
@@ -283,7 +280,7 @@ def _cut(
         size = PROBE_SIZE
         at, limit = 0, len(window) - HEADER_SIZE
         while at <= limit:
-            base_offset, length, _ = _BATCH_FIELDS.unpack_from(window, at)
+            base_offset, length, _ = EXTENT.unpack_from(window, at)
             here = position + at
             behind = here + _size(length, here)
             if behind > most and not (here == start and wanted.at_least_one):
