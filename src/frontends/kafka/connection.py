@@ -334,7 +334,10 @@ class KafkaConnection:
         if answer is None:
             return False
         if isinstance(answer, DelayedAnswer):
-            return self._delay(answer, memoryview(bytes(source[begin:end])))
+            frame = memoryview(bytes(source[begin:end]))
+            frames.drop_first()
+            self._delay(answer, frame)
+            return True
         frames.drop_first()
         self._taken += 1
         self._has_moved = True
@@ -354,18 +357,15 @@ class KafkaConnection:
         figures.took_ms.observe(0)
         return True
 
-    def _delay(self, delayed: DelayedAnswer, frame: memoryview) -> bool:
-        """Have the next request wait for its answer; return False if it must begin by itself."""
-        requests: list[Request] = []
-        if not delayed.start(lambda: self._woken(requests[0], delayed)):
-            return False
-        self._frames.drop_first()
+    def _delay(self, delayed: DelayedAnswer, frame: memoryview) -> None:
+        """Have a usual request wait for its answer."""
         request = self._request_of(frame)
         assert request is not None, "the header of a usual request is valid"
-        requests.append(request)
-        request.abandon = delayed.cancel
         self._under_way.append(request)
-        return True
+        if delayed.start(partial(self._woken, request, delayed)):
+            request.abandon = delayed.cancel
+        else:
+            request.task = self._scope.spawn(self._work_on(request), name=REQUEST_TASK)
 
     def _woken(self, request: Request, delayed: DelayedAnswer) -> None:
         """Answer a request after its wait."""

@@ -12,6 +12,7 @@ from ....broker.shell.reads import TOO_FEW, FetchWait, SegmentRange, UsualFound,
 from ....broker.shell.replica import Replica
 from ....errors import InvalidRequest, Overloaded, QuorumlogError
 from ....ids import TopicId
+from ....native import FetchTopic as UsualTopic
 from ....native import UsualFetch, encode_fetch
 from ....native import read_fetch as read_fetch_at_once
 from ....runtime import Buffer
@@ -183,10 +184,11 @@ class DelayedFetch(DelayedAnswer):
 
     def start(self, woken: Callable[[], None]) -> bool:
         """Wait until one of the partitions moves, or the time is up."""
-        asked = _asked(self._broker, self._version, self._request)
+        max_wait_ms, *_, topics = self._request
+        asked = _asked(self._broker, self._version, topics)
         if asked is None:
             return False
-        wait_ms = min(self._request[0], MAX_WAIT_MS_MAX)
+        wait_ms = min(max_wait_ms, MAX_WAIT_MS_MAX)
         replicas = [replica for replica, _ in asked]
         self._wait = self._broker.reader.wait(replicas, wait_ms, woken)
         return self._wait is not None
@@ -238,10 +240,10 @@ def _find(
     waited_ms: int = -1,
 ) -> list[UsualFound] | None:
     """Read the partitions of a usual request; see `ReplicaReader.find_at_once`."""
-    max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, _ = request
+    max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics = request
     if session_id != NO_SESSION and session_epoch != FINAL_EPOCH:
         return None
-    asked = _asked(broker, version, request)
+    asked = _asked(broker, version, topics)
     if asked is None:
         return None
     max_bytes = min(max(max_bytes, 0), broker.requests.fetch_bytes_max)
@@ -254,10 +256,12 @@ def _find(
     )
 
 
-def _asked(broker: BrokerContext, version: int, request: UsualFetch) -> list[UsualPart] | None:
+def _asked(
+    broker: BrokerContext, version: int, topics: Sequence[UsualTopic]
+) -> list[UsualPart] | None:
     """Return the partitions of a usual request with their replicas; None if one is not open."""
     asked: list[UsualPart] = []
-    for title, parts in request[-1]:
+    for title, parts in topics:
         for part in parts:
             replica = _hosted(broker, version, title, part[0])
             if replica is None or not replica.is_open or replica.is_given_up:
@@ -270,8 +274,9 @@ def _encode(
     version: int, request: UsualFetch, found: Sequence[UsualFound]
 ) -> tuple[list[bytes | SegmentRange], int]:
     """Return the body of a response in order, and the bytes of records in it."""
-    tells_aborted = request[3] == READ_COMMITTED
-    chunks: list[bytes | SegmentRange] = encode_fetch(version, request[-1], found, tells_aborted)
+    _, _, _, isolation, _, _, topics = request
+    tells_aborted = isolation == READ_COMMITTED
+    chunks: list[bytes | SegmentRange] = encode_fetch(version, topics, found, tells_aborted)
     return chunks, sum(one[3] for one in found)
 
 
