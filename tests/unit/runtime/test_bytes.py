@@ -39,6 +39,32 @@ def test_bytes_arrive_in_order_however_they_are_split(run: Run) -> None:
     run(main)
 
 
+def test_bytes_that_are_written_now_keep_their_place(run: Run) -> None:
+    """Behind queued ones; what the socket does not take is queued, and `sent` follows."""
+    data = bytes(range(251)) * 40_000  # 10 MB, more than both kernel buffers
+
+    async def main(runtime: Runtime) -> None:
+        async with connected(runtime, buffer_size=256 << 10) as (caller, server, _):
+            write = caller.connection.write
+            server.connection.pause_reading()
+            write([b"queued"])
+            write([b"now"], now=True)
+            await caller.wait(lambda: caller.connection.unsent_bytes() == 0)
+            write([b"alone"], now=True)
+            write([data, b"end"], now=True)
+            assert caller.connection.unsent_bytes() > 0
+            write([b"behind"], now=True)
+            calls = caller.sent_calls
+            server.connection.resume_reading()
+            wanted = b"queuednowalone" + data + b"endbehind"
+            await server.wait(lambda: len(server.got) >= len(wanted))
+            assert server.got == wanted
+            await caller.wait(lambda: caller.connection.unsent_bytes() == 0)
+            assert caller.sent_calls > calls
+
+    run(main)
+
+
 def test_ranges_of_a_file_keep_their_place_among_buffers(run: Run, folder: str) -> None:
     data = bytes(range(256)) * 12_000  # 3 MB: several sendfile calls
 
