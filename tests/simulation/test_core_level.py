@@ -1,10 +1,7 @@
 """Level `core`: consensus cores alone. What a run draws, records and demands, and that its parts
 can fail; the planted bugs of tests/planted show that its invariants do."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +9,7 @@ from tests.simulation.checkers.violation import Violation
 from tests.simulation.levels.core.clients import CoreHistory, PendingProposal, PendingRead
 from tests.simulation.levels.core.disks import MemberDisk, RunningLog, SnapshotFile
 from tests.simulation.levels.core.invariants.every import INVARIANTS
-from tests.simulation.levels.core.level import play_core
-from tests.simulation.levels.core.options import EVENTS_MIN, MEMBERS_MAX, CoreOptions, draw
+from tests.simulation.levels.core.options import MEMBERS_MAX, CoreOptions, draw
 from tests.simulation.levels.core.run import CoreRun
 from tests.simulation.levels.core.trace import (
     Delivered,
@@ -45,39 +41,12 @@ def entry(base_offset: int, *, epoch: int = 1, count: int = 1, payload: bytes = 
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
-def test_cores_live_through_a_seed(seed: int) -> None:
-    outcome = play_core(seed)
-    assert not outcome.failure, outcome.failure
-    assert outcome.events >= EVENTS_MIN
-
-
 def test_three_cores_without_faults_commit_and_answer() -> None:
     run = CoreRun(0, options=CALM)
     run.play()
     assert run.facts["answered"] > 20
     assert run.facts["reads"] > 2
     assert run.facts["epochs"] == 1
-
-
-@pytest.mark.slow
-def test_one_seed_gives_one_event_hash_under_any_hash_seed() -> None:
-    program = (
-        "from tests.simulation.levels.core.level import play_core; print(play_core(7).event_hash)"
-    )
-    hashes = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=Path(__file__).parents[2],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(hashes) == 1
 
 
 def test_the_seeds_draw_every_class_of_faults_and_none_always() -> None:

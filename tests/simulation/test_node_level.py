@@ -13,13 +13,6 @@ ONE_COPY = TopicPlan(name="one", partitions=3, replication=1, min_isr=1, flush_p
 
 
 @pytest.mark.slow
-def test_a_cluster_lives_through_a_minute_of_faults() -> None:
-    outcome = play_seed("node", 8, play)
-    assert not outcome.failure, outcome.failure
-    assert outcome.virtual_ms >= 60_000
-
-
-@pytest.mark.slow
 def test_transactions_of_the_python_client_are_atomic_under_faults() -> None:
     outcome = play_seed("node", 30, play)
     assert not outcome.failure, outcome.failure

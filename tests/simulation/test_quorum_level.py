@@ -9,14 +9,6 @@ from tests.simulation.runs import play_seed
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3, 7, 10])
-def test_a_quorum_lives_through_a_minute_of_faults(seed: int) -> None:
-    outcome = play_seed("quorum", seed, play)
-    assert not outcome.failure, outcome.failure
-    assert outcome.virtual_ms >= 60_000
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bug", "sign"),
     [

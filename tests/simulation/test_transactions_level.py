@@ -18,9 +18,8 @@ from quorumlog.simulation.entropy import SimEntropy
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [11, 12])
-def test_applications_live_through_a_minute_of_faults(seed: int) -> None:
-    outcome = play_seed("transactions", seed, play)
+def test_applications_live_through_a_minute_of_faults() -> None:
+    outcome = play_seed("transactions", 11, play)
     assert not outcome.failure, outcome.failure
     assert outcome.facts["committed"] > 10
     assert outcome.facts["markers"] > 20
