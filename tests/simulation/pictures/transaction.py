@@ -229,11 +229,11 @@ class _TracedConnection(_Delegate):
         self._trace = trace
         self._node = node
 
-    def write(self, buffers: Sequence[Buffer]) -> None:
+    def write(self, buffers: Sequence[Buffer], *, more: bool = False, now: bool = False) -> None:
         responses = self._trace.responses[self._node, ""]
         if responses and responses[0] <= CLIENT:
             responses[0] = self._trace.send(self._node, responses[0], "")
-        self._inner.write(buffers)
+        self._inner.write(buffers, more=more, now=now)
 
 
 class TracedClient:
