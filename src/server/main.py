@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
-from ..errors import InvalidConfig, QuorumlogError
+from ..errors import InvalidConfig, Overloaded, QuorumlogError
 from ..runtime import Runtime
 from ..runtime.memory import keep_freed_memory, short_collections, use_huge_pages
 from ..runtime.real import NO_ROUTES, run
@@ -274,17 +274,22 @@ def _serve(
                 if await stop.comes_first(stack.enter_async_context(node)):
                     return
                 print(ready_line(node.addresses, as_json=as_json), flush=True)
-                for pause_s in HUGE_PAGES_AFTER_S:
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(pause_s):
-                            await stop.wait()
-                            return
-                    await runtime.tasks.offload("cpu", use_huge_pages)
-                await stop.wait()
+                async with runtime.tasks.scope("memory") as scope:
+                    scope.spawn(_use_huge_pages(runtime), name="huge_pages")
+                    await stop.wait()
+                    scope.cancel()
 
     keep_freed_memory()
     with short_collections():
         run(main, name=f"node-{config.node_id}", routes=routes)
+
+
+async def _use_huge_pages(runtime: Runtime) -> None:
+    """Move the heap into huge pages after some pauses."""
+    for pause_s in HUGE_PAGES_AFTER_S:
+        await asyncio.sleep(pause_s)
+        with suppress(Overloaded):  # requests need the lane; the node runs without huge pages
+            await runtime.tasks.offload("cpu", use_huge_pages)
 
 
 class _Stop(asyncio.Event):

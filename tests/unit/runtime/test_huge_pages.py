@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from quorumlog.runtime import memory
 from quorumlog.runtime.memory import use_huge_pages
+
+THP = Path("/sys/kernel/mm/transparent_hugepage")
 
 FILL = """
 from quorumlog.runtime.memory import use_huge_pages
@@ -18,21 +21,24 @@ def figures():
 
 full = [b"%d" % number * 9 for number in range(300_000)]
 before = figures()
-made = use_huge_pages()
+for _ in range(200):  # the kernel refuses a page that it is using
+    made = use_huge_pages()
+    if made >= 4:
+        break
 after = figures()
 assert full == [b"%d" % number * 9 for number in range(300_000)]
 print(made, after[0] - before[0], after[1] - before[1])
 """
 
 
+@pytest.mark.skipif(not THP.exists(), reason="this kernel has no huge pages")
 def test_memory_in_use_is_moved_and_unchanged() -> None:
     finished = subprocess.run(
         [sys.executable, "-c", FILL], check=True, capture_output=True, text=True
     )
     made, grown, huge = map(int, finished.stdout.split())
-    if not made:
-        pytest.skip("this kernel makes no huge pages on request")
-    assert huge >= 1 << 21
+    assert made >= 4
+    assert huge >= made << 21
     assert grown <= made << 19, "a huge page was made of memory that was not in use"
 
 
