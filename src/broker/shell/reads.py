@@ -118,50 +118,46 @@ class ReadMetrics:
 
 
 class FetchWait:
-    """A fetch that waits until one of its partitions moves, without a task."""
+    """A fetch that waits until one of its partitions moves."""
 
-    __slots__ = ("_replicas", "_timer", "_waits", "_wake", "_woken", "is_due")
+    __slots__ = ("_replicas", "_timer", "_waits", "_woken", "is_due", "wake")
 
     def __init__(
         self,
         waits: "dict[asyncio.Future[None], None]",
         replicas: Sequence[Replica],
         wait_ms: int,
-        woken: Callable[[], None],
+        woken: Callable[[], None] | None,
     ) -> None:
         """Wait in `waits`. `woken` is called once, on the loop and not by a call to this object,
-        unless `cancel` is called before."""
+        unless `cancel` is called before. Without it, the caller awaits `wake`."""
         loop = asyncio.get_running_loop()
         self.is_due = False  # the time is up
         self._waits, self._replicas, self._woken = waits, replicas, woken
-        self._wake: asyncio.Future[None] = loop.create_future()
-        self._wake.add_done_callback(self._end)
-        waits[self._wake] = None
+        self.wake: asyncio.Future[None] = loop.create_future()
+        self.wake.add_done_callback(self._end)
+        waits[self.wake] = None
         for replica in replicas:
-            replica.watchers.add_fetch(self._wake)
+            replica.watchers.add_fetch(self.wake)
         self._timer = loop.call_later(wait_ms / 1000, self._expire)
 
     def cancel(self) -> None:
         """Stop waiting."""
-        if not self._wake.cancel():  # woken, and `_end` is about to run
-            self._woken = _ignore_wake
+        self._woken = None
+        self.wake.cancel()
 
     def _expire(self) -> None:
-        if not self._wake.done():
+        if not self.wake.done():
             self.is_due = True
-            self._wake.set_result(None)
+            self.wake.set_result(None)
 
     def _end(self, wake: "asyncio.Future[None]") -> None:
         self._timer.cancel()
         self._waits.pop(wake, None)
         for replica in self._replicas:
             replica.watchers.discard_fetch(wake)
-        if not wake.cancelled():
+        if self._woken is not None:
             self._woken()
-
-
-def _ignore_wake() -> None:
-    pass
 
 
 class ReplicaReader:
@@ -283,10 +279,10 @@ class ReplicaReader:
         return found
 
     def wait(
-        self, replicas: Sequence[Replica], wait_ms: int, woken: Callable[[], None]
+        self, replicas: Sequence[Replica], wait_ms: int, woken: Callable[[], None] | None = None
     ) -> FetchWait | None:
-        """Call `woken` later: when one of the partitions moves, or after `wait_ms`. Return None if
-        no fetch may wait now; `find` has the reason."""
+        """Start a wait until one of the partitions moves, or for `wait_ms`; see `FetchWait`. Return
+        None if no fetch may wait now."""
         if self._stopping or len(self._wakes) >= self._waits_max:
             return None
         return FetchWait(self._wakes, replicas, wait_ms, woken)
@@ -345,26 +341,18 @@ class ReplicaReader:
 
     async def _wait_for_progress(self, parts: Sequence[_Part], left_ms: int) -> bool:
         """Wait until a partition moves (True) or the time is up (False)."""
-        if len(self._wakes) >= self._waits_max:
+        replicas = [part.replica for part in parts if part.replica is not None]
+        wait = self.wait(replicas, left_ms)
+        if wait is None:
             raise Overloaded(
                 f"too many waiting fetches; {len(self._wakes)} wait, the limit is"
                 f" {self._waits_max}; retry later"
             )
-        wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        replicas = [part.replica for part in parts if part.replica is not None]
-        for replica in replicas:
-            replica.watchers.add_fetch(wake)
-        self._wakes[wake] = None
         try:
-            async with asyncio.timeout(left_ms / 1000):
-                await wake
-        except TimeoutError:
-            return False
+            await wait.wake
         finally:
-            del self._wakes[wake]
-            for replica in replicas:
-                replica.watchers.discard_fetch(wake)
-        return True
+            wait.cancel()
+        return not wait.is_due
 
     async def _read_all(self, parts: Sequence[_Part]) -> list[FetchOutcome]:
         try:

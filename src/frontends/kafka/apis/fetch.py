@@ -12,7 +12,6 @@ from ....broker.shell.reads import TOO_FEW, FetchWait, SegmentRange, UsualFound,
 from ....broker.shell.replica import Replica
 from ....errors import InvalidRequest, Overloaded, QuorumlogError
 from ....ids import TopicId
-from ....native import FetchTopic as UsualTopic
 from ....native import UsualFetch, encode_fetch
 from ....native import read_fetch as read_fetch_at_once
 from ....runtime import Buffer
@@ -175,21 +174,21 @@ class UsualResponse(PreparedResponse):
 class DelayedFetch(DelayedAnswer):
     """A usual request that waits until there are enough bytes."""
 
-    __slots__ = ("_began_ms", "_broker", "_request", "_version", "_wait")
+    __slots__ = ("_asked", "_began_ms", "_broker", "_request", "_version", "_wait")
 
-    def __init__(self, broker: BrokerContext, version: int, request: UsualFetch) -> None:
+    def __init__(
+        self, broker: BrokerContext, version: int, request: UsualFetch, asked: Sequence[UsualPart]
+    ) -> None:
+        """`asked` are the partitions of the request, as found in this turn of the loop."""
         self._broker, self._version, self._request = broker, version, request
+        self._asked = asked
         self._began_ms = broker.runtime.clock.now_ms()
         self._wait: FetchWait | None = None
 
     def start(self, woken: Callable[[], None]) -> bool:
         """Wait until one of the partitions moves, or the time is up."""
-        max_wait_ms, *_, topics = self._request
-        asked = _asked(self._broker, self._version, topics)
-        if asked is None:
-            return False
-        wait_ms = min(max_wait_ms, MAX_WAIT_MS_MAX)
-        replicas = [replica for replica, _ in asked]
+        wait_ms = min(self._request[0], MAX_WAIT_MS_MAX)
+        replicas = [replica for replica, _ in self._asked]
         self._wait = self._broker.reader.wait(replicas, wait_ms, woken)
         return self._wait is not None
 
@@ -197,8 +196,11 @@ class DelayedFetch(DelayedAnswer):
         """Read again; None also if there are still too few bytes, and time is left."""
         assert self._wait is not None, "answered without a wait"
         broker, is_due = self._broker, self._wait.is_due
+        asked = _asked(broker, self._version, self._request)
+        if asked is None:
+            return None
         waited_ms = broker.runtime.clock.now_ms() - self._began_ms
-        found = _find(broker, self._version, self._request, is_due=is_due, waited_ms=waited_ms)
+        found = _find(broker, self._request, asked, is_due=is_due, waited_ms=waited_ms)
         if found is None or found is TOO_FEW:
             return None
         return UsualResponse(*_encode(self._version, self._request, found))
@@ -217,11 +219,14 @@ def answer_at_once(
     request = read_fetch_at_once(version, body)
     if request is None:
         return None
-    found = _find(broker, version, request)
+    asked = _asked(broker, version, request)
+    if asked is None:
+        return None
+    found = _find(broker, request, asked)
     if found is None:
         return None
     if found is TOO_FEW:
-        return DelayedFetch(broker, version, request)
+        return DelayedFetch(broker, version, request, asked)
     chunks, size = _encode(version, request, found)
     buffers: list[Buffer] = []
     for one in chunks:
@@ -231,35 +236,12 @@ def answer_at_once(
     return buffers
 
 
-def _find(
-    broker: BrokerContext,
-    version: int,
-    request: UsualFetch,
-    *,
-    is_due: bool = False,
-    waited_ms: int = -1,
-) -> list[UsualFound] | None:
-    """Read the partitions of a usual request; see `ReplicaReader.find_at_once`."""
-    max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, topics = request
+def _asked(broker: BrokerContext, version: int, request: UsualFetch) -> list[UsualPart] | None:
+    """Return the partitions of a usual request with their replicas; None if it asks for a session,
+    or if one of them is not open."""
+    *_, session_id, session_epoch, topics = request
     if session_id != NO_SESSION and session_epoch != FINAL_EPOCH:
         return None
-    asked = _asked(broker, version, topics)
-    if asked is None:
-        return None
-    max_bytes = min(max(max_bytes, 0), broker.requests.fetch_bytes_max)
-    return broker.reader.find_at_once(
-        asked,
-        min_bytes=min(min_bytes, max_bytes) if max_wait_ms > 0 and not is_due else 0,
-        max_bytes=max_bytes,
-        committed_only=isolation == READ_COMMITTED,
-        waited_ms=waited_ms,
-    )
-
-
-def _asked(
-    broker: BrokerContext, version: int, topics: Sequence[UsualTopic]
-) -> list[UsualPart] | None:
-    """Return the partitions of a usual request with their replicas; None if one is not open."""
     asked: list[UsualPart] = []
     for title, parts in topics:
         for part in parts:
@@ -268,6 +250,26 @@ def _asked(
                 return None
             asked.append((replica, part))
     return asked
+
+
+def _find(
+    broker: BrokerContext,
+    request: UsualFetch,
+    asked: Sequence[UsualPart],
+    *,
+    is_due: bool = False,
+    waited_ms: int = -1,
+) -> list[UsualFound] | None:
+    """Read the partitions of a usual request; see `ReplicaReader.find_at_once`."""
+    max_wait_ms, min_bytes, max_bytes, isolation, *_ = request
+    max_bytes = min(max(max_bytes, 0), broker.requests.fetch_bytes_max)
+    return broker.reader.find_at_once(
+        asked,
+        min_bytes=min(min_bytes, max_bytes) if max_wait_ms > 0 and not is_due else 0,
+        max_bytes=max_bytes,
+        committed_only=isolation == READ_COMMITTED,
+        waited_ms=waited_ms,
+    )
 
 
 def _encode(

@@ -262,17 +262,13 @@ def test_a_waiting_fetch_of_a_deleted_topic_gets_an_error() -> None:
 
 def test_a_fetch_beyond_the_limit_of_waiting_fetches_is_refused() -> None:
     async def work(kafka: KafkaNode) -> None:
-        server = kafka.node.parts.kafka
-        assert server is not None
-        reader = server.broker.reader
-        reader._waits_max = 1
         other = await begin_waiting(kafka)
         refused = await fetched(kafka.client, (0, 1), max_wait=60_000)
         assert refused[0].error_code == ErrorCode.kafka_storage_error
         await produce(kafka.client, batch_of(b"a"))
         assert values((await waited_for(other)).records) == [b"a"]
 
-    run_with_topic(work)
+    run_with_topic(work, fetch_waits_max=1)
 
 
 def test_a_fetch_of_nothing_is_answered_at_once() -> None:
