@@ -23,7 +23,6 @@ from typing import Final
 from ...errors import DiskFailed
 from ...ids import NO_NODE, NodeId, TopicId
 from ...metadata import (
-    BrokerImage,
     ImageDelta,
     MetadataImage,
     PartitionChange,
@@ -106,7 +105,6 @@ class ReplicaManager:
         self._scope = scope
         self._directory = directory
         self._produce_waits_max = requests.produce_waits_max
-        self._facts: dict[NodeId, tuple[BrokerImage, BrokerFacts]] = {}
         self._has_registration = has_registration
         self._is_closed = False
         self._deleting: dict[str, asyncio.Event] = {}  # by folder; set when it is gone
@@ -234,13 +232,7 @@ class ReplicaManager:
 
     def _broker_facts(self, node_id: NodeId) -> BrokerFacts | None:
         broker = self.hosted.image.broker(node_id)
-        if broker is None:
-            return None
-        known = self._facts.get(node_id)  # every fetch of a follower asks
-        if known is None or known[0] is not broker:
-            facts = BrokerFacts(broker.epoch, broker.is_active, broker.rack)
-            known = self._facts[node_id] = broker, facts
-        return known[1]
+        return None if broker is None else BrokerFacts(broker.epoch, broker.is_active, broker.rack)
 
     def _remove(self, topic: TopicImage, index: int, state: PartitionImage | None) -> int:
         """Remove a replica after the deletion of its topic (no state) or a reassignment; return the

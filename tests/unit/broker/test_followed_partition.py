@@ -65,6 +65,28 @@ def test_small_records_are_in_the_log_when_the_call_returns() -> None:
     on_follower(check)
 
 
+def test_the_rest_of_an_answer_follows_its_usual_batches() -> None:
+    """The producer of the second batch is new, so that its state is made by the queue."""
+
+    def check(followed: FollowedPartition, result: pb.FollowResult) -> None:
+        replica, epoch = followed.replica, followed.replica.partition.leader_epoch
+        usual = batch(replica, b"b")
+        raw = encode_batch(
+            [Record(0, 1, None, b"c")], producer_id=7, producer_epoch=0, base_sequence=0
+        )
+        prefix = stamp(parse_header(raw), base_offset=2, leader_epoch=epoch)
+        before = replica.figures.replicated_bytes
+        records = memoryview(bytes(usual) + prefix + raw[len(prefix) :])
+        assert followed.take(result, records) is None
+        assert (replica.log.log_end_offset, followed.delay_ms) == (3, 0)
+        assert replica.figures.replicated_bytes - before == len(records)
+        entry = replica.log.producers.states.entry(7)
+        assert entry is not None
+        assert entry.next_sequence == 1
+
+    on_follower(check)
+
+
 def test_large_records_of_an_fsync_log_are_queued() -> None:
     def check(followed: FollowedPartition, result: pb.FollowResult) -> None:
         work = followed.take(result, batch(followed.replica, bytes(200_000)))
