@@ -17,15 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from benchmarks import parts
-from benchmarks.kafka_wire import (
-    clients,
-    latency,
-    ours,
-    pairs,
-    profiling,
-    starts,
-    throughput,
-)
+from benchmarks.kafka_wire import clients, latency, ours, pairs, profiling, starts, throughput
 from benchmarks.kafka_wire.cases import CEILING, FSYNC, kinds
 from benchmarks.kafka_wire.systems import Kind
 from benchmarks.raft.result import keep, machine
