@@ -35,7 +35,7 @@ SIZES = (100, 1024)
 CODECS = ("none", "lz4")
 VOLUME_BYTES = 60_000_000  # of values that a client moves to probe its rate, and without a pair
 RECORDS_MAX = {"nats-py": 100_000}  # a client with a low rate
-RUN_S = 300.0
+RUN_S = 900.0  # limit of one run of a client
 REDIS_TOGETHER = 1_000  # entries of one answer
 REDIS_UNDER_WAY = 64
 RATE_GOAL, CPU_GOAL = ">= 1.2", "<= 1.0"
@@ -354,15 +354,18 @@ def run(client: Client, work: Work, pids: Sequence[int]) -> Ran:
     """Run a client to its end; raises Refused."""
     written, broker_s, began_s = dirty_pages.written_bytes(), cpu_s(pids), time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        client.command(work),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE if client.says else subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=RUN_S,
-    )
+    try:
+        done = subprocess.run(
+            client.command(work),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if client.says else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=RUN_S,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise Refused(f"{work.records} records took more than {RUN_S:.0f} s") from late
     spent_s, broker_s = time.perf_counter() - began_s, cpu_s(pids) - broker_s
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:

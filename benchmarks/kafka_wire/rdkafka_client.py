@@ -5,6 +5,7 @@ It imports nothing else, so any Python with confluent-kafka can run it:
 A consumer reads the HELD records of the topic again and again. The clocks begin after connecting.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -43,8 +44,11 @@ class Costs:
     @staticmethod
     def _spent() -> dict[str, int]:
         """Return the nanoseconds on a processor by thread."""
-        tasks = Path("/proc/self/task").iterdir()
-        return {each.name: int((each / "schedstat").read_text().split()[0]) for each in tasks}
+        spent: dict[str, int] = {}
+        for task in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # the thread has ended
+                spent[task.name] = int((task / "schedstat").read_text().split()[0])
+        return spent
 
 
 def produce(port: int, topic: str, size: int, count: int, codec: str) -> dict[str, Any]:
