@@ -265,6 +265,31 @@ ADMIN_ALTER_CLIENT_QUOTAS = Method(
     admin_pb2.AlterClientQuotasRequest,
     admin_pb2.AlterClientQuotasResponse,
 )
+ADMIN_DESCRIBE_ACLS = Method(
+    "/quorumlog.v1.Admin/DescribeAcls",
+    admin_pb2.DescribeAclsRequest,
+    admin_pb2.DescribeAclsResponse,
+)
+ADMIN_CREATE_ACLS = Method(
+    "/quorumlog.v1.Admin/CreateAcls",
+    admin_pb2.CreateAclsRequest,
+    admin_pb2.CreateAclsResponse,
+)
+ADMIN_DELETE_ACLS = Method(
+    "/quorumlog.v1.Admin/DeleteAcls",
+    admin_pb2.DeleteAclsRequest,
+    admin_pb2.DeleteAclsResponse,
+)
+ADMIN_DESCRIBE_SCRAM_CREDENTIALS = Method(
+    "/quorumlog.v1.Admin/DescribeScramCredentials",
+    admin_pb2.DescribeScramCredentialsRequest,
+    admin_pb2.DescribeScramCredentialsResponse,
+)
+ADMIN_ALTER_SCRAM_CREDENTIALS = Method(
+    "/quorumlog.v1.Admin/AlterScramCredentials",
+    admin_pb2.AlterScramCredentialsRequest,
+    admin_pb2.AlterScramCredentialsResponse,
+)
 
 CONTROLLER_BROKER_SESSION = Method(
     "/quorumlog.v1.Controller/BrokerSession",

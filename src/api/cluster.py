@@ -11,7 +11,9 @@ from ..metadata import (
     UnregisterBroker,
     UpdateFeatures,
 )
+from ..metadata.acls import AclOperation, AclResourceType
 from ..metadata.decisions.features import feature_levels
+from .authorizer import Authorizer
 from .metadata_access import MetadataAccess
 from .request_context import RequestContext
 from .validation import check_feature_updates, check_node_id
@@ -29,12 +31,16 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
 class ClusterAdmin:
     """The operations on the cluster."""
 
-    def __init__(self, metadata: MetadataAccess, *, cluster_id: ClusterId) -> None:
+    def __init__(
+        self, metadata: MetadataAccess, authorizer: Authorizer, *, cluster_id: ClusterId
+    ) -> None:
         self._metadata = metadata
+        self._authorizer = authorizer
         self._cluster_id = cluster_id
 
     async def describe(self, context: RequestContext) -> ClusterDescription:
-        """Return the cluster id, the active controller and the brokers."""
+        """Return the cluster id, the active controller and the brokers. Clients need them to
+        connect, so no ACL is needed."""
         image = await self._metadata.reach(context)
         return ClusterDescription(
             cluster_id=self._cluster_id,
@@ -55,6 +61,7 @@ class ClusterAdmin:
         self, command: UpdateFeatures, context: RequestContext
     ) -> Submitted[FeaturesUpdated]:
         """Change finalized levels, all or none."""
+        self._check_alter(context)
         check_feature_updates(command.updates)
         return await self._metadata.submit(command, context)
 
@@ -62,5 +69,9 @@ class ClusterAdmin:
         self, command: UnregisterBroker, context: RequestContext
     ) -> Submitted[Done]:
         """Remove the registration of a decommissioned broker."""
+        self._check_alter(context)
         check_node_id("broker", command.broker_id)
         return await self._metadata.submit(command, context)
+
+    def _check_alter(self, context: RequestContext) -> None:
+        self._authorizer.check(context.client, AclOperation.ALTER, AclResourceType.CLUSTER)

@@ -24,10 +24,12 @@ from ..metadata import (
     check_topic_name,
     effective_configs,
 )
+from ..metadata.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from ..metadata.cluster_configs import CLUSTER_CONFIGS
 from ..metadata.group_configs import BROKER_SETTINGS, GROUP_CONFIGS, check_config_group
 from ..metadata.topic_configs import INT64_MAX
 from ..settings import Setting, ValueOrigin, value_text
+from .authorizer import Authorizer
 from .metadata_access import MetadataAccess, existing_topic
 from .request_context import RequestContext
 from .validation import check_node_id
@@ -107,9 +109,15 @@ class ConfigAdmin:
     """The operations on configs."""
 
     def __init__(
-        self, metadata: MetadataAccess, *, node_id: NodeId, settings: Sequence[NodeSetting]
+        self,
+        metadata: MetadataAccess,
+        authorizer: Authorizer,
+        *,
+        node_id: NodeId,
+        settings: Sequence[NodeSetting],
     ) -> None:
         self._metadata = metadata
+        self._authorizer = authorizer
         self._node_id = node_id
         self._settings = settings
 
@@ -123,6 +131,7 @@ class ConfigAdmin:
         described = []
         for resource in resources:
             try:
+                self._check(AclOperation.DESCRIBE_CONFIGS, resource, context)
                 configs = self._configs_of(resource)
             except QuorumlogError as error:
                 described.append(DescribedConfigs(resource=resource, error=error))
@@ -135,6 +144,8 @@ class ConfigAdmin:
     ) -> Submitted[ConfigsAltered]:
         """Set and delete configs of one topic, all or none."""
         check_topic_name(command.topic)
+        resource = ConfigResource(type=ResourceType.TOPIC, topic=command.topic)
+        self._check(AclOperation.ALTER_CONFIGS, resource, context)
         _check_changes(command, topic=command.topic)
         return await self._metadata.submit(command, context)
 
@@ -142,6 +153,8 @@ class ConfigAdmin:
         self, command: AlterClusterConfigs, context: RequestContext
     ) -> Submitted[ClusterConfigsAltered]:
         """Set and delete configs of the whole cluster, all or none."""
+        resource = ConfigResource(type=ResourceType.CLUSTER)
+        self._check(AclOperation.ALTER_CONFIGS, resource, context)
         _check_changes(command)
         return await self._metadata.submit(command, context)
 
@@ -150,8 +163,23 @@ class ConfigAdmin:
     ) -> Submitted[GroupConfigsAltered]:
         """Set and delete configs of one consumer group, all or none."""
         check_config_group(command.group)
+        resource = ConfigResource(type=ResourceType.GROUP, group=command.group)
+        self._check(AclOperation.ALTER_CONFIGS, resource, context)
         _check_changes(command)
         return await self._metadata.submit(command, context)
+
+    def _check(
+        self, operation: AclOperation, resource: ConfigResource, context: RequestContext
+    ) -> None:
+        """Raise AuthorizationFailed; the settings of a broker belong to the cluster."""
+        match resource.type:
+            case ResourceType.TOPIC:
+                kind, name = AclResourceType.TOPIC, resource.topic
+            case ResourceType.GROUP:
+                kind, name = AclResourceType.GROUP, resource.group
+            case ResourceType.BROKER | ResourceType.CLUSTER:
+                kind, name = AclResourceType.CLUSTER, CLUSTER_NAME
+        self._authorizer.check(context.client, operation, kind, name)
 
     def _configs_of(self, resource: ConfigResource) -> list[ConfigDescription]:
         image = self._metadata.image

@@ -30,7 +30,9 @@ from ..metadata import (
     effective_min_isr,
     moving_partitions,
 )
+from ..metadata.acls import AclOperation, AclResourceType
 from ..runtime import Clock, Files
+from .authorizer import Authorizer
 from .metadata_access import MetadataAccess, existing_topic
 from .request_context import RequestContext
 from .validation import (
@@ -72,6 +74,7 @@ class PartitionAdmin:
     def __init__(
         self,
         metadata: MetadataAccess,
+        authorizer: Authorizer,
         hosted: HostedReplicas,
         log_admin: LogAdmin,
         files: Files,
@@ -81,6 +84,7 @@ class PartitionAdmin:
         data_dir: str,
     ) -> None:
         self._metadata = metadata
+        self._authorizer = authorizer
         self._hosted = hosted
         self._log_admin = log_admin
         self._files = files
@@ -94,6 +98,7 @@ class PartitionAdmin:
         self, command: AlterReassignments, context: RequestContext
     ) -> Submitted[PartitionOutcomes]:
         """Start or cancel reassignments, each with its own result."""
+        self._check_cluster(AclOperation.ALTER, context)
         moves = command.reassignments
         check_places("partitions", [(move.topic, move.partition) for move in moves])
         for move in moves:
@@ -105,6 +110,7 @@ class PartitionAdmin:
         self, command: ElectLeaders, context: RequestContext
     ) -> Submitted[PartitionOutcomes]:
         """Elect other leaders where that is possible."""
+        self._check_cluster(AclOperation.ALTER, context)
         if command.partitions:
             check_places("partitions", command.partitions)
         elif command.unclean:
@@ -120,6 +126,7 @@ class PartitionAdmin:
     ) -> tuple[list[tuple[TopicImage, int, PartitionImage]], Offset]:
         """Return the reassignments in progress, of these topics or (none named) of all, and the
         offset of the metadata."""
+        self._check_cluster(AclOperation.DESCRIBE, context)
         check_names(topics)
         image = await self._metadata.reach(context)
         wanted = {_named_topic(image, name).id for name in topics}
@@ -157,7 +164,11 @@ class PartitionAdmin:
         image = await self._metadata.reach(context)
         described = []
         for count, (topic, index) in enumerate(sorted(partitions or self._led(image)), 1):
-            described.append(self._status(image, topic, index))
+            if self._allows(AclOperation.DESCRIBE, topic, context):
+                described.append(self._status(image, topic, index))
+            elif partitions:
+                denial = self._denial(AclOperation.DESCRIBE, topic, context)
+                described.append(PartitionStatus(topic=topic, partition=index, error=denial))
             if count % STEP == 0:
                 await asyncio.sleep(0)
         return described, image.offset
@@ -194,6 +205,7 @@ class PartitionAdmin:
     ) -> LogDirUsage:
         """Return the sizes of partitions on this broker's disk, of these topics or (none named) of
         all; unopened logs are opened for it. `directory_only`: no partitions."""
+        self._check_cluster(AclOperation.DESCRIBE, context)
         if len(topics) > NAMES_MAX:
             raise InvalidRequest(f"topics: {len(topics)} entries; give 0..{NAMES_MAX}")
         for name in topics:
@@ -222,7 +234,30 @@ class PartitionAdmin:
             check_partition(spec.topic, spec.partition)
             check_topic_id(spec.topic_id)
         await self._metadata.reach(context)
-        return await self._log_admin.delete_records(specs)
+        may_delete = {
+            spec.topic: self._allows(AclOperation.DELETE, spec.topic, context) for spec in specs
+        }
+        allowed = [spec for spec in specs if may_delete[spec.topic]]
+        outcomes = iter(await self._log_admin.delete_records(allowed))
+        return [
+            next(outcomes)
+            if may_delete[spec.topic]
+            else DeletionOutcome(spec, -1, self._denial(AclOperation.DELETE, spec.topic, context))
+            for spec in specs
+        ]
+
+    # --- authorization --------------------------------------------------------------------------
+
+    def _check_cluster(self, operation: AclOperation, context: RequestContext) -> None:
+        self._authorizer.check(context.client, operation, AclResourceType.CLUSTER)
+
+    def _allows(self, operation: AclOperation, topic: str, context: RequestContext) -> bool:
+        return self._authorizer.allows(context.client, operation, AclResourceType.TOPIC, topic)
+
+    def _denial(
+        self, operation: AclOperation, topic: str, context: RequestContext
+    ) -> QuorumlogError:
+        return self._authorizer.denial(context.client, operation, AclResourceType.TOPIC, topic)
 
 
 def _named_topic(image: MetadataImage, name: str) -> TopicImage:

@@ -21,9 +21,11 @@ from ..errors import (
     VoterNotFound,
 )
 from ..ids import NO_NODE, ClusterId, DirectoryId, Epoch, NodeId, Offset
+from ..metadata.acls import AclOperation, AclResourceType
 from ..raftlog.status import MemberStatus, QuorumStatus
 from ..raftlog.voters import Voter, VoterAddition, VoterChange, VoterRemoval
 from ..runtime import Clock
+from .authorizer import Authorizer
 from .request_context import RequestContext
 from .validation import ANSWER_MS, check_node_id, left_ms
 
@@ -135,6 +137,7 @@ class QuorumAdmin:
         clock: Clock,
         member: QuorumMember,
         peers: QuorumPeers,
+        authorizer: Authorizer,
         *,
         cluster_id: ClusterId,
         is_controller: bool = True,
@@ -143,6 +146,7 @@ class QuorumAdmin:
         self._clock = clock
         self._is_controller = is_controller
         self._member = member
+        self._authorizer = authorizer
         self._peers = peers
         self._cluster_id = cluster_id
 
@@ -151,6 +155,7 @@ class QuorumAdmin:
     ) -> QuorumDescription:
         """Return the leader's description; if no leader answers, or with `is_local`, that of this
         node."""
+        self._check(AclOperation.DESCRIBE, context)
         status = self._member.status()
         if is_local or status.is_leader:
             return self._description(status)
@@ -208,6 +213,7 @@ class QuorumAdmin:
         there: Callable[[str, Change, int], Awaitable[R]],
     ) -> R:
         """Make a change here if this node is the leader, otherwise forward it."""
+        self._check(AclOperation.ALTER, context)
         if change.cluster_id not in ("", self._cluster_id):
             raise InconsistentClusterId(
                 f"cluster id: this node belongs to {self._cluster_id!r}, the request is for"
@@ -224,6 +230,9 @@ class QuorumAdmin:
         forwarded = replace(change, passed_on=True, cluster_id=self._cluster_id)
         timeout_ms = max(1, self._left_ms(context) - ANSWER_MS)
         return await there(self._leader_address(status), forwarded, timeout_ms)
+
+    def _check(self, operation: AclOperation, context: RequestContext) -> None:
+        self._authorizer.check(context.client, operation, AclResourceType.CLUSTER)
 
     def _new_voter(self, status: QuorumStatus, change: AddVoter) -> tuple[Voter, str]:
         """Return the voter to add and its address, from the request or from this node's state."""

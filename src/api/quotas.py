@@ -6,6 +6,7 @@ from typing import Final
 from ..errors import InvalidRequest
 from ..ids import Offset
 from ..metadata import AlterClientQuotas, ClientQuotasAltered, Submitted
+from ..metadata.acls import AclOperation, AclResourceType
 from ..metadata.client_quotas import (
     ENTITY_TYPES,
     QUOTAS,
@@ -14,6 +15,7 @@ from ..metadata.client_quotas import (
     check_filters,
     matching_entities,
 )
+from .authorizer import Authorizer
 from .metadata_access import MetadataAccess
 from .request_context import RequestContext
 
@@ -24,8 +26,9 @@ FILTERS_MAX: Final = len(ENTITY_TYPES) + 1  # further ones are not read: one typ
 class QuotaAdmin:
     """The operations on client quotas."""
 
-    def __init__(self, metadata: MetadataAccess) -> None:
+    def __init__(self, metadata: MetadataAccess, authorizer: Authorizer) -> None:
         self._metadata = metadata
+        self._authorizer = authorizer
 
     async def describe(
         self, filters: Sequence[EntityFilter], context: RequestContext, *, strict: bool
@@ -34,6 +37,7 @@ class QuotaAdmin:
         metadata; with `strict`, only of entities without further parts."""
         filters = filters[:FILTERS_MAX]
         check_filters(filters)
+        self._check(AclOperation.DESCRIBE_CONFIGS, context)
         image = await self._metadata.reach(context)
         quotas = image.client_quotas
         entities = matching_entities(quotas, filters, strict=strict)
@@ -43,6 +47,7 @@ class QuotaAdmin:
         self, command: AlterClientQuotas, context: RequestContext
     ) -> Submitted[ClientQuotasAltered]:
         """Set and remove quotas, each entity with its own result."""
+        self._check(AclOperation.ALTER_CONFIGS, context)
         count = len(command.alterations)
         if not 1 <= count <= ALTERATIONS_MAX:
             raise InvalidRequest(f"alterations: {count} entries; give 1..{ALTERATIONS_MAX}")
@@ -53,3 +58,6 @@ class QuotaAdmin:
                     f" {len(alteration.changes)} quotas; give each once"
                 )
         return await self._metadata.submit(command, context)
+
+    def _check(self, operation: AclOperation, context: RequestContext) -> None:
+        self._authorizer.check(context.client, operation, AclResourceType.CLUSTER)

@@ -1,6 +1,9 @@
-"""The context of a request: its deadline, and the metadata that its answer must include."""
+"""The context of a request: its client, its deadline, and the metadata that its answer must
+include."""
 
 from msgspec import Struct
+
+from ..runtime import ANONYMOUS_CLIENT, CallContext, ClientIdentity
 
 
 class RequestContext(Struct, frozen=True):
@@ -8,3 +11,9 @@ class RequestContext(Struct, frozen=True):
 
     deadline_ms: int  # on the node's monotonic clock
     min_metadata_offset: int = 0  # a read is answered once this broker has applied this offset
+    client: ClientIdentity = ANONYMOUS_CLIENT
+
+
+def context_of(call: CallContext, min_metadata_offset: int = 0) -> RequestContext:
+    """Return the context of a call over gRPC."""
+    return RequestContext(call.deadline_ms, min_metadata_offset, call.client)

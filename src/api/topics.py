@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ..errors import InvalidRequest, UnknownTopicOrPartition
+from ..errors import InvalidRequest, TopicAuthorizationFailed, UnknownTopicOrPartition
 from ..ids import NodeId, Offset
 from ..metadata import (
     BrokerImage,
@@ -19,15 +19,17 @@ from ..metadata import (
     check_not_internal,
     check_topic_name,
 )
+from ..metadata.acls import AclOperation, AclResourceType
+from .authorizer import Authorizer
 from .metadata_access import MetadataAccess, existing_topic
 from .request_context import RequestContext
 from .validation import NAMES_MAX, check_assignments, check_topic_id
 
 
 class DescribedTopics(Struct, frozen=True, kw_only=True):
-    """The requested topics in order, an error for an unknown one."""
+    """The requested topics in order, an error for an unknown or unauthorized one."""
 
-    topics: tuple[TopicImage | UnknownTopicOrPartition, ...]
+    topics: tuple[TopicImage | UnknownTopicOrPartition | TopicAuthorizationFailed, ...]
     brokers: tuple[BrokerImage, ...]  # with replicas of these topics, by ascending id
     offset: Offset
 
@@ -35,26 +37,30 @@ class DescribedTopics(Struct, frozen=True, kw_only=True):
 class TopicAdmin:
     """The operations on topics."""
 
-    def __init__(self, metadata: MetadataAccess) -> None:
+    def __init__(self, metadata: MetadataAccess, authorizer: Authorizer) -> None:
         self._metadata = metadata
+        self._authorizer = authorizer
 
     async def list_topics(self, context: RequestContext) -> tuple[list[TopicImage], Offset]:
-        """Return every topic by ascending name, and the offset of the metadata."""
+        """Return the topics that the client may describe, by ascending name, and the offset of the
+        metadata."""
         image = await self._metadata.reach(context)
-        return image.sorted_topics(), image.offset
+        topics = [topic for topic in image.sorted_topics() if self._describes(topic.name, context)]
+        return topics, image.offset
 
     async def describe(self, names: Sequence[str], context: RequestContext) -> DescribedTopics:
         """Describe the requested topics."""
         if not 1 <= len(names) <= NAMES_MAX:
             raise InvalidRequest(f"names: {len(names)} entries; give 1..{NAMES_MAX}")
         image = await self._metadata.reach(context)
-        topics: list[TopicImage | UnknownTopicOrPartition] = []
+        topics: list[TopicImage | UnknownTopicOrPartition | TopicAuthorizationFailed] = []
         nodes: set[NodeId] = set()
         for name in names:
             check_topic_name(name)
             try:
+                self._check(AclOperation.DESCRIBE, name, context)
                 topic = existing_topic(image, name)
-            except UnknownTopicOrPartition as error:
+            except (UnknownTopicOrPartition, TopicAuthorizationFailed) as error:
                 topics.append(error)
                 continue
             topics.append(topic)
@@ -70,7 +76,9 @@ class TopicAdmin:
     async def create(
         self, command: CreateTopic, context: RequestContext
     ) -> Submitted[TopicCreated]:
-        """Create a topic; `applied` in the result means that produce and fetch work at once."""
+        """Create a topic; `applied` in the result means that produce and fetch work at once. Needs
+        Create on the cluster or on the topic."""
+        self._check_create(command.name, context)
         check_topic_name(command.name)
         check_not_internal(command.name)
         check_topic_id(command.topic_id)
@@ -80,12 +88,14 @@ class TopicAdmin:
     async def delete(
         self, command: DeleteTopic, context: RequestContext
     ) -> Submitted[TopicDeleted]:
-        """Delete a topic with all its records."""
+        """Delete a topic with all its records. The answer to a client without Describe is the same
+        whether or not the topic exists."""
         check_topic_id(command.topic_id or b"")
         if command.name:
             check_topic_name(command.name)
         elif not command.topic_id:
             raise InvalidRequest("name and topic_id: both are empty; give one of them")
+        self._check_delete(command, context)
         return await self._metadata.submit(command, context)
 
     async def create_partitions(
@@ -97,4 +107,32 @@ class TopicAdmin:
         if command.count < 1:
             raise InvalidRequest(f"count: {command.count}; give 1 or more", topic=command.topic)
         check_assignments(command.assignments)
+        self._check(AclOperation.ALTER, command.topic, context)
         return await self._metadata.submit(command, context)
+
+    def _describes(self, name: str, context: RequestContext) -> bool:
+        return self._authorizer.allows(
+            context.client, AclOperation.DESCRIBE, AclResourceType.TOPIC, name
+        )
+
+    def _check(self, operation: AclOperation, name: str, context: RequestContext) -> None:
+        self._authorizer.check(context.client, operation, AclResourceType.TOPIC, name)
+
+    def _check_create(self, name: str, context: RequestContext) -> None:
+        create = AclOperation.CREATE
+        if not self._authorizer.allows(context.client, create, AclResourceType.CLUSTER):
+            self._check(create, name, context)
+
+    def _check_delete(self, command: DeleteTopic, context: RequestContext) -> None:
+        if command.name:
+            self._check(AclOperation.DELETE, command.name, context)
+            return
+        topic = self._metadata.image.topic_of_id(command.topic_id or b"")
+        if topic is None:
+            return  # the controller's error discloses nothing: ids cannot be guessed
+        if not self._describes(topic.name, context):
+            raise TopicAuthorizationFailed(
+                f"{context.client.principal} is not authorized: Delete the topic of this id; ask an"
+                " administrator for an ACL"
+            )
+        self._check(AclOperation.DELETE, topic.name, context)

@@ -3,6 +3,7 @@
 A transactional id is served by its coordinator; another broker raises NotCoordinator.
 """
 
+import dataclasses
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -12,11 +13,14 @@ from ..errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
     InvalidRequest,
+    OperationNotAttempted,
     QuorumlogError,
     TransactionalIdNotFound,
 )
 from ..ids import NodeId, ProducerIdentity
+from ..metadata.acls import AclOperation, AclResourceType
 from ..runtime import Clock
+from .authorizer import Authorizer
 from .metadata_access import MetadataAccess
 from .request_context import RequestContext
 
@@ -35,6 +39,10 @@ if TYPE_CHECKING:
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1  # a 16-bit field of batches
 NO_PRODUCER_ID: Final = -1
 
+_WRITE_TOPIC: Final = (AclOperation.WRITE, AclResourceType.TOPIC)
+_DESCRIBE_TOPIC: Final = (AclOperation.DESCRIBE, AclResourceType.TOPIC)
+_DESCRIBE_ID: Final = (AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID)
+
 R = TypeVar("R")
 
 
@@ -45,6 +53,7 @@ class TransactionAdmin:
         self,
         clock: Clock,
         metadata: MetadataAccess,
+        authorizer: Authorizer,
         ids: ProducerIds,
         transactions: "TransactionCoordinator",
         groups: "GroupCoordinator",
@@ -52,6 +61,7 @@ class TransactionAdmin:
     ) -> None:
         self._clock = clock
         self._metadata = metadata
+        self._authorizer = authorizer
         self._ids = ids
         self._transactions = transactions
         self._groups = groups
@@ -74,6 +84,7 @@ class TransactionAdmin:
         """
         if current is not None:
             _check_producer("current", current)
+        self._check_init(transactional_id, context)
         if transactional_id:
             from ..broker.transactions.requests import InitProducerId
 
@@ -100,6 +111,27 @@ class TransactionAdmin:
     ) -> tuple[QuorumlogError | None, ...]:
         """Add partitions to the transaction, all or none; with `verify_only` return whether they
         were added. Return one error or None for each, in order."""
+        self._check_write(transactional_id, context)
+        denied = {
+            topic: self._authorizer.denial(context.client, *_WRITE_TOPIC, topic)
+            for topic in {topic for topic, _ in partitions}
+            if not self._authorizer.allows(context.client, *_WRITE_TOPIC, topic)
+        }
+        if denied:
+            return tuple(denied.get(topic) or _not_attempted(topic) for topic, _ in partitions)
+        return await self._add_partitions(
+            transactional_id, producer, partitions, context, verify_only=verify_only
+        )
+
+    async def _add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Sequence[tuple[str, int]],
+        context: RequestContext,
+        *,
+        verify_only: bool = False,
+    ) -> tuple[QuorumlogError | None, ...]:
         from ..broker.transactions.requests import AddPartitions, VerifyPartitions
 
         kind = VerifyPartitions if verify_only else AddPartitions
@@ -121,6 +153,8 @@ class TransactionAdmin:
     ) -> None:
         """Add the partition that stores a group's offsets to the transaction; create their topic at
         first use. Raises InvalidGroupId, and CoordinatorNotAvailable without the topic."""
+        self._check_write(transactional_id, context)
+        self._check_group(group, context)
         try:
             await self._groups.coordinator_of(group, deadline_ms=context.deadline_ms)
         except CoordinatorNotAvailable:
@@ -132,7 +166,7 @@ class TransactionAdmin:
                 f"{OFFSETS_TOPIC}: created, but not in this coordinator's metadata yet; retry"
             )
         partition = self._groups.partition_of(group)
-        errors = await self.add_partitions(
+        errors = await self._add_partitions(
             transactional_id, producer, [(OFFSETS_TOPIC, partition)], context
         )
         for error in errors:
@@ -145,6 +179,8 @@ class TransactionAdmin:
         """Store a group's offsets until the transaction ends, after its coordinator verified or
         added the group's partition. Served by the coordinator of the group."""
         _check_id(request.transactional_id)
+        self._check_write(request.transactional_id, context)
+        self._check_group(request.group, context)
         return await self._groups.ask_transactional(request, deadline_ms=context.deadline_ms)
 
     async def end_transaction(
@@ -160,6 +196,7 @@ class TransactionAdmin:
         is durable."""
         from ..broker.transactions.requests import EndTransaction
 
+        self._check_write(transactional_id, context)
         return await self._ask(
             EndTransaction(
                 transactional_id=transactional_id,
@@ -174,6 +211,7 @@ class TransactionAdmin:
 
     async def open_write(self, context: RequestContext) -> int:
         """Return a write id, greater than every one before."""
+        self._check_init("", context)
         return await self._ids.draw(timeout_ms=self._metadata.relay_ms(context))
 
     # --- operators --------------------------------------------------------------------------------
@@ -192,17 +230,26 @@ class TransactionAdmin:
     async def describe(
         self, transactional_id: str, context: RequestContext
     ) -> "TransactionDescription":
-        """Return the state of a transactional id; raises TransactionalIdNotFound."""
+        """Return the state of a transactional id, without the topics that the client may not
+        describe; raises TransactionalIdNotFound."""
         from ..broker.transactions.requests import DescribeTransaction
 
+        self._authorizer.check(context.client, *_DESCRIBE_ID, transactional_id)
         self._check_any_id(transactional_id)
-        return await self._ask(DescribeTransaction(transactional_id=transactional_id), context)
+        found = await self._ask(DescribeTransaction(transactional_id=transactional_id), context)
+        describable = tuple(
+            (topic, partition)
+            for topic, partition in found.partitions
+            if self._authorizer.allows(context.client, *_DESCRIBE_TOPIC, topic)
+        )
+        return dataclasses.replace(found, partitions=describable)
 
     async def abort(self, transactional_id: str, context: RequestContext) -> ProducerIdentity:
         """Fence the producer of a transactional id and abort its transaction; return the identity
         that fences it."""
         from ..broker.transactions.requests import AbortTransaction
 
+        self._check_write(transactional_id, context)
         self._check_any_id(transactional_id)
         return await self._ask(AbortTransaction(transactional_id=transactional_id), context)
 
@@ -216,14 +263,15 @@ class TransactionAdmin:
 
     def list_transactions(
         self,
+        context: RequestContext,
         *,
         states: Collection[str] = (),
         producer_ids: Collection[int] = (),
         open_for_ms_min: int = -1,
         pattern: str = "",
     ) -> "list[ListedTransaction]":
-        """Return the transactional ids that this broker coordinates, by name; an empty filter
-        passes all.
+        """Return the transactional ids that this broker coordinates and the client may describe,
+        by name; an empty filter passes all.
 
         `open_for_ms_min` is the minimum age of the transaction (negative: any), `pattern` an RE2
         pattern of the whole id. Raises InvalidPattern, and CoordinatorLoading while some ids are
@@ -236,7 +284,8 @@ class TransactionAdmin:
         return [
             each
             for each in self._transactions.listings()
-            if (not states or each.state in states)
+            if self._authorizer.allows(context.client, *_DESCRIBE_ID, each.transactional_id)
+            and (not states or each.state in states)
             and (not producer_ids or each.producer_id in producer_ids)
             and (open_for_ms_min < 0 or 0 <= each.started_ms <= began_ms_max)
             and (matches is None or matches(each.transactional_id) is not None)
@@ -248,16 +297,48 @@ class TransactionAdmin:
         self, marker: "TransactionMarker", topic: str, partition: int, context: RequestContext
     ) -> None:
         """End a transaction in a partition that this broker leads; return once the marker is
-        committed, or was written before."""
+        committed, or was written before. Needs ClusterAction or Alter on the cluster."""
+        self._check_markers(context)
         error = await self._markers.write(
             topic, partition, b"", marker, deadline_ms=context.deadline_ms
         )
         if error is not None:
             raise error
 
+    # --- authorization ----------------------------------------------------------------------------
+
+    def _check_init(self, transactional_id: str, context: RequestContext) -> None:
+        """Check Write on the transactional id; without one IdempotentWrite on the cluster, or Write
+        on any topic (KIP-679)."""
+        if transactional_id:
+            self._check_write(transactional_id, context)
+            return
+        authorizer, client = self._authorizer, context.client
+        if not authorizer.allows_any(client, AclOperation.WRITE, AclResourceType.TOPIC):
+            authorizer.check(client, AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER)
+
+    def _check_write(self, transactional_id: str, context: RequestContext) -> None:
+        self._authorizer.check(
+            context.client, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id
+        )
+
+    def _check_group(self, group: str, context: RequestContext) -> None:
+        self._authorizer.check(context.client, AclOperation.READ, AclResourceType.GROUP, group)
+
+    def _check_markers(self, context: RequestContext) -> None:
+        cluster = AclResourceType.CLUSTER
+        if not self._authorizer.allows(context.client, AclOperation.ALTER, cluster):
+            self._authorizer.check(context.client, AclOperation.CLUSTER_ACTION, cluster)
+
     async def _ask(self, request: "TransactionRequest[R]", context: RequestContext) -> R:
         _check_id(request.transactional_id)
         return await self._transactions.ask(request, deadline_ms=context.deadline_ms)
+
+
+def _not_attempted(topic: str) -> OperationNotAttempted:
+    return OperationNotAttempted(
+        "not added to the transaction, since another partition of the request failed", topic=topic
+    )
 
 
 def _check_id(transactional_id: str) -> None:

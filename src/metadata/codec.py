@@ -21,8 +21,21 @@ from ..errors import InvalidRequest, QuorumlogError
 from ..ids import NodeId, Offset, TopicId
 from ..proto import admin_pb2, controller_pb2, metadata_records_pb2
 from ..runtime.error_detail import decode_error, encode_error
+from .acls import (
+    AclFilter,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+    acl_of,
+    enum_of,
+    fill_acl,
+)
 from .client_quotas import QuotaEntity
 from .commands import (
+    AclDeletion,
+    AclsCreated,
+    AclsDeleted,
     AllocateProducerIds,
     AlterClientQuotas,
     AlterClusterConfigs,
@@ -30,11 +43,14 @@ from .commands import (
     AlterGroupConfigs,
     AlterPartitions,
     AlterReassignments,
+    AlterScramCredentials,
     ClientQuotasAltered,
     ClusterConfigsAltered,
     ConfigsAltered,
+    CreateAcls,
     CreatePartitions,
     CreateTopic,
+    DeleteAcls,
     DeleteTopic,
     Done,
     ElectLeaders,
@@ -54,6 +70,8 @@ from .commands import (
     RegisterBroker,
     Relayed,
     RelayedCommand,
+    ScramCredentialsAltered,
+    ScramOutcome,
     Submitted,
     TopicCreated,
     TopicDeleted,
@@ -62,6 +80,14 @@ from .commands import (
 )
 from .decisions.features import FEATURES
 from .image import AlteredPartition, BrokerImage, PartitionImage, TopicImage
+from .scram_credentials import (
+    ScramCredential,
+    ScramMechanism,
+    credential_of,
+    fill_credential,
+    fill_key,
+    scram_key_of,
+)
 from .topic_configs import effective_min_isr
 
 _R = TypeVar("_R")
@@ -270,6 +296,25 @@ def describe_client_quotas(
     return described
 
 
+def read_acl_filter(message: admin_pb2.AclFilter) -> AclFilter:
+    """Return the filter of a message, not checked; raise InvalidRequest for an unknown number."""
+    read: AclFilter = _AclFilter().read(message)
+    return read
+
+
+def describe_scram_credentials(
+    by_user: Mapping[str, Mapping[ScramMechanism, ScramCredential]],
+) -> list[admin_pb2.ScramCredentialDescription]:
+    """Return the messages that describe the credentials of users, without their keys."""
+    described = []
+    for user, credentials in by_user.items():
+        for mechanism, credential in credentials.items():
+            message = admin_pb2.ScramCredentialDescription(iterations=credential.iterations)
+            fill_key(message.credential, (user, mechanism))
+            described.append(message)
+    return described
+
+
 # --- shapes: one value and its message -----------------------------------------------------------
 
 
@@ -335,6 +380,73 @@ class _Feature(_Tuple):
         super().fill(message, value)
         if message.name in FEATURES:  # not one of a newer controller
             message.doc = FEATURES[message.name].doc
+
+
+class _Acl(_Shape):
+    """An Acl."""
+
+    def fill(self, message: Any, value: Any) -> None:
+        fill_acl(message, value)
+
+    def read(self, message: Any) -> Any:
+        return acl_of(message)
+
+
+class _AclFilter(_Shape):
+    """An AclFilter."""
+
+    def fill(self, message: Any, value: Any) -> None:
+        for name in ("resource_type", "pattern_type", "operation", "permission"):
+            setattr(message, name, int(getattr(value, name)))
+        for name in ("resource_name", "principal", "host"):
+            if getattr(value, name) is not None:
+                setattr(message, name, getattr(value, name))
+
+    def read(self, message: Any) -> Any:
+        def text(name: str) -> str | None:
+            return getattr(message, name) if message.HasField(name) else None
+
+        return AclFilter(
+            resource_type=enum_of(AclResourceType, message.resource_type),
+            resource_name=text("resource_name"),
+            pattern_type=enum_of(AclPatternType, message.pattern_type),
+            principal=text("principal"),
+            host=text("host"),
+            operation=enum_of(AclOperation, message.operation),
+            permission=enum_of(AclPermission, message.permission),
+        )
+
+
+class _ScramKey(_Shape):
+    """User and mechanism of a credential."""
+
+    def fill(self, message: Any, value: Any) -> None:
+        fill_key(message, value)
+
+    def read(self, message: Any) -> Any:
+        return scram_key_of(message)
+
+
+class _ScramCredential(_Shape):
+    """A credential with its key."""
+
+    def fill(self, message: Any, value: Any) -> None:
+        key, credential = value
+        fill_credential(message, key, credential)
+
+    def read(self, message: Any) -> Any:
+        return scram_key_of(message.credential), credential_of(message)
+
+
+class _OptionalError(_Shape):
+    """A message with an error, which may be absent, and nothing else."""
+
+    def fill(self, message: Any, value: Any) -> None:
+        if value is not None:
+            message.error.CopyFrom(encode_error(value))
+
+    def read(self, message: Any) -> Any:
+        return decode_error(message.error) if message.HasField("error") else None
 
 
 class _Struct(_Shape):
@@ -633,6 +745,7 @@ def _table() -> _Table:
         _partition_commands(),
         _cluster_commands(),
         _quota_commands(),
+        _security_commands(),
     )
     rows = [_row(*each) for commands in declared for each in commands]
     return _Table(
@@ -914,6 +1027,45 @@ def _quota_commands() -> Iterator[tuple[str, _Struct, _Struct]]:
         _Struct(
             ClientQuotasAltered,
             admin_pb2.AlterClientQuotasResponse,
+            _Many("outcomes", outcome, "results"),
+        ),
+    )
+
+
+def _security_commands() -> Iterator[tuple[str, _Struct, _Struct]]:
+    acls = _Many("acls", _Acl())
+    deletion = _Struct(AclDeletion, admin_pb2.DeleteAclsResult, acls, _Optional("error", _Error()))
+    yield (
+        "create_acls",
+        _Struct(CreateAcls, admin_pb2.CreateAclsRequest, acls),
+        _Struct(
+            AclsCreated,
+            admin_pb2.CreateAclsResponse,
+            _Many("errors", _OptionalError(), "results"),
+        ),
+    )
+    yield (
+        "delete_acls",
+        _Struct(DeleteAcls, admin_pb2.DeleteAclsRequest, _Many("filters", _AclFilter())),
+        _Struct(AclsDeleted, admin_pb2.DeleteAclsResponse, _Many("deletions", deletion, "results")),
+    )
+    outcome = _Struct(
+        ScramOutcome,
+        admin_pb2.AlterScramCredentialsResult,
+        "user",
+        _Optional("error", _Error()),
+    )
+    yield (
+        "alter_scram_credentials",
+        _Struct(
+            AlterScramCredentials,
+            admin_pb2.AlterScramCredentialsRequest,
+            _Many("deletions", _ScramKey()),
+            _Many("upsertions", _ScramCredential()),
+        ),
+        _Struct(
+            ScramCredentialsAltered,
+            admin_pb2.AlterScramCredentialsResponse,
             _Many("outcomes", outcome, "results"),
         ),
     )

@@ -10,8 +10,10 @@ from msgspec import Struct
 
 from ..errors import QuorumlogError
 from ..ids import NO_NODE, DirectoryId, Epoch, NodeId, Offset, TopicId
+from .acls import Acl, AclFilter
 from .client_quotas import QuotaEntity
 from .image import AlteredPartition, TopicImage
+from .scram_credentials import ScramCredential, ScramKey
 
 # --- replies -------------------------------------------------------------------------------------
 
@@ -97,6 +99,38 @@ class ClientQuotasAltered(Struct, frozen=True, kw_only=True):
     outcomes: tuple[QuotaOutcome, ...]
 
 
+class AclsCreated(Struct, frozen=True, kw_only=True):
+    """The outcome of each ACL, in the order of the command: None, or the error."""
+
+    errors: tuple[QuorumlogError | None, ...]
+
+
+class AclDeletion(Struct, frozen=True, kw_only=True):
+    """The outcome of one filter."""
+
+    acls: tuple[Acl, ...] = ()  # deleted, by ascending principal; also by an earlier filter
+    error: QuorumlogError | None = None
+
+
+class AclsDeleted(Struct, frozen=True, kw_only=True):
+    """The outcome of each filter, in the order of the command."""
+
+    deletions: tuple[AclDeletion, ...]
+
+
+class ScramOutcome(Struct, frozen=True, kw_only=True):
+    """The outcome of the changes of one user's credentials."""
+
+    user: str
+    error: QuorumlogError | None = None
+
+
+class ScramCredentialsAltered(Struct, frozen=True, kw_only=True):
+    """The outcome of each user, in the order of the first change."""
+
+    outcomes: tuple[ScramOutcome, ...]
+
+
 class ProducerIdsAllocated(Struct, frozen=True, kw_only=True):
     """The allocated block of producer ids, [start, start + count)."""
 
@@ -116,6 +150,9 @@ Reply: TypeAlias = (
     | PartitionOutcomes
     | FeaturesUpdated
     | ClientQuotasAltered
+    | AclsCreated
+    | AclsDeleted
+    | ScramCredentialsAltered
     | ProducerIdsAllocated
 )
 
@@ -348,6 +385,30 @@ class AlterClientQuotas(RelayedCommand[ClientQuotasAltered], frozen=True, kw_onl
     validate_only: bool = False
 
 
+class CreateAcls(RelayedCommand[AclsCreated], frozen=True, kw_only=True):
+    """Create ACLs. They succeed or fail independently; one that exists is a success."""
+
+    acls: tuple[Acl, ...]
+
+
+class DeleteAcls(RelayedCommand[AclsDeleted], frozen=True, kw_only=True):
+    """Delete the ACLs that match filters, which succeed or fail independently."""
+
+    is_repeatable: ClassVar[bool] = False  # a repeat's reply would lack the deleted ACLs
+
+    filters: tuple[AclFilter, ...]
+
+
+class AlterScramCredentials(RelayedCommand[ScramCredentialsAltered], frozen=True, kw_only=True):
+    """Set and delete SCRAM credentials. Users succeed or fail independently; all changes of one
+    user are made, or none."""
+
+    is_repeatable: ClassVar[bool] = False  # a repeated deletion would fail
+
+    deletions: tuple[ScramKey, ...] = ()
+    upsertions: tuple[tuple[ScramKey, ScramCredential], ...] = ()
+
+
 Relayed: TypeAlias = (
     CreateTopic
     | DeleteTopic
@@ -359,6 +420,9 @@ Relayed: TypeAlias = (
     | AlterGroupConfigs
     | UpdateFeatures
     | AlterClientQuotas
+    | CreateAcls
+    | DeleteAcls
+    | AlterScramCredentials
     | UnregisterBroker
     | AllocateProducerIds
 )

@@ -12,11 +12,14 @@ from .commands import (
     AlterGroupConfigs,
     AlterPartitions,
     AlterReassignments,
+    AlterScramCredentials,
     BalanceLeaders,
     BrokerStopping,
     Command,
+    CreateAcls,
     CreatePartitions,
     CreateTopic,
+    DeleteAcls,
     DeleteTopic,
     ElectLeaders,
     FenceBroker,
@@ -28,6 +31,7 @@ from .commands import (
 from .config import ControllerConfig
 from .decision import AnyDecision
 from .decisions import (
+    acls,
     alter_partitions,
     balance,
     brokers,
@@ -36,6 +40,7 @@ from .decisions import (
     producer_ids,
     quotas,
     reassignment,
+    scram_credentials,
     topics,
 )
 from .image import MetadataImage
@@ -82,3 +87,9 @@ def decide(  # noqa: C901, PLR0912 (a dispatch)
             return features.update_features(image, command)
         case AlterClientQuotas():
             return quotas.alter_client_quotas(image, command)
+        case CreateAcls():
+            return acls.create_acls(image, command)
+        case DeleteAcls():
+            return acls.delete_acls(image, command)
+        case AlterScramCredentials():
+            return scram_credentials.alter_scram_credentials(image, command)

@@ -17,8 +17,10 @@ from immutables import Map
 from msgspec import Struct
 
 from ..ids import NO_EPOCH, DirectoryId, Epoch, NodeId, Offset, TopicId
+from .acls import AclTable
 from .client_quotas import ClientQuotas
 from .partition_set import NO_PARTITIONS, PartitionSet
+from .scram_credentials import ScramCredentials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +135,8 @@ class MetadataImage:
     group_configs: Map[str, Map[str, str]] = field(default_factory=Map)
     features: Map[str, int] = field(default_factory=Map)  # finalized levels
     client_quotas: ClientQuotas = field(default_factory=Map)
+    acls: AclTable = field(default_factory=AclTable)
+    scram_credentials: ScramCredentials = field(default_factory=Map)
     # Indexes over the partitions, so that a decision about few partitions costs little.
     placed: Map[NodeId, PartitionSet] = field(default_factory=Map)  # by node with a replica
     moving: PartitionSet = NO_PARTITIONS  # with a reassignment in progress
@@ -168,6 +172,10 @@ class MetadataImage:
     def sorted_brokers(self) -> list[BrokerImage]:
         """Return the brokers by ascending id."""
         return [broker for _, broker in sorted(self.brokers.items(), key=itemgetter(0))]
+
+    def unfenced_ids(self) -> tuple[NodeId, ...]:
+        """Return the ids of the brokers that are not fenced, ascending."""
+        return tuple(broker.id for broker in self.sorted_brokers() if not broker.fenced)
 
     def sorted_topics(self) -> list[TopicImage]:
         """Return the topics by ascending name."""

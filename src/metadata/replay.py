@@ -14,10 +14,12 @@ from immutables import Map, MapMutation
 from ..errors import CorruptionError
 from ..ids import Epoch, NodeId, Offset, TopicId
 from ..proto import metadata_records_pb2 as pb
+from .acls import acl_of
 from .codec import decode_broker
 from .image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from .invariants import partition_fault
 from .partition_set import NO_PARTITIONS, PartitionSetDraft
+from .scram_credentials import credential_of, scram_key_of
 from .topic_names import collision_key
 
 
@@ -246,6 +248,30 @@ class ImageDraft:
             all_quotas = all_quotas.delete(entity)
         self._image = replace(self._image, client_quotas=all_quotas)
 
+    def _acl(self, record: pb.Acl) -> None:
+        acl = acl_of(record)
+        if acl in self._image.acls:
+            raise CorruptionError(f"ACL {acl} is created twice")
+        self._image = replace(self._image, acls=self._image.acls.with_acl(acl))
+
+    def _remove_acl(self, record: pb.Acl) -> None:
+        acl = acl_of(record)
+        if acl not in self._image.acls:
+            raise CorruptionError(f"ACL {acl} is deleted, but does not exist")
+        self._image = replace(self._image, acls=self._image.acls.without(acl))
+
+    def _scram_credential(self, record: pb.ScramCredentialRecord) -> None:
+        credentials = self._image.scram_credentials.set(
+            scram_key_of(record.credential), credential_of(record)
+        )
+        self._image = replace(self._image, scram_credentials=credentials)
+
+    def _remove_scram_credential(self, record: pb.ScramCredentialKey) -> None:
+        key, credentials = scram_key_of(record), self._image.scram_credentials
+        if key not in credentials:
+            raise CorruptionError(f"SCRAM credential {key} is deleted, but does not exist")
+        self._image = replace(self._image, scram_credentials=credentials.delete(key))
+
     def _producer_ids(self, record: pb.ProducerIdsRecord) -> None:
         if record.next_producer_id <= self._image.next_producer_id:
             raise CorruptionError(
@@ -408,6 +434,10 @@ _STEPS: Final[Mapping[str, Callable[[ImageDraft, Any], None]]] = {
         "feature_level",
         "producer_ids",
         "client_quota",
+        "acl",
+        "remove_acl",
+        "scram_credential",
+        "remove_scram_credential",
     )
 }
 # MetadataPublisher holds back the records of a transaction until its end.

@@ -15,10 +15,12 @@ from google.protobuf.message import DecodeError
 from ..errors import CorruptionError
 from ..ids import Epoch, Offset
 from ..proto import metadata_records_pb2 as pb
+from .acls import AclFilter, acl_message
 from .client_quotas import quota_record, sorted_entities
 from .codec import encode_broker, encode_partition
 from .image import EMPTY_IMAGE, MetadataImage, TopicImage, sorted_in_steps
 from .replay import ImageDraft
+from .scram_credentials import credential_record
 
 SLICE_RECORDS: Final = 250
 """Records per slice, about 2 ms of work."""
@@ -87,6 +89,7 @@ def _records(image: MetadataImage) -> Iterator[pb.MetadataRecord | None]:
     for entity in sorted_entities(image.client_quotas):
         for key, quota in sorted(image.client_quotas[entity].items()):
             yield quota_record(entity, key, quota)
+    yield from _security(image)
     if image.next_producer_id:
         ids = pb.ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
@@ -101,6 +104,14 @@ def _configs(image: MetadataImage) -> Iterator[pb.MetadataRecord]:
         for name, value in sorted(configs.items(), key=itemgetter(0)):
             config = pb.GroupConfigRecord(group=group, name=name, value=value)
             yield pb.MetadataRecord(group_config=config)
+
+
+def _security(image: MetadataImage) -> Iterator[pb.MetadataRecord]:
+    for acl in image.acls.visit(AclFilter()):
+        if acl is not None:
+            yield pb.MetadataRecord(acl=acl_message(acl))
+    for key, credential in sorted(image.scram_credentials.items(), key=itemgetter(0)):
+        yield credential_record(key, credential)
 
 
 def _topic(topic: TopicImage) -> Iterator[pb.MetadataRecord]:

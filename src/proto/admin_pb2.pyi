@@ -739,3 +739,127 @@ class AlterClientQuotasResult(_message.Message):
     entity: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.QuotaEntity]
     error: _errors_pb2.Error
     def __init__(self, entity: _Optional[_Iterable[_Union[_metadata_records_pb2.QuotaEntity, _Mapping[str, object]]]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
+
+class AclFilter(_message.Message):
+    __slots__ = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
+    RESOURCE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_NAME_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    PERMISSION_FIELD_NUMBER: _ClassVar[int]
+    resource_type: _metadata_records_pb2.AclResourceType
+    resource_name: str
+    pattern_type: _metadata_records_pb2.AclPatternType
+    principal: str
+    host: str
+    operation: _metadata_records_pb2.AclOperation
+    permission: _metadata_records_pb2.AclPermission
+    def __init__(self, resource_type: _Optional[_Union[_metadata_records_pb2.AclResourceType, str]] = ..., resource_name: _Optional[str] = ..., pattern_type: _Optional[_Union[_metadata_records_pb2.AclPatternType, str]] = ..., principal: _Optional[str] = ..., host: _Optional[str] = ..., operation: _Optional[_Union[_metadata_records_pb2.AclOperation, str]] = ..., permission: _Optional[_Union[_metadata_records_pb2.AclPermission, str]] = ...) -> None: ...
+
+class DescribeAclsRequest(_message.Message):
+    __slots__ = ("filter", "min_metadata_offset")
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    MIN_METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    filter: AclFilter
+    min_metadata_offset: int
+    def __init__(self, filter: _Optional[_Union[AclFilter, _Mapping[str, object]]] = ..., min_metadata_offset: _Optional[int] = ...) -> None: ...
+
+class DescribeAclsResponse(_message.Message):
+    __slots__ = ("acls", "metadata_offset")
+    ACLS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    acls: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.Acl]
+    metadata_offset: int
+    def __init__(self, acls: _Optional[_Iterable[_Union[_metadata_records_pb2.Acl, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class CreateAclsRequest(_message.Message):
+    __slots__ = ("acls",)
+    ACLS_FIELD_NUMBER: _ClassVar[int]
+    acls: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.Acl]
+    def __init__(self, acls: _Optional[_Iterable[_Union[_metadata_records_pb2.Acl, _Mapping[str, object]]]] = ...) -> None: ...
+
+class CreateAclsResponse(_message.Message):
+    __slots__ = ("results", "metadata_offset")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[CreateAclResult]
+    metadata_offset: int
+    def __init__(self, results: _Optional[_Iterable[_Union[CreateAclResult, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class CreateAclResult(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: _errors_pb2.Error
+    def __init__(self, error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
+
+class DeleteAclsRequest(_message.Message):
+    __slots__ = ("filters",)
+    FILTERS_FIELD_NUMBER: _ClassVar[int]
+    filters: _containers.RepeatedCompositeFieldContainer[AclFilter]
+    def __init__(self, filters: _Optional[_Iterable[_Union[AclFilter, _Mapping[str, object]]]] = ...) -> None: ...
+
+class DeleteAclsResponse(_message.Message):
+    __slots__ = ("results", "metadata_offset")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[DeleteAclsResult]
+    metadata_offset: int
+    def __init__(self, results: _Optional[_Iterable[_Union[DeleteAclsResult, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class DeleteAclsResult(_message.Message):
+    __slots__ = ("error", "acls")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    ACLS_FIELD_NUMBER: _ClassVar[int]
+    error: _errors_pb2.Error
+    acls: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.Acl]
+    def __init__(self, error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ..., acls: _Optional[_Iterable[_Union[_metadata_records_pb2.Acl, _Mapping[str, object]]]] = ...) -> None: ...
+
+class DescribeScramCredentialsRequest(_message.Message):
+    __slots__ = ("users", "min_metadata_offset")
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    MIN_METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    users: _containers.RepeatedScalarFieldContainer[str]
+    min_metadata_offset: int
+    def __init__(self, users: _Optional[_Iterable[str]] = ..., min_metadata_offset: _Optional[int] = ...) -> None: ...
+
+class DescribeScramCredentialsResponse(_message.Message):
+    __slots__ = ("credentials", "metadata_offset")
+    CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    credentials: _containers.RepeatedCompositeFieldContainer[ScramCredentialDescription]
+    metadata_offset: int
+    def __init__(self, credentials: _Optional[_Iterable[_Union[ScramCredentialDescription, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class ScramCredentialDescription(_message.Message):
+    __slots__ = ("credential", "iterations")
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    credential: _metadata_records_pb2.ScramCredentialKey
+    iterations: int
+    def __init__(self, credential: _Optional[_Union[_metadata_records_pb2.ScramCredentialKey, _Mapping[str, object]]] = ..., iterations: _Optional[int] = ...) -> None: ...
+
+class AlterScramCredentialsRequest(_message.Message):
+    __slots__ = ("deletions", "upsertions")
+    DELETIONS_FIELD_NUMBER: _ClassVar[int]
+    UPSERTIONS_FIELD_NUMBER: _ClassVar[int]
+    deletions: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.ScramCredentialKey]
+    upsertions: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.ScramCredentialRecord]
+    def __init__(self, deletions: _Optional[_Iterable[_Union[_metadata_records_pb2.ScramCredentialKey, _Mapping[str, object]]]] = ..., upsertions: _Optional[_Iterable[_Union[_metadata_records_pb2.ScramCredentialRecord, _Mapping[str, object]]]] = ...) -> None: ...
+
+class AlterScramCredentialsResponse(_message.Message):
+    __slots__ = ("results", "metadata_offset")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[AlterScramCredentialsResult]
+    metadata_offset: int
+    def __init__(self, results: _Optional[_Iterable[_Union[AlterScramCredentialsResult, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class AlterScramCredentialsResult(_message.Message):
+    __slots__ = ("user", "error")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    error: _errors_pb2.Error
+    def __init__(self, user: _Optional[str] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...

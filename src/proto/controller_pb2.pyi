@@ -68,7 +68,7 @@ class BrokerSessionResponse(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., shutdown_granted: _Optional[bool] = ..., committed_offset: _Optional[int] = ...) -> None: ...
 
 class RelayRequest(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "create_topic", "delete_topic", "alter_configs", "allocate_producer_ids", "create_partitions", "alter_reassignments", "elect_leaders", "alter_cluster_configs", "update_features", "unregister_broker", "alter_client_quotas", "alter_group_configs")
+    __slots__ = ("cluster_id", "broker_id", "create_topic", "delete_topic", "alter_configs", "allocate_producer_ids", "create_partitions", "alter_reassignments", "elect_leaders", "alter_cluster_configs", "update_features", "unregister_broker", "alter_client_quotas", "alter_group_configs", "create_acls", "delete_acls", "alter_scram_credentials")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,9 @@ class RelayRequest(_message.Message):
     UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     ALTER_CLIENT_QUOTAS_FIELD_NUMBER: _ClassVar[int]
     ALTER_GROUP_CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_ACLS_FIELD_NUMBER: _ClassVar[int]
+    DELETE_ACLS_FIELD_NUMBER: _ClassVar[int]
+    ALTER_SCRAM_CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     broker_id: int
     create_topic: _admin_pb2.CreateTopicRequest
@@ -97,10 +100,13 @@ class RelayRequest(_message.Message):
     unregister_broker: _admin_pb2.UnregisterBrokerRequest
     alter_client_quotas: _admin_pb2.AlterClientQuotasRequest
     alter_group_configs: AlterGroupConfigsRequest
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., create_topic: _Optional[_Union[_admin_pb2.CreateTopicRequest, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicRequest, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsRequest, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping[str, object]]] = ..., create_partitions: _Optional[_Union[_admin_pb2.CreatePartitionsRequest, _Mapping[str, object]]] = ..., alter_reassignments: _Optional[_Union[_admin_pb2.AlterReassignmentsRequest, _Mapping[str, object]]] = ..., elect_leaders: _Optional[_Union[_admin_pb2.ElectLeadersRequest, _Mapping[str, object]]] = ..., alter_cluster_configs: _Optional[_Union[_admin_pb2.AlterClusterConfigsRequest, _Mapping[str, object]]] = ..., update_features: _Optional[_Union[_admin_pb2.UpdateFeaturesRequest, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[_admin_pb2.UnregisterBrokerRequest, _Mapping[str, object]]] = ..., alter_client_quotas: _Optional[_Union[_admin_pb2.AlterClientQuotasRequest, _Mapping[str, object]]] = ..., alter_group_configs: _Optional[_Union[AlterGroupConfigsRequest, _Mapping[str, object]]] = ...) -> None: ...
+    create_acls: _admin_pb2.CreateAclsRequest
+    delete_acls: _admin_pb2.DeleteAclsRequest
+    alter_scram_credentials: _admin_pb2.AlterScramCredentialsRequest
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., create_topic: _Optional[_Union[_admin_pb2.CreateTopicRequest, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicRequest, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsRequest, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping[str, object]]] = ..., create_partitions: _Optional[_Union[_admin_pb2.CreatePartitionsRequest, _Mapping[str, object]]] = ..., alter_reassignments: _Optional[_Union[_admin_pb2.AlterReassignmentsRequest, _Mapping[str, object]]] = ..., elect_leaders: _Optional[_Union[_admin_pb2.ElectLeadersRequest, _Mapping[str, object]]] = ..., alter_cluster_configs: _Optional[_Union[_admin_pb2.AlterClusterConfigsRequest, _Mapping[str, object]]] = ..., update_features: _Optional[_Union[_admin_pb2.UpdateFeaturesRequest, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[_admin_pb2.UnregisterBrokerRequest, _Mapping[str, object]]] = ..., alter_client_quotas: _Optional[_Union[_admin_pb2.AlterClientQuotasRequest, _Mapping[str, object]]] = ..., alter_group_configs: _Optional[_Union[AlterGroupConfigsRequest, _Mapping[str, object]]] = ..., create_acls: _Optional[_Union[_admin_pb2.CreateAclsRequest, _Mapping[str, object]]] = ..., delete_acls: _Optional[_Union[_admin_pb2.DeleteAclsRequest, _Mapping[str, object]]] = ..., alter_scram_credentials: _Optional[_Union[_admin_pb2.AlterScramCredentialsRequest, _Mapping[str, object]]] = ...) -> None: ...
 
 class RelayResponse(_message.Message):
-    __slots__ = ("create_topic", "delete_topic", "alter_configs", "allocate_producer_ids", "create_partitions", "alter_reassignments", "elect_leaders", "alter_cluster_configs", "update_features", "unregister_broker", "alter_client_quotas", "alter_group_configs")
+    __slots__ = ("create_topic", "delete_topic", "alter_configs", "allocate_producer_ids", "create_partitions", "alter_reassignments", "elect_leaders", "alter_cluster_configs", "update_features", "unregister_broker", "alter_client_quotas", "alter_group_configs", "create_acls", "delete_acls", "alter_scram_credentials")
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     ALTER_CONFIGS_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +119,9 @@ class RelayResponse(_message.Message):
     UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     ALTER_CLIENT_QUOTAS_FIELD_NUMBER: _ClassVar[int]
     ALTER_GROUP_CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_ACLS_FIELD_NUMBER: _ClassVar[int]
+    DELETE_ACLS_FIELD_NUMBER: _ClassVar[int]
+    ALTER_SCRAM_CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     create_topic: _admin_pb2.CreateTopicResponse
     delete_topic: _admin_pb2.DeleteTopicResponse
     alter_configs: _admin_pb2.AlterConfigsResponse
@@ -125,7 +134,10 @@ class RelayResponse(_message.Message):
     unregister_broker: _admin_pb2.UnregisterBrokerResponse
     alter_client_quotas: _admin_pb2.AlterClientQuotasResponse
     alter_group_configs: AlterGroupConfigsResponse
-    def __init__(self, create_topic: _Optional[_Union[_admin_pb2.CreateTopicResponse, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicResponse, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsResponse, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping[str, object]]] = ..., create_partitions: _Optional[_Union[_admin_pb2.CreatePartitionsResponse, _Mapping[str, object]]] = ..., alter_reassignments: _Optional[_Union[_admin_pb2.AlterReassignmentsResponse, _Mapping[str, object]]] = ..., elect_leaders: _Optional[_Union[_admin_pb2.ElectLeadersResponse, _Mapping[str, object]]] = ..., alter_cluster_configs: _Optional[_Union[_admin_pb2.AlterClusterConfigsResponse, _Mapping[str, object]]] = ..., update_features: _Optional[_Union[_admin_pb2.UpdateFeaturesResponse, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[_admin_pb2.UnregisterBrokerResponse, _Mapping[str, object]]] = ..., alter_client_quotas: _Optional[_Union[_admin_pb2.AlterClientQuotasResponse, _Mapping[str, object]]] = ..., alter_group_configs: _Optional[_Union[AlterGroupConfigsResponse, _Mapping[str, object]]] = ...) -> None: ...
+    create_acls: _admin_pb2.CreateAclsResponse
+    delete_acls: _admin_pb2.DeleteAclsResponse
+    alter_scram_credentials: _admin_pb2.AlterScramCredentialsResponse
+    def __init__(self, create_topic: _Optional[_Union[_admin_pb2.CreateTopicResponse, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicResponse, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsResponse, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsResponse, _Mapping[str, object]]] = ..., create_partitions: _Optional[_Union[_admin_pb2.CreatePartitionsResponse, _Mapping[str, object]]] = ..., alter_reassignments: _Optional[_Union[_admin_pb2.AlterReassignmentsResponse, _Mapping[str, object]]] = ..., elect_leaders: _Optional[_Union[_admin_pb2.ElectLeadersResponse, _Mapping[str, object]]] = ..., alter_cluster_configs: _Optional[_Union[_admin_pb2.AlterClusterConfigsResponse, _Mapping[str, object]]] = ..., update_features: _Optional[_Union[_admin_pb2.UpdateFeaturesResponse, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[_admin_pb2.UnregisterBrokerResponse, _Mapping[str, object]]] = ..., alter_client_quotas: _Optional[_Union[_admin_pb2.AlterClientQuotasResponse, _Mapping[str, object]]] = ..., alter_group_configs: _Optional[_Union[AlterGroupConfigsResponse, _Mapping[str, object]]] = ..., create_acls: _Optional[_Union[_admin_pb2.CreateAclsResponse, _Mapping[str, object]]] = ..., delete_acls: _Optional[_Union[_admin_pb2.DeleteAclsResponse, _Mapping[str, object]]] = ..., alter_scram_credentials: _Optional[_Union[_admin_pb2.AlterScramCredentialsResponse, _Mapping[str, object]]] = ...) -> None: ...
 
 class AlterGroupConfigsRequest(_message.Message):
     __slots__ = ("group", "changes", "validate_only", "replace")

@@ -1,4 +1,5 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -6,8 +7,95 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class AclResourceType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACL_RESOURCE_TYPE_UNSPECIFIED: _ClassVar[AclResourceType]
+    ACL_RESOURCE_TYPE_ANY: _ClassVar[AclResourceType]
+    ACL_RESOURCE_TYPE_TOPIC: _ClassVar[AclResourceType]
+    ACL_RESOURCE_TYPE_GROUP: _ClassVar[AclResourceType]
+    ACL_RESOURCE_TYPE_CLUSTER: _ClassVar[AclResourceType]
+    ACL_RESOURCE_TYPE_TRANSACTIONAL_ID: _ClassVar[AclResourceType]
+    ACL_RESOURCE_TYPE_DELEGATION_TOKEN: _ClassVar[AclResourceType]
+    ACL_RESOURCE_TYPE_USER: _ClassVar[AclResourceType]
+
+class AclPatternType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACL_PATTERN_TYPE_UNSPECIFIED: _ClassVar[AclPatternType]
+    ACL_PATTERN_TYPE_ANY: _ClassVar[AclPatternType]
+    ACL_PATTERN_TYPE_MATCH: _ClassVar[AclPatternType]
+    ACL_PATTERN_TYPE_LITERAL: _ClassVar[AclPatternType]
+    ACL_PATTERN_TYPE_PREFIXED: _ClassVar[AclPatternType]
+
+class AclOperation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACL_OPERATION_UNSPECIFIED: _ClassVar[AclOperation]
+    ACL_OPERATION_ANY: _ClassVar[AclOperation]
+    ACL_OPERATION_ALL: _ClassVar[AclOperation]
+    ACL_OPERATION_READ: _ClassVar[AclOperation]
+    ACL_OPERATION_WRITE: _ClassVar[AclOperation]
+    ACL_OPERATION_CREATE: _ClassVar[AclOperation]
+    ACL_OPERATION_DELETE: _ClassVar[AclOperation]
+    ACL_OPERATION_ALTER: _ClassVar[AclOperation]
+    ACL_OPERATION_DESCRIBE: _ClassVar[AclOperation]
+    ACL_OPERATION_CLUSTER_ACTION: _ClassVar[AclOperation]
+    ACL_OPERATION_DESCRIBE_CONFIGS: _ClassVar[AclOperation]
+    ACL_OPERATION_ALTER_CONFIGS: _ClassVar[AclOperation]
+    ACL_OPERATION_IDEMPOTENT_WRITE: _ClassVar[AclOperation]
+    ACL_OPERATION_CREATE_TOKENS: _ClassVar[AclOperation]
+    ACL_OPERATION_DESCRIBE_TOKENS: _ClassVar[AclOperation]
+    ACL_OPERATION_TWO_PHASE_COMMIT: _ClassVar[AclOperation]
+
+class AclPermission(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACL_PERMISSION_UNSPECIFIED: _ClassVar[AclPermission]
+    ACL_PERMISSION_ANY: _ClassVar[AclPermission]
+    ACL_PERMISSION_DENY: _ClassVar[AclPermission]
+    ACL_PERMISSION_ALLOW: _ClassVar[AclPermission]
+
+class ScramMechanism(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCRAM_MECHANISM_UNSPECIFIED: _ClassVar[ScramMechanism]
+    SCRAM_MECHANISM_SHA_256: _ClassVar[ScramMechanism]
+    SCRAM_MECHANISM_SHA_512: _ClassVar[ScramMechanism]
+ACL_RESOURCE_TYPE_UNSPECIFIED: AclResourceType
+ACL_RESOURCE_TYPE_ANY: AclResourceType
+ACL_RESOURCE_TYPE_TOPIC: AclResourceType
+ACL_RESOURCE_TYPE_GROUP: AclResourceType
+ACL_RESOURCE_TYPE_CLUSTER: AclResourceType
+ACL_RESOURCE_TYPE_TRANSACTIONAL_ID: AclResourceType
+ACL_RESOURCE_TYPE_DELEGATION_TOKEN: AclResourceType
+ACL_RESOURCE_TYPE_USER: AclResourceType
+ACL_PATTERN_TYPE_UNSPECIFIED: AclPatternType
+ACL_PATTERN_TYPE_ANY: AclPatternType
+ACL_PATTERN_TYPE_MATCH: AclPatternType
+ACL_PATTERN_TYPE_LITERAL: AclPatternType
+ACL_PATTERN_TYPE_PREFIXED: AclPatternType
+ACL_OPERATION_UNSPECIFIED: AclOperation
+ACL_OPERATION_ANY: AclOperation
+ACL_OPERATION_ALL: AclOperation
+ACL_OPERATION_READ: AclOperation
+ACL_OPERATION_WRITE: AclOperation
+ACL_OPERATION_CREATE: AclOperation
+ACL_OPERATION_DELETE: AclOperation
+ACL_OPERATION_ALTER: AclOperation
+ACL_OPERATION_DESCRIBE: AclOperation
+ACL_OPERATION_CLUSTER_ACTION: AclOperation
+ACL_OPERATION_DESCRIBE_CONFIGS: AclOperation
+ACL_OPERATION_ALTER_CONFIGS: AclOperation
+ACL_OPERATION_IDEMPOTENT_WRITE: AclOperation
+ACL_OPERATION_CREATE_TOKENS: AclOperation
+ACL_OPERATION_DESCRIBE_TOKENS: AclOperation
+ACL_OPERATION_TWO_PHASE_COMMIT: AclOperation
+ACL_PERMISSION_UNSPECIFIED: AclPermission
+ACL_PERMISSION_ANY: AclPermission
+ACL_PERMISSION_DENY: AclPermission
+ACL_PERMISSION_ALLOW: AclPermission
+SCRAM_MECHANISM_UNSPECIFIED: ScramMechanism
+SCRAM_MECHANISM_SHA_256: ScramMechanism
+SCRAM_MECHANISM_SHA_512: ScramMechanism
+
 class MetadataRecord(_message.Message):
-    __slots__ = ("broker", "broker_change", "topic", "remove_topic", "partition", "partition_change", "topic_config", "no_op", "producer_ids", "unregister_broker", "cluster_config", "feature_level", "begin_transaction", "end_transaction", "abort_transaction", "client_quota", "group_config")
+    __slots__ = ("broker", "broker_change", "topic", "remove_topic", "partition", "partition_change", "topic_config", "no_op", "producer_ids", "unregister_broker", "cluster_config", "feature_level", "begin_transaction", "end_transaction", "abort_transaction", "client_quota", "group_config", "acl", "remove_acl", "scram_credential", "remove_scram_credential")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     BROKER_CHANGE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +113,10 @@ class MetadataRecord(_message.Message):
     ABORT_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
     CLIENT_QUOTA_FIELD_NUMBER: _ClassVar[int]
     GROUP_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    ACL_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_ACL_FIELD_NUMBER: _ClassVar[int]
+    SCRAM_CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_SCRAM_CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     broker: BrokerRecord
     broker_change: BrokerChangeRecord
     topic: TopicRecord
@@ -42,7 +134,11 @@ class MetadataRecord(_message.Message):
     abort_transaction: AbortTransactionRecord
     client_quota: ClientQuotaRecord
     group_config: GroupConfigRecord
-    def __init__(self, broker: _Optional[_Union[BrokerRecord, _Mapping[str, object]]] = ..., broker_change: _Optional[_Union[BrokerChangeRecord, _Mapping[str, object]]] = ..., topic: _Optional[_Union[TopicRecord, _Mapping[str, object]]] = ..., remove_topic: _Optional[_Union[RemoveTopicRecord, _Mapping[str, object]]] = ..., partition: _Optional[_Union[PartitionRecord, _Mapping[str, object]]] = ..., partition_change: _Optional[_Union[PartitionChangeRecord, _Mapping[str, object]]] = ..., topic_config: _Optional[_Union[TopicConfigRecord, _Mapping[str, object]]] = ..., no_op: _Optional[_Union[NoOpRecord, _Mapping[str, object]]] = ..., producer_ids: _Optional[_Union[ProducerIdsRecord, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[UnregisterBrokerRecord, _Mapping[str, object]]] = ..., cluster_config: _Optional[_Union[ClusterConfigRecord, _Mapping[str, object]]] = ..., feature_level: _Optional[_Union[FeatureLevelRecord, _Mapping[str, object]]] = ..., begin_transaction: _Optional[_Union[BeginTransactionRecord, _Mapping[str, object]]] = ..., end_transaction: _Optional[_Union[EndTransactionRecord, _Mapping[str, object]]] = ..., abort_transaction: _Optional[_Union[AbortTransactionRecord, _Mapping[str, object]]] = ..., client_quota: _Optional[_Union[ClientQuotaRecord, _Mapping[str, object]]] = ..., group_config: _Optional[_Union[GroupConfigRecord, _Mapping[str, object]]] = ...) -> None: ...
+    acl: Acl
+    remove_acl: Acl
+    scram_credential: ScramCredentialRecord
+    remove_scram_credential: ScramCredentialKey
+    def __init__(self, broker: _Optional[_Union[BrokerRecord, _Mapping[str, object]]] = ..., broker_change: _Optional[_Union[BrokerChangeRecord, _Mapping[str, object]]] = ..., topic: _Optional[_Union[TopicRecord, _Mapping[str, object]]] = ..., remove_topic: _Optional[_Union[RemoveTopicRecord, _Mapping[str, object]]] = ..., partition: _Optional[_Union[PartitionRecord, _Mapping[str, object]]] = ..., partition_change: _Optional[_Union[PartitionChangeRecord, _Mapping[str, object]]] = ..., topic_config: _Optional[_Union[TopicConfigRecord, _Mapping[str, object]]] = ..., no_op: _Optional[_Union[NoOpRecord, _Mapping[str, object]]] = ..., producer_ids: _Optional[_Union[ProducerIdsRecord, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[UnregisterBrokerRecord, _Mapping[str, object]]] = ..., cluster_config: _Optional[_Union[ClusterConfigRecord, _Mapping[str, object]]] = ..., feature_level: _Optional[_Union[FeatureLevelRecord, _Mapping[str, object]]] = ..., begin_transaction: _Optional[_Union[BeginTransactionRecord, _Mapping[str, object]]] = ..., end_transaction: _Optional[_Union[EndTransactionRecord, _Mapping[str, object]]] = ..., abort_transaction: _Optional[_Union[AbortTransactionRecord, _Mapping[str, object]]] = ..., client_quota: _Optional[_Union[ClientQuotaRecord, _Mapping[str, object]]] = ..., group_config: _Optional[_Union[GroupConfigRecord, _Mapping[str, object]]] = ..., acl: _Optional[_Union[Acl, _Mapping[str, object]]] = ..., remove_acl: _Optional[_Union[Acl, _Mapping[str, object]]] = ..., scram_credential: _Optional[_Union[ScramCredentialRecord, _Mapping[str, object]]] = ..., remove_scram_credential: _Optional[_Union[ScramCredentialKey, _Mapping[str, object]]] = ...) -> None: ...
 
 class BrokerRecord(_message.Message):
     __slots__ = ("id", "incarnation_id", "directory_id", "grpc_address", "rack", "fenced", "boot_id", "broker_epoch", "stopping", "replica_address", "features", "kafka_listeners")
@@ -265,3 +361,43 @@ class QuotaEntity(_message.Message):
     type: str
     name: str
     def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class Acl(_message.Message):
+    __slots__ = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
+    RESOURCE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_NAME_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    PERMISSION_FIELD_NUMBER: _ClassVar[int]
+    resource_type: AclResourceType
+    resource_name: str
+    pattern_type: AclPatternType
+    principal: str
+    host: str
+    operation: AclOperation
+    permission: AclPermission
+    def __init__(self, resource_type: _Optional[_Union[AclResourceType, str]] = ..., resource_name: _Optional[str] = ..., pattern_type: _Optional[_Union[AclPatternType, str]] = ..., principal: _Optional[str] = ..., host: _Optional[str] = ..., operation: _Optional[_Union[AclOperation, str]] = ..., permission: _Optional[_Union[AclPermission, str]] = ...) -> None: ...
+
+class ScramCredentialKey(_message.Message):
+    __slots__ = ("user", "mechanism")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    MECHANISM_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    mechanism: ScramMechanism
+    def __init__(self, user: _Optional[str] = ..., mechanism: _Optional[_Union[ScramMechanism, str]] = ...) -> None: ...
+
+class ScramCredentialRecord(_message.Message):
+    __slots__ = ("credential", "salt", "iterations", "stored_key", "server_key")
+    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    STORED_KEY_FIELD_NUMBER: _ClassVar[int]
+    SERVER_KEY_FIELD_NUMBER: _ClassVar[int]
+    credential: ScramCredentialKey
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+    def __init__(self, credential: _Optional[_Union[ScramCredentialKey, _Mapping[str, object]]] = ..., salt: _Optional[bytes] = ..., iterations: _Optional[int] = ..., stored_key: _Optional[bytes] = ..., server_key: _Optional[bytes] = ...) -> None: ...

@@ -1,6 +1,7 @@
 """The ports of the runtime. Their implementations are imported by name where a node is built."""
 
 from .ports import (
+    ANONYMOUS_CLIENT,
     NO_DEADLINE_MS,
     Buffer,
     ByteConnection,
@@ -8,6 +9,7 @@ from .ports import (
     CallContext,
     CallListener,
     Channel,
+    ClientIdentity,
     Clock,
     Entropy,
     File,
@@ -25,6 +27,7 @@ from .ports import (
 )
 
 __all__ = [
+    "ANONYMOUS_CLIENT",
     "NO_DEADLINE_MS",
     "Buffer",
     "ByteConnection",
@@ -32,6 +35,7 @@ __all__ = [
     "CallContext",
     "CallListener",
     "Channel",
+    "ClientIdentity",
     "Clock",
     "Entropy",
     "File",

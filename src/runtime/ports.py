@@ -10,7 +10,7 @@ Pure code imports this module: it has protocols and frozen values, and imports n
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
@@ -248,6 +248,27 @@ NO_DEADLINE_MS: Final = (1 << 63) - 1
 """`CallContext.deadline_ms` of a call without a deadline."""
 
 
+class ClientIdentity(NamedTuple):
+    """The client that sent a request, as it was authenticated."""
+
+    principal: str  # "User:alice"; "Node:3" for a node of the cluster
+    host: str  # IP address in its shortest form; empty: unknown
+
+    @property
+    def user(self) -> str:
+        """The name of the user."""
+        return self.principal.partition(":")[2]
+
+    @property
+    def is_node(self) -> bool:
+        """True for a node of the cluster, authenticated as such."""
+        return self.principal.startswith("Node:")
+
+
+ANONYMOUS_CLIENT: Final = ClientIdentity("User:ANONYMOUS", "")
+"""A client without authentication, from an unknown host."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallContext:
     """The call's context for a handler."""
@@ -255,6 +276,7 @@ class CallContext:
     # on this node's Clock.now_ms(); the handler is cancelled when the client disconnects
     deadline_ms: int
     peer: str  # "host:port" of the client, for logs only
+    client: ClientIdentity = ANONYMOUS_CLIENT
 
 
 class Stream(Protocol[Q_contra, R_co]):

@@ -4,6 +4,7 @@ configuration."""
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from ..api.authorizer import Authorizer
 from ..api.broker_api import BrokerApi
 from ..api.cluster import ClusterAdmin
 from ..api.configs import ConfigAdmin, NodeSetting
@@ -11,6 +12,7 @@ from ..api.metadata_access import MetadataAccess
 from ..api.partitions import PartitionAdmin
 from ..api.quorum import QuorumAdmin
 from ..api.quotas import QuotaAdmin
+from ..api.security import AclAdmin, ScramAdmin
 from ..api.topics import TopicAdmin
 from ..api.transactions import TransactionAdmin
 from ..broker.coordinator.shell.coordinator import CoordinatorContext
@@ -41,16 +43,19 @@ def broker_api(
     publisher: MetadataPublisher,
     coordinators: "Coordinators",
     quorum: QuorumAdmin,
+    authorizer: Authorizer,
     settings: Sequence[NodeSetting],
 ) -> BrokerApi:
     """Return the operations of a broker; changes need its session, see `MetadataAccess.attach`."""
     metadata, node_id = MetadataAccess(runtime.clock, publisher), directory.meta.node_id
     return BrokerApi(
         metadata=metadata,
-        topics=TopicAdmin(metadata),
-        configs=ConfigAdmin(metadata, node_id=node_id, settings=settings),
+        authorizer=authorizer,
+        topics=TopicAdmin(metadata, authorizer),
+        configs=ConfigAdmin(metadata, authorizer, node_id=node_id, settings=settings),
         partitions=PartitionAdmin(
             metadata,
+            authorizer,
             replicas.hosted,
             replicas.log_admin,
             runtime.files,
@@ -58,12 +63,15 @@ def broker_api(
             node_id=node_id,
             data_dir=config.data_dir,
         ),
-        quotas=QuotaAdmin(metadata),
-        cluster=ClusterAdmin(metadata, cluster_id=directory.meta.cluster_id),
+        quotas=QuotaAdmin(metadata, authorizer),
+        acls=AclAdmin(metadata, authorizer),
+        scram=ScramAdmin(metadata, authorizer),
+        cluster=ClusterAdmin(metadata, authorizer, cluster_id=directory.meta.cluster_id),
         quorum=quorum,
         transactions=TransactionAdmin(
             runtime.clock,
             metadata,
+            authorizer,
             coordinators.producer_ids,
             coordinators.transactions,
             coordinators.groups,

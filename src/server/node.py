@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 
+from ..api.authorizer import Authorizer
 from ..api.broker_api import BrokerApi
 from ..api.configs import NodeSetting
 from ..broker.shell.mirror import MirrorWriter
@@ -35,6 +36,7 @@ from ..frontends.grpc import (
 )
 from ..ids import ClusterId, NodeId
 from ..metadata import MetadataImage
+from ..metadata.authorization import AuthorizerConfig
 from ..metadata.decisions.features import OWN_FEATURES
 from ..metadata.shell import (
     BrokerSession,
@@ -94,9 +96,11 @@ class Node:
         *,
         origins: Mapping[str, ValueOrigin] | None = None,
         with_process: bool = False,
+        authorizer: AuthorizerConfig | None = None,
     ) -> None:
         """`origins` has the sources of settings, for DescribeConfigs; `with_process` adds metrics
-        of the process: not for a simulated node."""
+        of the process: not for a simulated node. `authorizer` makes ACLs decide; None: every action
+        is allowed."""
         self._runtime = runtime
         self._config = config
         self._origins = origins or {}
@@ -105,6 +109,7 @@ class Node:
         self._life = Lifecycle(
             runtime, grace_ms=config.shutdown_grace_ms, counted=self._observing.counted
         )
+        self._authorizer = Authorizer(self._image, authorizer)
         self._stack = AsyncExitStack()
         self._addresses: ListenerAddresses | None = None
 
@@ -161,6 +166,10 @@ class Node:
         assert self._addresses is not None, "the node is not started"
         return self._addresses
 
+    def _image(self) -> MetadataImage:
+        assert self.parts.publisher is not None, "the metadata is open"
+        return self.parts.publisher.image
+
     # --- start --------------------------------------------------------------------------------
 
     async def _open(self, scope: Scope) -> ListenerAddresses:
@@ -183,6 +192,7 @@ class Node:
             config=self._config,
             directory=directory,
             metadata=metadata,
+            authorizer=self._authorizer,
         )
         self.parts.raft, self.parts.controller = member.raft, member.controller
         member.metadata.on_leadership(self._observing.leader_changed)
@@ -269,10 +279,10 @@ class Node:
     ) -> ListenerAddresses:
         """Register, serve, and return once the controller has unfenced this broker."""
         config = self._config
-        log = LogService(self._runtime, replicas, publisher, config.requests)
+        log = LogService(self._runtime, replicas, publisher, config.requests, self._authorizer)
         api = self._api(directory, publisher, replicas, member, coordinators)
         mirroring = MirrorWriter(self._runtime.clock, directory, replicas.hosted.replica_of)
-        mirror = MirrorService(self._runtime, mirroring, publisher)
+        mirror = MirrorService(self._runtime, mirroring, publisher, self._authorizer)
         followers = ReplicaService(replicas.replication)
         streams = await self._life.listen_bytes(config.follower_listener, followers.accept)
         followers.listens_at(streams.address)
@@ -329,7 +339,7 @@ class Node:
         groups = self.parts.groups
         assert groups is not None, "a broker has a group coordinator"
         node_id = NodeId(self._config.node_id)
-        return GroupsService(self._runtime, groups, publisher, node_id=node_id)
+        return GroupsService(self._runtime, groups, publisher, self._authorizer, node_id=node_id)
 
     def _transaction_services(
         self,
@@ -345,6 +355,7 @@ class Node:
             coordinators.groups,
             publisher,
             replicas.log_admin,
+            self._authorizer,
             node_id=node_id,
         )
         staged = StagedCommitsService(
@@ -352,6 +363,7 @@ class Node:
             api.transactions,
             coordinators.transactions,
             publisher,
+            self._authorizer,
             transaction_calls=transactions.calls,
             node_id=node_id,
         )
@@ -373,6 +385,7 @@ class Node:
             publisher=publisher,
             coordinators=coordinators,
             quorum=member.quorum,
+            authorizer=self._authorizer,
             settings=self._settings(),
         )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from ..api.authorizer import Authorizer
 from ..api.quorum import QuorumAdmin
 from ..errors import InconsistentClusterId, InvalidRequest, QuorumlogError, StaleMetadata, TimedOut
 from ..frontends.grpc import QuorumClient, QuorumService
@@ -80,6 +81,7 @@ async def open_member(
     config: NodeConfig,
     directory: DataDirectory,
     metadata: MetadataStateMachine,
+    authorizer: Authorizer,
 ) -> NodeQuorum:
     """Open the log and the listener; the committed past is applied by join()."""
     meta = directory.meta
@@ -111,6 +113,7 @@ async def open_member(
         runtime.clock,
         raft,
         QuorumClient(runtime.network),
+        authorizer,
         cluster_id=meta.cluster_id,
         is_controller=config.is_controller,
     )

@@ -8,6 +8,7 @@ from typing import Any
 from tests.kit.node_settings import with_settings
 
 from quorumlog import simulation
+from quorumlog.metadata.authorization import AuthorizerConfig
 from quorumlog.runtime import Channel, Runtime
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.node import Node, format_directory
@@ -31,8 +32,16 @@ class KafkaNode:
 
 
 @asynccontextmanager
-async def serving_kafka(runtime: Runtime, folder: str, **settings: Any) -> AsyncIterator[KafkaNode]:
-    """A new node of `settings` in `folder`; ready, with a connected client."""
+async def serving_kafka(
+    runtime: Runtime,
+    folder: str,
+    *,
+    authorizer: AuthorizerConfig | None = None,
+    is_formatted: bool = False,
+    **settings: Any,
+) -> AsyncIterator[KafkaNode]:
+    """A node of `settings` in `folder`, a new one unless that is formatted; ready, with a connected
+    client."""
     config = with_settings(
         NodeConfig(
             data_dir=folder,
@@ -42,8 +51,9 @@ async def serving_kafka(runtime: Runtime, folder: str, **settings: Any) -> Async
         ),
         **settings,
     )
-    await format_directory(runtime, config)
-    async with Node(runtime, config) as node:
+    if not is_formatted:
+        await format_directory(runtime, config)
+    async with Node(runtime, config, authorizer=authorizer) as node:
         assert node.addresses.grpc is not None
         assert node.addresses.kafka is not None
         channel = runtime.network.channel(node.addresses.grpc)
@@ -61,11 +71,13 @@ async def serving_kafka(runtime: Runtime, folder: str, **settings: Any) -> Async
             await channel.close()
 
 
-def run_on_kafka_node(main: Any, folder: str, **settings: Any) -> None:
+def run_on_kafka_node(
+    main: Any, folder: str, *, authorizer: AuthorizerConfig | None = None, **settings: Any
+) -> None:
     """Run `main` with a simulated node of `settings` and a client of it."""
 
     async def serve(runtime: Runtime) -> None:
-        async with serving_kafka(runtime, folder, **settings) as kafka:
+        async with serving_kafka(runtime, folder, authorizer=authorizer, **settings) as kafka:
             await main(kafka)
 
     simulation.run(serve)

@@ -34,6 +34,7 @@ BASES = {
     errors.GroupError,
     errors.AdminError,
     errors.StorageError,
+    errors.AuthorizationFailed,
 }
 
 

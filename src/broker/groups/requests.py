@@ -7,10 +7,11 @@ the answer.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from ...errors import QuorumlogError
 from ...ids import ProducerIdentity
+from ...metadata.acls import AclOperation
 from ...records.control import TransactionMarker
 from ..coordinator.shard import CoordinatorRequest
 from .records import OffsetToCommit as OffsetToCommit
@@ -31,6 +32,9 @@ LEAVE_STATIC_EPOCH: Final = -2
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class GroupRequest(CoordinatorRequest[R]):
     """A request to one group; `R` is the type of its answer."""
+
+    operation: ClassVar[AclOperation] = AclOperation.READ
+    """The operation on the group that a client must be authorized for."""
 
     group: str
 
@@ -255,6 +259,8 @@ class FetchOffsets(GroupRequest[tuple[StoredOffset, ...]]):
     current.
     """
 
+    operation: ClassVar[AclOperation] = AclOperation.DESCRIBE
+
     partitions: tuple[tuple[str, int], ...] | None = None  # None: all that are committed
     member_id: str = ""  # empty: no epoch is checked
     member_epoch: int = -1
@@ -264,6 +270,8 @@ class FetchOffsets(GroupRequest[tuple[StoredOffset, ...]]):
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class DeleteOffsets(GroupRequest[CommitOutcome]):
     """The request to delete committed offsets of partitions that no member is subscribed to."""
+
+    operation: ClassVar[AclOperation] = AclOperation.DELETE
 
     partitions: tuple[tuple[str, int], ...]
 
@@ -311,10 +319,14 @@ class GroupDescription:
 class DescribeGroup(GroupRequest[GroupDescription]):
     """A query of one group. Raises GroupNotFound."""
 
+    operation: ClassVar[AclOperation] = AclOperation.DESCRIBE
+
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
 class DeleteGroup(GroupRequest[None]):
     """The request to delete a group and its offsets. Raises NonEmptyGroup and GroupNotFound."""
+
+    operation: ClassVar[AclOperation] = AclOperation.DELETE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 from ...api.broker_api import BrokerApi
 from ...api.configs import ConfigResource, ResourceType
 from ...api.partitions import STEP
-from ...api.request_context import RequestContext
+from ...api.request_context import RequestContext, context_of
 from ...broker import DeletionSpec
 from ...errors import InvalidRequest
 from ...ids import NodeId
@@ -19,21 +19,27 @@ from ...metadata import (
     AlterClusterConfigs,
     AlterConfigs,
     AlterReassignments,
+    AlterScramCredentials,
+    CreateAcls,
     CreatePartitions,
     CreateTopic,
+    DeleteAcls,
     DeleteTopic,
     ElectLeaders,
     TopicImage,
     UnregisterBroker,
     UpdateFeatures,
 )
+from ...metadata.acls import acl_message
 from ...metadata.client_quotas import EntityFilter
 from ...metadata.codec import (
     decode_request,
     describe_client_quotas,
     describe_features,
     describe_partition,
+    describe_scram_credentials,
     describe_topic,
+    read_acl_filter,
 )
 from ...metadata.shell.relay_reply import encode_reply
 from ...proto import admin_pb2 as pb
@@ -43,16 +49,21 @@ from ...services import (
     ADMIN_ALTER_CLUSTER_CONFIGS,
     ADMIN_ALTER_CONFIGS,
     ADMIN_ALTER_REASSIGNMENTS,
+    ADMIN_ALTER_SCRAM_CREDENTIALS,
+    ADMIN_CREATE_ACLS,
     ADMIN_CREATE_PARTITIONS,
     ADMIN_CREATE_TOPIC,
+    ADMIN_DELETE_ACLS,
     ADMIN_DELETE_RECORDS,
     ADMIN_DELETE_TOPIC,
+    ADMIN_DESCRIBE_ACLS,
     ADMIN_DESCRIBE_CLIENT_QUOTAS,
     ADMIN_DESCRIBE_CLUSTER,
     ADMIN_DESCRIBE_CONFIGS,
     ADMIN_DESCRIBE_FEATURES,
     ADMIN_DESCRIBE_LOG_DIRS,
     ADMIN_DESCRIBE_REPLICAS,
+    ADMIN_DESCRIBE_SCRAM_CREDENTIALS,
     ADMIN_DESCRIBE_TOPICS,
     ADMIN_ELECT_LEADERS,
     ADMIN_LIST_REASSIGNMENTS,
@@ -80,6 +91,7 @@ class AdminService:
         self._cluster = api.cluster
         self._partitions = PartitionHandlers(api, node_id=node_id)
         self._quotas = QuotaHandlers(api)
+        self._security = SecurityHandlers(api)
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handlers by method path, for `Network.serve`."""
@@ -98,7 +110,12 @@ class AdminService:
             Handler(ADMIN_UNREGISTER_BROKER, self.unregister_broker),
         )
         own = {handler.method.path: handler for handler in table}
-        return {**own, **self._partitions.handlers(), **self._quotas.handlers()}
+        return {
+            **own,
+            **self._partitions.handlers(),
+            **self._quotas.handlers(),
+            **self._security.handlers(),
+        }
 
     async def describe_cluster(
         self, request: pb.DescribeClusterRequest, context: CallContext
@@ -140,7 +157,7 @@ class AdminService:
     ) -> pb.CreateTopicResponse:
         """Create a topic; `usable` in the response means that produce and fetch work at once."""
         command = decode_request(CreateTopic, request)
-        submitted = await self._topics.create(command, RequestContext(context.deadline_ms))
+        submitted = await self._topics.create(command, context_of(context))
         return (await encode_reply(command, submitted)).create_topic
 
     async def delete_topic(
@@ -148,7 +165,7 @@ class AdminService:
     ) -> pb.DeleteTopicResponse:
         """Delete a topic with all its records."""
         command = decode_request(DeleteTopic, request)
-        submitted = await self._topics.delete(command, RequestContext(context.deadline_ms))
+        submitted = await self._topics.delete(command, context_of(context))
         return (await encode_reply(command, submitted)).delete_topic
 
     async def create_partitions(
@@ -156,9 +173,7 @@ class AdminService:
     ) -> pb.CreatePartitionsResponse:
         """Raise the partition count of a topic; an unchanged count succeeds."""
         command = decode_request(CreatePartitions, request)
-        submitted = await self._topics.create_partitions(
-            command, RequestContext(context.deadline_ms)
-        )
+        submitted = await self._topics.create_partitions(command, context_of(context))
         return (await encode_reply(command, submitted)).create_partitions
 
     async def describe_configs(
@@ -182,7 +197,7 @@ class AdminService:
         """Set and delete configs of one topic, all or none."""
         _check_operations(request)
         command = decode_request(AlterConfigs, request)
-        submitted = await self._configs.alter_topic(command, RequestContext(context.deadline_ms))
+        submitted = await self._configs.alter_topic(command, context_of(context))
         return (await encode_reply(command, submitted)).alter_configs
 
     async def alter_cluster_configs(
@@ -191,7 +206,7 @@ class AdminService:
         """Set and delete configs of the whole cluster, all or none."""
         _check_operations(request)
         command = decode_request(AlterClusterConfigs, request)
-        submitted = await self._configs.alter_cluster(command, RequestContext(context.deadline_ms))
+        submitted = await self._configs.alter_cluster(command, context_of(context))
         return (await encode_reply(command, submitted)).alter_cluster_configs
 
     async def describe_features(
@@ -208,9 +223,7 @@ class AdminService:
     ) -> pb.UpdateFeaturesResponse:
         """Change finalized levels, all or none."""
         command = decode_request(UpdateFeatures, request)
-        submitted = await self._cluster.update_features(
-            command, RequestContext(context.deadline_ms)
-        )
+        submitted = await self._cluster.update_features(command, context_of(context))
         return (await encode_reply(command, submitted)).update_features
 
     async def unregister_broker(
@@ -218,9 +231,7 @@ class AdminService:
     ) -> pb.UnregisterBrokerResponse:
         """Remove the registration of a decommissioned broker."""
         command = decode_request(UnregisterBroker, request)
-        submitted = await self._cluster.unregister_broker(
-            command, RequestContext(context.deadline_ms)
-        )
+        submitted = await self._cluster.unregister_broker(command, context_of(context))
         return (await encode_reply(command, submitted)).unregister_broker
 
 
@@ -249,9 +260,7 @@ class PartitionHandlers:
     ) -> pb.AlterReassignmentsResponse:
         """Start or cancel reassignments, each with its own result."""
         command = decode_request(AlterReassignments, request)
-        submitted = await self._partitions.alter_reassignments(
-            command, RequestContext(context.deadline_ms)
-        )
+        submitted = await self._partitions.alter_reassignments(command, context_of(context))
         return (await encode_reply(command, submitted)).alter_reassignments
 
     async def list_reassignments(
@@ -276,9 +285,7 @@ class PartitionHandlers:
                 f"kind: {request.kind}; give ELECTION_KIND_PREFERRED or ELECTION_KIND_UNCLEAN"
             )
         command = decode_request(ElectLeaders, request)
-        submitted = await self._partitions.elect_leaders(
-            command, RequestContext(context.deadline_ms)
-        )
+        submitted = await self._partitions.elect_leaders(command, context_of(context))
         return (await encode_reply(command, submitted)).elect_leaders
 
     async def describe_replicas(
@@ -303,7 +310,7 @@ class PartitionHandlers:
         """Return the sizes of partitions on this broker's disk; unopened logs are opened for it."""
         usage = await self._partitions.describe_log_dir(
             request.topics,
-            RequestContext(context.deadline_ms),
+            context_of(context),
             directory_only=request.directories_only,
         )
         directory = pb.LogDirDescription(
@@ -358,13 +365,73 @@ class QuotaHandlers:
     ) -> pb.AlterClientQuotasResponse:
         """Set and remove quotas, each entity with its own result."""
         command = decode_request(AlterClientQuotas, request)
-        submitted = await self._quotas.alter(command, RequestContext(context.deadline_ms))
+        submitted = await self._quotas.alter(command, context_of(context))
         return (await encode_reply(command, submitted)).alter_client_quotas
+
+
+class SecurityHandlers:
+    """Handlers of the methods of `quorumlog.v1.Admin` for ACLs and SCRAM credentials."""
+
+    def __init__(self, api: BrokerApi) -> None:
+        self._acls = api.acls
+        self._scram = api.scram
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return the handlers by method path, for `Network.serve`."""
+        table = (
+            Handler(ADMIN_DESCRIBE_ACLS, self.describe_acls),
+            Handler(ADMIN_CREATE_ACLS, self.create_acls),
+            Handler(ADMIN_DELETE_ACLS, self.delete_acls),
+            Handler(ADMIN_DESCRIBE_SCRAM_CREDENTIALS, self.describe_scram_credentials),
+            Handler(ADMIN_ALTER_SCRAM_CREDENTIALS, self.alter_scram_credentials),
+        )
+        return {handler.method.path: handler for handler in table}
+
+    async def describe_acls(
+        self, request: pb.DescribeAclsRequest, context: CallContext
+    ) -> pb.DescribeAclsResponse:
+        """Return the ACLs that match the filter."""
+        condition = read_acl_filter(request.filter)
+        acls, offset = await self._acls.describe(condition, _context(request, context))
+        return pb.DescribeAclsResponse(acls=map(acl_message, acls), metadata_offset=offset)
+
+    async def create_acls(
+        self, request: pb.CreateAclsRequest, context: CallContext
+    ) -> pb.CreateAclsResponse:
+        """Create ACLs, each with its own result."""
+        command = decode_request(CreateAcls, request)
+        submitted = await self._acls.create(command, context_of(context))
+        return (await encode_reply(command, submitted)).create_acls
+
+    async def delete_acls(
+        self, request: pb.DeleteAclsRequest, context: CallContext
+    ) -> pb.DeleteAclsResponse:
+        """Delete the ACLs that match filters, each filter with its own result."""
+        command = decode_request(DeleteAcls, request)
+        submitted = await self._acls.delete(command, context_of(context))
+        return (await encode_reply(command, submitted)).delete_acls
+
+    async def describe_scram_credentials(
+        self, request: pb.DescribeScramCredentialsRequest, context: CallContext
+    ) -> pb.DescribeScramCredentialsResponse:
+        """Return users with the mechanisms and iterations of their credentials."""
+        by_user, offset = await self._scram.describe(request.users, _context(request, context))
+        return pb.DescribeScramCredentialsResponse(
+            credentials=describe_scram_credentials(by_user), metadata_offset=offset
+        )
+
+    async def alter_scram_credentials(
+        self, request: pb.AlterScramCredentialsRequest, context: CallContext
+    ) -> pb.AlterScramCredentialsResponse:
+        """Set and delete SCRAM credentials, each user with its own result."""
+        command = decode_request(AlterScramCredentials, request)
+        submitted = await self._scram.alter(command, context_of(context))
+        return (await encode_reply(command, submitted)).alter_scram_credentials
 
 
 def _context(request: Any, context: CallContext) -> RequestContext:
     """Return the context of a read, which may require a metadata offset."""
-    return RequestContext(context.deadline_ms, request.min_metadata_offset)
+    return context_of(context, request.min_metadata_offset)
 
 
 def _resource(index: int, resource: pb.ConfigResource) -> ConfigResource:

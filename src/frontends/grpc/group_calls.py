@@ -7,6 +7,7 @@ Clients may send a request to any broker, which forwards it to the group's coord
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
+from ...api.authorizer import Authorizer
 from ...api.validation import (
     NAMES_MAX,
     PARTITIONS_MAX,
@@ -14,11 +15,18 @@ from ...api.validation import (
     check_places,
     check_topic_id,
 )
-from ...broker.groups.requests import DeleteGroup, DeleteOffsets, DescribeGroup, OffsetToCommit
+from ...broker.groups.requests import (
+    DeleteGroup,
+    DeleteOffsets,
+    DescribeGroup,
+    OffsetToCommit,
+    StoredOffset,
+)
 from ...broker.groups.shell import GroupCoordinator
 from ...errors import InvalidRequest, QuorumlogError
 from ...ids import NodeId
 from ...metadata import MetadataImage
+from ...metadata.acls import AclOperation, AclResourceType
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import errors_pb2
 from ...proto import groups_pb2 as pb
@@ -51,6 +59,9 @@ T = TypeVar("T")
 REBALANCE_TIMEOUT_MS_MAX: Final = 3_600_000
 PARTS_A_REQUEST: Final = 1_000  # offsets that are stored in one step
 
+_READ_TOPIC: Final = (AclOperation.READ, AclResourceType.TOPIC)
+_DESCRIBE_TOPIC: Final = (AclOperation.DESCRIBE, AclResourceType.TOPIC)
+
 
 class GroupCalls:
     """The methods of the service `Groups`."""
@@ -60,11 +71,13 @@ class GroupCalls:
         runtime: Runtime,
         groups: GroupCoordinator,
         metadata: MetadataPublisher,
+        authorizer: Authorizer,
         *,
         node_id: NodeId,
     ) -> None:
         self._groups = groups
         self._metadata = metadata
+        self._authorizer = authorizer
         self._node_id = node_id
 
         async def coordinator_of(group: str, deadline_ms: int) -> NodeId:
@@ -81,6 +94,9 @@ class GroupCalls:
     ) -> pb.GroupHeartbeatResponse:
         """Keep a member's session alive, or add or remove the member."""
         _check_heartbeat(request)
+        self._check_group(AclOperation.READ, request.group, context)
+        for topic in request.subscription.topics:
+            self._authorizer.check(context.client, *_DESCRIBE_TOPIC, topic)
         peer = request.peer if request.passed_on else context.peer
 
         async def here() -> pb.GroupHeartbeatResponse:
@@ -112,13 +128,16 @@ class GroupCalls:
         check_text("group", request.group)
         check_text("member_id", request.member_id)
         check_offsets(request.offsets)
+        self._check_group(AclOperation.READ, request.group, context)
 
         async def here() -> pb.CommitOffsetsResponse:
             image, errors = self._image, [errors_pb2.Error() for _ in request.offsets]
             wanted: list[tuple[int, OffsetToCommit]] = []
             for index, offset in enumerate(request.offsets):
                 try:
-                    wanted.append((index, read_offset(image, offset)))
+                    read = read_offset(image, offset)
+                    self._authorizer.check(context.client, *_READ_TOPIC, read.topic)
+                    wanted.append((index, read))
                 except QuorumlogError as refused:
                     errors[index] = encode_error(refused)
             for part in _slices(wanted):
@@ -147,13 +166,19 @@ class GroupCalls:
         check_text("member_id", request.member_id)
         if request.partitions:
             _check_places(request.partitions)
+        self._check_group(AclOperation.DESCRIBE, request.group, context)
 
         async def here() -> pb.FetchOffsetsResponse:
             places = tuple((part.topic, part.partition) for part in request.partitions)
             asked = read_fetch(request, places or None)
             found = await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
-            image = self._image
-            return pb.FetchOffsetsResponse(results=[offset_result(image, each) for each in found])
+            return pb.FetchOffsetsResponse(
+                results=[
+                    result
+                    for each in found
+                    if (result := self._offset_result(each, context, named=bool(places)))
+                ]
+            )
 
         return await self._forwarder.at_coordinator(
             GROUPS_FETCH_OFFSETS, request, context, request.group, here
@@ -165,16 +190,26 @@ class GroupCalls:
         """Delete committed offsets, each with its own result."""
         check_text("group", request.group)
         _check_places(request.partitions)
+        self._check_group(AclOperation.DELETE, request.group, context)
 
         async def here() -> pb.DeleteOffsetsResponse:
-            errors: list[errors_pb2.Error] = []
-            for part in _slices(request.partitions):
-                places = tuple((each.topic, each.partition) for each in part)
-                asked = DeleteOffsets(group=request.group, partitions=places)
+            errors = [errors_pb2.Error() for _ in request.partitions]
+            wanted: list[tuple[int, tuple[str, int]]] = []
+            for index, each in enumerate(request.partitions):
+                try:
+                    self._authorizer.check(context.client, *_READ_TOPIC, each.topic)
+                    wanted.append((index, (each.topic, each.partition)))
+                except QuorumlogError as refused:
+                    errors[index] = encode_error(refused)
+            for part in _slices(wanted):
+                asked = DeleteOffsets(
+                    group=request.group, partitions=tuple(place for _, place in part)
+                )
                 done = await self._groups.ask(
                     asked, deadline_ms=self._forwarder.deadline_ms(context)
                 )
-                errors += map(error_message, done.errors)
+                for (index, _), failure in zip(part, done.errors, strict=True):
+                    errors[index] = error_message(failure)
             return pb.DeleteOffsetsResponse(errors=errors)
 
         return await self._forwarder.at_coordinator(
@@ -190,14 +225,14 @@ class GroupCalls:
         if len(request.states) + len(request.types) > NAMES_MAX:
             raise InvalidRequest(f"states and types: more than {NAMES_MAX} entries; give fewer")
         if request.passed_on:
-            return self._listed_here(request)
+            return self._listed_here(request, context)
         passed_on = pb.ListGroupsRequest(states=request.states, types=request.types, passed_on=True)
 
         async def there(channel: Channel, timeout_ms: int) -> pb.ListGroupsResponse:
             return await channel.call(GROUPS_LIST, passed_on, timeout_ms=timeout_ms)
 
         answers, errors = await self._forwarder.at_all_brokers(
-            "groups", context, lambda: self._listed_here(request), there
+            "groups", context, lambda: self._listed_here(request, context), there
         )
         groups = sorted(
             (line for answer in answers for line in answer.groups), key=lambda line: line.group
@@ -210,6 +245,7 @@ class GroupCalls:
         """Describe each group, with its own result."""
 
         async def here(name: str) -> pb.GroupDescription:
+            self._check_group(AclOperation.DESCRIBE, name, context)
             asked = DescribeGroup(group=name)
             found = await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
             return group_description(self._image, found, self._node_id)
@@ -241,6 +277,7 @@ class GroupCalls:
             raise InvalidRequest("groups: a group is named twice; name each once")
 
         async def here(name: str) -> errors_pb2.Error:
+            self._check_group(AclOperation.DELETE, name, context)
             asked = DeleteGroup(group=name)
             await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
             return errors_pb2.Error()
@@ -261,7 +298,9 @@ class GroupCalls:
             ]
         )
 
-    def _listed_here(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
+    def _listed_here(
+        self, request: pb.ListGroupsRequest, context: CallContext
+    ) -> pb.ListGroupsResponse:
         states = {state.lower() for state in request.states}
         types = {kind.lower() for kind in request.types}
         lines = [group_listing(each, self._node_id) for each in self._groups.list_groups()]
@@ -269,9 +308,37 @@ class GroupCalls:
             groups=[
                 line
                 for line in lines
-                if (not states or line.state.lower() in states)
+                if self._describes(line.group, context)
+                and (not states or line.state.lower() in states)
                 and (not types or line.type in types)
             ]
+        )
+
+    # --- authorization -------------------------------------------------------------------------
+
+    def _check_group(self, operation: AclOperation, group: str, context: CallContext) -> None:
+        self._authorizer.check(context.client, operation, AclResourceType.GROUP, group)
+
+    def _describes(self, group: str, context: CallContext) -> bool:
+        """Return True if the client may describe the cluster, or the group."""
+        describe, allows = AclOperation.DESCRIBE, self._authorizer.allows
+        return allows(context.client, describe, AclResourceType.CLUSTER) or allows(
+            context.client, describe, AclResourceType.GROUP, group
+        )
+
+    def _offset_result(
+        self, stored: StoredOffset, context: CallContext, *, named: bool
+    ) -> pb.OffsetResult | None:
+        """Return a committed offset. For a topic that the client may not describe: an error if the
+        request names it, otherwise None."""
+        if self._authorizer.allows(context.client, *_DESCRIBE_TOPIC, stored.topic):
+            return offset_result(self._image, stored)
+        if not named:
+            return None
+        denial = self._authorizer.denial(context.client, *_DESCRIBE_TOPIC, stored.topic)
+        return pb.OffsetResult(
+            offset=pb.CommittedOffset(topic=stored.topic, partition=stored.partition),
+            error=encode_error(denial),
         )
 
     @property

@@ -4,6 +4,7 @@ starts without them (`group_calls`)."""
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...api.authorizer import Authorizer
 from ...broker.groups.shell import GroupCoordinator
 from ...ids import NodeId
 from ...metadata.shell.publisher import MetadataPublisher
@@ -30,12 +31,14 @@ class GroupsService:
         runtime: Runtime,
         groups: GroupCoordinator,
         metadata: MetadataPublisher,
+        authorizer: Authorizer,
         *,
         node_id: NodeId,
     ) -> None:
         self._runtime = runtime
         self._groups = groups
         self._metadata = metadata
+        self._authorizer = authorizer
         self._node_id = node_id
         self._calls: GroupCalls | None = None
 
@@ -65,6 +68,10 @@ class GroupsService:
             from .group_calls import GroupCalls
 
             self._calls = GroupCalls(
-                self._runtime, self._groups, self._metadata, node_id=self._node_id
+                self._runtime,
+                self._groups,
+                self._metadata,
+                self._authorizer,
+                node_id=self._node_id,
             )
         return self._calls

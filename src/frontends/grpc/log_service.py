@@ -13,20 +13,23 @@ always reaches a leader.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from ...api import validation as check
-from ...broker import Acks, FetchSpec, OffsetSpec
+from ...api.authorizer import Authorizer
+from ...broker import Acks, FetchOutcome, FetchSpec, OffsetOutcome, OffsetSpec
 from ...broker.config import RequestConfig
 from ...broker.shell.produce import DelayedProduce
 from ...broker.shell.replica_manager import ReplicaManager
 from ...broker.verification import TransactionalWrite
 from ...errors import InvalidRequest, Overloaded, PartlyStored, QuorumlogError, Stopping, TimedOut
 from ...metadata import check_topic_name
+from ...metadata.acls import AclOperation, AclResourceType
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
 from ...records import partition_for_key
-from ...runtime import CallContext, Handler, Method, Runtime
+from ...runtime import CallContext, ClientIdentity, Handler, Method, Runtime
 from ...runtime.protobuf_fields import EncodedMessage
 from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
 from .envelopes import ProduceBatches, encode_fetch
@@ -196,6 +199,11 @@ def _transaction(transactional_id: str) -> TransactionalWrite | None:
     return TransactionalWrite(transactional_id, adds=True, knows_abortable=True)
 
 
+_READ_TOPIC: Final = (AclOperation.READ, AclResourceType.TOPIC)
+_WRITE_TOPIC: Final = (AclOperation.WRITE, AclResourceType.TOPIC)
+_DESCRIBE_TOPIC: Final = (AclOperation.DESCRIBE, AclResourceType.TOPIC)
+_WRITE_ID: Final = (AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)
+
 BUILD_BYTES_MAX: Final = 64 << 10  # a larger Publish request is encoded in a thread
 
 
@@ -231,8 +239,10 @@ class LogService:
         replicas: ReplicaManager,
         metadata: MetadataPublisher,
         limits: RequestConfig,
+        authorizer: Authorizer,
     ) -> None:
         self._runtime = runtime
+        self._authorizer = authorizer
         self._replicas = replicas
         self._hosted = replicas.hosted
         self._writer = replicas.writer
@@ -290,19 +300,19 @@ class LogService:
         )
         self._pipelines[pipeline] = None
         try:
-            end = await self._serve_produce(stream, pipeline)
+            end = await self._serve_produce(stream, pipeline, context.client)
         finally:
             del self._pipelines[pipeline]
         if end is not None:
             raise end
 
     async def _serve_produce(
-        self, stream: ProduceStream, pipeline: Pipeline[_Inflight]
+        self, stream: ProduceStream, pipeline: Pipeline[_Inflight], client: ClientIdentity
     ) -> QuorumlogError | None:
         """Read and answer until the end of the stream; return the error that ends it, or None."""
         async with self._runtime.tasks.scope("wire.produce") as scope:
             scope.spawn(self._answer_in_order(stream, pipeline), name="answers")
-            reader = scope.spawn(self._read_requests(stream, pipeline), name="requests")
+            reader = scope.spawn(self._read_requests(stream, pipeline, client), name="requests")
             try:
                 end = await reader
             except asyncio.CancelledError:
@@ -313,7 +323,7 @@ class LogService:
         return end
 
     async def _read_requests(
-        self, stream: ProduceStream, pipeline: Pipeline[_Inflight]
+        self, stream: ProduceStream, pipeline: Pipeline[_Inflight], client: ClientIdentity
     ) -> QuorumlogError | None:
         """Start each request; return the error of an invalid one, or None at the end of the stream.
 
@@ -332,13 +342,13 @@ class LogService:
             size = sum(len(part.records) for part in request.partitions)
             await pipeline.room(size)
             try:
-                inflight = await self._begin(request)
+                inflight = await self._begin(request, client)
             except QuorumlogError as error:
                 return error
             pipeline.put(inflight, size)
         return _stopping()
 
-    async def _begin(self, request: ProduceBatches) -> _Inflight:
+    async def _begin(self, request: ProduceBatches, client: ClientIdentity) -> _Inflight:
         """Queue each partition's batches in its log, without waiting for the disk."""
         acks = _read_acks(request.acks)
         timeout_ms = check.read_timeout_ms(request.timeout_ms)
@@ -351,6 +361,7 @@ class LogService:
             try:
                 check.check_partition(part.topic, part.partition)
                 check.check_topic_id(part.topic_id)
+                self._check_write(client, part.topic, request.transactional_id)
                 parts.append(
                     await self._writer.submit(
                         part.topic,
@@ -418,6 +429,7 @@ class LogService:
         timeout_ms = check.read_timeout_ms(request.timeout_ms)
         check_topic_name(request.topic)
         _check_publish(request)
+        self._check_write(context.client, request.topic, request.transactional_id)
         began_ms = self._runtime.clock.now_ms()
         deadline_ms = began_ms + timeout_ms
         shares = self._spread.shares(request)
@@ -519,15 +531,34 @@ class LogService:
         await self._metadata.wait_applied(
             request.min_metadata_offset, timeout_ms=self._left_ms(context)
         )
-        outcomes = await self._reader.fetch(
-            specs,
+        readable = [spec for spec in specs if self._may_read(context.client, spec.topic)]
+        if len(readable) < len(specs):
+            max_wait_ms = 0  # errors are answered at once
+        found = await self._reader.fetch(
+            readable,
             max_wait_ms=check.wait_within(
                 max_wait_ms, context.deadline_ms, self._runtime.clock.now_ms()
             ),
             min_bytes=min(min_bytes, max_bytes),  # more could never be returned
             max_bytes=max_bytes,
         )
+        outcomes = self._authorized(specs, found, context.client)
         return encode_fetch(outcomes, metadata_offset=self._metadata.image.offset)
+
+    def _authorized(
+        self, specs: Sequence[FetchSpec], found: Sequence[FetchOutcome], client: ClientIdentity
+    ) -> list[FetchOutcome]:
+        """Return the outcomes in the order of the specs, errors where the client may not read, or
+        no longer after the wait."""
+        by_place = {(each.spec.topic, each.spec.partition): each for each in found}
+        outcomes = []
+        for spec in specs:
+            outcome = by_place.get((spec.topic, spec.partition))
+            if outcome is None or not self._may_read(client, spec.topic):
+                denial = self._authorizer.denial(client, *_READ_TOPIC, spec.topic)
+                outcome = FetchOutcome(spec, -1, -1, -1, b"", spec.offset, denial)
+            outcomes.append(outcome)
+        return outcomes
 
     def _fetch_spec(self, part: log_pb2.FetchPartition, *, committed_only: bool) -> FetchSpec:
         check.check_partition(part.topic, part.partition)
@@ -566,12 +597,14 @@ class LogService:
                 f"subscriptions: {len(self._subscriptions)} are open; the limit is"
                 f" subscribe.streams.max={self._limits.subscribe_streams_max}; close some, or retry"
             )
+        wanted = read_request(request, bytes_max=self._limits.fetch_bytes_max)
         subscription = SubscriptionStream(
             self._runtime,
             self._hosted,
             self._reader,
             self._metadata,
-            wanted=read_request(request, bytes_max=self._limits.fetch_bytes_max),
+            wanted=wanted,
+            check=partial(self._authorizer.check, context.client, *_READ_TOPIC, wanted.topic),
             heartbeat_ms=self._limits.subscribe_heartbeat_ms,
         )
         self._subscriptions[subscription] = None
@@ -604,11 +637,34 @@ class LogService:
         await self._metadata.wait_applied(
             request.min_metadata_offset, timeout_ms=self._left_ms(context)
         )
-        outcomes = await self._reader.list_offsets(specs)
+        denials = {
+            spec.topic: self._authorizer.denial(context.client, *_DESCRIBE_TOPIC, spec.topic)
+            for spec in specs
+            if not self._authorizer.allows(context.client, *_DESCRIBE_TOPIC, spec.topic)
+        }
+        found = iter(
+            await self._reader.list_offsets([each for each in specs if each.topic not in denials])
+        )
+        outcomes = [
+            OffsetOutcome(spec, -1, -1, -1, denials[spec.topic])
+            if spec.topic in denials
+            else next(found)
+            for spec in specs
+        ]
         return log_pb2.ListOffsetsResponse(
             results=[offset_result(outcome) for outcome in outcomes],
             metadata_offset=self._metadata.image.offset,
         )
+
+    # --- authorization ------------------------------------------------------------------------
+
+    def _check_write(self, client: ClientIdentity, topic: str, transactional_id: str) -> None:
+        if transactional_id:
+            self._authorizer.check(client, *_WRITE_ID, transactional_id)
+        self._authorizer.check(client, *_WRITE_TOPIC, topic)
+
+    def _may_read(self, client: ClientIdentity, topic: str) -> bool:
+        return self._authorizer.allows(client, *_READ_TOPIC, topic)
 
     def _left_ms(self, context: CallContext) -> int:
         return check.left_ms(context.deadline_ms, self._runtime.clock.now_ms())

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from ...api.authorizer import Authorizer
 from ...api.validation import check_partition, check_places, check_topic_id, read_timeout_ms
 from ...broker.shell.mirror import MirrorSpec, MirrorWriter
 from ...errors import QuorumlogError
+from ...metadata.acls import AclOperation, AclResourceType
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import mirror_pb2 as pb
 from ...runtime import CallContext, Handler, Method, Runtime
@@ -41,15 +43,23 @@ _APPEND: Final[Method[Any, pb.MirrorAppendResponse]] = Method(
 )
 
 
+_WRITE_TOPIC: Final = (AclOperation.WRITE, AclResourceType.TOPIC)
+
+
 class MirrorService:
     """Handlers of `quorumlog.v1.Mirror`."""
 
     def __init__(
-        self, runtime: Runtime, mirroring: MirrorWriter, metadata: MetadataPublisher
+        self,
+        runtime: Runtime,
+        mirroring: MirrorWriter,
+        metadata: MetadataPublisher,
+        authorizer: Authorizer,
     ) -> None:
         self._runtime = runtime
         self._mirroring = mirroring
         self._metadata = metadata
+        self._authorizer = authorizer
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handlers by method path, for `Network.serve`."""
@@ -73,6 +83,7 @@ class MirrorService:
             try:
                 check_partition(part.topic, part.partition)
                 check_topic_id(part.topic_id)
+                self._authorizer.check(context.client, *_WRITE_TOPIC, part.topic)
             except QuorumlogError as error:
                 fill_error(result.error, error, part.topic, part.partition)
                 return result

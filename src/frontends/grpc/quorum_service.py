@@ -15,7 +15,7 @@ from ...api.quorum import (
     TransferLeadership,
     VoterAdded,
 )
-from ...api.request_context import RequestContext
+from ...api.request_context import context_of
 from ...errors import QuorumlogError
 from ...ids import NodeId
 from ...proto import quorum_pb2 as pb
@@ -48,9 +48,7 @@ class QuorumService:
         self, request: pb.DescribeQuorumRequest, context: CallContext
     ) -> pb.DescribeQuorumResponse:
         """Return the leader's description; if no leader answers, the local one."""
-        described = await self._quorum.describe(
-            RequestContext(context.deadline_ms), is_local=request.local
-        )
+        described = await self._quorum.describe(context_of(context), is_local=request.local)
         return pb.DescribeQuorumResponse(
             cluster_id=described.cluster_id,
             leader_id=described.leader_id,
@@ -73,7 +71,7 @@ class QuorumService:
             cluster_id=request.cluster_id,
             passed_on=request.passed_on,
         )
-        added = await self._quorum.add_voter(change, RequestContext(context.deadline_ms))
+        added = await self._quorum.add_voter(change, context_of(context))
         return pb.AddVoterResponse(directory_id=added.directory_id, address=added.address)
 
     async def remove_voter(
@@ -86,7 +84,7 @@ class QuorumService:
             cluster_id=request.cluster_id,
             passed_on=request.passed_on,
         )
-        directory_id = await self._quorum.remove_voter(change, RequestContext(context.deadline_ms))
+        directory_id = await self._quorum.remove_voter(change, context_of(context))
         return pb.RemoveVoterResponse(directory_id=directory_id)
 
     async def transfer(
@@ -98,7 +96,7 @@ class QuorumService:
             cluster_id=request.cluster_id,
             passed_on=request.passed_on,
         )
-        done = await self._quorum.transfer(change, RequestContext(context.deadline_ms))
+        done = await self._quorum.transfer(change, context_of(context))
         return pb.TransferLeadershipResponse(
             leader_id=done.leader_id, leader_epoch=done.leader_epoch
         )

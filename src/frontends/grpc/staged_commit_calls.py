@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
+from ...api.authorizer import Authorizer
 from ...api.request_context import RequestContext
 from ...api.transactions import TransactionAdmin
 from ...api.validation import ANSWER_MS, PARTITIONS_MAX, check_partition
@@ -33,6 +34,7 @@ from ...broker.transactions.requests import (
 from ...broker.transactions.shell import TransactionCoordinator
 from ...errors import InvalidRequest, TransactionalIdNotFound
 from ...ids import NodeId, ProducerIdentity
+from ...metadata.acls import AclOperation, AclResourceType
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import groups_pb2
 from ...proto import staged_commits_pb2 as pb
@@ -70,12 +72,14 @@ class StagedCommitCalls:
         transactions: TransactionAdmin,
         coordinator: TransactionCoordinator,
         metadata: MetadataPublisher,
+        authorizer: Authorizer,
         *,
         node_id: NodeId,
     ) -> None:
         self._runtime = runtime
         self._transactions = transactions
         self._coordinator = coordinator
+        self._authorizer = authorizer
         self._node_id = node_id
 
         async def coordinator_of(name: str, deadline_ms: int) -> NodeId:
@@ -92,7 +96,8 @@ class StagedCommitCalls:
     ) -> pb.OpenWriteResponse:
         """Return a write id of the controller."""
         deadline_ms = self._forwarder.deadline_ms(context)
-        write_id = await self._transactions.open_write(RequestContext(deadline_ms))
+        asked = RequestContext(deadline_ms, client=context.client)
+        write_id = await self._transactions.open_write(asked)
         return pb.OpenWriteResponse(write_id=write_id)
 
     async def begin(
@@ -161,6 +166,8 @@ class StagedCommitCalls:
                 f"attempts: {len(request.attempts)} entries; the limit is {ATTEMPTS_MAX}"
             )
 
+        self._check(AclOperation.WRITE, request.name, context)
+
         async def here() -> pb.CommitStageResponse:
             left_ms = self._forwarder.deadline_ms(context) - self._runtime.clock.now_ms()
             committed = await self._ask(
@@ -199,14 +206,14 @@ class StagedCommitCalls:
     ) -> pb.ListStagesResponse:
         """Return the names of all brokers; the response names the brokers that failed."""
         if request.passed_on:
-            return self._listed_here()
+            return self._listed_here(context)
 
         async def there(channel: Channel, timeout_ms: int) -> pb.ListStagesResponse:
             asked = pb.ListStagesRequest(passed_on=True)
             return await channel.call(STAGED_COMMITS_LIST, asked, timeout_ms=timeout_ms)
 
         answers, errors = await self._forwarder.at_all_brokers(
-            "staged commits", context, self._listed_here, there
+            "staged commits", context, lambda: self._listed_here(context), there
         )
         found = sorted(
             (line for answer in answers for line in answer.stages), key=lambda line: line.name
@@ -217,6 +224,7 @@ class StagedCommitCalls:
         self, request: pb.DescribeStageRequest, context: CallContext
     ) -> pb.DescribeStageResponse:
         """Describe a name with its attempts."""
+        self._check(AclOperation.DESCRIBE, request.name, context)
         self._check_topic(request.name)
         describe = DescribeStage(transactional_id=request.name)
         return await self._decide(
@@ -227,6 +235,7 @@ class StagedCommitCalls:
         self, request: pb.ResetStageRequest, context: CallContext
     ) -> pb.ResetStageResponse:
         """Set the last committed number, and abort the current write."""
+        self._check(AclOperation.WRITE, request.name, context)
         self._check_topic(request.name)
         reset = ResetStage(transactional_id=request.name, last_committed=request.last_committed)
         return await self._decide(
@@ -237,6 +246,7 @@ class StagedCommitCalls:
         self, request: pb.DeleteStageRequest, context: CallContext
     ) -> pb.DeleteStageResponse:
         """Delete a name without attempts."""
+        self._check(AclOperation.WRITE, request.name, context)
         self._check_topic(request.name)
         delete = DeleteStage(transactional_id=request.name)
         return await self._decide(
@@ -253,7 +263,11 @@ class StagedCommitCalls:
         asked: TransactionRequest[R],
         encode: Callable[[R], M],
     ) -> M:
-        """Decide a request at the coordinator of its name; `encode` returns the response."""
+        """Decide a request at the coordinator of its name; `encode` returns the response. Needs
+        Write on the name, or Describe to describe it."""
+        is_read = isinstance(asked, DescribeStage)
+        operation = AclOperation.DESCRIBE if is_read else AclOperation.WRITE
+        self._check(operation, asked.transactional_id, context)
 
         async def here() -> M:
             return encode(await self._ask(asked, context))
@@ -278,9 +292,18 @@ class StagedCommitCalls:
         if not self._coordinator.has_topic:
             raise TransactionalIdNotFound(f"staged commits {name}: no such name")
 
-    def _listed_here(self) -> pb.ListStagesResponse:
-        names = self._coordinator.staged_names()
-        return pb.ListStagesResponse(stages=[_listing(each, self._node_id) for each in names])
+    def _listed_here(self, context: CallContext) -> pb.ListStagesResponse:
+        describe, kind = AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID
+        return pb.ListStagesResponse(
+            stages=[
+                _listing(each, self._node_id)
+                for each in self._coordinator.staged_names()
+                if self._authorizer.allows(context.client, describe, kind, each.name)
+            ]
+        )
+
+    def _check(self, operation: AclOperation, name: str, context: CallContext) -> None:
+        self._authorizer.check(context.client, operation, AclResourceType.TRANSACTIONAL_ID, name)
 
     def _described(self, found: DescribedStage) -> pb.DescribeStageResponse:
         held = {place for each in found.attempts for place in each.partitions}

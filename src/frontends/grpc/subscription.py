@@ -4,7 +4,7 @@ Reading ahead overlaps disk and network; at most two responses are in memory. An
 everything that was read before it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -106,13 +106,16 @@ class SubscriptionStream:
         metadata: MetadataPublisher,
         *,
         wanted: SubscribeSpec,
+        check: Callable[[], None],
         heartbeat_ms: int,
     ) -> None:
+        """`check` raises TopicAuthorizationFailed; called at the start and before each answer."""
         self._runtime = runtime
         self._hosted = hosted
         self._reader = reader
         self._metadata = metadata
         self._wanted = wanted
+        self._check = check
         self._heartbeat_ms = heartbeat_ms  # interval of messages while idle
         self._topic_id = wanted.topic_id  # fixed once the stream has begun
         self._end: QuorumlogError | None = None  # the error of an early end
@@ -123,6 +126,7 @@ class SubscriptionStream:
 
     async def run(self, stream: SubscribeStream) -> None:
         """Send until the end offset; raises the partition's error, or the one passed to `stop`."""
+        self._check()
         pipeline: Pipeline[FetchOutcome] = Pipeline(
             count_max=ANSWERS_MAX, bytes_max=ANSWERS_MAX * self._wanted.max_bytes
         )
@@ -130,6 +134,7 @@ class SubscriptionStream:
             reader = scope.spawn(self._read_on(pipeline), name="reads")
             while (taken := await pipeline.take()) is not None:
                 outcome, size = taken
+                self._check()
                 await self._send(stream, outcome)
                 pipeline.answered(size)
             failure = await reader

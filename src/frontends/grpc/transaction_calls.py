@@ -7,6 +7,7 @@ id; offsets go to the coordinator of their group, which adds its partition to th
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ...api.authorizer import Authorizer
 from ...api.request_context import RequestContext
 from ...api.transactions import NO_PRODUCER_ID, TransactionAdmin
 from ...api.validation import NAMES_MAX, PARTITIONS_MAX, check_partition, check_places
@@ -15,6 +16,7 @@ from ...broker.groups.shell.coordinator import GroupCoordinator
 from ...broker.shell.log_admin import LogAdmin
 from ...errors import InvalidRequest, QuorumlogError
 from ...ids import NodeId, ProducerIdentity
+from ...metadata.acls import AclOperation, AclResourceType
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import errors_pb2, groups_pb2
 from ...proto import transactions_pb2 as pb
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     from ...broker.transactions.requests import ListedTransaction, TransactionDescription
 
 ANY_AGE: Final = -1
+_READ_TOPIC: Final = (AclOperation.READ, AclResourceType.TOPIC)
+_READ_GROUP: Final = (AclOperation.READ, AclResourceType.GROUP)
+_WRITE_ID: Final = (AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)
 OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 """The states with an age: the transaction is open, or has markers to write."""
 
@@ -53,11 +58,13 @@ class TransactionCalls:
         groups: GroupCoordinator,
         metadata: MetadataPublisher,
         log_admin: LogAdmin,
+        authorizer: Authorizer,
         *,
         node_id: NodeId,
     ) -> None:
         self._transactions = transactions
         self._log_admin = log_admin
+        self._authorizer = authorizer
         self._metadata = metadata
         self._node_id = node_id
 
@@ -93,6 +100,7 @@ class TransactionCalls:
 
         if not request.transactional_id:
             return await here()
+        self._check_write(request.transactional_id, context)
         return await self._forwarder.at_coordinator(
             TRANSACTIONS_INIT_PRODUCER_ID, request, context, request.transactional_id, here
         )
@@ -108,6 +116,7 @@ class TransactionCalls:
             )
         for part in request.partitions:
             check_partition(part.topic, part.partition)
+        self._check_write(request.transactional_id, context)
 
         async def here() -> pb.AddPartitionsResponse:
             errors = await self._transactions.add_partitions(
@@ -137,13 +146,17 @@ class TransactionCalls:
         check_text("commit.group", commit.group)
         check_text("commit.member_id", commit.member_id)
         check_offsets(commit.offsets)
+        self._check_write(request.transactional_id, context)
+        self._authorizer.check(context.client, *_READ_GROUP, commit.group)
 
         async def here() -> pb.AddOffsetsResponse:
             results = [groups_pb2.OffsetResult(offset=offset) for offset in commit.offsets]
             image, wanted = self._metadata.image, list[tuple[int, OffsetToCommit]]()
             for index, offset in enumerate(commit.offsets):
                 try:
-                    wanted.append((index, read_offset(image, offset)))
+                    read = read_offset(image, offset)
+                    self._authorizer.check(context.client, *_READ_TOPIC, read.topic)
+                    wanted.append((index, read))
                 except QuorumlogError as refused:
                     results[index].error.CopyFrom(encode_error(refused))
             if wanted:
@@ -174,6 +187,7 @@ class TransactionCalls:
     ) -> pb.EndTransactionResponse:
         """Commit or abort; return the identity for the next transaction, with a higher epoch."""
         check_text("transactional_id", request.transactional_id)
+        self._check_write(request.transactional_id, context)
 
         async def here() -> pb.EndTransactionResponse:
             given = await self._transactions.end_transaction(
@@ -198,7 +212,7 @@ class TransactionCalls:
         if len(request.states) > NAMES_MAX:
             raise InvalidRequest(f"states: more than {NAMES_MAX} entries; give fewer")
         if request.passed_on:
-            return self._listed_here(request)
+            return self._listed_here(request, context)
         passed_on = pb.ListTransactionsRequest(
             open_for_ms_min=request.open_for_ms_min, states=request.states, passed_on=True
         )
@@ -207,7 +221,7 @@ class TransactionCalls:
             return await channel.call(TRANSACTIONS_LIST, passed_on, timeout_ms=timeout_ms)
 
         answers, errors = await self._forwarder.at_all_brokers(
-            "transactions", context, lambda: self._listed_here(request), there
+            "transactions", context, lambda: self._listed_here(request, context), there
         )
         found = sorted(
             (line for answer in answers for line in answer.transactions),
@@ -253,6 +267,7 @@ class TransactionCalls:
     ) -> pb.AbortTransactionResponse:
         """Abort an open transaction and fence its producer."""
         check_text("transactional_id", request.transactional_id)
+        self._check_write(request.transactional_id, context)
 
         async def here() -> pb.AbortTransactionResponse:
             fencing = await self._transactions.abort(
@@ -276,6 +291,7 @@ class TransactionCalls:
             check_partition(part.topic, part.partition)
             result = response.results.add(topic=part.topic, partition=part.partition)
             try:
+                self._authorizer.check(context.client, *_READ_TOPIC, part.topic)
                 producers = await self._log_admin.producers(part.topic, part.partition)
             except QuorumlogError as error:
                 result.error.CopyFrom(_error_of(error, part))
@@ -311,10 +327,13 @@ class TransactionCalls:
 
     # --- internals -----------------------------------------------------------------------------
 
-    def _listed_here(self, request: pb.ListTransactionsRequest) -> pb.ListTransactionsResponse:
+    def _listed_here(
+        self, request: pb.ListTransactionsRequest, context: CallContext
+    ) -> pb.ListTransactionsResponse:
         states = {state.lower() for state in request.states}
         aged = request.open_for_ms_min > 0
         listed = self._transactions.list_transactions(
+            self._context(context),
             open_for_ms_min=request.open_for_ms_min if aged else ANY_AGE,
             states=OPEN_STATES if aged else (),
         )
@@ -326,8 +345,11 @@ class TransactionCalls:
             ]
         )
 
+    def _check_write(self, transactional_id: str, context: CallContext) -> None:
+        self._authorizer.check(context.client, *_WRITE_ID, transactional_id)
+
     def _context(self, context: CallContext) -> RequestContext:
-        return RequestContext(self._forwarder.deadline_ms(context))
+        return RequestContext(self._forwarder.deadline_ms(context), client=context.client)
 
 
 def _error_of(error: QuorumlogError, part: groups_pb2.GroupPartition) -> errors_pb2.Error:

@@ -5,6 +5,7 @@ that a broker without producers with an id starts without them (`transaction_cal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...api.authorizer import Authorizer
 from ...api.transactions import TransactionAdmin
 from ...broker.groups.shell.coordinator import GroupCoordinator
 from ...broker.shell.log_admin import LogAdmin
@@ -50,6 +51,7 @@ class TransactionsService:
         groups: GroupCoordinator,
         metadata: MetadataPublisher,
         log_admin: LogAdmin,
+        authorizer: Authorizer,
         *,
         node_id: NodeId,
     ) -> None:
@@ -58,6 +60,7 @@ class TransactionsService:
         self._groups = groups
         self._metadata = metadata
         self._log_admin = log_admin
+        self._authorizer = authorizer
         self._node_id = node_id
         self._calls: TransactionCalls | None = None
 
@@ -87,6 +90,7 @@ class TransactionsService:
                 self._groups,
                 self._metadata,
                 self._log_admin,
+                self._authorizer,
                 node_id=self._node_id,
             )
         return self._calls
@@ -101,6 +105,7 @@ class StagedCommitsService:
         transactions: TransactionAdmin,
         coordinator: TransactionCoordinator,
         metadata: MetadataPublisher,
+        authorizer: Authorizer,
         *,
         transaction_calls: "Callable[[], TransactionCalls]",
         node_id: NodeId,
@@ -111,6 +116,7 @@ class StagedCommitsService:
         self._transactions = transactions
         self._coordinator = coordinator
         self._metadata = metadata
+        self._authorizer = authorizer
         self._transaction_calls = transaction_calls
         self._node_id = node_id
         self._loaded: StagedCommitCalls | None = None
@@ -141,6 +147,7 @@ class StagedCommitsService:
                 self._transactions,
                 self._coordinator,
                 self._metadata,
+                self._authorizer,
                 node_id=self._node_id,
             )
         return self._loaded

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from ...api.request_context import RequestContext
-from ...runtime import Buffer, File
+from ...runtime import ANONYMOUS_CLIENT, Buffer, ClientIdentity, File
 from .broker_context import BrokerContext as BrokerContext
 from .frames import RequestFrameReader
-
-ANONYMOUS: Final = "ANONYMOUS"
-"""The user of an unauthenticated connection."""
 
 ANSWER_MS_MAX: Final = 30_000
 """The deadline of requests that carry no timeout, in ms after arrival."""
@@ -108,7 +105,7 @@ class Client:
     peer: str  # "host:port", for logs only
     local: str  # "host:port" of this broker, as the client connected to it
     listener: str  # the name of the listener
-    user: str = ANONYMOUS
+    identity: ClientIdentity = ANONYMOUS_CLIENT
     software_name: str = ""  # as the client reports it (KIP-511)
     software_version: str = ""
     # of the request that `KafkaApi.at_once` receives; None: unknown, which `at_once` may need
@@ -133,7 +130,7 @@ class Call:
     @property
     def context(self) -> RequestContext:
         """The context of a request without a timeout of its own."""
-        return RequestContext(self.began_ms + ANSWER_MS_MAX)
+        return RequestContext(self.began_ms + ANSWER_MS_MAX, client=self.client.identity)
 
 
 Handle: TypeAlias = Callable[[BrokerContext, Call], Awaitable[Answer]]

@@ -9,8 +9,9 @@ from ...broker.groups.records import Partitions
 from ...broker.groups.requests import GroupRequest, OffsetToCommit
 from ...errors import QuorumlogError, UnknownTopicId, UnknownTopicOrPartition
 from ...ids import TopicId
-from ...metadata import MetadataImage, TopicImage
-from .api import ANSWER_MS_MAX, BrokerContext, Call, Fields
+from ...metadata import TopicImage
+from ...metadata.acls import AclOperation, AclResourceType
+from .api import ANSWER_MS_MAX, BrokerContext, Call, Client, Fields
 from .error_codes import code_of
 
 R = TypeVar("R")
@@ -30,6 +31,7 @@ async def ask_coordinator(
 ) -> R | QuorumlogError:
     """Send a request to the coordinator; return its response or error."""
     try:
+        check_group_request(broker, call, request)
         return await broker.groups.ask(request, deadline_ms=call.began_ms + ANSWER_MS_MAX)
     except QuorumlogError as error:
         return error
@@ -40,9 +42,24 @@ async def ask_and_wait(
 ) -> R | QuorumlogError:
     """Send a request with a response that may depend on other members."""
     try:
+        check_group_request(broker, call, request)
         return await broker.groups.ask(request, deadline_ms=call.began_ms + WAIT_MS_MAX)
     except QuorumlogError as error:
         return error
+
+
+def check_group_request(broker: BrokerContext, call: Call, request: GroupRequest[Any]) -> None:
+    """Raise GroupAuthorizationFailed unless the client may send the request to its group."""
+    broker.api.authorizer.check(
+        call.client.identity, request.operation, AclResourceType.GROUP, request.group
+    )
+
+
+def allows_group_request(broker: BrokerContext, client: Client, request: GroupRequest[Any]) -> bool:
+    """Return True if the client may send the request to its group."""
+    return broker.api.authorizer.allows(
+        client.identity, request.operation, AclResourceType.GROUP, request.group
+    )
 
 
 def client_host(call: Call) -> str:
@@ -64,11 +81,14 @@ class NamedTopic:
     """A topic as one item of a request names it."""
 
     title: Fields  # the fields that name it in the response: its name or its id
-    image: TopicImage | None  # None: no such topic
-    name: str  # empty: unknown id
+    image: TopicImage | None  # None: no such topic, or not authorized
+    name: str  # empty: unknown id, or not authorized
+    denial: QuorumlogError | None = None
 
     def missing(self) -> QuorumlogError:
-        """Return the error of a topic that does not exist."""
+        """Return the error of a topic without an image."""
+        if self.denial is not None:
+            return self.denial
         if self.name:
             return UnknownTopicOrPartition(
                 "the topic does not exist; check the name", topic=self.name
@@ -76,14 +96,23 @@ class NamedTopic:
         return UnknownTopicId("topic id: unknown here; look up the topic by name again")
 
 
-def named_topic(image: MetadataImage, part: Any) -> NamedTopic:
-    """Look up the topic that an item of a request names, in new versions by its id."""
-    name = getattr(part, "name", None)
+def named_topic(
+    broker: BrokerContext, call: Call, part: Any, operation: AclOperation
+) -> NamedTopic:
+    """Look up the topic that an item of a request names, in new versions by its id, for a client
+    that needs the operation on it."""
+    name, image = getattr(part, "name", None), broker.image
     if name is not None:
-        return NamedTopic({"name": name}, image.topic(name), name)
-    raw = b"" if part.topic_id is None else part.topic_id.bytes
-    topic = image.topic_of_id(raw)
-    return NamedTopic({"topic_id": raw}, topic, "" if topic is None else topic.name)
+        named = NamedTopic({"name": name}, image.topic(name), name)
+    else:
+        raw = b"" if part.topic_id is None else part.topic_id.bytes
+        topic = image.topic_of_id(raw)
+        named = NamedTopic({"topic_id": raw}, topic, "" if topic is None else topic.name)
+    authorizer, client = broker.api.authorizer, call.client.identity
+    if named.name and not authorizer.allows(client, operation, AclResourceType.TOPIC, named.name):
+        denial = authorizer.denial(client, operation, AclResourceType.TOPIC, named.name)
+        return NamedTopic(named.title, None, "", denial)
+    return named
 
 
 @dataclass(slots=True)
@@ -112,9 +141,13 @@ class SortedOffsets:
         ]
 
 
-def sort_offsets(image: MetadataImage, topics: Iterable[Any]) -> SortedOffsets:
-    """Return the offsets of a commit request; partitions that do not exist have an error."""
-    found = SortedOffsets([(named_topic(image, part), part) for part in topics], [], [], [])
+def sort_offsets(broker: BrokerContext, call: Call) -> SortedOffsets:
+    """Return the offsets of a commit request; partitions that do not exist, or that the client may
+    not read, have an error."""
+    named = (
+        (named_topic(broker, call, part, AclOperation.READ), part) for part in call.body.topics
+    )
+    found = SortedOffsets(list(named), [], [], [])
     for topic, part in found.topics:
         for one in part.partitions:
             error: QuorumlogError | None = None

@@ -9,6 +9,7 @@ from ...broker.coordinator.shell.coordinator_shard import timed_out
 from ...broker.groups.requests import GroupRequest
 from ...errors import QuorumlogError
 from .api import ANSWER_MS_MAX, Answer, BrokerContext, Call, Done
+from .group_calls import check_group_request
 
 AnswerOf: TypeAlias = Callable[[Call, Any], Answer]
 """Makes a response of the coordinator's result, or of its QuorumlogError."""
@@ -20,6 +21,11 @@ def begin_group_call(
     """Send a request to the coordinator (see `KafkaApi.begin`); return False if it needs a task."""
     if not broker.groups.has_topic:  # the topic is created first
         return False
+    try:
+        check_group_request(broker, call, request)
+    except QuorumlogError as error:
+        done(answer_of(call, error))
+        return True
     _PendingCall(broker, call, request, answer_of, done).begin()
     return True
 
@@ -30,6 +36,7 @@ def begin_heartbeat(
     """Answer a heartbeat that only restarts a session; otherwise like `begin_group_call`."""
     if broker.groups.has_topic:
         try:
+            check_group_request(broker, call, request)
             outcome = broker.groups.answer_at_once(request)
         except QuorumlogError as error:
             outcome = error

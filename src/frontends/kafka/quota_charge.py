@@ -30,7 +30,7 @@ def charge(broker: BrokerContext, call: Call, answer: Answer, *, work_us: int = 
     if call.api.key == FETCH:
         bytes_out = answer.size if isinstance(answer, PreparedResponse) else 0
     return throttling.charge(
-        user=call.client.user,
+        user=call.client.identity.user,
         client_id=call.client_id,
         now_ms=broker.runtime.clock.now_ms(),
         bytes_in=call.size if call.api.key == PRODUCE else None,
@@ -47,7 +47,7 @@ def fetch_bytes_max(broker: BrokerContext, call: Call, wanted_bytes: int) -> int
         return bytes_max
     return broker.throttling.fetch_bytes_max(
         bytes_max,
-        user=call.client.user,
+        user=call.client.identity.user,
         client_id=call.client_id,
         now_ms=broker.runtime.clock.now_ms(),
     )

@@ -3,7 +3,7 @@
 The decision includes the changes of leaders and ISRs that a config causes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from ...errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from ...ids import NodeId
@@ -84,7 +84,7 @@ def alter_cluster_configs(image: MetadataImage, command: AlterClusterConfigs) ->
             yield from on_leaderless(after)
 
     def answer() -> tuple[Reply, tuple[NodeId, ...]]:
-        return reply, tuple(_active_brokers(image))
+        return reply, image.unfenced_ids()
 
     return decision_of("alter configs of the cluster", walk(), answer)
 
@@ -112,7 +112,7 @@ def alter_group_configs(image: MetadataImage, command: AlterGroupConfigs) -> Any
         yield from records
 
     def answer() -> tuple[Reply, tuple[NodeId, ...]]:
-        return reply, tuple(_active_brokers(image))
+        return reply, image.unfenced_ids()
 
     return decision_of(f"alter configs of group {command.group}", walk(), answer)
 
@@ -152,10 +152,6 @@ def _check_source(topic: TopicImage, changes: Mapping[str, str | None]) -> None:
         " `quorumlog mirror` create it",
         topic=topic.name,
     )
-
-
-def _active_brokers(image: MetadataImage) -> Iterator[NodeId]:
-    return (broker.id for broker in image.sorted_brokers() if not broker.fenced)
 
 
 def _after(image: MetadataImage, records: tuple[pb.MetadataRecord, ...]) -> MetadataImage:

@@ -44,8 +44,7 @@ def alter_client_quotas(image: MetadataImage, command: AlterClientQuotas) -> Any
                 yield from _records(image, *outcome)
 
     def answer() -> tuple[Reply, tuple[NodeId, ...]]:
-        active = (broker.id for broker in image.sorted_brokers() if not broker.fenced)
-        return ClientQuotasAltered(outcomes=results), tuple(active)
+        return ClientQuotasAltered(outcomes=results), image.unfenced_ids()
 
     return decision_of("alter quotas of clients", walk(), answer)
 

@@ -11,12 +11,15 @@ from quorumlog.metadata import (
     AlterConfigs,
     AlterGroupConfigs,
     AlterReassignments,
+    AlterScramCredentials,
     BrokerStopping,
     Command,
     ControllerConfig,
+    CreateAcls,
     CreatePartitions,
     CreateTopic,
     Decision,
+    DeleteAcls,
     DeleteTopic,
     FenceBroker,
     MetadataImage,
@@ -27,6 +30,16 @@ from quorumlog.metadata import (
     decide,
     replay_batch,
 )
+from quorumlog.metadata.acls import (
+    Acl,
+    AclFilter,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+    ResourcePattern,
+)
+from quorumlog.metadata.scram_credentials import ScramCredential, ScramMechanism
 
 nodes = st.integers(0, 3).map(NodeId)
 names = st.sampled_from(["a", "b", "c.d", "c_d", "no/topic"])
@@ -52,6 +65,27 @@ alterations = st.builds(
     QuotaAlteration,
     entity=st.lists(parts, max_size=2).map(tuple),
     changes=st.lists(quota_changes, max_size=2).map(tuple),
+)
+acls = st.builds(
+    Acl,
+    st.builds(
+        ResourcePattern,
+        st.just(AclResourceType.TOPIC),
+        names,
+        st.sampled_from([AclPatternType.LITERAL, AclPatternType.PREFIXED]),
+    ),
+    st.sampled_from(["User:a", "User:*", "nonsense"]),
+    st.just("*"),
+    st.sampled_from([AclOperation.READ, AclOperation.ALL]),
+    st.sampled_from([AclPermission.ALLOW, AclPermission.DENY]),
+)
+scram_keys = st.tuples(st.sampled_from(["a", "b", ""]), st.sampled_from(ScramMechanism))
+credentials = st.builds(
+    ScramCredential,
+    salt=st.just(b"salt"),
+    iterations=st.sampled_from([4_096, 1]),
+    stored_key=st.just(bytes(32)),
+    server_key=st.just(bytes(32)),
 )
 steps = st.lists(
     st.one_of(
@@ -109,6 +143,24 @@ steps = st.lists(
             AlterClientQuotas,
             alterations=st.lists(alterations, min_size=1, max_size=3).map(tuple),
             validate_only=st.booleans(),
+        ),
+        st.builds(CreateAcls, acls=st.lists(acls, max_size=3).map(tuple)),
+        st.builds(
+            DeleteAcls,
+            filters=st.lists(
+                st.builds(
+                    AclFilter,
+                    resource_name=st.none() | names,
+                    pattern_type=st.sampled_from([AclPatternType.ANY, AclPatternType.MATCH]),
+                    principal=st.sampled_from([None, "User:a", "nonsense"]),
+                ),
+                max_size=2,
+            ).map(tuple),
+        ),
+        st.builds(
+            AlterScramCredentials,
+            deletions=st.lists(scram_keys, max_size=1).map(tuple),
+            upsertions=st.lists(st.tuples(scram_keys, credentials), max_size=2).map(tuple),
         ),
         st.builds(DeleteTopic, name=names),
         st.builds(DeleteTopic, topic_id=topic_ids),

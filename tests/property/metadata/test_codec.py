@@ -1,6 +1,7 @@
 """Commands and replies keep their values on the way to a message and back."""
 
 from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -88,8 +89,13 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(values_of(args[0]), values_of(args[1]), max_size=3).map(Map)
     if hasattr(kind, "__supertype__"):
         return values_of(kind.__supertype__)
+    if issubclass(kind, Enum):
+        return st.sampled_from(kind)
     hints = get_type_hints(kind)
-    names = [each.name for each in fields(kind)] if is_dataclass(kind) else kind.__struct_fields__
+    if is_dataclass(kind):
+        names = tuple(each.name for each in fields(kind))
+    else:
+        names = kind._fields if issubclass(kind, tuple) else kind.__struct_fields__
     return st.builds(kind, **{name: values_of(hints[name]) for name in names})
 
 

@@ -489,6 +489,8 @@ def _same(one: MetadataImage, other: MetadataImage) -> bool:
         and one.group_configs == other.group_configs
         and one.features == other.features
         and one.client_quotas == other.client_quotas
+        and one.acls == other.acls
+        and one.scram_credentials == other.scram_credentials
     )
 
 

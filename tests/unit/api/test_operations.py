@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from quorumlog.api import validation
+from quorumlog.api.authorizer import Authorizer
 from quorumlog.api.cluster import ClusterAdmin
 from quorumlog.api.configs import ConfigAdmin, ConfigResource, ConfigSource, ResourceType
 from quorumlog.api.metadata_access import MetadataAccess
@@ -22,7 +23,7 @@ from quorumlog.errors import (
     StaleMetadata,
     UnknownTopicOrPartition,
 )
-from quorumlog.ids import NO_NODE, ClusterId, NodeId
+from quorumlog.ids import NO_NODE, ClusterId, NodeId, TopicId
 from quorumlog.metadata import (
     AlterClientQuotas,
     AlterConfigs,
@@ -41,6 +42,11 @@ from quorumlog.simulation import run
 LEFT_MS = 1_000
 
 
+def open_to_all(metadata: MetadataAccess) -> Authorizer:
+    """Return an authorizer that allows every action."""
+    return Authorizer(lambda: metadata.image)
+
+
 def call(operation: Callable[[MetadataAccess, RequestContext], Awaitable[Any]]) -> Any:
     """Return the result of an operation on a broker without metadata and without a session."""
     results: list[Any] = []
@@ -55,9 +61,11 @@ def call(operation: Callable[[MetadataAccess, RequestContext], Awaitable[Any]]) 
 
 
 CHANGES: dict[str, Callable[[MetadataAccess, RequestContext], Awaitable[Any]]] = {
-    "create": lambda m, c: TopicAdmin(m).create(CreateTopic(name="t"), c),
-    "delete": lambda m, c: TopicAdmin(m).delete(DeleteTopic(name="t"), c),
-    "grow": lambda m, c: TopicAdmin(m).create_partitions(CreatePartitions(topic="t", count=2), c),
+    "create": lambda m, c: TopicAdmin(m, open_to_all(m)).create(CreateTopic(name="t"), c),
+    "delete": lambda m, c: TopicAdmin(m, open_to_all(m)).delete(DeleteTopic(name="t"), c),
+    "grow": lambda m, c: TopicAdmin(m, open_to_all(m)).create_partitions(
+        CreatePartitions(topic="t", count=2), c
+    ),
 }
 
 
@@ -70,30 +78,42 @@ def test_a_valid_change_without_a_session_has_no_controller(
 
 
 def quotas(m: MetadataAccess, c: RequestContext, alteration: QuotaAlteration, count: int) -> Any:
-    return QuotaAdmin(m).alter(AlterClientQuotas(alterations=(alteration,) * count), c)
+    return QuotaAdmin(m, open_to_all(m)).alter(
+        AlterClientQuotas(alterations=(alteration,) * count), c
+    )
 
 
 def configs(m: MetadataAccess) -> ConfigAdmin:
-    return ConfigAdmin(m, node_id=NodeId(1), settings=())
+    return ConfigAdmin(m, open_to_all(m), node_id=NodeId(1), settings=())
 
 
 ONE = QuotaAlteration(entity=(("user", "a"),), changes=())
 INVALID: dict[str, tuple[type[QuorumlogError], Callable[..., Awaitable[Any]]]] = {
-    "name": (InvalidTopic, lambda m, c: TopicAdmin(m).create(CreateTopic(name="a b"), c)),
+    "name": (
+        InvalidTopic,
+        lambda m, c: TopicAdmin(m, open_to_all(m)).create(CreateTopic(name="a b"), c),
+    ),
     "topic id": (
         InvalidRequest,
-        lambda m, c: TopicAdmin(m).create(CreateTopic(name="t", topic_id=b"short"), c),  # type: ignore[arg-type]  # invalid
+        lambda m, c: TopicAdmin(m, open_to_all(m)).create(
+            CreateTopic(name="t", topic_id=TopicId(b"short")), c
+        ),
     ),
     "assignment": (
         InvalidReplicaAssignment,
-        lambda m, c: TopicAdmin(m).create(
+        lambda m, c: TopicAdmin(m, open_to_all(m)).create(
             CreateTopic(name="t", assignments=((NodeId(1), NodeId(1)),)), c
         ),
     ),
-    "no topic": (InvalidRequest, lambda m, c: TopicAdmin(m).delete(DeleteTopic(), c)),
+    "no topic": (
+        InvalidRequest,
+        lambda m, c: TopicAdmin(m, open_to_all(m)).delete(DeleteTopic(), c),
+    ),
     "count": (
         InvalidRequest,
-        lambda m, c: TopicAdmin(m).create_partitions(CreatePartitions(topic="t", count=0), c),
+        lambda m, c: TopicAdmin(m, open_to_all(m)).create_partitions(
+            CreatePartitions(topic="t", count=0), c
+        ),
     ),
     "no changes": (
         InvalidRequest,
@@ -103,7 +123,9 @@ INVALID: dict[str, tuple[type[QuorumlogError], Callable[..., Awaitable[Any]]]] =
     "many alterations": (InvalidRequest, lambda m, c: quotas(m, c, ONE, ALTERATIONS_MAX + 1)),
     "filter": (
         InvalidRequest,
-        lambda m, c: QuotaAdmin(m).describe([EntityFilter(type="ip")], c, strict=False),
+        lambda m, c: QuotaAdmin(m, open_to_all(m)).describe(
+            [EntityFilter(type="ip")], c, strict=False
+        ),
     ),
     "features": (
         InvalidRequest,
@@ -113,12 +135,12 @@ INVALID: dict[str, tuple[type[QuorumlogError], Callable[..., Awaitable[Any]]]] =
         InvalidRequest,
         lambda m, c: cluster(m).unregister_broker(UnregisterBroker(broker_id=NodeId(-1)), c),
     ),
-    "names": (InvalidRequest, lambda m, c: TopicAdmin(m).describe([], c)),
+    "names": (InvalidRequest, lambda m, c: TopicAdmin(m, open_to_all(m)).describe([], c)),
 }
 
 
 def cluster(m: MetadataAccess) -> ClusterAdmin:
-    return ClusterAdmin(m, cluster_id=ClusterId("c"))
+    return ClusterAdmin(m, open_to_all(m), cluster_id=ClusterId("c"))
 
 
 @pytest.mark.parametrize(("error", "operation"), INVALID.values(), ids=INVALID)
@@ -140,7 +162,9 @@ def test_a_read_waits_for_the_metadata_that_it_requires_until_its_deadline() -> 
         loop = asyncio.get_running_loop()
         begin_s = loop.time()  # virtual
         with pytest.raises(StaleMetadata, match="not 5"):
-            await TopicAdmin(m).list_topics(RequestContext(c.deadline_ms, min_metadata_offset=5))
+            await TopicAdmin(m, open_to_all(m)).list_topics(
+                RequestContext(c.deadline_ms, min_metadata_offset=5)
+            )
         return round(1_000 * (loop.time() - begin_s))
 
     assert call(read) == LEFT_MS

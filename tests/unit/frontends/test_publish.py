@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from quorumlog.api.authorizer import Authorizer
 from quorumlog.broker.config import ReplicationConfig, RequestConfig
 from quorumlog.broker.shell.replica_manager import ReplicaManager
 from quorumlog.errors import (
@@ -53,8 +54,9 @@ class Door:
 
     def __init__(self, runtime: Runtime, replicas: ReplicaManager) -> None:
         self.replicas = replicas
+        publisher = MetadataPublisher(MetadataStateMachine())
         self.service = LogService(
-            runtime, replicas, MetadataPublisher(MetadataStateMachine()), LIMITS
+            runtime, replicas, publisher, LIMITS, Authorizer(lambda: publisher.image)
         )
         self._builder = DeltaBuilder(EMPTY_IMAGE)
         self._offset = 0

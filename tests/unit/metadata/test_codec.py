@@ -9,17 +9,23 @@ from tests.kit.stepwise import complete
 from quorumlog.errors import InvalidRequest, NoReassignmentInProgress
 from quorumlog.ids import NodeId, Offset, TopicId
 from quorumlog.metadata import (
+    AclDeletion,
+    AclsCreated,
+    AclsDeleted,
     AllocateProducerIds,
     AlterClientQuotas,
     AlterClusterConfigs,
     AlterConfigs,
     AlterGroupConfigs,
     AlterReassignments,
+    AlterScramCredentials,
     ClientQuotasAltered,
     ClusterConfigsAltered,
     ConfigsAltered,
+    CreateAcls,
     CreatePartitions,
     CreateTopic,
+    DeleteAcls,
     DeleteTopic,
     Done,
     ElectLeaders,
@@ -36,11 +42,22 @@ from quorumlog.metadata import (
     Reassignment,
     RelayedCommand,
     Reply,
+    ScramCredentialsAltered,
+    ScramOutcome,
     Submitted,
     TopicCreated,
     TopicDeleted,
     UnregisterBroker,
     UpdateFeatures,
+)
+from quorumlog.metadata.acls import (
+    Acl,
+    AclFilter,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+    ResourcePattern,
 )
 from quorumlog.metadata.codec import (
     decode_command,
@@ -52,7 +69,8 @@ from quorumlog.metadata.codec import (
 from quorumlog.metadata.commands import Relayed
 from quorumlog.metadata.decisions.features import feature_levels
 from quorumlog.metadata.decisions.topics import with_topic_id
-from quorumlog.proto import admin_pb2, controller_pb2
+from quorumlog.metadata.scram_credentials import ScramCredential, ScramMechanism
+from quorumlog.proto import admin_pb2, controller_pb2, metadata_records_pb2
 from quorumlog.runtime.real import RealEntropy
 
 ID = TopicId(b"i" * 16)
@@ -229,6 +247,75 @@ COMMANDS: list[tuple[controller_pb2.RelayRequest, Relayed]] = [
 ]
 
 
+ACL = Acl(
+    ResourcePattern(AclResourceType.TOPIC, "a", AclPatternType.PREFIXED),
+    "User:alice",
+    "10.0.0.1",
+    AclOperation.WRITE,
+    AclPermission.DENY,
+)
+ACL_MESSAGE = metadata_records_pb2.Acl(
+    resource_type="ACL_RESOURCE_TYPE_TOPIC",
+    resource_name="a",
+    pattern_type="ACL_PATTERN_TYPE_PREFIXED",
+    principal="User:alice",
+    host="10.0.0.1",
+    operation="ACL_OPERATION_WRITE",
+    permission="ACL_PERMISSION_DENY",
+)
+CREDENTIAL = ScramCredential(salt=b"s", iterations=4_096, stored_key=b"k", server_key=b"v")
+COMMANDS += [
+    (
+        controller_pb2.RelayRequest(create_acls=admin_pb2.CreateAclsRequest(acls=[ACL_MESSAGE])),
+        CreateAcls(acls=(ACL,)),
+    ),
+    (
+        controller_pb2.RelayRequest(
+            delete_acls=admin_pb2.DeleteAclsRequest(
+                filters=[
+                    {
+                        "resource_type": "ACL_RESOURCE_TYPE_ANY",
+                        "pattern_type": "ACL_PATTERN_TYPE_MATCH",
+                        "resource_name": "",
+                        "operation": "ACL_OPERATION_ANY",
+                        "permission": "ACL_PERMISSION_ALLOW",
+                    }
+                ]
+            )
+        ),
+        DeleteAcls(
+            filters=(
+                AclFilter(
+                    resource_name="",
+                    pattern_type=AclPatternType.MATCH,
+                    permission=AclPermission.ALLOW,
+                ),
+            )
+        ),
+    ),
+    (
+        controller_pb2.RelayRequest(
+            alter_scram_credentials=admin_pb2.AlterScramCredentialsRequest(
+                deletions=[{"user": "a", "mechanism": "SCRAM_MECHANISM_SHA_512"}],
+                upsertions=[
+                    {
+                        "credential": {"user": "b", "mechanism": "SCRAM_MECHANISM_SHA_256"},
+                        "salt": b"s",
+                        "iterations": 4_096,
+                        "stored_key": b"k",
+                        "server_key": b"v",
+                    }
+                ],
+            )
+        ),
+        AlterScramCredentials(
+            deletions=(("a", ScramMechanism.SCRAM_SHA_512),),
+            upsertions=((("b", ScramMechanism.SCRAM_SHA_256), CREDENTIAL),),
+        ),
+    ),
+]
+
+
 def name_of(request: controller_pb2.RelayRequest) -> str:
     return request.WhichOneof("command") or ""
 
@@ -258,9 +345,9 @@ def test_topic_without_an_id_gets_a_random_one() -> None:
     assert with_topic_id(command, RealEntropy(bytes(32))) is command
 
 
-def test_only_the_deletion_of_a_topic_is_not_repeatable() -> None:
+def test_only_deletions_are_not_repeatable() -> None:
     once = [each.__name__ for each in get_args(Relayed) if not each.is_repeatable]
-    assert once == ["DeleteTopic"]
+    assert once == ["DeleteTopic", "DeleteAcls", "AlterScramCredentials"]
 
 
 def encoded(command: RelayedCommand[Any], reply: Reply) -> controller_pb2.RelayResponse:
@@ -285,6 +372,11 @@ def test_every_reply_becomes_the_response_to_its_command(cluster: Cluster) -> No
         "elect_leaders": outcomes,
         "update_features": FeaturesUpdated(levels=(("metadata.version", 1, 1, 1),)),
         "alter_client_quotas": ClientQuotasAltered(outcomes=(quotas,)),
+        "create_acls": AclsCreated(errors=(None, error)),
+        "delete_acls": AclsDeleted(deletions=(AclDeletion(acls=(ACL,)), AclDeletion(error=error))),
+        "alter_scram_credentials": ScramCredentialsAltered(
+            outcomes=(ScramOutcome(user="a"), ScramOutcome(user="b", error=error))
+        ),
         "unregister_broker": Done(),
         "allocate_producer_ids": ProducerIdsAllocated(start=5, count=6),
     }

@@ -7,10 +7,10 @@ from ....broker.groups.requests import DescribeGroup, GroupDescription, MemberDe
 from ....errors import GroupNotFound, QuorumlogError
 from ....metadata import MetadataImage
 from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call, Fields
-from ..authorized_operations import group_operations
+from ..authorized_operations import describe_denial, group_operations
 from ..encoding_offload import encode_if_large
 from ..error_codes import group_code
-from ..group_calls import partition_fields
+from ..group_calls import check_group_request, partition_fields
 from ..item_results import outcomes
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
@@ -22,9 +22,15 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
 
     async def describe(name: str) -> GroupDescription:
         deadline_ms = call.began_ms + ANSWER_MS_MAX
-        found = await broker.groups.ask(DescribeGroup(group=name), deadline_ms=deadline_ms)
+        request = DescribeGroup(group=name)
+        check_group_request(broker, call, request)
+        found = await broker.groups.ask(request, deadline_ms=deadline_ms)
         if found.is_classic:
             raise GroupNotFound(f"{name!r}: a classic group; use DescribeGroups")
+        for topic in sorted({topic for member in found.members for topic in member.topics}):
+            denial = describe_denial(broker, call, topic)
+            if denial is not None:
+                raise denial
         return found
 
     found = await outcomes(broker, names, describe, context=call.context)
@@ -34,7 +40,7 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
         if isinstance(each, QuorumlogError)
         else {
             **_described(image, each),
-            "authorized_operations": group_operations(is_asked=is_asked),
+            "authorized_operations": group_operations(broker, call, name, is_asked=is_asked),
         }
         for name, each in zip(names, found, strict=True)
     ]

@@ -12,10 +12,12 @@ from typing import Any, Final
 from ....broker.coordinator.decision import UNDECIDED
 from ....broker.groups.requests import ConsumerBeat, ConsumerHeartbeat
 from ....errors import InvalidRequest, QuorumlogError
+from ....metadata.acls import AclOperation, AclResourceType
 from ..api import Answer, BrokerContext, Call, Client, Done, Fields, PreparedResponse
 from ..codecs.groups import PlainHeartbeatBody, encode_plain_heartbeat, read_plain_heartbeat
 from ..error_codes import group_code
 from ..group_calls import (
+    allows_group_request,
     ask_coordinator,
     client_host,
     host_of,
@@ -68,7 +70,7 @@ def at_once(broker: BrokerContext, client: Client, version: int, body: memoryvie
         return None
     try:
         request = _read_plain_request(version, bytes(body), client.client_id, client.peer)
-        if request is None:
+        if request is None or not allows_group_request(broker, client, request):
             return None
         beat = broker.groups.answer_at_once(request)
     except QuorumlogError:
@@ -93,6 +95,9 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
         request = _plain_request(call.body, call.client_id, call.client.peer)
     else:
         request = _request(call)
+        denial = _topics_denial(broker, call, request)
+        if denial is not None:
+            return _failed(denial)
     if call.version >= _MEMBERS_DRAW_IDS and not request.member_id:
         return _failed(InvalidRequest("member_id: empty; choose a UUID, as text"))
     outcome = await ask_coordinator(broker, call, request)
@@ -131,6 +136,18 @@ def _request(call: Call) -> ConsumerHeartbeat:
         assignor=body.server_assignor,
         owned=None if owned is None else read_partitions(owned),
     )
+
+
+def _topics_denial(
+    broker: BrokerContext, call: Call, request: ConsumerHeartbeat
+) -> QuorumlogError | None:
+    """Return the error of a subscription to topics that the client may not describe."""
+    authorizer, client = broker.api.authorizer, call.client.identity
+    describe, topic = AclOperation.DESCRIBE, AclResourceType.TOPIC
+    for name in sorted(request.topics or ()):
+        if not authorizer.allows(client, describe, topic, name):
+            return authorizer.denial(client, describe, topic, name)
+    return None
 
 
 def _answer(call: Call, outcome: ConsumerBeat | QuorumlogError) -> Answer:

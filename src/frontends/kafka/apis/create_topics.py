@@ -4,7 +4,7 @@
 created topic, since 7 with its id (KIP-525, KIP-516).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from ....api.configs import describe_topic_configs
@@ -15,9 +15,11 @@ from ....errors import (
     InvalidReplicationFactor,
     InvalidRequest,
     QuorumlogError,
+    TopicAuthorizationFailed,
 )
 from ....ids import NodeId
 from ....metadata import TOPIC_CONFIGS, CreateTopic, MetadataImage, TopicImage
+from ....metadata.acls import AclOperation, AclResourceType
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..config_resources import created_configs
 from ..encoding_offload import encode_if_large
@@ -26,6 +28,13 @@ from ..item_results import check_count, outcomes, repeated, wait_applied, with_t
 
 DEFAULT: Final = -1
 FIRST_WITH_CONFIGS: Final = 5
+_NO_CONFIGS: Final = {
+    "topic_config_error_code": TopicAuthorizationFailed.code,
+    "num_partitions": -1,
+    "replication_factor": -1,
+    "configs": (),
+}
+"""For a client that may not describe the topic's configs (KIP-525)."""
 
 
 async def create_topics(broker: BrokerContext, call: Call) -> Answer:
@@ -50,9 +59,12 @@ async def create_topics(broker: BrokerContext, call: Call) -> Answer:
         for topic, made in zip(topics, results, strict=True):
             if isinstance(made, QuorumlogError):
                 yield _refused(topic.name, made)
+            elif with_configs and not _describes_configs(broker, call, made.name):
+                yield _created(made, is_there=not body.validate_only) | _NO_CONFIGS
             else:
                 configs = _configs(image, made) if with_configs else ()
-                yield _created(made, configs, is_there=not body.validate_only)
+                created = _created(made, is_there=not body.validate_only)
+                yield {**created, "configs": configs}
         for name in twice:
             yield _refused(name, refusal)
 
@@ -110,14 +122,19 @@ def _refused(name: str, error: QuorumlogError) -> Fields:
     return {"name": name, **error_fields(error), "configs": ()}
 
 
-def _created(topic: TopicImage, configs: Sequence[Fields], *, is_there: bool) -> Fields:
+def _describes_configs(broker: BrokerContext, call: Call, topic: str) -> bool:
+    return broker.api.authorizer.allows(
+        call.client.identity, AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, topic
+    )
+
+
+def _created(topic: TopicImage, *, is_there: bool) -> dict[str, Any]:
     return {
         "name": topic.name,
         "topic_id": topic.id if is_there else b"",
         **error_fields(None),
         "num_partitions": len(topic.partitions),
         "replication_factor": topic.replication_factor,
-        "configs": configs,
     }
 
 

@@ -4,6 +4,7 @@ from ....broker.groups.requests import DeleteGroup
 from ....errors import QuorumlogError
 from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call
 from ..error_codes import group_code
+from ..group_calls import check_group_request
 from ..item_results import outcomes
 
 
@@ -13,7 +14,9 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
 
     async def delete(name: str) -> None:
         deadline_ms = call.began_ms + ANSWER_MS_MAX
-        await broker.groups.ask(DeleteGroup(group=name), deadline_ms=deadline_ms)
+        request = DeleteGroup(group=name)
+        check_group_request(broker, call, request)
+        await broker.groups.ask(request, deadline_ms=deadline_ms)
 
     found = await outcomes(broker, names, delete, context=call.context)
     return {

@@ -42,7 +42,7 @@ async def describe_cluster(broker: BrokerContext, call: Call) -> Answer:
             for each in brokers.values()
         ],
         "cluster_authorized_operations": cluster_operations(
-            is_asked=body.include_cluster_authorized_operations
+            broker, call, is_asked=body.include_cluster_authorized_operations
         ),
     }
 

@@ -11,6 +11,7 @@ from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call, Fields
 from ..authorized_operations import group_operations
 from ..encoding_offload import encode_if_large
 from ..error_codes import group_code
+from ..group_calls import check_group_request
 from ..item_results import outcomes
 
 DEAD: Final = "Dead"
@@ -24,7 +25,9 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
 
     async def describe(name: str) -> GroupDescription:
         deadline_ms = call.began_ms + ANSWER_MS_MAX
-        found = await broker.groups.ask(DescribeGroup(group=name), deadline_ms=deadline_ms)
+        request = DescribeGroup(group=name)
+        check_group_request(broker, call, request)
+        found = await broker.groups.ask(request, deadline_ms=deadline_ms)
         if not found.is_classic:
             raise GroupNotFound(f"{name!r}: not a classic group; use ConsumerGroupDescribe")
         return found
@@ -34,7 +37,10 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     groups = [
         _failed(call, name, each)
         if isinstance(each, QuorumlogError)
-        else {**_described(each), "authorized_operations": group_operations(is_asked=is_asked)}
+        else {
+            **_described(each),
+            "authorized_operations": group_operations(broker, call, name, is_asked=is_asked),
+        }
         for name, each in zip(names, found, strict=True)
     ]
     members = sum(len(group["members"]) for group in groups)

@@ -4,6 +4,7 @@ from typing import Final
 
 from ....broker import ActiveProducer
 from ....errors import QuorumlogError
+from ....metadata.acls import AclOperation, AclResourceType
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..error_codes import error_fields
 
@@ -15,7 +16,8 @@ async def describe_producers(broker: BrokerContext, call: Call) -> Answer:
             {
                 "name": topic.name,
                 "partitions": [
-                    await _partition(broker, topic.name, index) for index in topic.partition_indexes
+                    await _partition(broker, call, topic.name, index)
+                    for index in topic.partition_indexes
                 ],
             }
             for topic in call.body.topics
@@ -23,8 +25,11 @@ async def describe_producers(broker: BrokerContext, call: Call) -> Answer:
     }
 
 
-async def _partition(broker: BrokerContext, topic: str, partition: int) -> Fields:
+async def _partition(broker: BrokerContext, call: Call, topic: str, partition: int) -> Fields:
     try:
+        broker.api.authorizer.check(
+            call.client.identity, AclOperation.READ, AclResourceType.TOPIC, topic
+        )
         producers = await broker.log_admin.producers(topic, partition)
     except QuorumlogError as error:
         return {"partition_index": partition, **error_fields(error), "active_producers": ()}

@@ -7,7 +7,7 @@ from typing import Any, Final
 from ....errors import InvalidRequest
 from ....metadata import INTERNAL_TOPICS
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..authorized_operations import topic_operations
+from ..authorized_operations import describe_denial, describes, topic_operations
 from ..endpoints import endpoints
 from ..topic_fields import missing_code, no_topic, place_fields
 
@@ -31,9 +31,14 @@ async def describe_topic_partitions(broker: BrokerContext, call: Call) -> Answer
     alive = endpoints(image, call.client, asked=broker.hosted.node_id)
     room = max(1, min(body.response_partition_limit, PARTITIONS_MAX))
     topics: list[Fields] = []
-    for name, begin in _from(body.cursor, named or set(image.topics_by_name)):
+    names = named or _describable(broker, call)
+    for name, begin in _from(body.cursor, names):
         if room == 0:
             return _page(topics, next_at=(name, begin))
+        denial = describe_denial(broker, call, name)
+        if denial is not None:
+            topics.append(no_topic(denial.code, name=name, topic_id=NO_ID))
+            continue
         topic = image.topic(name)
         if topic is None:
             topics.append(no_topic(missing_code(name), name=name, topic_id=NO_ID))
@@ -45,7 +50,7 @@ async def describe_topic_partitions(broker: BrokerContext, call: Call) -> Answer
                 "name": name,
                 "topic_id": topic.id,
                 "is_internal": name in INTERNAL_TOPICS,
-                "topic_authorized_operations": topic_operations(is_asked=True),
+                "topic_authorized_operations": topic_operations(broker, call, name),
                 "partitions": [
                     {
                         **place_fields(index, partition, alive=alive),
@@ -60,6 +65,11 @@ async def describe_topic_partitions(broker: BrokerContext, call: Call) -> Answer
             return _page(topics, next_at=(name, begin + room))
         room -= len(entries)
     return _page(topics, next_at=None)
+
+
+def _describable(broker: BrokerContext, call: Call) -> set[str]:
+    """Return the names of the topics that the client may describe."""
+    return {name for name in broker.image.topics_by_name if describes(broker, call, name)}
 
 
 def _is_sound(cursor: Any, named: set[str]) -> bool:

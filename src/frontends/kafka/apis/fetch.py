@@ -10,8 +10,9 @@ from typing import Final
 from ....broker import FetchSpec, FoundRecords
 from ....broker.shell.reads import TOO_FEW, FetchWait, SegmentRange, UsualFound, UsualPart
 from ....broker.shell.replica import Replica
-from ....errors import InvalidRequest, Overloaded, QuorumlogError
+from ....errors import InvalidRequest, Overloaded, QuorumlogError, TopicAuthorizationFailed
 from ....ids import TopicId
+from ....metadata.acls import AclOperation, AclResourceType
 from ....native import UsualFetch, encode_fetch
 from ....native import read_fetch as read_fetch_at_once
 from ....runtime import Buffer
@@ -50,6 +51,7 @@ READ_COMMITTED: Final = 1
 NO_SESSION: Final = 0
 FINAL_EPOCH: Final = -1  # of a session: close it, or create none
 NO_TAGS: Final = b"\x00"
+_READ_TOPIC: Final = (AclOperation.READ, AclResourceType.TOPIC)
 
 
 class FetchResponse(PreparedResponse):
@@ -174,13 +176,19 @@ class UsualResponse(PreparedResponse):
 class DelayedFetch(DelayedAnswer):
     """A usual request that waits until there are enough bytes."""
 
-    __slots__ = ("_asked", "_began_ms", "_broker", "_request", "_version", "_wait")
+    __slots__ = ("_asked", "_began_ms", "_broker", "_client", "_request", "_version", "_wait")
 
     def __init__(
-        self, broker: BrokerContext, version: int, request: UsualFetch, asked: Sequence[UsualPart]
+        self,
+        broker: BrokerContext,
+        client: Client,
+        version: int,
+        request: UsualFetch,
+        asked: Sequence[UsualPart],
     ) -> None:
         """`asked` are the partitions of the request, as found in this turn of the loop."""
-        self._broker, self._version, self._request = broker, version, request
+        self._broker, self._client = broker, client
+        self._version, self._request = version, request
         self._asked = asked
         self._began_ms = broker.runtime.clock.now_ms()
         self._wait: FetchWait | None = None
@@ -196,7 +204,7 @@ class DelayedFetch(DelayedAnswer):
         """Read again; None also if there are still too few bytes, and time is left."""
         assert self._wait is not None, "answered without a wait"
         broker, is_due = self._broker, self._wait.is_due
-        asked = _asked(broker, self._version, self._request)
+        asked = _asked(broker, self._client, self._version, self._request)
         if asked is None:
             return None
         waited_ms = broker.runtime.clock.now_ms() - self._began_ms
@@ -215,18 +223,17 @@ def answer_at_once(
     broker: BrokerContext, client: Client, version: int, body: memoryview
 ) -> list[Buffer] | PreparedResponse | DelayedFetch | None:
     """Answer a usual request from the page cache; see `KafkaApi.at_once`."""
-    del client
     request = read_fetch_at_once(version, body)
     if request is None:
         return None
-    asked = _asked(broker, version, request)
+    asked = _asked(broker, client, version, request)
     if asked is None:
         return None
     found = _find(broker, request, asked)
     if found is None:
         return None
     if found is TOO_FEW:
-        return DelayedFetch(broker, version, request, asked)
+        return DelayedFetch(broker, client, version, request, asked)
     chunks, size = _encode(version, request, found)
     buffers: list[Buffer] = []
     for one in chunks:
@@ -236,17 +243,25 @@ def answer_at_once(
     return buffers
 
 
-def _asked(broker: BrokerContext, version: int, request: UsualFetch) -> list[UsualPart] | None:
+def _asked(
+    broker: BrokerContext, client: Client, version: int, request: UsualFetch
+) -> list[UsualPart] | None:
     """Return the partitions of a usual request with their replicas; None if it asks for a session,
-    or if one of them is not open."""
+    or if one of them is not open or the client may not read it."""
     *_, session_id, session_epoch, topics = request
     if session_id != NO_SESSION and session_epoch != FINAL_EPOCH:
         return None
+    authorizer = broker.api.authorizer
+    is_restricted = authorizer.is_enabled
     asked: list[UsualPart] = []
     for title, parts in topics:
         for part in parts:
             replica = _hosted(broker, version, title, part[0])
             if replica is None or not replica.is_open or replica.is_given_up:
+                return None
+            if is_restricted and not authorizer.allows(
+                client.identity, *_READ_TOPIC, replica.partition.topic
+            ):
                 return None
             asked.append((replica, part))
     return asked
@@ -295,17 +310,17 @@ class _Asked:
         request: FetchRequest = call.body
         self._broker = broker
         self._call = call
-        self._named = [(topic, _name(broker, topic)) for topic in request.topics]
+        self._named = [(topic, *self._name(topic)) for topic in request.topics]
         self.specs = [
             _spec(request, topic, name, part)
-            for topic, name in self._named
-            if name is not None
+            for topic, name, code in self._named
+            if not code
             for part in topic.parts
         ]
         self.max_bytes = fetch_bytes_max(broker, call, max(request.max_bytes, 0))
         self.min_bytes = min(request.min_bytes, self.max_bytes)  # more could never be returned
         # Errors, and a request without partitions, are answered at once.
-        is_whole = all(name is not None for _, name in self._named)
+        is_whole = not any(code for _, _, code in self._named)
         waits = is_whole and bool(self.specs)
         self.max_wait_ms = min(max(request.max_wait_ms, 0), MAX_WAIT_MS_MAX) if waits else 0
 
@@ -313,18 +328,42 @@ class _Asked:
         """Return the response for the records found."""
         rest, is_good = iter(found), True
         topics: list[tuple[FetchTopic, Sequence[FoundRecords | FetchResult]]] = []
-        for topic, name in self._named:
-            if name is None:
-                unknown = [FetchResult(part.partition, UNKNOWN_TOPIC_ID) for part in topic.parts]
-                topics.append((topic, unknown))
+        for topic, name, code in self._named:
+            results = [] if code else [next(rest) for _ in topic.parts]
+            if not code and not self._may_read(name):  # any more, after a wait
+                code = TopicAuthorizationFailed.code
+                for each in results:
+                    each.release()
+            if code:
+                topics.append((topic, [FetchResult(part.partition, code) for part in topic.parts]))
                 is_good = False
             else:
-                topics.append((topic, [next(rest) for _ in topic.parts]))
+                topics.append((topic, results))
         errors = [one.error for one in found if one.error is not None]
         endpoints = leader_endpoints(self._broker, self._call.client, errors) if errors else ()
         return FetchResponse(
             self._call.version, topics, endpoints=endpoints, is_good=is_good and not errors
         )
+
+    def _name(self, topic: FetchTopic) -> tuple[str, int]:
+        """Return the topic's name and 0, or an error code: no topic has its id, or the client may
+        not read it."""
+        name = topic.name
+        if topic.topic_id:
+            found = self._broker.image.topic_of_id(topic.topic_id)
+            if found is None:
+                return "", UNKNOWN_TOPIC_ID
+            name = found.name
+        if not self._may_read(name):
+            denial = self._broker.api.authorizer.denial(
+                self._call.client.identity, *_READ_TOPIC, name
+            )
+            return name, denial.code
+        return name, 0
+
+    def _may_read(self, name: str) -> bool:
+        authorizer = self._broker.api.authorizer
+        return authorizer.allows(self._call.client.identity, *_READ_TOPIC, name)
 
 
 def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
@@ -372,14 +411,6 @@ def _refusal(call: Call) -> FetchResponse | None:
     if request.replica_id >= 0:
         return _refused(call, InvalidRequest("replica id: followers use another protocol here"))
     return None
-
-
-def _name(broker: BrokerContext, topic: FetchTopic) -> str | None:
-    """Return the topic's name, or None if no topic has its id."""
-    if not topic.topic_id:
-        return topic.name
-    found = broker.image.topic_of_id(topic.topic_id)
-    return None if found is None else found.name
 
 
 def _spec(request: FetchRequest, topic: FetchTopic, name: str, part: FetchPart) -> FetchSpec:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ....errors import CoordinatorNotAvailable, InvalidRequest, QuorumlogError
 from ....ids import NO_NODE, NodeId
+from ....metadata.acls import AclOperation, AclResourceType
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..endpoints import endpoints
 from ..error_codes import group_code
@@ -58,9 +59,13 @@ def _looked_up(broker: BrokerContext, call: Call) -> Any:
 async def _coordinator_of(broker: BrokerContext, call: Call, kind: int, key: str) -> NodeId:
     """Return the coordinator; raise InvalidRequest for a key type without one."""
     deadline_ms = call.began_ms + CREATION_MS_MAX
+    authorizer, client = broker.api.authorizer, call.client.identity
+    describe = AclOperation.DESCRIBE
     if kind == GROUP:
+        authorizer.check(client, describe, AclResourceType.GROUP, key)
         return await broker.groups.coordinator_of(key, deadline_ms=deadline_ms)
     if kind == TRANSACTION:
+        authorizer.check(client, describe, AclResourceType.TRANSACTIONAL_ID, key)
         return await broker.api.transactions.coordinator_of(key, deadline_ms=deadline_ms)
     if kind == SHARE and call.version >= _KNOWS_SHARE:
         raise InvalidRequest("coordinator: share groups are not offered; use a consumer group")

@@ -10,7 +10,7 @@ from ....errors import CoordinatorLoading, QuorumlogError
 from ..api import Answer, BrokerContext, Call, Client, Done, PreparedResponse
 from ..codecs.groups import ClassicHeartbeatBody, encode_heartbeat, read_heartbeat
 from ..error_codes import group_code
-from ..group_calls import ask_coordinator
+from ..group_calls import allows_group_request, ask_coordinator
 from ..pending_group_call import begin_heartbeat
 
 read = read_heartbeat
@@ -27,7 +27,10 @@ def _read_request(version: int, body: bytes) -> ClassicHeartbeat:
 def at_once(broker: BrokerContext, client: Client, version: int, body: memoryview) -> bytes | None:
     """Answer a heartbeat that only restarts a session; see `KafkaApi.at_once`."""
     try:
-        outcome = broker.groups.answer_at_once(_read_request(version, bytes(body)))
+        request = _read_request(version, bytes(body))
+        if not allows_group_request(broker, client, request):
+            return None
+        outcome = broker.groups.answer_at_once(request)
     except QuorumlogError:
         return None
     return None if outcome is UNDECIDED else _SUCCESSES[version]

@@ -6,6 +6,7 @@ from typing import Final
 
 from ....broker.groups.requests import ListedGroup
 from ....errors import QuorumlogError
+from ....metadata.acls import AclOperation, AclResourceType
 from ..api import Answer, BrokerContext, Call, Fields
 from ..encoding_offload import encode_if_large
 from ..error_codes import group_code
@@ -25,11 +26,21 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     groups = [
         _line(each)
         for each in listings
-        if (not states or each.state.lower() in states)
+        if _describes(broker, call, each.group)
+        and (not states or each.state.lower() in states)
         and (not types or type_of(each).lower() in types)
     ]
     return await encode_if_large(
         broker, call, {"error_code": 0, "groups": groups}, elements=len(groups)
+    )
+
+
+def _describes(broker: BrokerContext, call: Call, group: str) -> bool:
+    """Return True if the client may describe the cluster, or the group."""
+    authorizer, client = broker.api.authorizer, call.client.identity
+    describe = AclOperation.DESCRIBE
+    return authorizer.allows(client, describe, AclResourceType.CLUSTER) or authorizer.allows(
+        client, describe, AclResourceType.GROUP, group
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from ....broker import EARLIEST, LATEST, MAX_TIMESTAMP, OffsetOutcome, OffsetSpec
 from ....errors import InvalidRequest, OffsetNotAvailable, QuorumlogError
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..authorized_operations import describe_denial
 from ..error_codes import LEADER_NOT_AVAILABLE, UNSUPPORTED_VERSION, fetch_code
 
 EARLIEST_LOCAL: Final = -4
@@ -36,6 +37,7 @@ async def list_offsets(broker: BrokerContext, call: Call) -> Answer:
     topics = []
     for topic in call.body.topics:
         results = []
+        denial = describe_denial(broker, call, topic.name)
         for part in topic.partitions:
             place = (topic.name, part.partition_index)
             if place in seen:
@@ -43,6 +45,9 @@ async def list_offsets(broker: BrokerContext, call: Call) -> Answer:
                 results.append(_failed(part, refusal))
                 continue
             seen.add(place)
+            if denial is not None:
+                results.append(_failed(part, denial))
+                continue
             results.append(await _result(broker, call, topic.name, part, committed_only))
         topics.append({"name": topic.name, "partitions": results})
     return {"topics": topics}

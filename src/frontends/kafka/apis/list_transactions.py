@@ -12,6 +12,7 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     states = frozenset(body.state_filters)
     try:
         found = broker.api.transactions.list_transactions(
+            call.context,
             states=states,
             producer_ids=frozenset(body.producer_id_filters),
             open_for_ms_min=getattr(body, "duration_filter", -1),

@@ -10,11 +10,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ....api.request_context import RequestContext
-from ....errors import InvalidRequest, QuorumlogError, TopicAlreadyExists, UnknownTopicId
+from ....errors import (
+    InvalidRequest,
+    QuorumlogError,
+    TopicAlreadyExists,
+    TopicAuthorizationFailed,
+    UnknownTopicId,
+)
 from ....ids import NodeId
 from ....metadata import INTERNAL_TOPICS, CreateTopic, MetadataImage, PartitionImage, TopicImage
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..authorized_operations import cluster_operations, topic_operations
+from ..authorized_operations import cluster_operations, describes, topic_operations
 from ..encoding_offload import encode_if_large
 from ..endpoints import BrokerEndpoint, controller_of, endpoints
 from ..error_codes import LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND, REPLICA_NOT_AVAILABLE, code_of
@@ -45,9 +51,11 @@ async def metadata(broker: BrokerContext, call: Call) -> Answer:
         creations = await _create_unknown(broker, call, [name for name, _ in wanted if name])
     image = broker.image
     alive = endpoints(image, call.client, asked=broker.hosted.node_id)
-    view = _View(call=call, image=image, alive=alive, creations=creations)
+    view = _View(broker=broker, call=call, image=image, alive=alive, creations=creations)
     if wanted is None:
-        topics = await _in_steps(map(view.topic, image.sorted_topics()))
+        topics = await _in_steps(
+            view.topic(topic) for topic in image.sorted_topics() if view.may_describe(topic.name)
+        )
     else:
         topics = await _in_steps(view.wanted(*each) for each in wanted)
     answer: dict[str, Any] = {
@@ -58,7 +66,8 @@ async def metadata(broker: BrokerContext, call: Call) -> Answer:
     }
     if call.version in _TELL_OF_CLUSTER_RIGHTS:
         is_asked = call.body.include_cluster_authorized_operations
-        answer["cluster_authorized_operations"] = cluster_operations(is_asked=is_asked)
+        operations = cluster_operations(broker, call, is_asked=is_asked)
+        answer["cluster_authorized_operations"] = operations
     partitions = sum(len(topic["partitions"]) for topic in topics)
     return await encode_if_large(broker, call, answer, elements=len(topics) + partitions)
 
@@ -104,13 +113,17 @@ async def _create_unknown(
 ) -> dict[str, int]:
     """Create the unknown topics if that is allowed. Return the error code of each, 0 if created."""
     unknown = [
-        name for name in names if broker.image.topic(name) is None and name not in INTERNAL_TOPICS
+        name
+        for name in names
+        if broker.image.topic(name) is None
+        and name not in INTERNAL_TOPICS
+        and describes(broker, call, name)
     ]
     if not unknown or not broker.settings.auto_create_topics:
         return {}
     if not getattr(call.body, "allow_auto_topic_creation", True):
         return {}
-    context = RequestContext(call.began_ms + CREATION_MS_MAX)
+    context = RequestContext(call.began_ms + CREATION_MS_MAX, client=call.client.identity)
 
     async def create(name: str) -> None:
         await broker.api.topics.create(CreateTopic(name=name), context)
@@ -133,6 +146,7 @@ def _outcome_code(error: QuorumlogError | None) -> int:
 class _View:
     """The topics of an image as one version of the response represents them."""
 
+    broker: BrokerContext
     call: Call
     image: MetadataImage
     alive: Mapping[NodeId, BrokerEndpoint]
@@ -144,19 +158,25 @@ class _View:
             return no_topic(InvalidRequest.code, name=name or "", topic_id=topic_id)
         if topic_id != NO_ID:
             topic = self.image.topic_of_id(topic_id)
-            return (
-                no_topic(UnknownTopicId.code, name=None, topic_id=topic_id)
-                if topic is None
-                else self.topic(topic)
-            )
+            if topic is None:
+                return no_topic(UnknownTopicId.code, name=None, topic_id=topic_id)
+            if not self.may_describe(topic.name):
+                return no_topic(TopicAuthorizationFailed.code, name=None, topic_id=topic_id)
+            return self.topic(topic)
         if name is None:
             return no_topic(InvalidRequest.code, name=None, topic_id=topic_id)
+        if not self.may_describe(name):
+            return no_topic(TopicAuthorizationFailed.code, name=name, topic_id=topic_id)
         topic = self.image.topic(name)
         if topic is not None:
             return self.topic(topic)
         return no_topic(
             self.creations.get(name) or missing_code(name), name=name, topic_id=topic_id
         )
+
+    def may_describe(self, name: str) -> bool:
+        """Return True if the client may describe the topic of a name."""
+        return describes(self.broker, self.call, name)
 
     def topic(self, topic: TopicImage) -> Fields:
         """Return a topic with its partitions."""
@@ -167,7 +187,10 @@ class _View:
             "is_internal": topic.name in INTERNAL_TOPICS,
             "partitions": [self._partition(*each) for each in topic.sorted_partitions()],
             "topic_authorized_operations": topic_operations(
-                is_asked=getattr(self.call.body, "include_topic_authorized_operations", False)
+                self.broker,
+                self.call,
+                topic.name,
+                is_asked=getattr(self.call.body, "include_topic_authorized_operations", False),
             ),
         }
 

@@ -9,8 +9,9 @@ from datetime import timedelta
 from struct import error as StructError
 from typing import Final
 
-from ....broker.groups.requests import CommitOffsets, CommitOutcome, OffsetToCommit
+from ....broker.groups.requests import CommitOffsets, CommitOutcome, OffsetToCommit, PlainCommit
 from ....errors import GroupNotFound, IllegalGeneration, QuorumlogError, StaleMemberEpoch
+from ....metadata.acls import AclOperation, AclResourceType
 from ..api import Answer, BrokerContext, Call, Client, Done, PreparedResponse
 from ..codecs.groups import (
     Commit,
@@ -30,6 +31,7 @@ BEGUN_MAX: Final = 100
 """A commit of more partitions takes a task: it may be stored in several steps."""
 
 _KNOWS_EPOCHS: Final = 9  # the first version with member epochs (KIP-848)
+_READ_TOPIC: Final = (AclOperation.READ, AclResourceType.TOPIC)
 _MS: Final = timedelta(milliseconds=1)
 
 
@@ -58,22 +60,38 @@ def at_once(broker: BrokerContext, client: Client, version: int, body: memoryvie
     """Store the commit of a member of a stable group; see `KafkaApi.at_once`."""
     try:
         commit = read_plain_commit(version, bytes(body))
-        if commit is None or not broker.groups.commit_at_once(commit, broker.image):
+        if commit is None or not _allows(broker, client, commit):
+            return None
+        if not broker.groups.commit_at_once(commit, broker.image):
             return None
     except (QuorumlogError, IndexError, UnicodeDecodeError, StructError):
         return None
     return encode_plain_commit(version, commit.topics)
 
 
+def _allows(broker: BrokerContext, client: Client, commit: PlainCommit) -> bool:
+    """Return True if the client may commit to the group, and read all topics."""
+    authorizer, identity = broker.api.authorizer, client.identity
+    if not authorizer.is_enabled:
+        return True
+    read = AclOperation.READ
+    return authorizer.allows(identity, read, AclResourceType.GROUP, commit.group) and all(
+        authorizer.allows(identity, read, AclResourceType.TOPIC, each.topic)
+        for each in commit.topics
+    )
+
+
 def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
-    """Commit in one step, if all named partitions exist; otherwise return False."""
+    """Commit in one step, if all named partitions exist and the client may read them; otherwise
+    return False."""
     body: Commit = call.body
+    authorizer, client = broker.api.authorizer, call.client.identity
     if sum([len(topic.partitions) for topic in body.topics]) > BEGUN_MAX:
         return False
     image, wanted = broker.image, []
     for name, parts in body.topics:
         topic = image.topic(name)
-        if topic is None:
+        if topic is None or not authorizer.allows(client, *_READ_TOPIC, name):
             return False
         known, topic_id = topic.partitions, topic.id
         for part in parts:
@@ -103,7 +121,7 @@ def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Commit the offsets of existing partitions; the others have errors of their own."""
-    found = sort_offsets(broker.image, call.body.topics)
+    found = sort_offsets(broker, call)
     codes: list[int] = []
     for offsets in slices(found.wanted):
         outcome = await ask_coordinator(broker, call, _request(call, offsets))

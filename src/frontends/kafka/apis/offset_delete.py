@@ -2,24 +2,27 @@
 
 from ....broker.groups.requests import DeleteOffsets
 from ....errors import QuorumlogError, UnknownTopicOrPartition
+from ....metadata.acls import AclOperation
 from ..api import Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, group_code
-from ..group_calls import ask_coordinator, slices
+from ..group_calls import ask_coordinator, named_topic, slices
 from ..item_results import by_topic
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Delete the offsets of existing partitions; the others have errors of their own."""
-    image = broker.image
     codes: dict[tuple[str, int], int] = {}
     wanted: dict[tuple[str, int], None] = {}
     for part in call.body.topics:
-        topic = image.topic(part.name)
+        topic = named_topic(broker, call, part, AclOperation.READ)
         for one in part.partitions:
             place = (part.name, one.partition_index)
+            if topic.image is None:
+                codes[place] = code_of(topic.missing())
+                continue
             codes[place] = UnknownTopicOrPartition.code
-            if topic is not None and one.partition_index in topic.partitions:
+            if one.partition_index in topic.image.partitions:
                 wanted[place] = None
     for places in slices(list(wanted)):
         request = DeleteOffsets(group=call.body.group_id, partitions=tuple(places))

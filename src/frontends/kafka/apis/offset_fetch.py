@@ -10,6 +10,7 @@ from typing import Any, Final
 from ....broker.groups.requests import FetchOffsets, StoredOffset
 from ....errors import QuorumlogError
 from ....metadata import MetadataImage
+from ....metadata.acls import AclOperation, AclResourceType
 from ..api import Answer, BrokerContext, Call, Fields
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, group_code
@@ -43,11 +44,27 @@ async def _group(broker: BrokerContext, call: Call, group: Any) -> Fields:
     image = broker.image
     wanted = None
     if group.topics is not None:
-        wanted = [(named_topic(image, part), part.partition_indexes) for part in group.topics]
+        wanted = [
+            (named_topic(broker, call, part, AclOperation.DESCRIBE), part.partition_indexes)
+            for part in group.topics
+        ]
     outcome = await ask_coordinator(broker, call, _request(call, group, wanted))
     code, topics = 0, list[Fields]()
     if not isinstance(outcome, QuorumlogError):
-        topics = _all(call, image, outcome) if wanted is None else _named(call, wanted, outcome)
+        if wanted is None:
+            authorizer, client = broker.api.authorizer, call.client.identity
+            describe, topic = AclOperation.DESCRIBE, AclResourceType.TOPIC
+            topics = _all(
+                call,
+                image,
+                [
+                    each
+                    for each in outcome
+                    if authorizer.allows(client, describe, topic, each.topic)
+                ],
+            )
+        else:
+            topics = _named(call, wanted, outcome)
     elif call.version >= _FAILS_AS_A_WHOLE:
         code = group_code(outcome)
     else:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from ....broker import EpochEndOutcome, EpochEndSpec
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..authorized_operations import describe_denial
 from ..error_codes import fetch_code
 
 
@@ -12,6 +13,14 @@ async def offset_for_leader_epoch(broker: BrokerContext, call: Call) -> Answer:
     """Look up the epoch of every partition."""
     topics = []
     for topic in call.body.topics:
+        denial = describe_denial(broker, call, topic.topic)
+        if denial is not None:
+            failed = [
+                {"error_code": denial.code, "partition": part.partition}
+                for part in topic.partitions
+            ]
+            topics.append({"topic": topic.topic, "partitions": failed})
+            continue
         outcomes = await broker.reader.epoch_ends(
             [_spec(topic.topic, part) for part in topic.partitions]
         )

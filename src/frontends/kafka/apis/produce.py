@@ -27,6 +27,7 @@ from ....errors import (
     UnsupportedForMessageFormat,
 )
 from ....ids import TopicId
+from ....metadata.acls import AclOperation, AclResourceType
 from ....native import ProduceRun, RunTail
 from ....runtime import Buffer
 from ..api import (
@@ -62,6 +63,7 @@ _ADDS: Final = 12  # the first version that adds the partition to the transactio
 _KNOWS_ABORTABLE: Final = 11  # the first version with TRANSACTION_ABORTABLE
 TIMEOUT_MS_MAX: Final = 600_000
 DISK_MS_MAX: Final = 60_000  # timeout of requests that do not wait for other replicas
+_WRITE_TOPIC: Final = (AclOperation.WRITE, AclResourceType.TOPIC)
 
 
 class ProduceResponse(PreparedResponse):
@@ -116,9 +118,10 @@ class _InFlight:
         broker, request, outcomes = self._broker, self._call.body, self._outcomes
         broker.writer.figures.waiting += 1
         transaction = _transaction(self._call)
+        denial = _transaction_denial(broker, self._call)
         for topic in request.topics:
             for part in topic.parts:
-                outcomes.append(_place(broker, request, topic, part, transaction))
+                outcomes.append(denial or _place(broker, self._call, topic, part, transaction))
         for at, append in enumerate(outcomes):
             if not isinstance(append, DelayedProduce):
                 continue
@@ -244,6 +247,9 @@ class ProduceRequestRun:
             replica = hosted.find(str(title, "utf-8", "replace"), partition)
         if replica is None:
             return None
+        authorizer = self._broker.api.authorizer
+        if not authorizer.allows(self._client.identity, *_WRITE_TOPIC, replica.partition.topic):
+            return None
         for tail in self._run.tails:
             if tail.owner is replica:
                 return None  # it would begin again: its topic was named by the other, name or id
@@ -361,6 +367,8 @@ def opening(broker: BrokerContext, call: Call) -> Coroutine[Any, Any, None] | No
     waits: list[Coroutine[Any, Any, None]] = []
     for topic in request.topics:
         name = _name(broker, topic) if topic.topic_id else topic.name
+        if not broker.api.authorizer.allows(call.client.identity, *_WRITE_TOPIC, name):
+            continue
         for partition, _ in topic.parts:
             wait = broker.writer.opening(name, partition)
             if wait is not None:
@@ -412,16 +420,35 @@ def _transaction(call: Call) -> TransactionalWrite | None:
     )
 
 
+def _transaction_denial(broker: BrokerContext, call: Call) -> QuorumlogError | None:
+    """Return the error of a transactional id that the client may not write with."""
+    transactional_id = call.body.transactional_id
+    if transactional_id is None:
+        return None
+    authorizer, client = broker.api.authorizer, call.client.identity
+    write = (AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)
+    if authorizer.allows(client, *write, transactional_id):
+        return None
+    return authorizer.denial(client, *write, transactional_id)
+
+
 def _place(
     broker: BrokerContext,
-    request: ProduceRequest,
+    call: Call,
     topic: ProduceTopic,
     part: ProducePart,
     transaction: TransactionalWrite | None,
 ) -> DelayedProduce | QuorumlogError:
     """Queue one partition's batches in its log."""
     partition, records = part
+    request: ProduceRequest = call.body
     try:
+        name, topic_id = topic.name, topic.topic_id
+        if topic_id:
+            name = _name(broker, topic)
+            if not name:
+                raise UnknownTopicId("topic id: unknown here; look up the topic by name again")
+        broker.api.authorizer.check(call.client.identity, *_WRITE_TOPIC, name)
         acks = _ACKS.get(request.acks)
         if acks is None:
             raise InvalidRequiredAcks(f"acks: {request.acks} is invalid; give -1, 0 or 1")
@@ -432,11 +459,6 @@ def _place(
             raise UnsupportedForMessageFormat(
                 f"records: format {records[_MAGIC_AT]} is not supported; use format {MAGIC}"
             )
-        name, topic_id = topic.name, topic.topic_id
-        if topic_id:
-            name = _name(broker, topic)
-            if not name:
-                raise UnknownTopicId("topic id: unknown here; look up the topic by name again")
         append = broker.writer.submit_nowait(name, partition, records, acks, topic_id, transaction)
         broker.writer.figures.bytes += size
         return append

@@ -161,7 +161,7 @@ def test_configs_of_a_group_are_altered_and_described(folder: str) -> None:
     session, interval = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
     async def main(runtime: Runtime) -> None:
-        interval_ms = {"group_consumer_heartbeat_interval_ms": 1_000}
+        interval_ms: dict[str, Any] = {"group_consumer_heartbeat_interval_ms": 1_000}
         async with serving_kafka(runtime, folder, **interval_ms) as kafka:
             changes = [
                 {"name": session, "value": "9000", "config_operation": 0},

@@ -1,0 +1,209 @@
+"""Authorization of every operation: the one place where front ends and operations ask for it.
+
+Decisions are made on the newest applied image, and cached for each client until the ACLs of its
+principal change. `authorization` in the metadata has the rules.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..errors import (
+    AuthorizationFailed,
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+)
+from ..metadata import MetadataImage
+from ..metadata.acls import (
+    CLUSTER_NAME,
+    EVERY_PRINCIPAL,
+    AclOperation,
+    AclResourceType,
+    AclTable,
+    PrincipalAcls,
+    name_of,
+)
+from ..metadata.authorization import (
+    Action,
+    AuthorizerConfig,
+    CompiledAcls,
+    Verdict,
+    decide_by_acls,
+    decide_by_type,
+)
+from ..runtime import ClientIdentity
+
+DECISIONS_MAX: Final = 200_000
+"""The maximum number of cached decisions; at the limit all are dropped."""
+
+_ERRORS: Final[dict[AclResourceType, type[AuthorizationFailed]]] = {
+    AclResourceType.TOPIC: TopicAuthorizationFailed,
+    AclResourceType.GROUP: GroupAuthorizationFailed,
+    AclResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
+}
+
+_Decision = tuple[AclOperation, AclResourceType, str | None]  # None: any resource of the type
+
+
+@dataclass(slots=True)
+class _CachedClient:
+    """The decisions for one client, valid while the sets of ACLs are the same objects."""
+
+    table: AclTable
+    own: PrincipalAcls
+    of_everyone: PrincipalAcls
+    decisions: dict[_Decision, bool] = field(default_factory=dict)
+
+
+class Authorizer:
+    """The authorizer of one node. Without a config every action is allowed."""
+
+    def __init__(
+        self,
+        image: Callable[[], MetadataImage],
+        config: AuthorizerConfig | None = None,
+        *,
+        denied: Callable[[ClientIdentity, AclOperation, AclResourceType, str], None] | None = None,
+    ) -> None:
+        """`image` returns the newest applied image; `denied` is called for each denial that
+        `check` raises."""
+        self._image = image
+        self._config = config
+        self._denied = denied
+        self._clients: dict[ClientIdentity, _CachedClient] = {}
+        self._compiled: dict[str, tuple[PrincipalAcls, CompiledAcls]] = {}
+        self._count = 0  # of cached decisions
+
+    @property
+    def is_enabled(self) -> bool:
+        """True if ACLs decide; False if every action is allowed."""
+        return self._config is not None
+
+    def allows(
+        self,
+        client: ClientIdentity,
+        operation: AclOperation,
+        kind: AclResourceType,
+        name: str = CLUSTER_NAME,
+    ) -> bool:
+        """Return True if the client may do the operation on the resource."""
+        if self._config is None or client.is_node:
+            return True
+        return self._cached(client, (operation, kind, name))
+
+    def allows_any(
+        self, client: ClientIdentity, operation: AclOperation, kind: AclResourceType
+    ) -> bool:
+        """Return True if the client may do the operation on any resource of the type (KIP-679)."""
+        if self._config is None:
+            return True
+        return self._cached(client, (operation, kind, None))
+
+    def check(
+        self,
+        client: ClientIdentity,
+        operation: AclOperation,
+        kind: AclResourceType,
+        name: str = CLUSTER_NAME,
+    ) -> None:
+        """Raise the AuthorizationFailed of the resource's type unless the client may do the
+        operation. The error is the same whether or not the resource exists."""
+        if not self.allows(client, operation, kind, name):
+            raise self.denial(client, operation, kind, name)
+
+    def denial(
+        self,
+        client: ClientIdentity,
+        operation: AclOperation,
+        kind: AclResourceType,
+        name: str = CLUSTER_NAME,
+    ) -> AuthorizationFailed:
+        """Report a denial, and return its error."""
+        if self._denied is not None:
+            self._denied(client, operation, kind, name)
+        message = (
+            f"{client.principal} from {client.host} is not authorized: {name_of(operation)}"
+            f" {name_of(kind)} {name}; ask an administrator for an ACL"
+        )
+        error = _ERRORS.get(kind, ClusterAuthorizationFailed)
+        return error(message, topic=name if kind is AclResourceType.TOPIC else "")
+
+    def explain(
+        self,
+        client: ClientIdentity,
+        operation: AclOperation,
+        kind: AclResourceType,
+        name: str = CLUSTER_NAME,
+    ) -> Verdict:
+        """Return the decision for an action with its reason."""
+        if self._config is None:
+            return Verdict(is_allowed=True, reason="the broker has no authorizer")
+        table = self._image().acls
+        action = Action(operation, kind, name, client.host)
+        return decide_by_acls(
+            table, self._both(table, client.principal), client.principal, action, self._config
+        )
+
+    def authorized_operations(
+        self,
+        client: ClientIdentity,
+        kind: AclResourceType,
+        name: str,
+        operations: Iterable[AclOperation],
+    ) -> int:
+        """Return the allowed ones of the operations as a bit set (KIP-430)."""
+        return sum(
+            1 << operation for operation in operations if self.allows(client, operation, kind, name)
+        )
+
+    # --- cache ---------------------------------------------------------------------------------
+
+    def _cached(self, client: ClientIdentity, decision: _Decision) -> bool:
+        table = self._image().acls
+        cached = self._clients.get(client)
+        if cached is None or cached.table is not table:
+            cached = self._refreshed(client, cached, table)
+        allowed = cached.decisions.get(decision)
+        if allowed is None:
+            allowed = cached.decisions[decision] = self._decide(client, decision, table)
+            self._count += 1
+            if self._count >= DECISIONS_MAX:
+                self._clients, self._compiled, self._count = {}, {}, 0
+        return allowed
+
+    def _refreshed(
+        self, client: ClientIdentity, cached: _CachedClient | None, table: AclTable
+    ) -> _CachedClient:
+        """Return the cached decisions of a client that are valid for a new table."""
+        assert self._config is not None
+        own, of_everyone = table.acls_of(client.principal), table.acls_of(EVERY_PRINCIPAL)
+        if cached is not None:
+            is_same = cached.own is own and cached.of_everyone is of_everyone
+            if is_same and not self._config.allow_everyone_if_no_acl_found:
+                cached.table = table
+                return cached
+            self._count -= len(cached.decisions)
+        cached = self._clients[client] = _CachedClient(table, own, of_everyone)
+        return cached
+
+    def _decide(self, client: ClientIdentity, decision: _Decision, table: AclTable) -> bool:
+        assert self._config is not None
+        operation, kind, name = decision
+        both, principal = self._both(table, client.principal), client.principal
+        action = Action(operation, kind, name or "", client.host)
+        if name is None:
+            return decide_by_type(both, principal, action, self._config)
+        return decide_by_acls(table, both, principal, action, self._config).is_allowed
+
+    def _both(self, table: AclTable, principal: str) -> tuple[CompiledAcls, CompiledAcls]:
+        """Return the ACLs of a principal and those of every principal."""
+        return self._compile(table, principal), self._compile(table, EVERY_PRINCIPAL)
+
+    def _compile(self, table: AclTable, principal: str) -> CompiledAcls:
+        acls = table.acls_of(principal)
+        found = self._compiled.get(principal)
+        if found is None or found[0] is not acls:
+            found = self._compiled[principal] = (acls, CompiledAcls(acls))
+        return found[1]

@@ -1,0 +1,109 @@
+"""Security: ACLs, and the SCRAM credentials of users."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+from ..errors import InvalidRequest, SecurityDisabled
+from ..ids import Offset
+from ..metadata import (
+    AclsCreated,
+    AclsDeleted,
+    AlterScramCredentials,
+    CreateAcls,
+    DeleteAcls,
+    ScramCredentialsAltered,
+    Submitted,
+)
+from ..metadata.acls import Acl, AclFilter, AclOperation, AclResourceType, check_filter
+from ..metadata.scram_credentials import ScramCredential, ScramMechanism
+from .authorizer import Authorizer
+from .metadata_access import MetadataAccess
+from .request_context import RequestContext
+
+CHANGES_MAX: Final = 10_000  # ACLs, filters or credentials of one call
+
+
+class AclAdmin:
+    """The operations on ACLs. Without an authorizer they raise SecurityDisabled."""
+
+    def __init__(self, metadata: MetadataAccess, authorizer: Authorizer) -> None:
+        self._metadata = metadata
+        self._authorizer = authorizer
+
+    async def describe(
+        self, condition: AclFilter, context: RequestContext
+    ) -> tuple[list[Acl], Offset]:
+        """Return the ACLs that match, ordered by resource, then by principal, and the offset of the
+        metadata."""
+        self._check(AclOperation.DESCRIBE, context)
+        checked = check_filter(condition)
+        image = await self._metadata.reach(context)
+        return image.acls.matching(checked), image.offset
+
+    async def create(self, command: CreateAcls, context: RequestContext) -> Submitted[AclsCreated]:
+        """Create ACLs, each with its own result."""
+        self._check(AclOperation.ALTER, context)
+        _check_count("acls", command.acls)
+        return await self._metadata.submit(command, context)
+
+    async def delete(self, command: DeleteAcls, context: RequestContext) -> Submitted[AclsDeleted]:
+        """Delete the ACLs that match filters, each filter with its own result."""
+        self._check(AclOperation.ALTER, context)
+        _check_count("filters", command.filters)
+        return await self._metadata.submit(command, context)
+
+    def _check(self, operation: AclOperation, context: RequestContext) -> None:
+        if not self._authorizer.is_enabled:
+            raise SecurityDisabled(
+                "the broker has no authorizer, so ACLs have no effect; set authorizer=acl on every"
+                " node"
+            )
+        self._authorizer.check(context.client, operation, AclResourceType.CLUSTER)
+
+
+class ScramAdmin:
+    """The operations on SCRAM credentials."""
+
+    def __init__(self, metadata: MetadataAccess, authorizer: Authorizer) -> None:
+        self._metadata = metadata
+        self._authorizer = authorizer
+
+    async def describe(
+        self, users: Sequence[str], context: RequestContext
+    ) -> tuple[dict[str, dict[ScramMechanism, ScramCredential]], Offset]:
+        """Return the credentials of users, of all if none is named, by user and mechanism in
+        ascending order, and the offset of the metadata. Unknown users are left out."""
+        self._check(AclOperation.DESCRIBE, context)
+        if len(users) > CHANGES_MAX:
+            raise InvalidRequest(f"users: {len(users)} entries; give 0..{CHANGES_MAX}")
+        image = await self._metadata.reach(context)
+        credentials = image.scram_credentials
+        keys = (
+            ((user, each) for user in sorted(set(users)) for each in ScramMechanism)
+            if users
+            else sorted(credentials)
+        )
+        found = [key for key in keys if key in credentials]
+        by_user = groupby(found, key=itemgetter(0))
+        return {
+            user: {mechanism: credentials[user, mechanism] for _, mechanism in those}
+            for user, those in by_user
+        }, image.offset
+
+    async def alter(
+        self, command: AlterScramCredentials, context: RequestContext
+    ) -> Submitted[ScramCredentialsAltered]:
+        """Set and delete credentials, each user with its own result."""
+        self._check(AclOperation.ALTER, context)
+        _check_count("changes", (*command.deletions, *command.upsertions))
+        return await self._metadata.submit(command, context)
+
+    def _check(self, operation: AclOperation, context: RequestContext) -> None:
+        self._authorizer.check(context.client, operation, AclResourceType.CLUSTER)
+
+
+def _check_count(field: str, items: Sequence[object]) -> None:
+    if not 1 <= len(items) <= CHANGES_MAX:
+        raise InvalidRequest(f"{field}: {len(items)} entries; give 1..{CHANGES_MAX}")

@@ -1,0 +1,72 @@
+"""Errors of authentication, authorization and credentials."""
+
+from .base import AdminError, QuorumlogError
+
+
+class AuthorizationFailed(QuorumlogError):
+    """The principal may not do the operation. Ask an administrator for an ACL, and see `quorumlog
+    acls explain`."""
+
+
+class TopicAuthorizationFailed(
+    AuthorizationFailed, code=29, name="TOPIC_AUTHORIZATION_FAILED", status="PERMISSION_DENIED"
+):
+    """The principal may not do the operation on the topic, whether or not the topic exists."""
+
+
+class GroupAuthorizationFailed(
+    AuthorizationFailed, code=30, name="GROUP_AUTHORIZATION_FAILED", status="PERMISSION_DENIED"
+):
+    """The principal may not do the operation on the consumer group."""
+
+
+class ClusterAuthorizationFailed(
+    AuthorizationFailed, code=31, name="CLUSTER_AUTHORIZATION_FAILED", status="PERMISSION_DENIED"
+):
+    """The principal may not do the operation on the cluster."""
+
+
+class TransactionalIdAuthorizationFailed(
+    AuthorizationFailed,
+    code=53,
+    name="TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    status="PERMISSION_DENIED",
+):
+    """The principal may not do the operation on the transactional id or staged commit."""
+
+
+class SecurityDisabled(AdminError, code=54, name="SECURITY_DISABLED", status="FAILED_PRECONDITION"):
+    """The broker has no authorizer, so ACLs have no effect. Set authorizer=acl on every node."""
+
+
+class SaslAuthenticationFailed(
+    QuorumlogError, code=58, name="SASL_AUTHENTICATION_FAILED", status="UNAUTHENTICATED"
+):
+    """The credentials are not valid, or have expired. The message does not say which part."""
+
+
+class UnsupportedSaslMechanism(
+    QuorumlogError, code=33, name="UNSUPPORTED_SASL_MECHANISM", status="INVALID_ARGUMENT"
+):
+    """The broker does not offer the mechanism; the message has the offered ones."""
+
+
+class IllegalSaslState(
+    QuorumlogError, code=34, name="ILLEGAL_SASL_STATE", status="FAILED_PRECONDITION"
+):
+    """The request is not valid at this point of the authentication."""
+
+
+class ResourceNotFound(AdminError, code=91, name="RESOURCE_NOT_FOUND", status="NOT_FOUND"):
+    """The user has no credential of the mechanism."""
+
+
+class DuplicateResource(AdminError, code=92, name="DUPLICATE_RESOURCE", status="INVALID_ARGUMENT"):
+    """A request names a credential more than once. Give each one once."""
+
+
+class UnacceptableCredential(
+    AdminError, code=93, name="UNACCEPTABLE_CREDENTIAL", status="INVALID_ARGUMENT"
+):
+    """A credential's user name, iterations, salt or keys are not acceptable; the message has the
+    limits."""

@@ -1,0 +1,44 @@
+"""CreateAcls: create ACLs, each with its own result (KIP-140, KIP-290)."""
+
+from typing import Final
+
+from ....errors import QuorumlogError
+from ....metadata import AclsCreated, CreateAcls, Submitted
+from ....metadata.acls import Acl
+from ..acl_fields import read_acl
+from ..api import Answer, BrokerContext, Call, KafkaApi
+from ..encoding_offload import encode_if_large
+from ..error_codes import error_fields
+from ..item_results import check_count, outcome, wait_applied
+
+
+async def create_acls(broker: BrokerContext, call: Call) -> Answer:
+    """Forward the ACLs to the controller, except those with unknown numbers."""
+    creations = call.body.creations
+    errors: list[QuorumlogError | None] = [None] * len(creations)
+    read: dict[int, Acl] = {}
+    for place, creation in enumerate(creations):
+        try:
+            read[place] = read_acl(creation)
+        except QuorumlogError as error:
+            errors[place] = error
+    if read:
+        created = await outcome(_create(broker, call, tuple(read.values())))
+        if isinstance(created, QuorumlogError):
+            errors = [created] * len(creations)
+        else:
+            await wait_applied(broker, created.offset, call.context)
+            for place, failure in zip(read, created.reply.errors, strict=True):
+                errors[place] = failure
+    results = map(error_fields, errors)
+    return await encode_if_large(broker, call, {"results": results}, elements=len(errors))
+
+
+async def _create(
+    broker: BrokerContext, call: Call, acls: tuple[Acl, ...]
+) -> Submitted[AclsCreated]:
+    check_count(len(acls))
+    return await broker.api.acls.create(CreateAcls(acls=acls), call.context)
+
+
+API: Final = KafkaApi(key=30, name="CreateAcls", low=1, high=3, flexible=2, handle=create_acls)

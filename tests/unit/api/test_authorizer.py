@@ -1,0 +1,150 @@
+"""The authorizer of a node: typed errors, cached decisions, and when they are dropped."""
+
+import pytest
+
+from quorumlog.api import authorizer as module
+from quorumlog.api.authorizer import Authorizer
+from quorumlog.errors import (
+    AuthorizationFailed,
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+)
+from quorumlog.metadata import EMPTY_IMAGE, MetadataImage, replay
+from quorumlog.metadata.acls import (
+    CLUSTER_NAME,
+    Acl,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+    ResourcePattern,
+    acl_message,
+)
+from quorumlog.metadata.authorization import AuthorizerConfig
+from quorumlog.proto import metadata_records_pb2 as pb
+from quorumlog.runtime import ClientIdentity
+
+ALICE = ClientIdentity("User:alice", "10.0.0.1")
+BOB = ClientIdentity("User:bob", "10.0.0.1")
+READ, WRITE = AclOperation.READ, AclOperation.WRITE
+TOPIC = AclResourceType.TOPIC
+NO_SETTINGS = AuthorizerConfig()
+
+
+def acl(name: str, principal: str = "User:alice", operation: AclOperation = READ) -> Acl:
+    pattern = ResourcePattern(TOPIC, name, AclPatternType.LITERAL)
+    return Acl(pattern, principal, "*", operation, AclPermission.ALLOW)
+
+
+class Acls:
+    """An authorizer on an image whose ACLs the test changes."""
+
+    def __init__(self, config: AuthorizerConfig | None = NO_SETTINGS) -> None:
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.denied: list[tuple[str, str]] = []
+        self.authorizer = Authorizer(
+            lambda: self.image,
+            config,
+            denied=lambda client, _operation, _type, name: self.denied.append(
+                (client.principal, name)
+            ),
+        )
+
+    def add(self, added: Acl) -> None:
+        self._replay(pb.MetadataRecord(acl=acl_message(added)))
+
+    def remove(self, removed: Acl) -> None:
+        self._replay(pb.MetadataRecord(remove_acl=acl_message(removed)))
+
+    def _replay(self, record: pb.MetadataRecord) -> None:
+        self.image = replay(self.image, record, offset=self.image.offset + 1, epoch=1)
+
+    def reads(self, client: ClientIdentity, topic: str) -> bool:
+        return self.authorizer.allows(client, READ, TOPIC, topic)
+
+
+def test_changes_take_effect_at_the_next_decision() -> None:
+    acls = Acls()
+    assert not acls.reads(ALICE, "orders")
+    acls.add(acl("orders"))
+    assert acls.reads(ALICE, "orders")
+    assert not acls.reads(BOB, "orders")
+    everyone = acl("orders", "User:*")
+    acls.add(everyone)
+    assert acls.reads(BOB, "orders")
+    acls.remove(everyone)
+    acls.remove(acl("orders"))
+    assert not acls.reads(ALICE, "orders")
+    assert not acls.reads(BOB, "orders")
+
+
+def test_right_without_acls_ends_with_the_first_acl_of_anyone() -> None:
+    acls = Acls(AuthorizerConfig(allow_everyone_if_no_acl_found=True))
+    assert acls.reads(ALICE, "orders")
+    acls.add(acl("orders", "User:bob"))
+    assert not acls.reads(ALICE, "orders")
+
+
+def test_without_a_config_every_action_is_allowed() -> None:
+    acls = Acls(None)
+    assert not acls.authorizer.is_enabled
+    acls.authorizer.check(ALICE, AclOperation.ALTER, AclResourceType.CLUSTER)
+    assert acls.authorizer.allows_any(ALICE, WRITE, TOPIC)
+    assert acls.authorizer.explain(ALICE, WRITE, TOPIC, "orders").reason == (
+        "the broker has no authorizer"
+    )
+
+
+def test_node_of_the_cluster_is_allowed() -> None:
+    node = ClientIdentity("Node:3", "10.0.0.3")
+    assert Acls().authorizer.allows(node, AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
+    user = ClientIdentity("User:Node:3", "10.0.0.3")
+    assert not Acls().authorizer.allows(user, AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (AclResourceType.TOPIC, TopicAuthorizationFailed),
+        (AclResourceType.GROUP, GroupAuthorizationFailed),
+        (AclResourceType.TRANSACTIONAL_ID, TransactionalIdAuthorizationFailed),
+        (AclResourceType.CLUSTER, ClusterAuthorizationFailed),
+        (AclResourceType.USER, ClusterAuthorizationFailed),
+    ],
+)
+def test_denial_has_the_error_of_its_resource(
+    kind: AclResourceType, error: type[AuthorizationFailed]
+) -> None:
+    acls = Acls()
+    with pytest.raises(error, match=r"User:alice from 10\.0\.0\.1 is not authorized: Alter"):
+        acls.authorizer.check(ALICE, AclOperation.ALTER, kind, "x")
+    assert acls.denied == [("User:alice", "x")]
+
+
+def test_bit_set_has_the_allowed_operations() -> None:
+    acls = Acls()
+    acls.add(acl("orders", operation=WRITE))
+    asked = (READ, WRITE, AclOperation.DESCRIBE)
+    found = acls.authorizer.authorized_operations(ALICE, TOPIC, "orders", asked)
+    assert found == 1 << WRITE | 1 << AclOperation.DESCRIBE
+
+
+def test_right_on_any_topic_follows_the_acls() -> None:
+    acls = Acls()
+    assert not acls.authorizer.allows_any(ALICE, WRITE, TOPIC)
+    acls.add(acl("orders", operation=WRITE))
+    assert acls.authorizer.allows_any(ALICE, WRITE, TOPIC)
+    assert acls.authorizer.explain(ALICE, WRITE, TOPIC, "orders").is_allowed
+    assert not acls.authorizer.explain(ALICE, WRITE, AclResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def test_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DECISIONS_MAX", 10)
+    acls = Acls()
+    acls.add(acl("t7"))
+    for number in range(25):
+        assert acls.reads(ALICE, f"t{number}") == (number == 7)
+        assert sum(len(each.decisions) for each in acls.authorizer._clients.values()) <= 10
+    assert acls.reads(ALICE, "t7")

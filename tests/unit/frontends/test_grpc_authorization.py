@@ -1,0 +1,288 @@
+"""Every gRPC method for clients asks for authorization.
+
+The requests are made from the descriptors, so a new method is in the tests as soon as it is listed.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pytest
+from google.protobuf.message import Message
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import WAIT_MS
+
+from quorumlog import services, simulation
+from quorumlog.errors import QuorumlogError, TopicAuthorizationFailed
+from quorumlog.metadata.acls import AclOperation, AclResourceType
+from quorumlog.metadata.authorization import AuthorizerConfig
+from quorumlog.proto import admin_pb2, errors_pb2, log_pb2, metadata_records_pb2
+from quorumlog.runtime import Method, Runtime
+from quorumlog.services import ADMIN_CREATE_TOPIC
+
+from .acl_changes import allow
+
+EVERYONE: Final = AuthorizerConfig(super_users=frozenset({"User:ANONYMOUS"}))
+
+INTERNAL: Final = ("Controller", "Raft", "Replica", "TransactionCoordination")
+"""Services between nodes."""
+
+OPEN: Final = frozenset({"Admin/DescribeCluster", "Admin/DescribeFeatures"})
+"""They answer any client: it needs addresses and levels to connect."""
+
+FILTERED: Final = frozenset(
+    {
+        "Admin/ListTopics",
+        "Groups/ListGroups",
+        "StagedCommits/List",
+        "Transactions/ListTransactions",
+    }
+)
+"""They leave out resources that the client may not describe."""
+
+DENIALS: Final = frozenset(
+    {
+        "TOPIC_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    }
+)
+NOT_ATTEMPTED: Final = "OPERATION_NOT_ATTEMPTED"
+
+METHODS: Final[Mapping[str, Method[Any, Any]]] = {
+    each.path.removeprefix("/quorumlog.v1."): each
+    for each in vars(services).values()
+    if isinstance(each, Method)
+    and not each.path.startswith(tuple(f"/quorumlog.v1.{name}/" for name in INTERNAL))
+}
+
+_BY_FIELD: Final[Mapping[str, Any]] = {
+    "cluster_id": "",
+    "passed_on": False,
+    "topic_id": b"",
+    "directory_id": b"d" * 16,
+    "acks": 0,
+    "isolation": 0,
+    "end_offset": None,
+    "start_time_ms": None,
+    "leader_epoch": None,
+    "min_metadata_offset": 0,
+    "rack": "",
+    "records": b"",
+    "producer": None,  # of Publish
+    "base_sequence": 0,
+}
+_SPECIAL: Final[Mapping[str, Mapping[str, Any]]] = {
+    "Log/Publish": {"transactional_id": ""},
+    "Admin/CreateAcls": {"pattern_type": 3, "host": "*", "principal": "User:alice"},
+    "Admin/DescribeClientQuotas": {"type": "user"},
+}
+
+
+def filled(message: Message, name: str, fields: Mapping[str, Any]) -> Message:
+    """Fill a request: every text has the name, every list one element."""
+    for field in message.DESCRIPTOR.fields:
+        value = fields.get(field.name, ...)
+        if value is None or (field.containing_oneof and not _is_first(field)):
+            continue
+        is_list = field.is_repeated
+        if field.message_type is not None:
+            into = getattr(message, field.name)
+            filled(into.add() if is_list else into, name, fields)
+            if not is_list:
+                into.SetInParent()
+            continue
+        if value is ... or (isinstance(value, bytes) and field.type != field.TYPE_BYTES):
+            value = {field.TYPE_STRING: name, field.TYPE_BYTES: b"x", field.TYPE_BOOL: False}.get(
+                field.type, 1
+            )
+        if is_list:
+            getattr(message, field.name).append(value)
+        else:
+            setattr(message, field.name, value)
+    return message
+
+
+def _is_first(field: Any) -> bool:
+    return bool(field.containing_oneof.fields[0] is field)
+
+
+def errors_in(message: Message) -> Iterator[str]:
+    """Yield the names of all errors in a response."""
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        each: Any
+        for each in value if field.is_repeated else (value,):
+            if isinstance(each, errors_pb2.Error):
+                if each.name:
+                    yield each.name
+            else:
+                yield from errors_in(each)
+
+
+async def errors_of(kafka: KafkaNode, path: str, name: str = "secret") -> set[str]:
+    """Return the names of the errors of a method's response."""
+    method = METHODS[path]
+    request = filled(method.request(), name, {**_BY_FIELD, **_SPECIAL.get(path, {})})
+    try:
+        if not method.streaming:
+            answer = await kafka.channel.call(method, request, timeout_ms=WAIT_MS)
+        else:
+            stream = await kafka.channel.stream(method, timeout_ms=WAIT_MS)
+            await stream.send(request)
+            answer = await stream.receive()
+            await stream.finish()
+    except QuorumlogError as error:
+        return {error.name}
+    return set(errors_in(answer))
+
+
+async def read_to_end(stream: Any) -> None:
+    """Receive until the stream ends; raises its error."""
+    while await stream.receive() is not None:
+        continue
+
+
+def run_on_secret(main: Any, folder: str, authorizer: AuthorizerConfig) -> None:
+    """Run `main` on a node that has the topic "secret", restarted with the authorizer."""
+
+    async def serve(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            request = admin_pb2.CreateTopicRequest(name="secret", partitions=2)
+            await kafka.channel.call(ADMIN_CREATE_TOPIC, request, timeout_ms=WAIT_MS)
+        async with serving_kafka(
+            runtime, folder, authorizer=authorizer, is_formatted=True
+        ) as kafka:
+            await main(kafka)
+
+    simulation.run(serve)
+
+
+def test_every_method_denies_a_client_without_rights(folder: str) -> None:
+    failures: list[str] = []
+
+    async def main(kafka: KafkaNode) -> None:
+        for path in METHODS:
+            if path in OPEN | FILTERED:
+                continue
+            found = await errors_of(kafka, path)
+            if not found & DENIALS or found - DENIALS - {NOT_ATTEMPTED}:
+                failures.append(f"{path}: {sorted(found)}")
+
+    run_on_secret(main, folder, AuthorizerConfig())
+    assert not failures, "\n".join(failures)
+
+
+def test_no_method_denies_a_super_user(folder: str) -> None:
+    failures: list[str] = []
+
+    async def main(kafka: KafkaNode) -> None:
+        for path in METHODS:
+            found = await errors_of(kafka, path)
+            if found & DENIALS:
+                failures.append(f"{path}: {sorted(found)}")
+
+    run_on_secret(main, folder, EVERYONE)
+    assert not failures, "\n".join(failures)
+
+
+def test_subscription_ends_when_the_right_is_withdrawn(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await allow(kafka.node, [(AclOperation.READ, AclResourceType.TOPIC)])
+        stream = await kafka.channel.stream(services.LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
+        await stream.send(log_pb2.SubscribeRequest(topic="secret"))
+        assert (await stream.receive()) is not None  # without records: the stream is alive
+        await allow(kafka.node, [])
+        with pytest.raises(TopicAuthorizationFailed):
+            await read_to_end(stream)
+
+    run_on_secret(main, folder, AuthorizerConfig())
+
+
+def test_fetch_has_an_error_for_each_partition_that_may_not_be_read(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await allow(kafka.node, [(AclOperation.READ, AclResourceType.TOPIC)])
+        request = log_pb2.FetchRequest(
+            partitions=[
+                {"topic": "secret"},
+                {"topic": "other"},
+                {"topic": "secret", "partition": 1},
+            ]
+        )
+        answer = await kafka.channel.call(services.LOG_FETCH, request, timeout_ms=WAIT_MS)
+        assert [each.error.name for each in answer.results] == [
+            "",
+            "TOPIC_AUTHORIZATION_FAILED",
+            "",
+        ]
+
+    run_on_secret(main, folder, AuthorizerConfig())
+
+
+def test_acls_and_credentials_are_created_described_and_deleted(folder: str) -> None:
+    """Without an authorizer ACLs are refused; credentials are stored, and shown without keys."""
+
+    async def main(kafka: KafkaNode) -> None:
+        call = kafka.channel.call
+        acl = metadata_records_pb2.Acl(
+            resource_type="ACL_RESOURCE_TYPE_TOPIC",
+            resource_name="orders",
+            pattern_type="ACL_PATTERN_TYPE_LITERAL",
+            principal="User:alice",
+            host="*",
+            operation="ACL_OPERATION_READ",
+            permission="ACL_PERMISSION_ALLOW",
+        )
+        every = admin_pb2.AclFilter(
+            resource_type="ACL_RESOURCE_TYPE_ANY",
+            pattern_type="ACL_PATTERN_TYPE_ANY",
+            operation="ACL_OPERATION_ANY",
+            permission="ACL_PERMISSION_ANY",
+        )
+        create = admin_pb2.CreateAclsRequest(acls=[acl])
+        created = await call(services.ADMIN_CREATE_ACLS, create, timeout_ms=WAIT_MS)
+        assert not created.results[0].HasField("error")
+        describe = admin_pb2.DescribeAclsRequest(
+            filter=every, min_metadata_offset=created.metadata_offset
+        )
+        described = await call(services.ADMIN_DESCRIBE_ACLS, describe, timeout_ms=WAIT_MS)
+        assert list(described.acls) == [acl]
+        delete = admin_pb2.DeleteAclsRequest(filters=[every])
+        deleted = await call(services.ADMIN_DELETE_ACLS, delete, timeout_ms=WAIT_MS)
+        assert list(deleted.results[0].acls) == [acl]
+        key = {"user": "alice", "mechanism": "SCRAM_MECHANISM_SHA_256"}
+        alter = admin_pb2.AlterScramCredentialsRequest(
+            upsertions=[
+                {
+                    "credential": key,
+                    "salt": b"salt",
+                    "iterations": 4_096,
+                    "stored_key": bytes(32),
+                    "server_key": bytes(32),
+                }
+            ]
+        )
+        altered = await call(services.ADMIN_ALTER_SCRAM_CREDENTIALS, alter, timeout_ms=WAIT_MS)
+        assert not altered.results[0].HasField("error")
+        shown = await call(
+            services.ADMIN_DESCRIBE_SCRAM_CREDENTIALS,
+            admin_pb2.DescribeScramCredentialsRequest(min_metadata_offset=altered.metadata_offset),
+            timeout_ms=WAIT_MS,
+        )
+        assert [(each.credential.user, each.iterations) for each in shown.credentials] == [
+            ("alice", 4_096)
+        ]
+
+    run_on_secret(main, folder, EVERYONE)
+
+
+def test_acls_need_an_authorizer(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            request = admin_pb2.CreateAclsRequest(acls=[metadata_records_pb2.Acl()])
+            with pytest.raises(QuorumlogError):
+                await kafka.channel.call(services.ADMIN_CREATE_ACLS, request, timeout_ms=WAIT_MS)
+            assert await errors_of(kafka, "Admin/CreateAcls") == {"SECURITY_DISABLED"}
+
+    simulation.run(main)
