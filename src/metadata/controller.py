@@ -31,7 +31,6 @@ from .commands import (
 from .config import ControllerConfig
 from .decision import AnyDecision
 from .decisions import (
-    acls,
     alter_partitions,
     balance,
     brokers,
@@ -40,7 +39,6 @@ from .decisions import (
     producer_ids,
     quotas,
     reassignment,
-    scram_credentials,
     topics,
 )
 from .image import MetadataImage
@@ -87,6 +85,17 @@ def decide(  # noqa: C901, PLR0912 (a dispatch)
             return features.update_features(image, command)
         case AlterClientQuotas():
             return quotas.alter_client_quotas(image, command)
+        case CreateAcls() | DeleteAcls() | AlterScramCredentials():
+            return _decide_security(image, command)
+
+
+def _decide_security(
+    image: MetadataImage, command: CreateAcls | DeleteAcls | AlterScramCredentials
+) -> AnyDecision:
+    """Import the decisions at the first command, so that a start without it is faster."""
+    from .decisions import acls, scram_credentials
+
+    match command:
         case CreateAcls():
             return acls.create_acls(image, command)
         case DeleteAcls():

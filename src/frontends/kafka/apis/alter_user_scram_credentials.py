@@ -4,7 +4,7 @@
 The client sends a salted password. Only the keys that verify it are forwarded and stored.
 """
 
-from typing import Any, Final
+from typing import Any
 
 from ....errors import QuorumlogError, UnacceptableCredential
 from ....metadata import AlterScramCredentials, ScramCredentialsAltered, Submitted
@@ -16,13 +16,13 @@ from ....metadata.scram_credentials import (
     credential_of_salted,
     mechanism_of,
 )
-from ..api import Answer, BrokerContext, Call, KafkaApi
+from ..api import Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
 from ..item_results import check_count, outcome, wait_applied
 
 
-async def alter_user_scram_credentials(broker: BrokerContext, call: Call) -> Answer:
+async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Forward the changes to the controller, except those of users with an invalid one."""
     body = call.body
     errors: dict[str, QuorumlogError | None] = dict.fromkeys(
@@ -72,13 +72,3 @@ def _credential(key: ScramKey, change: Any) -> ScramCredential:
     return credential_of_salted(
         key[1], change.salted_password, salt=change.salt, iterations=change.iterations
     )
-
-
-API: Final = KafkaApi(
-    key=51,
-    name="AlterUserScramCredentials",
-    low=0,
-    high=0,
-    flexible=0,
-    handle=alter_user_scram_credentials,
-)

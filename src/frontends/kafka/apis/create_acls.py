@@ -1,18 +1,16 @@
 """CreateAcls: create ACLs, each with its own result (KIP-140, KIP-290)."""
 
-from typing import Final
-
 from ....errors import QuorumlogError
 from ....metadata import AclsCreated, CreateAcls, Submitted
 from ....metadata.acls import Acl
 from ..acl_fields import read_acl
-from ..api import Answer, BrokerContext, Call, KafkaApi
+from ..api import Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
 from ..item_results import check_count, outcome, wait_applied
 
 
-async def create_acls(broker: BrokerContext, call: Call) -> Answer:
+async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Forward the ACLs to the controller, except those with unknown numbers."""
     creations = call.body.creations
     errors: list[QuorumlogError | None] = [None] * len(creations)
@@ -39,6 +37,3 @@ async def _create(
 ) -> Submitted[AclsCreated]:
     check_count(len(acls))
     return await broker.api.acls.create(CreateAcls(acls=acls), call.context)
-
-
-API: Final = KafkaApi(key=30, name="CreateAcls", low=1, high=3, flexible=2, handle=create_acls)

@@ -1,19 +1,17 @@
 """DeleteAcls: delete the ACLs that match filters, each filter with its own result (KIP-140,
 KIP-290)."""
 
-from typing import Final
-
 from ....errors import QuorumlogError
 from ....metadata import AclDeletion, AclsDeleted, DeleteAcls, Submitted
 from ....metadata.acls import AclFilter
 from ..acl_fields import entry_fields, read_filter, resource_fields
-from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..api import Answer, BrokerContext, Call, Fields
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
 from ..item_results import check_count, outcome, wait_applied
 
 
-async def delete_acls(broker: BrokerContext, call: Call) -> Answer:
+async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Forward the filters to the controller, except those with unknown numbers."""
     filters = call.body.filters
     deletions = [AclDeletion()] * len(filters)
@@ -51,6 +49,3 @@ def _result(deletion: AclDeletion) -> Fields:
             for acl in deletion.acls
         ],
     }
-
-
-API: Final = KafkaApi(key=31, name="DeleteAcls", low=1, high=3, flexible=2, handle=delete_acls)

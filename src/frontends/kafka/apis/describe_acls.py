@@ -2,18 +2,17 @@
 
 from itertools import groupby
 from operator import attrgetter
-from typing import Final
 
 from ....errors import QuorumlogError
 from ....metadata.acls import Acl
 from ..acl_fields import entry_fields, read_filter, resource_fields
-from ..api import Answer, BrokerContext, Call, KafkaApi
+from ..api import Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
 from ..item_results import outcome
 
 
-async def describe_acls(broker: BrokerContext, call: Call) -> Answer:
+async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Return the ACLs by resource."""
     described = await outcome(_describe(broker, call))
     if isinstance(described, QuorumlogError):
@@ -29,6 +28,3 @@ async def describe_acls(broker: BrokerContext, call: Call) -> Answer:
 async def _describe(broker: BrokerContext, call: Call) -> list[Acl]:
     acls, _ = await broker.api.acls.describe(read_filter(call.body), call.context)
     return acls
-
-
-API: Final = KafkaApi(key=29, name="DescribeAcls", low=1, high=3, flexible=2, handle=describe_acls)

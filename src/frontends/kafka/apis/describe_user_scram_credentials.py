@@ -2,11 +2,10 @@
 credentials, never a key (KIP-554)."""
 
 from collections.abc import Mapping
-from typing import Final
 
 from ....errors import DuplicateResource, QuorumlogError, ResourceNotFound
 from ....metadata.scram_credentials import ScramCredential, ScramMechanism
-from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..api import Answer, BrokerContext, Call, Fields
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
 from ..item_results import outcome, repeated
@@ -14,7 +13,7 @@ from ..item_results import outcome, repeated
 _Credentials = Mapping[ScramMechanism, ScramCredential]
 
 
-async def describe_user_scram_credentials(broker: BrokerContext, call: Call) -> Answer:
+async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Describe each named user, or all users."""
     names = [each.name for each in call.body.users or ()]
     described = await outcome(_describe(broker, call, names))
@@ -48,13 +47,3 @@ def _result(user: str, described: Mapping[str, _Credentials], *, is_twice: bool)
             for mechanism, credential in credentials.items()
         ],
     }
-
-
-API: Final = KafkaApi(
-    key=50,
-    name="DescribeUserScramCredentials",
-    low=0,
-    high=0,
-    flexible=0,
-    handle=describe_user_scram_credentials,
-)

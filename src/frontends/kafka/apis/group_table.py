@@ -1,5 +1,5 @@
-"""The tables of the API keys of consumer groups and transactions: their modules are imported at
-the first request."""
+"""The tables of the API keys of consumer groups, transactions and security: their modules are
+imported at the first request."""
 
 from functools import cache
 from importlib import import_module
@@ -198,3 +198,46 @@ TRANSACTION_APIS: Final[tuple[KafkaApi, ...]] = (
     ),
 )
 """By ascending key."""
+
+SECURITY_APIS: Final[tuple[KafkaApi, ...]] = (
+    KafkaApi(
+        key=29,
+        name="DescribeAcls",
+        low=1,
+        high=3,
+        flexible=2,
+        handle=_later("describe_acls"),
+    ),
+    KafkaApi(
+        key=30,
+        name="CreateAcls",
+        low=1,
+        high=3,
+        flexible=2,
+        handle=_later("create_acls"),
+    ),
+    KafkaApi(
+        key=31,
+        name="DeleteAcls",
+        low=1,
+        high=3,
+        flexible=2,
+        handle=_later("delete_acls"),
+    ),
+    KafkaApi(
+        key=50,
+        name="DescribeUserScramCredentials",
+        low=0,
+        high=0,
+        flexible=0,
+        handle=_later("describe_user_scram_credentials"),
+    ),
+    KafkaApi(
+        key=51,
+        name="AlterUserScramCredentials",
+        low=0,
+        high=0,
+        flexible=0,
+        handle=_later("alter_user_scram_credentials"),
+    ),
+)

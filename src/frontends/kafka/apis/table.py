@@ -7,15 +7,11 @@ from .add_raft_voter import API as ADD_RAFT_VOTER
 from .alter_client_quotas import API as ALTER_CLIENT_QUOTAS
 from .alter_configs import API as ALTER_CONFIGS
 from .alter_partition_reassignments import API as ALTER_PARTITION_REASSIGNMENTS
-from .alter_user_scram_credentials import API as ALTER_USER_SCRAM_CREDENTIALS
 from .api_versions import API as API_VERSIONS
-from .create_acls import API as CREATE_ACLS
 from .create_partitions import API as CREATE_PARTITIONS
 from .create_topics import API as CREATE_TOPICS
-from .delete_acls import API as DELETE_ACLS
 from .delete_records import API as DELETE_RECORDS
 from .delete_topics import API as DELETE_TOPICS
-from .describe_acls import API as DESCRIBE_ACLS
 from .describe_client_quotas import API as DESCRIBE_CLIENT_QUOTAS
 from .describe_cluster import API as DESCRIBE_CLUSTER
 from .describe_configs import API as DESCRIBE_CONFIGS
@@ -23,11 +19,10 @@ from .describe_log_dirs import API as DESCRIBE_LOG_DIRS
 from .describe_producers import API as DESCRIBE_PRODUCERS
 from .describe_quorum import API as DESCRIBE_QUORUM
 from .describe_topic_partitions import API as DESCRIBE_TOPIC_PARTITIONS
-from .describe_user_scram_credentials import API as DESCRIBE_USER_SCRAM_CREDENTIALS
 from .elect_leaders import API as ELECT_LEADERS
 from .fetch import API as FETCH
 from .find_coordinator import API as FIND_COORDINATOR
-from .group_table import GROUP_APIS, TRANSACTION_APIS
+from .group_table import GROUP_APIS, SECURITY_APIS, TRANSACTION_APIS
 from .incremental_alter_configs import API as INCREMENTAL_ALTER_CONFIGS
 from .init_producer_id import API as INIT_PRODUCER_ID
 from .list_config_resources import API as LIST_CONFIG_RESOURCES
@@ -62,11 +57,6 @@ _PLAIN: Final[tuple[KafkaApi, ...]] = (
     LIST_PARTITION_REASSIGNMENTS,
     DESCRIBE_CLIENT_QUOTAS,
     ALTER_CLIENT_QUOTAS,
-    DESCRIBE_ACLS,
-    CREATE_ACLS,
-    DELETE_ACLS,
-    DESCRIBE_USER_SCRAM_CREDENTIALS,
-    ALTER_USER_SCRAM_CREDENTIALS,
     DESCRIBE_QUORUM,
     UPDATE_FEATURES,
     DESCRIBE_CLUSTER,
@@ -83,7 +73,7 @@ OFFERS_TRANSACTIONS: Final = True
 
 APIS: Final[tuple[KafkaApi, ...]] = tuple(
     sorted(
-        (*_PLAIN, *GROUP_APIS, *(TRANSACTION_APIS if OFFERS_TRANSACTIONS else ())),
+        (*_PLAIN, *GROUP_APIS, *SECURITY_APIS, *(TRANSACTION_APIS if OFFERS_TRANSACTIONS else ())),
         key=lambda api: api.key,
     )
 )
