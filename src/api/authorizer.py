@@ -26,10 +26,10 @@ from ..metadata.acls import (
     name_of,
 )
 from ..metadata.authorization import (
+    ActingAcls,
     Action,
     AuthorizerConfig,
     CompiledAcls,
-    Verdict,
     decide_by_acls,
     decide_by_type,
 )
@@ -65,10 +65,9 @@ class Authorizer:
         image: Callable[[], MetadataImage],
         config: AuthorizerConfig | None = None,
         *,
-        denied: Callable[[ClientIdentity, AclOperation, AclResourceType, str], None] | None = None,
+        denied: Callable[[Action], None] | None = None,
     ) -> None:
-        """`image` returns the newest applied image; `denied` is called for each denial that
-        `check` raises."""
+        """`image` returns the newest applied image; `denied` is called for each reported denial."""
         self._image = image
         self._config = config
         self._denied = denied
@@ -97,9 +96,37 @@ class Authorizer:
         self, client: ClientIdentity, operation: AclOperation, kind: AclResourceType
     ) -> bool:
         """Return True if the client may do the operation on any resource of the type (KIP-679)."""
-        if self._config is None:
+        if self._config is None or client.is_node:
             return True
         return self._cached(client, (operation, kind, None))
+
+    def describes_group(self, client: ClientIdentity, group: str) -> bool:
+        """Return True if lists of groups have the group: the client may describe the cluster, or
+        the group."""
+        describe = AclOperation.DESCRIBE
+        return self.allows(client, describe, AclResourceType.CLUSTER) or self.allows(
+            client, describe, AclResourceType.GROUP, group
+        )
+
+    def denial(
+        self,
+        client: ClientIdentity,
+        operation: AclOperation,
+        kind: AclResourceType,
+        name: str = CLUSTER_NAME,
+    ) -> AuthorizationFailed | None:
+        """Return None if the client may do the operation. Otherwise report the denial, and return
+        the error of the resource's type, the same whether or not the resource exists."""
+        if self.allows(client, operation, kind, name):
+            return None
+        if self._denied is not None:
+            self._denied(Action(client.principal, client.host, operation, kind, name))
+        message = (
+            f"{client.principal} from {client.host} is not authorized: {name_of(operation)}"
+            f" {name_of(kind)} {name}; ask an administrator for an ACL"
+        )
+        error = _ERRORS.get(kind, ClusterAuthorizationFailed)
+        return error(message, topic=name if kind is AclResourceType.TOPIC else "")
 
     def check(
         self,
@@ -108,27 +135,10 @@ class Authorizer:
         kind: AclResourceType,
         name: str = CLUSTER_NAME,
     ) -> None:
-        """Raise the AuthorizationFailed of the resource's type unless the client may do the
-        operation. The error is the same whether or not the resource exists."""
-        if not self.allows(client, operation, kind, name):
-            raise self.denial(client, operation, kind, name)
-
-    def denial(
-        self,
-        client: ClientIdentity,
-        operation: AclOperation,
-        kind: AclResourceType,
-        name: str = CLUSTER_NAME,
-    ) -> AuthorizationFailed:
-        """Report a denial, and return its error."""
-        if self._denied is not None:
-            self._denied(client, operation, kind, name)
-        message = (
-            f"{client.principal} from {client.host} is not authorized: {name_of(operation)}"
-            f" {name_of(kind)} {name}; ask an administrator for an ACL"
-        )
-        error = _ERRORS.get(kind, ClusterAuthorizationFailed)
-        return error(message, topic=name if kind is AclResourceType.TOPIC else "")
+        """Raise the error of `denial` unless the client may do the operation."""
+        denial = self.denial(client, operation, kind, name)
+        if denial is not None:
+            raise denial
 
     def explain(
         self,
@@ -136,15 +146,14 @@ class Authorizer:
         operation: AclOperation,
         kind: AclResourceType,
         name: str = CLUSTER_NAME,
-    ) -> Verdict:
-        """Return the decision for an action with its reason."""
+    ) -> str:
+        """Return the cause of the decision for an action, as a clause."""
         if self._config is None:
-            return Verdict(is_allowed=True, reason="the broker has no authorizer")
+            return "the broker has no authorizer"
         table = self._image().acls
-        action = Action(operation, kind, name, client.host)
-        return decide_by_acls(
-            table, self._both(table, client.principal), client.principal, action, self._config
-        )
+        action = Action(client.principal, client.host, operation, kind, name)
+        acting = self._acting(table, client.principal)
+        return decide_by_acls(table, acting, action, self._config).reason(action)
 
     def authorized_operations(
         self,
@@ -191,14 +200,13 @@ class Authorizer:
     def _decide(self, client: ClientIdentity, decision: _Decision, table: AclTable) -> bool:
         assert self._config is not None
         operation, kind, name = decision
-        both, principal = self._both(table, client.principal), client.principal
-        action = Action(operation, kind, name or "", client.host)
+        acting = self._acting(table, client.principal)
+        action = Action(client.principal, client.host, operation, kind, name or "")
         if name is None:
-            return decide_by_type(both, principal, action, self._config)
-        return decide_by_acls(table, both, principal, action, self._config).is_allowed
+            return decide_by_type(acting, action, self._config)
+        return decide_by_acls(table, acting, action, self._config).is_allowed
 
-    def _both(self, table: AclTable, principal: str) -> tuple[CompiledAcls, CompiledAcls]:
-        """Return the ACLs of a principal and those of every principal."""
+    def _acting(self, table: AclTable, principal: str) -> ActingAcls:
         return self._compile(table, principal), self._compile(table, EVERY_PRINCIPAL)
 
     def _compile(self, table: AclTable, principal: str) -> CompiledAcls:

@@ -164,10 +164,10 @@ class PartitionAdmin:
         image = await self._metadata.reach(context)
         described = []
         for count, (topic, index) in enumerate(sorted(partitions or self._led(image)), 1):
-            if self._allows(AclOperation.DESCRIBE, topic, context):
+            denial = self._denial(AclOperation.DESCRIBE, topic, context)
+            if denial is None:
                 described.append(self._status(image, topic, index))
             elif partitions:
-                denial = self._denial(AclOperation.DESCRIBE, topic, context)
                 described.append(PartitionStatus(topic=topic, partition=index, error=denial))
             if count % STEP == 0:
                 await asyncio.sleep(0)
@@ -234,16 +234,15 @@ class PartitionAdmin:
             check_partition(spec.topic, spec.partition)
             check_topic_id(spec.topic_id)
         await self._metadata.reach(context)
-        may_delete = {
-            spec.topic: self._allows(AclOperation.DELETE, spec.topic, context) for spec in specs
+        denials = {
+            topic: self._denial(AclOperation.DELETE, topic, context)
+            for topic in {spec.topic for spec in specs}
         }
-        allowed = [spec for spec in specs if may_delete[spec.topic]]
+        allowed = [spec for spec in specs if denials[spec.topic] is None]
         outcomes = iter(await self._log_admin.delete_records(allowed))
         return [
-            next(outcomes)
-            if may_delete[spec.topic]
-            else DeletionOutcome(spec, -1, self._denial(AclOperation.DELETE, spec.topic, context))
-            for spec in specs
+            next(outcomes) if denial is None else DeletionOutcome(spec, -1, denial)
+            for spec, denial in ((spec, denials[spec.topic]) for spec in specs)
         ]
 
     # --- authorization --------------------------------------------------------------------------
@@ -251,12 +250,9 @@ class PartitionAdmin:
     def _check_cluster(self, operation: AclOperation, context: RequestContext) -> None:
         self._authorizer.check(context.client, operation, AclResourceType.CLUSTER)
 
-    def _allows(self, operation: AclOperation, topic: str, context: RequestContext) -> bool:
-        return self._authorizer.allows(context.client, operation, AclResourceType.TOPIC, topic)
-
     def _denial(
         self, operation: AclOperation, topic: str, context: RequestContext
-    ) -> QuorumlogError:
+    ) -> QuorumlogError | None:
         return self._authorizer.denial(context.client, operation, AclResourceType.TOPIC, topic)
 
 

@@ -1,5 +1,6 @@
 """Security: ACLs, and the SCRAM credentials of users."""
 
+import asyncio
 from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -22,7 +23,9 @@ from .authorizer import Authorizer
 from .metadata_access import MetadataAccess
 from .request_context import RequestContext
 
-CHANGES_MAX: Final = 10_000  # ACLs, filters or credentials of one call
+CHANGES_MAX: Final = 1_000  # ACLs, filters or credentials of one call
+USERS_MAX: Final = 10_000  # in one description
+VISITS_A_STEP: Final = 2_000  # ACLs visited between two turns of other tasks
 
 
 class AclAdmin:
@@ -35,12 +38,18 @@ class AclAdmin:
     async def describe(
         self, condition: AclFilter, context: RequestContext
     ) -> tuple[list[Acl], Offset]:
-        """Return the ACLs that match, ordered by resource, then by principal, and the offset of the
-        metadata."""
+        """Return the ACLs that match, ordered by principal, then by resource, and the offset of the
+        metadata. Other tasks run in between."""
         self._check(AclOperation.DESCRIBE, context)
         checked = check_filter(condition)
         image = await self._metadata.reach(context)
-        return image.acls.matching(checked), image.offset
+        found = []
+        for visits, acl in enumerate(image.acls.visit(checked), 1):
+            if acl is not None:
+                found.append(acl)
+            if visits % VISITS_A_STEP == 0:
+                await asyncio.sleep(0)
+        return found, image.offset
 
     async def create(self, command: CreateAcls, context: RequestContext) -> Submitted[AclsCreated]:
         """Create ACLs, each with its own result."""
@@ -57,8 +66,8 @@ class AclAdmin:
     def _check(self, operation: AclOperation, context: RequestContext) -> None:
         if not self._authorizer.is_enabled:
             raise SecurityDisabled(
-                "the broker has no authorizer, so ACLs have no effect; set authorizer=acl on every"
-                " node"
+                "the broker has no authorizer, so ACLs have no effect; this release authenticates"
+                " no clients"
             )
         self._authorizer.check(context.client, operation, AclResourceType.CLUSTER)
 
@@ -76,8 +85,8 @@ class ScramAdmin:
         """Return the credentials of users, of all if none is named, by user and mechanism in
         ascending order, and the offset of the metadata. Unknown users are left out."""
         self._check(AclOperation.DESCRIBE, context)
-        if len(users) > CHANGES_MAX:
-            raise InvalidRequest(f"users: {len(users)} entries; give 0..{CHANGES_MAX}")
+        if len(users) > USERS_MAX:
+            raise InvalidRequest(f"users: {len(users)} entries; give 0..{USERS_MAX}")
         image = await self._metadata.reach(context)
         credentials = image.scram_credentials
         keys = (

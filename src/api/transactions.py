@@ -112,13 +112,12 @@ class TransactionAdmin:
         """Add partitions to the transaction, all or none; with `verify_only` return whether they
         were added. Return one error or None for each, in order."""
         self._check_write(transactional_id, context)
-        denied = {
+        denials = {
             topic: self._authorizer.denial(context.client, *_WRITE_TOPIC, topic)
             for topic in {topic for topic, _ in partitions}
-            if not self._authorizer.allows(context.client, *_WRITE_TOPIC, topic)
         }
-        if denied:
-            return tuple(denied.get(topic) or _not_attempted(topic) for topic, _ in partitions)
+        if any(denials.values()):
+            return tuple(denials[topic] or _not_attempted(topic) for topic, _ in partitions)
         return await self._add_partitions(
             transactional_id, producer, partitions, context, verify_only=verify_only
         )

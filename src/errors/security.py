@@ -4,8 +4,7 @@ from .base import AdminError, QuorumlogError
 
 
 class AuthorizationFailed(QuorumlogError):
-    """The principal may not do the operation. Ask an administrator for an ACL, and see `quorumlog
-    acls explain`."""
+    """The principal may not do the operation. Ask an administrator for an ACL."""
 
 
 class TopicAuthorizationFailed(
@@ -36,25 +35,13 @@ class TransactionalIdAuthorizationFailed(
 
 
 class SecurityDisabled(AdminError, code=54, name="SECURITY_DISABLED", status="FAILED_PRECONDITION"):
-    """The broker has no authorizer, so ACLs have no effect. Set authorizer=acl on every node."""
-
-
-class SaslAuthenticationFailed(
-    QuorumlogError, code=58, name="SASL_AUTHENTICATION_FAILED", status="UNAUTHENTICATED"
-):
-    """The credentials are not valid, or have expired. The message does not say which part."""
+    """The broker has no authorizer, so ACLs have no effect."""
 
 
 class UnsupportedSaslMechanism(
     QuorumlogError, code=33, name="UNSUPPORTED_SASL_MECHANISM", status="INVALID_ARGUMENT"
 ):
     """The broker does not offer the mechanism; the message has the offered ones."""
-
-
-class IllegalSaslState(
-    QuorumlogError, code=34, name="ILLEGAL_SASL_STATE", status="FAILED_PRECONDITION"
-):
-    """The request is not valid at this point of the authentication."""
 
 
 class ResourceNotFound(AdminError, code=91, name="RESOURCE_NOT_FOUND", status="NOT_FOUND"):

@@ -32,6 +32,9 @@ NAME_MAX: Final = 1_024
 ACLS_MAX: Final = 50_000
 """The maximum number of ACLs, which each node holds."""
 
+PRINCIPAL_ACLS_MAX: Final = 5_000
+"""The maximum number of ACLs of one principal, which are sorted in one step."""
+
 
 class AclResourceType(IntEnum):
     """A type of resource. ANY is for filters only."""
@@ -209,19 +212,19 @@ class AclTable:
         return any(ResourcePattern(kind, *each) in self.counts for each in (*literal, *prefixes))
 
     def visit(self, condition: AclFilter) -> Iterator[Acl | None]:
-        """Yield the ACLs that match, ordered by principal, then by resource; None for each ACL that
-        does not match."""
+        """Yield the ACLs that match, ordered by principal, then by resource; None for each visited
+        ACL, so that the caller can work in steps."""
         if condition.principal is None:
             principals = sorted(self.by_principal)
         else:
             principals = [condition.principal]
         for principal in principals:
-            for acl in sorted(self.acls_of(principal)):
-                yield acl if condition.matches(acl) else None
-
-    def matching(self, condition: AclFilter) -> list[Acl]:
-        """Return the ACLs that match, ordered by resource, then by principal."""
-        return sorted(acl for acl in self.visit(condition) if acl is not None)
+            matching = []
+            for acl in self.acls_of(principal):
+                if condition.matches(acl):
+                    matching.append(acl)
+                yield None
+            yield from sorted(matching)
 
 
 _NO_ACLS: Final[PrincipalAcls] = Map()
@@ -304,19 +307,6 @@ def name_of(value: AclEnum) -> str:
     return "".join(part.capitalize() for part in value.name.split("_"))
 
 
-def parse_name(kind: type[_E], text: str) -> _E:
-    """Return the value of a name in any case, with or without '_', '-' or spaces; raise
-    InvalidRequest."""
-    wanted = text.translate(_NO_SEPARATORS).casefold()
-    for value in kind:
-        if value.name.replace("_", "").casefold() == wanted:
-            return value
-    raise InvalidRequest(
-        f"unknown {kind.__name__} {text[:NAME_MAX]!r}; give one of"
-        f" {', '.join(name_of(each) for each in kind)}"
-    )
-
-
 def enum_of(kind: type[_E], number: int) -> _E:
     """Return the value of a number of the protocol; raise InvalidRequest."""
     try:
@@ -325,9 +315,6 @@ def enum_of(kind: type[_E], number: int) -> _E:
         raise InvalidRequest(
             f"unknown {kind.__name__} {number}; this release supports {min(kind):d}..{max(kind):d}"
         ) from error
-
-
-_NO_SEPARATORS: Final = str.maketrans("", "", "_- ")
 
 
 def _check_name(thing: str, name: str) -> None:

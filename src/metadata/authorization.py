@@ -7,7 +7,7 @@ AlterConfigs implies DescribeConfigs; a DENY implies nothing.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from .acls import (
     WILDCARD,
@@ -32,24 +32,34 @@ IMPLIED_BY: Final[Mapping[AclOperation, frozenset[AclOperation]]] = {
 
 
 class Action(NamedTuple):
-    """An operation on a resource, from a host."""
+    """An operation of a principal on a resource, from a host."""
 
+    principal: str
+    host: str
     operation: AclOperation
     type: AclResourceType
-    name: str
-    host: str
+    name: str  # of the resource; for `decide_by_type` not used
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """A decision and its reason."""
+class Verdict(NamedTuple):
+    """A decision and its cause. With neither of the causes no ACL decided."""
 
     is_allowed: bool
-    reason: str  # a sentence without its period
     acl: Acl | None = None  # that decided
+    is_super_user: bool = False
 
-    def __bool__(self) -> bool:
-        return self.is_allowed
+    def reason(self, action: Action) -> str:
+        """Return the cause of the decision for an action, as a clause."""
+        if self.is_super_user:
+            return f"{action.principal} is a super user"
+        if self.acl is not None:
+            return f"{'allowed' if self.is_allowed else 'denied'} by: {self.acl}"
+        if self.is_allowed:
+            return "no ACL selects the resource, and allow.everyone.if.no.acl.found is true"
+        return (
+            f"no ACL allows {action.principal} {name_of(action.operation)} {name_of(action.type)}"
+            f" {action.name} from {action.host}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,19 +77,18 @@ class CompiledAcls:
 
     def __init__(self, acls: PrincipalAcls) -> None:
         self._by_pattern: dict[ResourcePattern, list[Acl]] = {}
-        for acl in sorted(acls):
+        for acl in acls:
             self._by_pattern.setdefault(acl.resource, []).append(acl)
-        self._prefix_sizes: dict[AclResourceType, list[int]] = {}
-        sizes = {
-            (each.type, len(each.name))
-            for each in self._by_pattern
-            if each.pattern is AclPatternType.PREFIXED
-        }
-        for kind, size in sorted(sizes):
-            self._prefix_sizes.setdefault(kind, []).append(size)
+        sizes: dict[AclResourceType, set[int]] = {}
+        for pattern in self._by_pattern:
+            if pattern.pattern is AclPatternType.PREFIXED:
+                sizes.setdefault(pattern.type, set()).add(len(pattern.name))
+        self._prefix_sizes = {kind: sorted(found) for kind, found in sizes.items()}
 
     def on(self, kind: AclResourceType, name: str) -> Iterator[Acl]:
         """Yield the ACLs that select a resource."""
+        if not self._by_pattern:
+            return
         find = self._by_pattern.get
         yield from find(ResourcePattern(kind, name, AclPatternType.LITERAL), ())
         if name != WILDCARD:
@@ -96,56 +105,40 @@ class CompiledAcls:
                 yield from acls
 
 
+ActingAcls: TypeAlias = tuple[CompiledAcls, CompiledAcls]
+"""The ACLs of a principal, and those of EVERY_PRINCIPAL."""
+
+
 def decide_by_acls(
-    table: AclTable,
-    compiled: tuple[CompiledAcls, CompiledAcls],
-    principal: str,
-    action: Action,
-    config: AuthorizerConfig,
+    table: AclTable, acting: ActingAcls, action: Action, config: AuthorizerConfig
 ) -> Verdict:
-    """Return the decision for an action of a principal. `compiled` are the principal's ACLs and
-    those of EVERY_PRINCIPAL."""
-    if principal in config.super_users:
-        return Verdict(is_allowed=True, reason=f"{principal} is a super user")
+    """Return the decision for an action."""
+    if action.principal in config.super_users:
+        return Verdict(is_allowed=True, is_super_user=True)
     allowing: Acl | None = None
-    for acls in compiled:
+    for acls in acting:
         for acl in acls.on(action.type, action.name):
-            if not _applies(acl, action.operation, action.host):
+            if not _applies(acl, action):
                 continue
             if acl.permission is AclPermission.DENY:
-                return Verdict(is_allowed=False, reason=f"denied by: {acl}", acl=acl)
+                return Verdict(is_allowed=False, acl=acl)
             allowing = allowing or acl
     if allowing is not None:
-        return Verdict(is_allowed=True, reason=f"allowed by: {allowing}", acl=allowing)
-    if config.allow_everyone_if_no_acl_found and not table.has_acl_for(action.type, action.name):
-        return Verdict(
-            is_allowed=True,
-            reason="no ACL selects the resource, and allow.everyone.if.no.acl.found is true",
-        )
-    return Verdict(
-        is_allowed=False,
-        reason=(
-            f"no ACL allows {principal} {name_of(action.operation)} {name_of(action.type)}"
-            f" {action.name} from {action.host}"
-        ),
-    )
+        return Verdict(is_allowed=True, acl=allowing)
+    is_open = config.allow_everyone_if_no_acl_found
+    return Verdict(is_allowed=is_open and not table.has_acl_for(action.type, action.name))
 
 
-def decide_by_type(
-    compiled: tuple[CompiledAcls, CompiledAcls],
-    principal: str,
-    action: Action,
-    config: AuthorizerConfig,
-) -> bool:
-    """Return True if the principal may do the operation on any resource of the type (KIP-679); the
-    action's name is not used. An ALLOW counts unless a DENY selects all that it selects."""
-    if principal in config.super_users:
+def decide_by_type(acting: ActingAcls, action: Action, config: AuthorizerConfig) -> bool:
+    """Return True if the principal may do the operation on any resource of the type (KIP-679). An
+    ALLOW counts unless a DENY selects all that it selects."""
+    if action.principal in config.super_users:
         return True
     denied: set[ResourcePattern] = set()
     allowed: set[ResourcePattern] = set()
-    for acls in compiled:
+    for acls in acting:
         for acl in acls.on_type(action.type):
-            if _applies(acl, action.operation, action.host):
+            if _applies(acl, action):
                 is_denial = acl.permission is AclPermission.DENY
                 (denied if is_denial else allowed).add(acl.resource)
     if ResourcePattern(action.type, WILDCARD, AclPatternType.LITERAL) in denied:
@@ -167,9 +160,11 @@ def _is_covered(allowed: ResourcePattern, denied: set[ResourcePattern]) -> bool:
     )
 
 
-def _applies(acl: Acl, operation: AclOperation, host: str) -> bool:
-    if acl.host not in (WILDCARD, host):
+def _applies(acl: Acl, action: Action) -> bool:
+    if acl.host not in (WILDCARD, action.host):
         return False
-    if acl.operation in (AclOperation.ALL, operation):
+    if acl.operation in (AclOperation.ALL, action.operation):
         return True
-    return acl.permission is AclPermission.ALLOW and acl.operation in IMPLIED_BY.get(operation, ())
+    return acl.permission is AclPermission.ALLOW and acl.operation in IMPLIED_BY.get(
+        action.operation, ()
+    )

@@ -63,14 +63,6 @@ ScramKey: TypeAlias = tuple[str, ScramMechanism]
 ScramCredentials: TypeAlias = Map[ScramKey, ScramCredential]
 
 
-def credential_of_password(
-    mechanism: ScramMechanism, password: str, *, salt: bytes, iterations: int
-) -> ScramCredential:
-    """Return the credential of a password; takes milliseconds of CPU."""
-    salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
-    return credential_of_salted(mechanism, salted, salt=salt, iterations=iterations)
-
-
 def credential_of_salted(
     mechanism: ScramMechanism, salted_password: bytes, *, salt: bytes, iterations: int
 ) -> ScramCredential:
@@ -94,17 +86,6 @@ def mechanism_of(number: int) -> ScramMechanism:
         raise UnsupportedSaslMechanism(
             f"SCRAM mechanism {number} is not supported; give one of {offered}"
         ) from error
-
-
-def mechanism_named(name: str) -> ScramMechanism:
-    """Return the mechanism of a registered name; raise UnsupportedSaslMechanism."""
-    for each in ScramMechanism:
-        if each.sasl_name == name.upper():
-            return each
-    offered = ", ".join(each.sasl_name for each in ScramMechanism)
-    raise UnsupportedSaslMechanism(
-        f"SCRAM mechanism {name[:USER_NAME_MAX]!r} is not supported; give one of {offered}"
-    )
 
 
 def check_user(user: str) -> None:

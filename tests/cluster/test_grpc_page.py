@@ -30,10 +30,6 @@ ERROR_ROW = re.compile(r"^\| `([A-Z_]+)` \| (-?\d+) \| ([A-Z_]+) \| (yes|no) \|"
 
 # What a client never meets in an answer of its own call, and where it is met.
 NOT_ANSWERED = {
-    "for clients of the Kafka protocol": {
-        "ILLEGAL_SASL_STATE",
-        "SASL_AUTHENTICATION_FAILED",
-    },
     "for clients of other brokers": {
         "DUPLICATE_SEQUENCE_NUMBER",
         "UNKNOWN_PRODUCER_ID",

@@ -135,9 +135,8 @@ class GroupCalls:
             wanted: list[tuple[int, OffsetToCommit]] = []
             for index, offset in enumerate(request.offsets):
                 try:
-                    read = read_offset(image, offset)
-                    self._authorizer.check(context.client, *_READ_TOPIC, read.topic)
-                    wanted.append((index, read))
+                    check_read(self._authorizer, image, offset, context)
+                    wanted.append((index, read_offset(image, offset)))
                 except QuorumlogError as refused:
                     errors[index] = encode_error(refused)
             for part in _slices(wanted):
@@ -308,7 +307,7 @@ class GroupCalls:
             groups=[
                 line
                 for line in lines
-                if self._describes(line.group, context)
+                if self._authorizer.describes_group(context.client, line.group)
                 and (not states or line.state.lower() in states)
                 and (not types or line.type in types)
             ]
@@ -319,23 +318,16 @@ class GroupCalls:
     def _check_group(self, operation: AclOperation, group: str, context: CallContext) -> None:
         self._authorizer.check(context.client, operation, AclResourceType.GROUP, group)
 
-    def _describes(self, group: str, context: CallContext) -> bool:
-        """Return True if the client may describe the cluster, or the group."""
-        describe, allows = AclOperation.DESCRIBE, self._authorizer.allows
-        return allows(context.client, describe, AclResourceType.CLUSTER) or allows(
-            context.client, describe, AclResourceType.GROUP, group
-        )
-
     def _offset_result(
         self, stored: StoredOffset, context: CallContext, *, named: bool
     ) -> pb.OffsetResult | None:
         """Return a committed offset. For a topic that the client may not describe: an error if the
         request names it, otherwise None."""
-        if self._authorizer.allows(context.client, *_DESCRIBE_TOPIC, stored.topic):
+        denial = self._authorizer.denial(context.client, *_DESCRIBE_TOPIC, stored.topic)
+        if denial is None:
             return offset_result(self._image, stored)
         if not named:
             return None
-        denial = self._authorizer.denial(context.client, *_DESCRIBE_TOPIC, stored.topic)
         return pb.OffsetResult(
             offset=pb.CommittedOffset(topic=stored.topic, partition=stored.partition),
             error=encode_error(denial),
@@ -376,6 +368,17 @@ def _check_places(partitions: Sequence[pb.GroupPartition]) -> None:
     for part in partitions:
         check_partition(part.topic, part.partition)
     check_places("partitions", [(part.topic, part.partition) for part in partitions])
+
+
+def check_read(
+    authorizer: Authorizer, image: MetadataImage, offset: pb.CommittedOffset, context: CallContext
+) -> None:
+    """Raise TopicAuthorizationFailed unless the client may read the topic of an offset, whether or
+    not the topic exists. An unknown topic id passes."""
+    topic = None if offset.topic else image.topic_of_id(offset.topic_id)
+    name = offset.topic if topic is None else topic.name
+    if name:
+        authorizer.check(context.client, AclOperation.READ, AclResourceType.TOPIC, name)
 
 
 def check_offsets(offsets: Sequence[pb.CommittedOffset]) -> None:

@@ -11,7 +11,7 @@ always reaches a leader.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, cast
@@ -531,34 +531,21 @@ class LogService:
         await self._metadata.wait_applied(
             request.min_metadata_offset, timeout_ms=self._left_ms(context)
         )
-        readable = [spec for spec in specs if self._may_read(context.client, spec.topic)]
-        if len(readable) < len(specs):
+        denials = self._denials(context.client, _READ_TOPIC, specs)
+        if denials:
             max_wait_ms = 0  # errors are answered at once
         found = await self._reader.fetch(
-            readable,
+            [spec for spec in specs if spec.topic not in denials],
             max_wait_ms=check.wait_within(
                 max_wait_ms, context.deadline_ms, self._runtime.clock.now_ms()
             ),
             min_bytes=min(min_bytes, max_bytes),  # more could never be returned
             max_bytes=max_bytes,
         )
-        outcomes = self._authorized(specs, found, context.client)
-        return encode_fetch(outcomes, metadata_offset=self._metadata.image.offset)
-
-    def _authorized(
-        self, specs: Sequence[FetchSpec], found: Sequence[FetchOutcome], client: ClientIdentity
-    ) -> list[FetchOutcome]:
-        """Return the outcomes in the order of the specs, errors where the client may not read, or
-        no longer after the wait."""
-        by_place = {(each.spec.topic, each.spec.partition): each for each in found}
-        outcomes = []
-        for spec in specs:
-            outcome = by_place.get((spec.topic, spec.partition))
-            if outcome is None or not self._may_read(client, spec.topic):
-                denial = self._authorizer.denial(client, *_READ_TOPIC, spec.topic)
-                outcome = FetchOutcome(spec, -1, -1, -1, b"", spec.offset, denial)
-            outcomes.append(outcome)
-        return outcomes
+        if self._authorizer.is_enabled:
+            denials |= self._denials(context.client, _READ_TOPIC, specs)  # again, after the wait
+            found = _with_denials(specs, found, denials)
+        return encode_fetch(found, metadata_offset=self._metadata.image.offset)
 
     def _fetch_spec(self, part: log_pb2.FetchPartition, *, committed_only: bool) -> FetchSpec:
         check.check_partition(part.topic, part.partition)
@@ -637,11 +624,7 @@ class LogService:
         await self._metadata.wait_applied(
             request.min_metadata_offset, timeout_ms=self._left_ms(context)
         )
-        denials = {
-            spec.topic: self._authorizer.denial(context.client, *_DESCRIBE_TOPIC, spec.topic)
-            for spec in specs
-            if not self._authorizer.allows(context.client, *_DESCRIBE_TOPIC, spec.topic)
-        }
+        denials = self._denials(context.client, _DESCRIBE_TOPIC, specs)
         found = iter(
             await self._reader.list_offsets([each for each in specs if each.topic not in denials])
         )
@@ -663,11 +646,39 @@ class LogService:
             self._authorizer.check(client, *_WRITE_ID, transactional_id)
         self._authorizer.check(client, *_WRITE_TOPIC, topic)
 
-    def _may_read(self, client: ClientIdentity, topic: str) -> bool:
-        return self._authorizer.allows(client, *_READ_TOPIC, topic)
+    def _denials(
+        self,
+        client: ClientIdentity,
+        need: tuple[AclOperation, AclResourceType],
+        specs: Iterable[FetchSpec | OffsetSpec],
+    ) -> dict[str, QuorumlogError]:
+        """Return the errors of the topics for which the client has no right."""
+        if not self._authorizer.is_enabled:
+            return {}
+        denials: dict[str, QuorumlogError] = {}
+        for topic in {spec.topic for spec in specs}:
+            denial = self._authorizer.denial(client, *need, topic)
+            if denial is not None:
+                denials[topic] = denial
+        return denials
 
     def _left_ms(self, context: CallContext) -> int:
         return check.left_ms(context.deadline_ms, self._runtime.clock.now_ms())
+
+
+def _with_denials(
+    specs: Sequence[FetchSpec],
+    found: Sequence[FetchOutcome],
+    denials: Mapping[str, QuorumlogError],
+) -> list[FetchOutcome]:
+    """Return the outcomes in the order of the specs, errors for denied topics."""
+    by_place = {(each.spec.topic, each.spec.partition): each for each in found}
+    return [
+        FetchOutcome(spec, -1, -1, -1, b"", spec.offset, denials[spec.topic])
+        if spec.topic in denials
+        else by_place[spec.topic, spec.partition]
+        for spec in specs
+    ]
 
 
 def _stopping() -> Stopping:

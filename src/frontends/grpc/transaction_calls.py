@@ -33,7 +33,7 @@ from ...services import (
     TRANSACTIONS_LIST,
 )
 from .call_forwarder import CallForwarder, check_text
-from .group_calls import check_offsets
+from .group_calls import check_offsets, check_read
 from .group_translation import read_commit, read_offset
 from .translation import identity_message, read_identity
 
@@ -154,9 +154,8 @@ class TransactionCalls:
             image, wanted = self._metadata.image, list[tuple[int, OffsetToCommit]]()
             for index, offset in enumerate(commit.offsets):
                 try:
-                    read = read_offset(image, offset)
-                    self._authorizer.check(context.client, *_READ_TOPIC, read.topic)
-                    wanted.append((index, read))
+                    check_read(self._authorizer, image, offset, context)
+                    wanted.append((index, read_offset(image, offset)))
                 except QuorumlogError as refused:
                     results[index].error.CopyFrom(encode_error(refused))
             if wanted:

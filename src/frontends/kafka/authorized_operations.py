@@ -45,8 +45,6 @@ def describes(broker: BrokerContext, call: Call, topic: str) -> bool:
 
 def describe_denial(broker: BrokerContext, call: Call, topic: str) -> QuorumlogError | None:
     """Return the error of a topic that the client may not describe, None if it may."""
-    if describes(broker, call, topic):
-        return None
     return broker.api.authorizer.denial(call.client.identity, *_DESCRIBE_TOPIC, topic)
 
 

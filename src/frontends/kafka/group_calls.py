@@ -109,10 +109,10 @@ def named_topic(
         topic = image.topic_of_id(raw)
         named = NamedTopic({"topic_id": raw}, topic, "" if topic is None else topic.name)
     authorizer, client = broker.api.authorizer, call.client.identity
-    if named.name and not authorizer.allows(client, operation, AclResourceType.TOPIC, named.name):
+    denial = None
+    if named.name:
         denial = authorizer.denial(client, operation, AclResourceType.TOPIC, named.name)
-        return NamedTopic(named.title, None, "", denial)
-    return named
+    return named if denial is None else NamedTopic(named.title, None, "", denial)
 
 
 @dataclass(slots=True)

@@ -3,10 +3,12 @@
 ACLs and filters succeed or fail independently.
 """
 
+from collections import Counter
+
 from ...errors import InvalidRequest, QuorumlogError
 from ...ids import NodeId
 from ...proto import metadata_records_pb2 as pb
-from ..acls import ACLS_MAX, Acl, acl_message, check_acl, check_filter
+from ..acls import ACLS_MAX, PRINCIPAL_ACLS_MAX, Acl, acl_message, check_acl, check_filter
 from ..commands import AclDeletion, AclsCreated, AclsDeleted, CreateAcls, DeleteAcls, Reply
 from ..decision import AnyDecision
 from ..image import MetadataImage
@@ -18,15 +20,19 @@ def create_acls(image: MetadataImage, command: CreateAcls) -> AnyDecision:
     it."""
     outcomes = [_checked(acl) for acl in command.acls]
     created: dict[Acl, None] = {}
+    counts: Counter[str] = Counter()  # of created ACLs by principal
     for index, outcome in enumerate(outcomes):
         if isinstance(outcome, QuorumlogError) or outcome in created or outcome in image.acls:
             continue
-        if image.acls.count + len(created) >= ACLS_MAX:
+        own = len(image.acls.acls_of(outcome.principal)) + counts[outcome.principal]
+        if image.acls.count + len(created) >= ACLS_MAX or own >= PRINCIPAL_ACLS_MAX:
             outcomes[index] = InvalidRequest(
-                f"the limit of {ACLS_MAX} ACLs is reached; delete some, or use prefixed patterns"
+                f"the limit of {ACLS_MAX} ACLs, {PRINCIPAL_ACLS_MAX} of one principal, is reached;"
+                " delete some, or use prefixed patterns"
             )
         else:
             created[outcome] = None
+            counts[outcome.principal] += 1
     errors = tuple(each if isinstance(each, QuorumlogError) else None for each in outcomes)
 
     def answer() -> tuple[Reply, tuple[NodeId, ...]]:
@@ -51,13 +57,13 @@ def delete_acls(image: MetadataImage, command: DeleteAcls) -> AnyDecision:
                 continue
             matched: list[Acl] = []
             for acl in image.acls.visit(checked):
-                if acl is None or acl in deleted:
+                if acl is None:
                     yield None
-                else:
+                    continue
+                matched.append(acl)
+                if acl not in deleted:
                     deleted.add(acl)
                     yield pb.MetadataRecord(remove_acl=acl_message(acl))
-                if acl is not None:
-                    matched.append(acl)
             deletions.append(AclDeletion(acls=tuple(matched)))
 
     def answer() -> tuple[Reply, tuple[NodeId, ...]]:

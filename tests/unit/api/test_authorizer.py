@@ -13,7 +13,6 @@ from quorumlog.errors import (
 )
 from quorumlog.metadata import EMPTY_IMAGE, MetadataImage, replay
 from quorumlog.metadata.acls import (
-    CLUSTER_NAME,
     Acl,
     AclOperation,
     AclPatternType,
@@ -47,9 +46,7 @@ class Acls:
         self.authorizer = Authorizer(
             lambda: self.image,
             config,
-            denied=lambda client, _operation, _type, name: self.denied.append(
-                (client.principal, name)
-            ),
+            denied=lambda action: self.denied.append((action.principal, action.name)),
         )
 
     def add(self, added: Acl) -> None:
@@ -92,14 +89,14 @@ def test_without_a_config_every_action_is_allowed() -> None:
     assert not acls.authorizer.is_enabled
     acls.authorizer.check(ALICE, AclOperation.ALTER, AclResourceType.CLUSTER)
     assert acls.authorizer.allows_any(ALICE, WRITE, TOPIC)
-    assert acls.authorizer.explain(ALICE, WRITE, TOPIC, "orders").reason == (
-        "the broker has no authorizer"
-    )
+    assert acls.authorizer.denial(ALICE, WRITE, TOPIC, "orders") is None
+    assert acls.authorizer.explain(ALICE, WRITE, TOPIC) == "the broker has no authorizer"
 
 
 def test_node_of_the_cluster_is_allowed() -> None:
     node = ClientIdentity("Node:3", "10.0.0.3")
     assert Acls().authorizer.allows(node, AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
+    assert Acls().authorizer.allows_any(node, WRITE, TOPIC)
     user = ClientIdentity("User:Node:3", "10.0.0.3")
     assert not Acls().authorizer.allows(user, AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
 
@@ -136,8 +133,12 @@ def test_right_on_any_topic_follows_the_acls() -> None:
     assert not acls.authorizer.allows_any(ALICE, WRITE, TOPIC)
     acls.add(acl("orders", operation=WRITE))
     assert acls.authorizer.allows_any(ALICE, WRITE, TOPIC)
-    assert acls.authorizer.explain(ALICE, WRITE, TOPIC, "orders").is_allowed
-    assert not acls.authorizer.explain(ALICE, WRITE, AclResourceType.CLUSTER, CLUSTER_NAME)
+    assert acls.authorizer.explain(ALICE, WRITE, TOPIC, "orders") == (
+        "allowed by: Allow User:alice Write Topic orders"
+    )
+    assert acls.authorizer.explain(ALICE, WRITE, TOPIC, "x") == (
+        "no ACL allows User:alice Write Topic x from 10.0.0.1"
+    )
 
 
 def test_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

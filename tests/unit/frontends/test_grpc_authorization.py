@@ -29,6 +29,9 @@ INTERNAL: Final = ("Controller", "Raft", "Replica", "TransactionCoordination")
 OPEN: Final = frozenset({"Admin/DescribeCluster", "Admin/DescribeFeatures"})
 """They answer any client: it needs addresses and levels to connect."""
 
+NAME_TOPICS: Final = frozenset({"Transactions/AddOffsets", "Transactions/AddPartitions"})
+"""Of the methods about transactional ids."""
+
 FILTERED: Final = frozenset(
     {
         "Admin/ListTopics",
@@ -221,8 +224,6 @@ def test_fetch_has_an_error_for_each_partition_that_may_not_be_read(folder: str)
 
 
 def test_acls_and_credentials_are_created_described_and_deleted(folder: str) -> None:
-    """Without an authorizer ACLs are refused; credentials are stored, and shown without keys."""
-
     async def main(kafka: KafkaNode) -> None:
         call = kafka.channel.call
         acl = metadata_records_pb2.Acl(
@@ -280,9 +281,46 @@ def test_acls_and_credentials_are_created_described_and_deleted(folder: str) -> 
 def test_acls_need_an_authorizer(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
-            request = admin_pb2.CreateAclsRequest(acls=[metadata_records_pb2.Acl()])
-            with pytest.raises(QuorumlogError):
-                await kafka.channel.call(services.ADMIN_CREATE_ACLS, request, timeout_ms=WAIT_MS)
             assert await errors_of(kafka, "Admin/CreateAcls") == {"SECURITY_DISABLED"}
 
     simulation.run(main)
+
+
+def test_denials_do_not_disclose_topics(folder: str) -> None:
+    """With rights on the groups and transactional ids, the answers about a topic that exists and
+    one that does not have the same errors."""
+    failures: list[str] = []
+    read, write = AclOperation.READ, AclOperation.WRITE
+    group, name_of_id = AclResourceType.GROUP, AclResourceType.TRANSACTIONAL_ID
+    delete = AclOperation.DELETE
+    needs = [(read, group), (delete, group), (write, name_of_id)]
+
+    async def main(kafka: KafkaNode) -> None:
+        for path in METHODS:
+            if path.startswith(("StagedCommits/", "Transactions/")) and path not in NAME_TOPICS:
+                continue
+            found = []
+            for name in ("secret", "absent"):
+                await allow(kafka.node, needs, name=name)
+                found.append(await errors_of(kafka, path, name))
+            if found[0] != found[1]:
+                failures.append(f"{path}: {found}")
+
+    run_on_secret(main, folder, AuthorizerConfig())
+    assert not failures, "\n".join(failures)
+
+
+def test_list_has_the_topics_that_may_be_described(folder: str) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        async def names() -> list[str]:
+            request = admin_pb2.ListTopicsRequest()
+            answer = await kafka.channel.call(
+                services.ADMIN_LIST_TOPICS, request, timeout_ms=WAIT_MS
+            )
+            return [each.name for each in answer.topics]
+
+        assert await names() == []
+        await allow(kafka.node, [(AclOperation.WRITE, AclResourceType.TOPIC)])
+        assert await names() == ["secret"]
+
+    run_on_secret(main, folder, AuthorizerConfig())

@@ -44,7 +44,7 @@ def compiled(table: AclTable, principal: str) -> tuple[CompiledAcls, CompiledAcl
 def decide(acls: list[Acl], action: Action, **config: object) -> Verdict:
     table = table_of(acls)
     settings = AuthorizerConfig(**config)  # type: ignore[arg-type]
-    return decide_by_acls(table, compiled(table, ALICE), ALICE, action, settings)
+    return decide_by_acls(table, compiled(table, ALICE), action, settings)
 
 
 def acl(
@@ -60,7 +60,7 @@ def acl(
 
 
 def on(name: str, operation: AclOperation, host: str = "10.0.0.1") -> Action:
-    return Action(operation, TOPIC, name, host)
+    return Action(ALICE, host, operation, TOPIC, name)
 
 
 acls_drawn = st.builds(
@@ -125,26 +125,32 @@ def test_decision_follows_the_rules(acls: list[Acl], action: Action, allow_if_no
     assert verdict.acl is None or verdict.acl in acls
 
 
+def reason(acls: list[Acl], action: Action, **config: object) -> str:
+    return decide(acls, action, **config).reason(action)
+
+
 def test_super_user_is_allowed_whatever_is_denied() -> None:
     acls = [acl("*", AclOperation.ALL, AclPermission.DENY, principal=EVERY_PRINCIPAL)]
     action = on("a", AclOperation.WRITE)
-    assert not decide(acls, action)
-    assert decide(acls, action, super_users=frozenset((ALICE,))).reason == (
-        "User:alice is a super user"
-    )
+    assert not decide(acls, action).is_allowed
+    assert decide(acls, action, super_users=frozenset((ALICE,))).is_allowed
+    assert reason(acls, action, super_users=frozenset((ALICE,))) == "User:alice is a super user"
 
 
 def test_reason_names_the_acl_that_decided() -> None:
     allow = acl("or", AclOperation.WRITE, pattern=AclPatternType.PREFIXED)
     deny = acl("orders", AclOperation.WRITE, AclPermission.DENY, host="10.0.0.1")
-    assert decide([allow, deny], on("orders", AclOperation.WRITE)).reason == (
+    assert reason([allow, deny], on("orders", AclOperation.WRITE)) == (
         "denied by: Deny User:alice Write Topic orders from 10.0.0.1"
     )
-    assert decide([allow], on("orders", AclOperation.DESCRIBE)).reason == (
+    assert reason([allow], on("orders", AclOperation.DESCRIBE)) == (
         "allowed by: Allow User:alice Write prefixed Topic or"
     )
-    assert decide([allow], on("x", AclOperation.WRITE)).reason == (
+    assert reason([allow], on("x", AclOperation.WRITE)) == (
         "no ACL allows User:alice Write Topic x from 10.0.0.1"
+    )
+    assert reason([], on("x", AclOperation.WRITE), allow_everyone_if_no_acl_found=True) == (
+        "no ACL selects the resource, and allow.everyone.if.no.acl.found is true"
     )
 
 
@@ -152,7 +158,7 @@ def any_topic(acls: list[Acl], **config: object) -> bool:
     table = table_of(acls)
     settings = AuthorizerConfig(**config)  # type: ignore[arg-type]
     action = on("", AclOperation.WRITE)
-    return decide_by_type(compiled(table, ALICE), ALICE, action, settings)
+    return decide_by_type(compiled(table, ALICE), action, settings)
 
 
 PREFIXED = AclPatternType.PREFIXED

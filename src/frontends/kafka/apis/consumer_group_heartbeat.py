@@ -12,8 +12,8 @@ from typing import Any, Final
 from ....broker.coordinator.decision import UNDECIDED
 from ....broker.groups.requests import ConsumerBeat, ConsumerHeartbeat
 from ....errors import InvalidRequest, QuorumlogError
-from ....metadata.acls import AclOperation, AclResourceType
 from ..api import Answer, BrokerContext, Call, Client, Done, Fields, PreparedResponse
+from ..authorized_operations import describe_denial
 from ..codecs.groups import PlainHeartbeatBody, encode_plain_heartbeat, read_plain_heartbeat
 from ..error_codes import group_code
 from ..group_calls import (
@@ -142,12 +142,8 @@ def _topics_denial(
     broker: BrokerContext, call: Call, request: ConsumerHeartbeat
 ) -> QuorumlogError | None:
     """Return the error of a subscription to topics that the client may not describe."""
-    authorizer, client = broker.api.authorizer, call.client.identity
-    describe, topic = AclOperation.DESCRIBE, AclResourceType.TOPIC
-    for name in sorted(request.topics or ()):
-        if not authorizer.allows(client, describe, topic, name):
-            return authorizer.denial(client, describe, topic, name)
-    return None
+    denials = (describe_denial(broker, call, name) for name in sorted(request.topics or ()))
+    return next((denial for denial in denials if denial is not None), None)
 
 
 def _answer(call: Call, outcome: ConsumerBeat | QuorumlogError) -> Answer:

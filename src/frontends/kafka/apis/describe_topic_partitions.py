@@ -7,7 +7,7 @@ from typing import Any, Final
 from ....errors import InvalidRequest
 from ....metadata import INTERNAL_TOPICS
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..authorized_operations import describe_denial, describes, topic_operations
+from ..authorized_operations import describe_denial, topic_operations
 from ..endpoints import endpoints
 from ..topic_fields import missing_code, no_topic, place_fields
 
@@ -20,7 +20,7 @@ NO_ID: Final = bytes(16)
 async def describe_topic_partitions(broker: BrokerContext, call: Call) -> Answer:
     """Describe topics by ascending name, up to the requested number of partitions, with a cursor
     for the next page."""
-    body, image = call.body, broker.image
+    body = call.body
     named = {each.name for each in body.topics}
     if not _is_sound(body.cursor, named):
         return {
@@ -28,10 +28,15 @@ async def describe_topic_partitions(broker: BrokerContext, call: Call) -> Answer
                 no_topic(InvalidRequest.code, name=name, topic_id=NO_ID) for name in sorted(named)
             ]
         }
+    if named:
+        names = named
+    else:
+        describable, _ = await broker.api.topics.list_topics(call.context)
+        names = {topic.name for topic in describable}
+    image = broker.image
     alive = endpoints(image, call.client, asked=broker.hosted.node_id)
     room = max(1, min(body.response_partition_limit, PARTITIONS_MAX))
     topics: list[Fields] = []
-    names = named or _describable(broker, call)
     for name, begin in _from(body.cursor, names):
         if room == 0:
             return _page(topics, next_at=(name, begin))
@@ -65,11 +70,6 @@ async def describe_topic_partitions(broker: BrokerContext, call: Call) -> Answer
             return _page(topics, next_at=(name, begin + room))
         room -= len(entries)
     return _page(topics, next_at=None)
-
-
-def _describable(broker: BrokerContext, call: Call) -> set[str]:
-    """Return the names of the topics that the client may describe."""
-    return {name for name in broker.image.topics_by_name if describes(broker, call, name)}
 
 
 def _is_sound(cursor: Any, named: set[str]) -> bool:

@@ -354,12 +354,9 @@ class _Asked:
             if found is None:
                 return "", UNKNOWN_TOPIC_ID
             name = found.name
-        if not self._may_read(name):
-            denial = self._broker.api.authorizer.denial(
-                self._call.client.identity, *_READ_TOPIC, name
-            )
-            return name, denial.code
-        return name, 0
+        authorizer = self._broker.api.authorizer
+        denial = authorizer.denial(self._call.client.identity, *_READ_TOPIC, name)
+        return name, 0 if denial is None else denial.code
 
     def _may_read(self, name: str) -> bool:
         authorizer = self._broker.api.authorizer

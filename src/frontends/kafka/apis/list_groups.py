@@ -6,7 +6,6 @@ from typing import Final
 
 from ....broker.groups.requests import ListedGroup
 from ....errors import QuorumlogError
-from ....metadata.acls import AclOperation, AclResourceType
 from ..api import Answer, BrokerContext, Call, Fields
 from ..encoding_offload import encode_if_large
 from ..error_codes import group_code
@@ -23,24 +22,16 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
         return {"error_code": group_code(error), "groups": ()}
     states = _wanted(getattr(call.body, "states_filter", ()))
     types = _wanted(getattr(call.body, "types_filter", ()))
+    authorizer, client = broker.api.authorizer, call.client.identity
     groups = [
         _line(each)
         for each in listings
-        if _describes(broker, call, each.group)
+        if authorizer.describes_group(client, each.group)
         and (not states or each.state.lower() in states)
         and (not types or type_of(each).lower() in types)
     ]
     return await encode_if_large(
         broker, call, {"error_code": 0, "groups": groups}, elements=len(groups)
-    )
-
-
-def _describes(broker: BrokerContext, call: Call, group: str) -> bool:
-    """Return True if the client may describe the cluster, or the group."""
-    authorizer, client = broker.api.authorizer, call.client.identity
-    describe = AclOperation.DESCRIBE
-    return authorizer.allows(client, describe, AclResourceType.CLUSTER) or authorizer.allows(
-        client, describe, AclResourceType.GROUP, group
     )
 
 

@@ -53,9 +53,8 @@ async def metadata(broker: BrokerContext, call: Call) -> Answer:
     alive = endpoints(image, call.client, asked=broker.hosted.node_id)
     view = _View(broker=broker, call=call, image=image, alive=alive, creations=creations)
     if wanted is None:
-        topics = await _in_steps(
-            view.topic(topic) for topic in image.sorted_topics() if view.may_describe(topic.name)
-        )
+        describable, _ = await broker.api.topics.list_topics(call.context)
+        topics = await _in_steps(map(view.topic, describable))
     else:
         topics = await _in_steps(view.wanted(*each) for each in wanted)
     answer: dict[str, Any] = {

@@ -426,10 +426,9 @@ def _transaction_denial(broker: BrokerContext, call: Call) -> QuorumlogError | N
     if transactional_id is None:
         return None
     authorizer, client = broker.api.authorizer, call.client.identity
-    write = (AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)
-    if authorizer.allows(client, *write, transactional_id):
-        return None
-    return authorizer.denial(client, *write, transactional_id)
+    return authorizer.denial(
+        client, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id
+    )
 
 
 def _place(

@@ -10,6 +10,7 @@ from .alter_partition_reassignments import API as ALTER_PARTITION_REASSIGNMENTS
 from .api_versions import API as API_VERSIONS
 from .create_partitions import API as CREATE_PARTITIONS
 from .create_topics import API as CREATE_TOPICS
+from .deferred_table import GROUP_APIS, SECURITY_APIS, TRANSACTION_APIS
 from .delete_records import API as DELETE_RECORDS
 from .delete_topics import API as DELETE_TOPICS
 from .describe_client_quotas import API as DESCRIBE_CLIENT_QUOTAS
@@ -22,7 +23,6 @@ from .describe_topic_partitions import API as DESCRIBE_TOPIC_PARTITIONS
 from .elect_leaders import API as ELECT_LEADERS
 from .fetch import API as FETCH
 from .find_coordinator import API as FIND_COORDINATOR
-from .group_table import GROUP_APIS, SECURITY_APIS, TRANSACTION_APIS
 from .incremental_alter_configs import API as INCREMENTAL_ALTER_CONFIGS
 from .init_producer_id import API as INIT_PRODUCER_ID
 from .list_config_resources import API as LIST_CONFIG_RESOURCES

@@ -1,5 +1,5 @@
-"""The tables of the API keys of consumer groups, transactions and security: their modules are
-imported at the first request."""
+"""The API keys with modules that are imported at the first request: those of consumer groups,
+transactions and security."""
 
 from functools import cache
 from importlib import import_module
