@@ -185,9 +185,14 @@ def summary(measured: Measured, *, seconds: float, rounds: int) -> dict[str, Any
 def compared(
     loads: Mapping[tuple[str, Rate], Turns[Load]], *, rounds: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield a line for each rate, clock and share."""
+    """Yield a line for each rate that both systems hold, each clock and share: a latency of a
+    system that falls behind grows with the length of the run."""
     for rate in RATES:
-        sides = [loads.get((name, rate), {}) for name in (ours.NAME, apache_kafka.NAME)]
+        names = (ours.NAME, apache_kafka.NAME)
+        sides = [loads.get((name, rate), {}) for name in names]
+        rows = [row(name, rate, side) for name, side in zip(names, sides, strict=True) if side]
+        if len(rows) < len(names) or not all(each["held"] for each in rows):
+            continue
         for clock in CLOCKS:
             for share in GOAL_SHARES:
 

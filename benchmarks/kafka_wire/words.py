@@ -47,6 +47,8 @@ STARTS = (
 
 def compared(result: Result) -> Iterator[str]:
     """Yield a table of ratios and their goals."""
+    if not result["compared"]:
+        return
     yield from head("compared", "ratio", "goal", "pairs that meet it", "A/A")
     for each in result["compared"]:
         note = f" ({each['note']})" if each["note"] else ""
