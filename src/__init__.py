@@ -63,6 +63,10 @@ if TYPE_CHECKING:
     from .clients.admin.partitions import Replica as Replica
     from .clients.admin.quorum import Quorum as Quorum
     from .clients.admin.quorum import QuorumReplica as QuorumReplica
+    from .clients.admin.security import Acl as Acl
+    from .clients.admin.security import AclFilter as AclFilter
+    from .clients.admin.security import AuthorizationDecision as AuthorizationDecision
+    from .clients.admin.security import User as User
     from .clients.admin.staged_commits import CommitAttempt as CommitAttempt
     from .clients.admin.staged_commits import NamedCommits as NamedCommits
     from .clients.admin.transactions import OpenTransaction as OpenTransaction
@@ -86,6 +90,9 @@ if TYPE_CHECKING:
     from .clients.consumer.record import ConsumerRecord as ConsumerRecord
     from .clients.groups.coordinator import CommittedOffset as CommittedOffset
     from .clients.groups.membership import OnPartitions as OnPartitions
+    from .clients.login import SCRAM as SCRAM
+    from .clients.login import TLS as TLS
+    from .clients.login import Token as Token
     from .clients.offsets import Position as Position
     from .clients.offsets import TimestampMs as TimestampMs
     from .clients.producer.batches import Delivered as Delivered
@@ -104,7 +111,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Acl": ".clients.admin.security",
+    "AclFilter": ".clients.admin.security",
     "Admin": ".clients.blocking",
+    "AuthorizationDecision": ".clients.admin.security",
     "Broker": ".clients.admin.descriptions",
     "BulkDelivery": ".clients.blocking",
     "ClientConfig": ".clients.config",
@@ -154,16 +164,20 @@ _HOMES = {
     "Reassignment": ".clients.admin.partitions",
     "Record": ".records.record",
     "Replica": ".clients.admin.partitions",
+    "SCRAM": ".clients.login",
     "Shift": ".clients.admin.groups",
     "StagedProducer": ".clients.blocking",
     "StagedWrite": ".clients.staged_commits",
+    "TLS": ".clients.login",
     "TaskResult": ".clients.staged_commits",
     "TimestampMs": ".clients.offsets",
+    "Token": ".clients.login",
     "Topic": ".clients.admin.descriptions",
     "TopicListing": ".clients.admin.descriptions",
     "TopicPartition": ".ids",
     "TransactionalId": ".clients.admin.transactions",
     "TransactionalProducer": ".clients.blocking",
+    "User": ".clients.admin.security",
     "connect": ".clients.blocking",
 }
 _MODULES = ("aio", "errors", "processing")

@@ -5,6 +5,7 @@ Derived from proto/quorumlog/v1; a test compares the list with the generated des
 
 from .proto import (
     admin_pb2,
+    auth_pb2,
     controller_pb2,
     groups_pb2,
     log_pb2,
@@ -280,6 +281,11 @@ ADMIN_DELETE_ACLS = Method(
     admin_pb2.DeleteAclsRequest,
     admin_pb2.DeleteAclsResponse,
 )
+ADMIN_EXPLAIN_AUTHORIZATION = Method(
+    "/quorumlog.v1.Admin/ExplainAuthorization",
+    admin_pb2.ExplainAuthorizationRequest,
+    admin_pb2.ExplainAuthorizationResponse,
+)
 ADMIN_DESCRIBE_SCRAM_CREDENTIALS = Method(
     "/quorumlog.v1.Admin/DescribeScramCredentials",
     admin_pb2.DescribeScramCredentialsRequest,
@@ -289,6 +295,13 @@ ADMIN_ALTER_SCRAM_CREDENTIALS = Method(
     "/quorumlog.v1.Admin/AlterScramCredentials",
     admin_pb2.AlterScramCredentialsRequest,
     admin_pb2.AlterScramCredentialsResponse,
+)
+
+AUTH_AUTHENTICATE = Method(
+    "/quorumlog.v1.Auth/Authenticate",
+    auth_pb2.AuthenticateRequest,
+    auth_pb2.AuthenticateResponse,
+    streaming=True,
 )
 
 CONTROLLER_BROKER_SESSION = Method(

@@ -140,20 +140,14 @@ class Authorizer:
         if denial is not None:
             raise denial
 
-    def explain(
-        self,
-        client: ClientIdentity,
-        operation: AclOperation,
-        kind: AclResourceType,
-        name: str = CLUSTER_NAME,
-    ) -> str:
-        """Return the cause of the decision for an action, as a clause."""
+    def explain(self, action: Action) -> tuple[bool, str]:
+        """Return the decision for an action, and its cause as a clause."""
         if self._config is None:
-            return "the broker has no authorizer"
+            return True, "the broker has no authorizer"
         table = self._image().acls
-        action = Action(client.principal, client.host, operation, kind, name)
-        acting = self._acting(table, client.principal)
-        return decide_by_acls(table, acting, action, self._config).reason(action)
+        acting = self._acting(table, action.principal)
+        verdict = decide_by_acls(table, acting, action, self._config)
+        return verdict.is_allowed, verdict.reason(action)
 
     def authorized_operations(
         self,

@@ -18,6 +18,7 @@ from ..metadata import (
     Submitted,
 )
 from ..metadata.acls import Acl, AclFilter, AclOperation, AclResourceType, check_filter
+from ..metadata.authorization import Action, check_action
 from ..metadata.scram_credentials import ScramCredential, ScramMechanism
 from .authorizer import Authorizer
 from .metadata_access import MetadataAccess
@@ -62,6 +63,13 @@ class AclAdmin:
         self._check(AclOperation.ALTER, context)
         _check_count("filters", command.filters)
         return await self._metadata.submit(command, context)
+
+    async def explain(self, action: Action, context: RequestContext) -> tuple[bool, str]:
+        """Return the decision for an action, and its cause as a clause."""
+        self._check(AclOperation.DESCRIBE, context)
+        checked = check_action(action)
+        await self._metadata.reach(context)
+        return self._authorizer.explain(checked)
 
     def _check(self, operation: AclOperation, context: RequestContext) -> None:
         if not self._authorizer.is_enabled:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -54,6 +55,25 @@ HttpPortOption = Annotated[
 ]
 
 
+InitialUserOption = Annotated[
+    str | None,
+    typer.Option(
+        "--add-scram",
+        metavar="USER",
+        help="User that exists when the cluster first starts; super.users=User:USER makes it an"
+        " administrator",
+    ),
+]
+InitialPasswordOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help="File with the user's password in one line, - for standard input",
+    ),
+]
+
+
 def dev(
     data_dir: Annotated[
         str | None,
@@ -91,6 +111,14 @@ def dev(
         ),
     ] = None,
     http_port: HttpPortOption = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="Use TLS, passwords and ACLs; the certificate, the administrator's password and"
+            " client profiles are in DIR-security",
+        ),
+    ] = False,
     assignments: SetOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -109,6 +137,7 @@ def dev(
         kafka_port=kafka_port,
         controller_port=controller_port,
         http_port=http_port,
+        secure=secure,
         assignments=assignments or (),
     )
     as_json = output is Output.JSON
@@ -175,6 +204,8 @@ def format_storage(
             "voter",
         ),
     ] = False,
+    user: InitialUserOption = None,
+    password_file: InitialPasswordOption = None,
     assignments: SetOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -190,6 +221,7 @@ def format_storage(
     """
     from ..server import main as server_main
     from .output import id_text
+    from .users import read_password
 
     settings.warn_of_unknown_variables(os.environ)
     node = server_main.load_config(config, assignments or ())
@@ -198,6 +230,7 @@ def format_storage(
         cluster_id=cluster_id,
         standalone=standalone,
         no_initial_voters=no_initial_voters,
+        users={} if user is None else {user: read_password(password_file)},
     )
     row = {
         "data_dir": node.data_dir,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from ..errors import InvalidConfig
 from ..settings import (
     Resolved,
     SettingSource,
@@ -32,6 +33,7 @@ from .failures import DEBUG_VARIABLE
 
 if TYPE_CHECKING:
     from ..clients.blocking import Log
+    from ..clients.login import SCRAM, TLS, Token
 
 CONFIG_VARIABLE: Final = "QUORUMLOG_CONFIG"
 LOG_LEVEL_VARIABLE: Final = "QUORUMLOG_LOG"
@@ -90,6 +92,87 @@ class ClientSettings:
         field_name="default.api.timeout.ms",
         changes="next command",
     )
+    security_protocol: str = setting(
+        "security_protocol",
+        "PLAINTEXT",
+        "PLAINTEXT, SSL for TLS, or SASL_PLAINTEXT or SASL_SSL for a password or a token.",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        field_name="security.protocol",
+        changes="next command",
+    )
+    tls_ca_file: str = setting(
+        "tls_ca_file",
+        "",
+        "PEM file with the authorities of the brokers' certificates; empty: those of the system.",
+        field_name="ssl.truststore.location",
+        changes="next command",
+    )
+    tls_certificate_file: str = setting(
+        "tls_certificate_file",
+        "",
+        "PEM file with the client's certificate, for brokers that require one.",
+        field_name="ssl.keystore.certificate.chain",
+        changes="next command",
+    )
+    tls_key_file: str = setting(
+        "tls_key_file",
+        "",
+        "PEM file with the key of the client's certificate.",
+        field_name="ssl.keystore.key",
+        changes="next command",
+    )
+    sasl_mechanism: str = setting(
+        "sasl_mechanism",
+        "SCRAM-SHA-256",
+        "SCRAM-SHA-256 or SCRAM-SHA-512 for a password, OAUTHBEARER for a token.",
+        choices=("SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+        field_name="sasl.mechanism",
+        changes="next command",
+    )
+    sasl_user: str = setting(
+        "sasl_user",
+        "",
+        "Name of the user of a password.",
+        field_name="sasl.jaas.config",
+        changes="next command",
+    )
+    sasl_password: str = setting(
+        "sasl_password",
+        "",
+        "The password, or the token of OAUTHBEARER, as a reference: file:PATH or env:NAME.",
+        field_name="sasl.jaas.config",
+        changes="next command",
+    )
+
+    @property
+    def tls(self) -> "TLS | None":
+        """The encryption of connections; None: none."""
+        from ..clients.login import TLS
+
+        if not self.security_protocol.endswith("SSL"):
+            return None
+        return TLS(
+            ca=self.tls_ca_file, certificate=self.tls_certificate_file, key=self.tls_key_file
+        )
+
+    @property
+    def credentials(self) -> "SCRAM | Token | None":
+        """The credentials of calls; None: none. Raise InvalidConfig if they are incomplete."""
+        from ..clients.login import SCRAM, Token
+
+        if not self.security_protocol.startswith("SASL"):
+            return None
+        if not self.sasl_password.startswith(("file:", "env:")):
+            raise InvalidConfig(
+                "sasl_password: give file:PATH or env:NAME, the place of the password or token"
+            )
+        if self.sasl_mechanism == "OAUTHBEARER":
+            return Token(self.sasl_password)
+        if not self.sasl_user:
+            raise InvalidConfig("sasl_user: empty; give the name of the user")
+        return SCRAM(
+            user=self.sasl_user, password=self.sasl_password, mechanism=self.sasl_mechanism
+        )
 
 
 CLIENT_SETTINGS: Final = tuple(row for row, _ in declared(ClientSettings).values())
@@ -139,6 +222,8 @@ def open_log(
         connect_timeout_ms=found.connect_timeout_ms,
         request_timeout_ms=found.request_timeout_ms,
         call_timeout_ms=found.call_timeout_ms,
+        tls=found.tls,
+        credentials=found.credentials,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypedDict, TypeVar
 
 from ..errors import InvalidConfig
 from ..records.compression import LEVELS, Codec, codec_named
+from .login import SCRAM, TLS, Token, channel_security
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -36,8 +37,13 @@ class ClientConfig:
     retry_backoff_ms: int = 50  # retry.backoff.ms: pause before the first retry, with jitter
     retry_backoff_max_ms: int = 1_000  # retry.backoff.max.ms: limit of the doubling pause
     metadata_max_age_ms: int = 300_000  # metadata.max.age.ms: metadata is refreshed after it
+    # security.protocol: `TLS(ca=...)` encrypts the connections; None: none are encrypted
+    tls: TLS | None = None
+    # sasl.jaas.config: `SCRAM(user=..., password=...)` or `Token(...)`; None: no credentials
+    credentials: SCRAM | Token | None = None
 
     def __post_init__(self) -> None:
+        channel_security(self.tls, self.credentials)
         for name in (
             "connect_timeout_ms",
             "request_timeout_ms",
@@ -196,6 +202,8 @@ class ClientSettings(TypedDict, total=False):
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     metadata_max_age_ms: int
+    tls: TLS | None
+    credentials: SCRAM | Token | None
 
 
 class ProducerSettings(TypedDict, total=False):

@@ -29,6 +29,7 @@ from ..proto import admin_pb2, quorum_pb2
 from ..runtime import Channel, Method, Runtime
 from ..services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS, QUORUM_DESCRIBE
 from .config import ClientConfig
+from .login import channel_security
 from .retry import Backoff, Retrier, is_retriable
 from .topology import PartitionLeader, TopicLayout, Topology, absent, leaderless
 
@@ -59,6 +60,7 @@ class Connection:
             config.retry_backoff_ms,
             config.retry_backoff_max_ms,
         )
+        self._security = channel_security(config.tls, config.credentials)
         self._retrier = Retrier(runtime.clock, self.backoff)
 
     async def open(self) -> None:
@@ -107,7 +109,9 @@ class Connection:
             raise ClientClosed("the client is closed")
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = self.runtime.network.channel(address)
+            channel = self._channels[address] = self.runtime.network.channel(
+                address, self._security
+            )
         return channel
 
     # --- calls -------------------------------------------------------------------------------

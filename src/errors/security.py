@@ -44,6 +44,18 @@ class UnsupportedSaslMechanism(
     """The broker does not offer the mechanism; the message has the offered ones."""
 
 
+class IllegalSaslState(
+    QuorumlogError, code=34, name="ILLEGAL_SASL_STATE", status="FAILED_PRECONDITION"
+):
+    """A request does not fit the state of the authentication, such as one before it has ended."""
+
+
+class SaslAuthenticationFailed(
+    QuorumlogError, code=58, name="SASL_AUTHENTICATION_FAILED", status="UNAUTHENTICATED"
+):
+    """The client could not be authenticated. Check the user, the password or the token."""
+
+
 class ResourceNotFound(AdminError, code=91, name="RESOURCE_NOT_FOUND", status="NOT_FOUND"):
     """The user has no credential of the mechanism."""
 

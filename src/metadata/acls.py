@@ -246,7 +246,7 @@ def check_acl(acl: Acl) -> Acl:
         raise InvalidRequest("acl: the operation is ANY; give one operation, or ALL")
     if acl.permission is AclPermission.ANY:
         raise InvalidRequest("acl: the permission is ANY; give ALLOW or DENY")
-    _check_name("resource name", resource.name)
+    check_name("resource name", resource.name)
     if resource.type is AclResourceType.CLUSTER and resource.name != CLUSTER_NAME:
         raise InvalidRequest(
             f"acl: the cluster is named {resource.name[:NAME_MAX]!r}; give {CLUSTER_NAME!r}"
@@ -259,7 +259,7 @@ def check_filter(condition: AclFilter) -> AclFilter:
     """Return a valid filter in canonical form; raise InvalidRequest for an invalid principal, host
     or name."""
     if condition.resource_name is not None:
-        _check_name("resource name", condition.resource_name)
+        check_name("resource name", condition.resource_name)
     if condition.principal is not None:
         check_principal(condition.principal)
     host = None if condition.host is None else canonical_host(condition.host)
@@ -282,7 +282,7 @@ def check_principal(principal: str) -> None:
             f"principal {principal[:NAME_MAX]!r} is not valid; give {USER_TYPE}:NAME, or"
             f" {EVERY_PRINCIPAL} for every principal"
         )
-    _check_name("principal", principal)
+    check_name("principal", principal)
 
 
 def canonical_host(host: str) -> str:
@@ -302,6 +302,16 @@ def canonical_host(host: str) -> str:
     return str(address)
 
 
+def host_of(text: str) -> str:
+    """Return the host of a connection as ACLs have it: an IP address in its shortest form, or the
+    name of a simulated node."""
+    host = text.strip("[]")
+    try:
+        return canonical_host(host)
+    except InvalidRequest:
+        return host
+
+
 def name_of(value: AclEnum) -> str:
     """Return the name of an enum's value as in ACL tools: "TransactionalId"."""
     return "".join(part.capitalize() for part in value.name.split("_"))
@@ -317,7 +327,8 @@ def enum_of(kind: type[_E], number: int) -> _E:
         ) from error
 
 
-def _check_name(thing: str, name: str) -> None:
+def check_name(thing: str, name: str) -> None:
+    """Raise InvalidRequest for an empty or too long name."""
     if not 1 <= len(name) <= NAME_MAX:
         raise InvalidRequest(f"acl: the {thing} has {len(name)} characters; give 1..{NAME_MAX}")
     if not name.isprintable():

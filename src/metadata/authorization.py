@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from ..errors import InvalidRequest
 from .acls import (
     WILDCARD,
     Acl,
@@ -19,6 +20,9 @@ from .acls import (
     AclTable,
     PrincipalAcls,
     ResourcePattern,
+    canonical_host,
+    check_name,
+    check_principal,
     name_of,
 )
 
@@ -41,6 +45,18 @@ class Action(NamedTuple):
     name: str  # of the resource; for `decide_by_type` not used
 
 
+def check_action(action: Action) -> Action:
+    """Return a valid action in canonical form. Raise InvalidRequest for an invalid principal, host
+    or name, and for an operation or a type that only ACLs or filters may have."""
+    if action.operation in (AclOperation.ANY, AclOperation.ALL):
+        raise InvalidRequest(f"the operation is {action.operation.name}; give one operation")
+    if action.type is AclResourceType.ANY:
+        raise InvalidRequest("the resource type is ANY; give one type")
+    check_principal(action.principal)
+    check_name("resource name", action.name)
+    return action._replace(host=canonical_host(action.host) if action.host else "")
+
+
 class Verdict(NamedTuple):
     """A decision and its cause. With neither of the causes no ACL decided."""
 
@@ -58,7 +74,7 @@ class Verdict(NamedTuple):
             return "no ACL selects the resource, and allow.everyone.if.no.acl.found is true"
         return (
             f"no ACL allows {action.principal} {name_of(action.operation)} {name_of(action.type)}"
-            f" {action.name} from {action.host}"
+            f" {action.name} from {action.host or 'any address'}"
         )
 
 

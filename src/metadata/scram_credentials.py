@@ -21,6 +21,9 @@ ITERATIONS_MAX: Final = 16_384
 USER_NAME_MAX: Final = 255
 """The maximum length of a user's name, in characters."""
 
+SALT_MIN: Final = 12
+"""The minimum length of a salt, in bytes: shorter ones repeat among users."""
+
 SALT_MAX: Final = 256
 """The maximum length of a salt, in bytes."""
 
@@ -77,6 +80,26 @@ def credential_of_salted(
     )
 
 
+def credential_of_password(
+    mechanism: ScramMechanism, password: str, *, salt: bytes, iterations: int
+) -> ScramCredential:
+    """Return the credential of a password, which is prepared as RFC 4013 says. Takes milliseconds;
+    raises UnacceptableCredential for an empty password and for characters that are prohibited."""
+    from scramp import ScramException
+    from scramp.utils import saslprep  # needed by few processes
+
+    try:
+        prepared: str = saslprep(password)
+    except ScramException as error:
+        raise UnacceptableCredential(
+            "the password has characters that RFC 4013 prohibits"
+        ) from error
+    if not prepared:
+        raise UnacceptableCredential("the password is empty")
+    salted = hashlib.pbkdf2_hmac(mechanism.hash_name, prepared.encode(), salt, iterations)
+    return credential_of_salted(mechanism, salted, salt=salt, iterations=iterations)
+
+
 def mechanism_of(number: int) -> ScramMechanism:
     """Return the mechanism of a number of the protocol; raise UnsupportedSaslMechanism."""
     try:
@@ -104,9 +127,9 @@ def check_credential(mechanism: ScramMechanism, credential: ScramCredential) -> 
         raise UnacceptableCredential(
             f"iterations is {credential.iterations}; give {ITERATIONS_MIN}..{ITERATIONS_MAX}"
         )
-    if not 1 <= len(credential.salt) <= SALT_MAX:
+    if not SALT_MIN <= len(credential.salt) <= SALT_MAX:
         raise UnacceptableCredential(
-            f"the salt has {len(credential.salt)} bytes; give 1..{SALT_MAX}"
+            f"the salt has {len(credential.salt)} bytes; give {SALT_MIN}..{SALT_MAX}"
         )
     size = hashlib.new(mechanism.hash_name).digest_size
     if not len(credential.stored_key) == len(credential.server_key) == size:

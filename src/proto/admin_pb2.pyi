@@ -816,6 +816,30 @@ class DeleteAclsResult(_message.Message):
     acls: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.Acl]
     def __init__(self, error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ..., acls: _Optional[_Iterable[_Union[_metadata_records_pb2.Acl, _Mapping[str, object]]]] = ...) -> None: ...
 
+class ExplainAuthorizationRequest(_message.Message):
+    __slots__ = ("principal", "host", "operation", "resource_type", "resource_name", "min_metadata_offset")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_NAME_FIELD_NUMBER: _ClassVar[int]
+    MIN_METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    host: str
+    operation: _metadata_records_pb2.AclOperation
+    resource_type: _metadata_records_pb2.AclResourceType
+    resource_name: str
+    min_metadata_offset: int
+    def __init__(self, principal: _Optional[str] = ..., host: _Optional[str] = ..., operation: _Optional[_Union[_metadata_records_pb2.AclOperation, str]] = ..., resource_type: _Optional[_Union[_metadata_records_pb2.AclResourceType, str]] = ..., resource_name: _Optional[str] = ..., min_metadata_offset: _Optional[int] = ...) -> None: ...
+
+class ExplainAuthorizationResponse(_message.Message):
+    __slots__ = ("is_allowed", "reason")
+    IS_ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    is_allowed: bool
+    reason: str
+    def __init__(self, is_allowed: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class DescribeScramCredentialsRequest(_message.Message):
     __slots__ = ("users", "min_metadata_offset")
     USERS_FIELD_NUMBER: _ClassVar[int]

@@ -25,6 +25,7 @@ from ..errors import (
     InvalidRequest,
     OutcomeUnknown,
     QuorumlogError,
+    SaslAuthenticationFailed,
     StreamBroken,
     TimedOut,
     UnknownServerError,
@@ -40,9 +41,14 @@ from .grpc_options import (
 from .grpc_status import ERROR_TEXT_MAX, decode_failure, encode_status
 from .ports import (
     NO_DEADLINE_MS,
+    PLAIN_CALLS,
+    PLAIN_CHANNEL,
     CallContext,
     CallListener,
+    CallSecurity,
+    CallSession,
     Channel,
+    ChannelSecurity,
     Clock,
     Handler,
     Method,
@@ -68,6 +74,7 @@ _ENDED: Final = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
 
 MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: the largest batch and its envelope
 CLOSE_S: Final = 1.0  # for calls on a connection that could not be opened, which are about to fail
+SESSION_CHECK_S: Final = 0.5  # between two checks of the sessions of open streams
 END_SETTLE_S: Final = 0.01  # the two events were up to 0.7 ms apart; see _ServedStream.read
 
 _log = logging.getLogger(__name__)
@@ -97,7 +104,12 @@ class GrpcNetwork:
         self._channels: dict[_GrpcChannel, None] = {}
 
     async def serve(
-        self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
+        self,
+        address: str,
+        handlers: Mapping[str, Handler],
+        *,
+        is_ready: bool = True,
+        security: CallSecurity = PLAIN_CALLS,
     ) -> CallListener:
         """Serve calls by method path, with server reflection and the standard health service.
 
@@ -116,10 +128,16 @@ class GrpcNetwork:
             self._message_size_max,
             self._listeners,
             readiness=HealthStatus(is_serving=is_ready),
+            security=security,
         )
         server.add_generic_rpc_handlers((listener.methods,))
         try:
-            port = server.add_insecure_port(address)
+            if security.tls is None:
+                port = server.add_insecure_port(address)
+            else:
+                from .call_security import server_credentials
+
+                port = server.add_secure_port(address, server_credentials(security.tls))
         except RuntimeError as failure:  # the port was taken after the check
             raise AddressInUse(f"{address}: another socket is listening") from failure
         await server.start()
@@ -127,7 +145,7 @@ class GrpcNetwork:
         self._listeners[listener] = None
         return listener
 
-    def channel(self, address: str) -> Channel:
+    def channel(self, address: str, security: ChannelSecurity = PLAIN_CHANNEL) -> Channel:
         """Return a channel to the address. It connects at the first call."""
         channel = _GrpcChannel(
             address,
@@ -135,6 +153,7 @@ class GrpcNetwork:
             self._channels,
             keepalive_ms=self._keepalive_ms,
             connect_ms=self._connect_ms,
+            security=security,
         )
         self._channels[channel] = None
         return channel
@@ -162,6 +181,7 @@ class _GrpcListener:
         siblings: "dict[_GrpcListener, None]",
         *,
         readiness: "HealthStatus",
+        security: CallSecurity,
     ) -> None:
         from .grpc_introspection import introspection_methods
 
@@ -169,7 +189,10 @@ class _GrpcListener:
         self._clock = clock
         self._message_size_max = message_size_max
         self._siblings = siblings  # the network's open listeners; removed when closed
-        self._running: dict[asyncio.Task[Any], None] = {}  # handlers, in start order
+        self._security = security
+        # handlers in start order, with the client of each
+        self._running: dict[asyncio.Task[Any], CallSession | None] = {}
+        self._check: asyncio.TimerHandle | None = None  # ends calls of sessions that have ended
         self.address = ""  # set when the port is known
         self._readiness = readiness
         self.methods = _MethodTable(
@@ -190,6 +213,8 @@ class _GrpcListener:
         """Accept no new calls, wait `grace_ms` for calls in progress, cancel the rest and wait for
         them."""
         self._readiness.close()
+        if self._check is not None:
+            self._check.cancel()
         await self._server.stop(grace_ms / 1000 if grace_ms else None)
         left = list(reversed(self._running))
         for task in left:
@@ -205,7 +230,8 @@ class _GrpcListener:
         call: Callable[[Any, CallContext], Awaitable[Any]] = handler.call
 
         async def answer(raw: bytes, context: _Context) -> bytes:
-            response: Message = await call(parse(raw), self._call_context(context))
+            known = await self._call_context(handler, context)
+            response: Message = await call(parse(raw), known)
             return encode_message(response, self._message_size_max)
 
         async def serve(raw: bytes, context: _Context) -> bytes | None:
@@ -217,12 +243,13 @@ class _GrpcListener:
         call: Callable[[Any, CallContext], Awaitable[None]] = handler.call
 
         async def answer(context: _Context) -> None:
+            known = await self._call_context(handler, context)
             raw = _ServedStream(handler.method.path, context)
             stream = MessageStream(
                 handler.method.path, handler.method.request.FromString, raw, self._message_size_max
             )
             try:
-                await call(stream, self._call_context(context))
+                await call(stream, known)
             finally:
                 await stream.settle()
                 await raw.settle()
@@ -258,12 +285,46 @@ class _GrpcListener:
         code, text, metadata = encode_status(failure)
         await context.abort(code, text, metadata)
 
-    def _call_context(self, context: _Context) -> CallContext:
+    async def _call_context(self, handler: Handler, context: _Context) -> CallContext:
+        """Authenticate the client of a call. Raise SaslAuthenticationFailed."""
         left_s: float | None = context.time_remaining()
         deadline_ms = NO_DEADLINE_MS
         if left_s is not None:
             deadline_ms = self._clock.now_ms() + int(left_s * 1000)
-        return CallContext(deadline_ms=deadline_ms, peer=_plain_peer(context.peer()))
+        peer, security = _plain_peer(context.peer()), self._security
+        if security.authenticator is None:
+            return CallContext(deadline_ms=deadline_ms, peer=peer)
+        from .call_security import peer_of
+
+        host = peer.rpartition(":")[0].strip("[]")
+        session = await security.authenticator.authenticate(
+            handler.method.path, peer_of(context, host, has_tls=security.tls is not None)
+        )
+        if handler.method.streaming and session.is_current is not None:
+            task = asyncio.current_task()
+            assert task is not None, f"{handler.method.path}: handler outside a task"
+            self._running[task] = session
+            self._schedule_check()
+        return CallContext(deadline_ms=deadline_ms, peer=peer, client=session.identity)
+
+    def _schedule_check(self) -> None:
+        if self._check is None:
+            loop = asyncio.get_running_loop()
+            self._check = loop.call_later(SESSION_CHECK_S, self._end_expired)
+
+    def _end_expired(self) -> None:
+        """End the streams of clients with a session that has ended."""
+        self._check = None
+        found = False
+        for task, session in list(self._running.items()):
+            if session is None or session.is_current is None:
+                continue
+            if session.is_current():
+                found = True
+            elif not task.cancelling():
+                task.cancel()
+        if found:
+            self._schedule_check()
 
 
 class _ServedStream:
@@ -331,8 +392,17 @@ class _CallingStream:
     INTERNAL and loses the server's error or its clean end (grpc.aio, 1.80 to 1.85).
     """
 
-    def __init__(self, path: str, address: str, call: _StreamCall) -> None:
+    def __init__(
+        self,
+        path: str,
+        address: str,
+        call: _StreamCall,
+        refused: Callable[[], bool] | None = None,
+    ) -> None:
+        """`refused` is called if the server refuses the client's session; it returns True if the
+        next stream may succeed."""
         self._path = path
+        self._refused = refused
         self._address = address
         self._call = call
         self._status: aio.AioRpcError | None = None  # as first received, with any code
@@ -346,7 +416,7 @@ class _CallingStream:
             status = self._status or error
             if status.code() is _Code.OK:
                 return None
-            raise decode_failure(status, self._path, self._address, StreamBroken) from error
+            raise self._failure_of(status) from error
         return None if raw is aio.EOF else raw
 
     async def write(self, raw: bytes) -> None:
@@ -380,7 +450,15 @@ class _CallingStream:
         status = self._status
         if status is None or status.code() in (_Code.OK, _Code.CANCELLED):
             return StreamBroken(f"{self._path} at {self._address}: the peer ended the stream")
-        return decode_failure(status, self._path, self._address, StreamBroken)
+        return self._failure_of(status)
+
+    def _failure_of(self, status: aio.AioRpcError) -> QuorumlogError:
+        failure = decode_failure(status, self._path, self._address, StreamBroken)
+        if isinstance(failure, SaslAuthenticationFailed) and self._refused is not None:
+            if self._refused():
+                return StreamBroken(f"{self._path} at {self._address}: {failure.message}")
+            self._refused = None
+        return failure
 
 
 def _at_once(asked: Coroutine[Any, Any, T]) -> T:
@@ -408,8 +486,11 @@ class _GrpcChannel:
         *,
         keepalive_ms: int,
         connect_ms: int,
+        security: ChannelSecurity,
     ) -> None:
         self._address = address
+        self._tls = security.tls
+        self._login = None if security.login is None else security.login()
         self._keepalive_ms = keepalive_ms
         self._connect_ms = connect_ms  # grows
         self._message_size_max = message_size_max
@@ -424,12 +505,32 @@ class _GrpcChannel:
         """Call and wait. Raise as in the port."""
         path = method.path
         _check_time_left(path, self._address, timeout_ms)
+        login = self._login
+        if login is None:
+            return await self._call(method, request, timeout_ms, ())
+        authorization = await login.authorization(path, self)
+        try:
+            return await self._call(method, request, timeout_ms, _metadata(authorization))
+        except SaslAuthenticationFailed:  # nothing was done
+            if not login.refused(authorization):
+                raise
+        authorization = await login.authorization(path, self)
+        return await self._call(method, request, timeout_ms, _metadata(authorization))
+
+    async def _call(
+        self,
+        method: Method[Q, R],
+        request: Q,
+        timeout_ms: int,
+        metadata: tuple[tuple[str, str], ...],
+    ) -> R:
+        path = method.path
         invoke = self._unary.get(path)
         if invoke is None:
             invoke = self._unary[path] = self._open().unary_unary(path)
         sent, used = encode_message(request, self._message_size_max), self._channel
         try:
-            raw = await invoke(sent, timeout=timeout_ms / 1000)
+            raw = await invoke(sent, timeout=timeout_ms / 1000, metadata=metadata or None)
         except aio.AioRpcError as error:
             self._maybe_allow_longer(used, error)
             raise decode_failure(error, path, self._address, OutcomeUnknown) from error
@@ -440,13 +541,15 @@ class _GrpcChannel:
         return _parse_response(method, raw)
 
     async def stream(self, method: Method[Q, R], *, timeout_ms: int) -> Stream[Q, R]:
-        """Open a stream and return when the connection is open. Raise OutcomeUnknown or
-        ConnectionFailed only."""
-        path = method.path
+        """Open a stream and return when the connection is open. Raise OutcomeUnknown,
+        ConnectionFailed and SaslAuthenticationFailed only."""
+        path, login = method.path, self._login
+        authorization = "" if login is None else await login.authorization(path, self)
         invoke = self._streams.get(path)
         if invoke is None:
             invoke = self._streams[path] = self._open().stream_stream(path)
-        call, used = invoke(timeout=_seconds(timeout_ms)), self._channel
+        call = invoke(timeout=_seconds(timeout_ms), metadata=_metadata(authorization) or None)
+        used = self._channel
         try:
             await call.wait_for_connection()
         except aio.AioRpcError as error:
@@ -460,7 +563,8 @@ class _GrpcChannel:
             if is_cancelled_from_outside():
                 raise
             raise OutcomeUnknown(f"{path} at {self._address}: the channel was closed") from None
-        raw = _CallingStream(path, self._address, call)
+        refused = None if login is None else partial(login.refused, authorization)
+        raw = _CallingStream(path, self._address, call, refused)
         parse = partial(_parse_response, method)
         return MessageStream(path, parse, raw, self._message_size_max)
 
@@ -498,7 +602,13 @@ class _GrpcChannel:
             raise ConnectionFailed(f"{self._address}: the channel is closed")
         if self._channel is None:
             options = channel_options(self._message_size_max, self._keepalive_ms, self._connect_ms)
-            self._channel = aio.insecure_channel(self._address, options=options)
+            if self._tls is None:
+                self._channel = aio.insecure_channel(self._address, options=options)
+            else:
+                from .call_security import channel_credentials
+
+                credentials = channel_credentials(self._tls)
+                self._channel = aio.secure_channel(self._address, credentials, options=options)
         return self._channel
 
 
@@ -609,6 +719,11 @@ def _check_time_left(path: str, address: str, timeout_ms: int) -> None:
     """Raise TimedOut for a unary call without time left; grpc would still try."""
     if timeout_ms <= 0:
         raise TimedOut(f"{path} at {address}: no time left")
+
+
+def _metadata(authorization: str) -> tuple[tuple[str, str], ...]:
+    """Return the metadata of a call with an authorization header, "" for none."""
+    return (("authorization", authorization),) if authorization else ()
 
 
 def _seconds(timeout_ms: int) -> float | None:

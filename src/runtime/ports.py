@@ -17,6 +17,8 @@ from google.protobuf.message import Message
 if TYPE_CHECKING:
     import asyncio
 
+    from .tls import TlsCredentials, TlsFiles
+
 T = TypeVar("T")
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -269,6 +271,73 @@ ANONYMOUS_CLIENT: Final = ClientIdentity("User:ANONYMOUS", "")
 """A client without authentication, from an unknown host."""
 
 
+class PeerCertificate(NamedTuple):
+    """The names in the verified certificate of a peer."""
+
+    subject: str  # distinguished name as in RFC 4514: "CN=alice,O=Example"
+    uris: tuple[str, ...]  # subject alternative names
+    hosts: tuple[str, ...]  # DNS names
+
+
+class CallPeer(NamedTuple):
+    """The facts about the client of a call, before it is authenticated."""
+
+    host: str  # IP address
+    certificate: PeerCertificate | None  # None: none was presented
+    authorization: str  # the header of this name; empty: none
+
+
+class CallSession(NamedTuple):
+    """An authenticated client."""
+
+    identity: ClientIdentity
+    is_current: Callable[[], bool] | None = None  # None: it does not end
+
+
+class CallAuthenticator(Protocol):
+    """The authentication of the calls of one listener."""
+
+    async def authenticate(self, path: str, peer: CallPeer) -> CallSession:
+        """Return the client of a call of the method with this path. Raise
+        SaslAuthenticationFailed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSecurity:
+    """The encryption and authentication of the calls of one listener."""
+
+    tls: "TlsCredentials | None" = None  # None: no TLS
+    authenticator: CallAuthenticator | None = None  # None: every client is anonymous
+
+
+PLAIN_CALLS: Final = CallSecurity()
+"""Calls without TLS and authentication."""
+
+
+class ChannelLogin(Protocol):
+    """The credentials for the calls of one channel."""
+
+    async def authorization(self, path: str, channel: "Channel") -> str:
+        """Return the header for a call of the method with this path, "" for none. It may call
+        methods of the channel."""
+
+    def refused(self, authorization: str) -> bool:
+        """Drop a header that the server has refused; return True if a call may succeed with the
+        next one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelSecurity:
+    """The encryption and the credentials of channels."""
+
+    tls: "TlsFiles | None" = None  # None: no TLS
+    login: Callable[[], ChannelLogin] | None = None  # for each channel; None: no credentials
+
+
+PLAIN_CHANNEL: Final = ChannelSecurity()
+"""Channels without TLS and credentials."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallContext:
     """The call's context for a handler."""
@@ -432,14 +501,19 @@ class Network(Protocol):
     """Calls, streams and byte connections between nodes. Addresses are "host:port"."""
 
     async def serve(
-        self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
+        self,
+        address: str,
+        handlers: Mapping[str, Handler],
+        *,
+        is_ready: bool = True,
+        security: CallSecurity = PLAIN_CALLS,
     ) -> CallListener:
         """Serve calls on an address by method path; port 0 selects a free one. Raise AddressInUse.
 
         `is_ready` is the initial health status; see `announce`.
         """
 
-    def channel(self, address: str) -> Channel:
+    def channel(self, address: str, security: ChannelSecurity = PLAIN_CHANNEL) -> Channel:
         """Return a channel to the address. Never fails."""
 
     async def listen_bytes(

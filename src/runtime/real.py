@@ -26,10 +26,14 @@ from .grpc_network import GrpcNetwork
 from .grpc_options import CONNECT_MS
 from .lanes import LaneLimits, lane_limits
 from .ports import (
+    PLAIN_CALLS,
+    PLAIN_CHANNEL,
     ByteConnection,
     ByteProtocol,
     CallListener,
+    CallSecurity,
     Channel,
+    ChannelSecurity,
     Clock,
     Entropy,
     Handler,
@@ -412,14 +416,19 @@ class RealNetwork:
         self._calls = GrpcNetwork(clock, self._bytes.why_not_bindable, connect_ms=connect_ms)
 
     async def serve(
-        self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
+        self,
+        address: str,
+        handlers: Mapping[str, Handler],
+        *,
+        is_ready: bool = True,
+        security: CallSecurity = PLAIN_CALLS,
     ) -> CallListener:
         """Serve calls on an address by method path. Raise AddressInUse."""
-        return await self._calls.serve(address, handlers, is_ready=is_ready)
+        return await self._calls.serve(address, handlers, is_ready=is_ready, security=security)
 
-    def channel(self, address: str) -> Channel:
+    def channel(self, address: str, security: ChannelSecurity = PLAIN_CHANNEL) -> Channel:
         """Return a channel to the address. It connects at the first call."""
-        return self._calls.channel(self._routes.get(address, address))
+        return self._calls.channel(self._routes.get(address, address), security)
 
     async def listen_bytes(
         self, address: str, factory: Callable[[ByteConnection], ByteProtocol]

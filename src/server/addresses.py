@@ -15,7 +15,6 @@ ID_TEXT_SIZE = 22  # characters of base64url for 16 bytes, without padding
 _VOTERS = "controller.voters"
 _LISTENERS, _ADVERTISED = "listeners.kafka", "advertised.kafka"
 _LISTENER_NAME = re.compile(r"[A-Z0-9_-]+")
-_NOT_OFFERED = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +75,6 @@ def _by_name(setting: str, texts: Sequence[str]) -> dict[str, str]:
             raise InvalidConfig(
                 f'{setting}: "{text}"; use capital letters, digits, "_" and "-" in a name, as in'
                 f" INTERNAL://{address}"
-            )
-        if name in _NOT_OFFERED:
-            raise InvalidConfig(
-                f'{setting}: "{text}"; the name {name} announces encryption or authentication to'
-                " clients, which are not supported; use another name"
             )
         if name in found:
             raise InvalidConfig(

@@ -2,7 +2,7 @@
 configuration."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..api.authorizer import Authorizer
 from ..api.broker_api import BrokerApi
@@ -26,12 +26,16 @@ from ..broker.transactions.shell.coordination_service import CoordinationService
 from ..broker.transactions.shell.verifier import TransactionVerifier
 from ..errors import AddressInUse
 from ..frontends.kafka import BrokerContext, KafkaServer
+from ..frontends.kafka.authentication import PLAINTEXT
 from ..metadata import ImageDelta
 from ..metadata.shell.publisher import MetadataPublisher
 from ..runtime import Runtime, Scope
 from ..storage.shell.data_directory import DataDirectory
 from .addresses import ANY_HOST, split_listener
 from .config import NodeConfig
+
+if TYPE_CHECKING:
+    from .listener_security import NodeSecurity
 
 
 def broker_api(
@@ -148,6 +152,7 @@ async def open_kafka(
     metadata: MetadataPublisher,
     api: BrokerApi,
     groups: GroupCoordinator,
+    security: "NodeSecurity | None",
 ) -> tuple[KafkaServer, dict[str, str]]:
     """Open every Kafka listener. Return the server and the addresses by name. Raises
     AddressInUse."""
@@ -164,12 +169,13 @@ async def open_kafka(
         requests=config.requests,
     )
     server = KafkaServer(broker, scope)
-    _follow_quotas(server, metadata)
+    _follow_metadata(server, metadata)
     addresses = {}
     for text in config.kafka_listeners:
         name, address = split_listener(text)
         try:
-            addresses[name] = await server.listen(name, address)
+            listener = PLAINTEXT if security is None else security.kafka_listener(name)
+            addresses[name] = await server.listen(name, address, listener)
         except AddressInUse as error:
             await server.close(0)  # closes the listeners that are open already
             raise AddressInUse(
@@ -194,8 +200,9 @@ def advertised_kafka(config: NodeConfig, opened: Mapping[str, str]) -> tuple[tup
     return tuple(sorted(advertised.items()))
 
 
-def _follow_quotas(server: KafkaServer, metadata: MetadataPublisher) -> None:
-    """Apply this broker's client quotas, now and after each change."""
+def _follow_metadata(server: KafkaServer, metadata: MetadataPublisher) -> None:
+    """Apply this broker's client quotas, now and after each change, and end the connections of
+    users with a changed credential."""
     throttling = server.broker.throttling
     throttling.apply(metadata.image.client_quotas)
 
@@ -203,5 +210,7 @@ def _follow_quotas(server: KafkaServer, metadata: MetadataPublisher) -> None:
         if delta.after.client_quotas is not delta.before.client_quotas:
             throttling.apply(delta.after.client_quotas)
             server.unmute()
+        if delta.after.scram_credentials is not delta.before.scram_credentials:
+            server.credentials_changed(delta.after)
 
     metadata.subscribe(applied)

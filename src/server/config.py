@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..api.authentication.config import SecurityConfig
 from ..broker.config import ReplicationConfig, RequestConfig
 from ..broker.groups.config import GroupConfig
 from ..broker.transactions.config import TransactionConfig
@@ -36,6 +37,7 @@ from .addresses import (
     check_voters,
     parse_address,
     parse_voter,
+    split_listener,
 )
 
 ROLES: Final = ("controller", "broker")
@@ -139,6 +141,7 @@ class NodeConfig:
         field_name="advertised.listeners",
     )
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
+    security: SecurityConfig = field(default_factory=SecurityConfig)
     controller_voters: tuple[str, ...] = setting(
         "controller.voters",
         (),
@@ -225,6 +228,7 @@ class NodeConfig:
         self._check_roles()
         self._check_addresses()
         check_kafka_addresses(self.kafka_listeners, self.advertised_kafka)
+        self.security.check(self.kafka_names)
         self._check_voters()
         self.groups.check()
 
@@ -285,6 +289,11 @@ class NodeConfig:
                 f" controller.election.timeout.ms={self.election_timeout_ms}; give at most"
                 f" {self.election_timeout_ms // 2}"
             )
+
+    @property
+    def kafka_names(self) -> tuple[str, ...]:
+        """The names of the Kafka listeners."""
+        return tuple(split_listener(text)[0] for text in self.kafka_listeners)
 
     @property
     def voters(self) -> tuple[VoterEntry, ...]:

@@ -12,7 +12,17 @@ from ..frontends.grpc import LogService
 from ..frontends.kafka import KafkaServer
 from ..metadata.shell import BrokerSession, ControllerShell, MetadataPublisher, MetadataStateMachine
 from ..raftlog.shell import RaftNode
-from ..runtime import ByteConnection, ByteProtocol, CallListener, Handler, Listener, Runtime, Scope
+from ..runtime import (
+    PLAIN_CALLS,
+    ByteConnection,
+    ByteProtocol,
+    CallListener,
+    CallSecurity,
+    Handler,
+    Listener,
+    Runtime,
+    Scope,
+)
 from ..storage.shell.data_directory import DataDirectory
 
 Closer = Callable[[], Awaitable[None]]
@@ -40,12 +50,17 @@ class Lifecycle:
         self._closers.append(closer)
 
     async def listen(
-        self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
+        self,
+        address: str,
+        handlers: Mapping[str, Handler],
+        *,
+        is_ready: bool = True,
+        security: CallSecurity = PLAIN_CALLS,
     ) -> CallListener:
         """Serve calls on an address; raises AddressInUse."""
         try:
             listener = await self._runtime.network.serve(
-                address, self._counted(handlers), is_ready=is_ready
+                address, self._counted(handlers), is_ready=is_ready, security=security
             )
         except OSError as error:
             raise AddressInUse(f"{address}: cannot listen: {error.strerror or error}") from error

@@ -13,9 +13,11 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from types import FrameType
+from types import FrameType, MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidConfig, Overloaded, QuorumlogError
+from ..metadata.scram_credentials import ScramCredential, ScramKey, check_user
 from ..runtime import Runtime
 from ..runtime.memory import keep_freed_memory, short_collections, use_huge_pages
 from ..runtime.real import NO_ROUTES, run
@@ -42,6 +44,11 @@ from .directory_format import initial_voters
 from .json_log import TEXT_FORMAT, write_json
 from .node import ListenerAddresses, Node, format_directory, is_formatted
 
+if TYPE_CHECKING:
+    from .secure_defaults import SecurityFolder
+
+NO_USERS: Final[Mapping[str, str]] = MappingProxyType({})
+ADMINISTRATOR: Final = "admin"  # of `dev --secure`
 DEV_DATA_DIR = "quorumlog-data"
 DEV_HTTP_PORT = 9095
 DEV_KAFKA_PORT = 9092
@@ -61,6 +68,7 @@ class DevOptions:
     kafka_port: int | None = None  # 0 picks a free port
     controller_port: int | None = None  # 0 picks a free port
     http_port: int | None = None  # 0 picks a free port
+    secure: bool = False  # TLS, and an administrator with a password
     assignments: Sequence[str] = ()  # "name=value" of --set
 
 
@@ -78,7 +86,15 @@ def dev(
     Return the exit code of the process: 0 after an orderly stop. `tell` receives the error that
     prevents the node from running.
     """
-    return _guarded(lambda: _serve(resolve_dev(options), format_new=True, as_json=as_json), tell)
+
+    def work() -> None:
+        if options.secure:
+            found, folder = resolve_secure_dev(options)
+            _serve(found, format_new=True, as_json=as_json, security=folder)
+        else:
+            _serve(resolve_dev(options), format_new=True, as_json=as_json)
+
+    return _guarded(work, tell)
 
 
 def serve(
@@ -164,6 +180,26 @@ def resolve_dev(options: DevOptions) -> Resolved:
     return Resolved(values=values, origins=found.origins)
 
 
+def resolve_secure_dev(options: DevOptions) -> "tuple[Resolved, SecurityFolder]":
+    """Return every setting of `quorumlog dev --secure`, and the folder with its certificate and
+    its administrator's password, which is created if needed. Raises InvalidConfig."""
+    from .secure_defaults import security_folder  # needed by this alone
+
+    found = resolve_dev(options)
+    host, _ = placed_address(found, "listeners.grpc")
+    folder = security_folder(str(found["data.dir"]), [host])
+    values, origins = {**found.values}, {**found.origins}
+    for name, value in folder.settings().items():
+        if name not in origins or origins[name] == DEFAULT:
+            values[name], origins[name] = value, DEFAULT
+    kafka = found.values["listeners.kafka"]
+    assert isinstance(kafka, tuple), f"listeners.kafka is {kafka}"
+    values["listeners.kafka"] = tuple(
+        text if "://" in text else f"SASL_SSL://{text}" for text in kafka
+    )
+    return Resolved(values=values, origins=origins), folder
+
+
 def _dev_defaults(host: str, grpc_port: int) -> SettingSource:
     """Return the defaults of `quorumlog dev`: the other listeners on their usual ports, or on free
     ports if the gRPC port is not the usual one, so that several nodes run side by side. New groups
@@ -187,8 +223,11 @@ def format_storage(
     cluster_id: str = "",
     standalone: bool = False,
     no_initial_voters: bool = False,
+    users: Mapping[str, str] = NO_USERS,
 ) -> DirectoryMeta:
     """Format the data directory of a configuration, for a new cluster unless one is named.
+
+    `users` has passwords by name; they exist when the cluster has started for the first time.
 
     The quorum is the result of `directory_format.initial_voters` for the configuration and the two
     flags. Formatting is idempotent. Raises InvalidRequest for contradictions, DirectoryMismatch if
@@ -198,11 +237,25 @@ def format_storage(
     forming = initial_voters(config, standalone=standalone, no_initial_voters=no_initial_voters)
 
     async def main(runtime: Runtime) -> DirectoryMeta:
-        return await format_directory(
+        meta = await format_directory(
             runtime, config, cluster_id=cluster_id or config.cluster_id, forming=forming
         )
+        await _store_users(runtime, config, users)
+        return meta
 
     return run(main, name="format")
+
+
+async def _store_users(runtime: Runtime, config: NodeConfig, users: Mapping[str, str]) -> None:
+    from .initial_credentials import initial_credentials, store_credentials  # needed once
+
+    entropy = runtime.entropy.stream("initial-credentials")
+    found: dict[ScramKey, ScramCredential] = {}
+    for user, password in users.items():
+        check_user(user)
+        found.update(initial_credentials(entropy, user, password))
+    if found:
+        await store_credentials(runtime, config.data_dir, found)
 
 
 def is_formatted_storage(config: NodeConfig) -> bool:
@@ -214,8 +267,9 @@ def is_formatted_storage(config: NodeConfig) -> bool:
     return run(main, name="look")
 
 
-def ready_line(addresses: ListenerAddresses, *, as_json: bool) -> str:
-    """Return the line with the addresses of a started node."""
+def ready_line(addresses: ListenerAddresses, *, as_json: bool, profile: str | None = None) -> str:
+    """Return the line with the addresses of a started node, and the file with which clients
+    connect."""
     row = {
         "ready": True,
         "kafka": addresses.kafka,
@@ -225,12 +279,15 @@ def ready_line(addresses: ListenerAddresses, *, as_json: bool) -> str:
         "data_dir": addresses.data_dir,
         "pid": os.getpid(),
     }
+    if profile is not None:
+        row["profile"] = profile
     if as_json:
         return json.dumps(row)
     places = [
         f"{name} {row[name]}" for name in ("grpc", "kafka", "controller", "http") if row[name]
     ]
-    return f"quorumlog is ready: {', '.join(places)}; data in {addresses.data_dir}"
+    line = f"quorumlog is ready: {', '.join(places)}; data in {addresses.data_dir}"
+    return line if profile is None else f"{line}; QUORUMLOG_CONFIG={profile}"
 
 
 def _guarded(work: Callable[[], None], tell: Callable[[QuorumlogError], None]) -> int:
@@ -257,6 +314,7 @@ def _serve(
     format_new: bool,
     as_json: bool,
     routes: Mapping[str, str] = NO_ROUTES,
+    security: "SecurityFolder | None" = None,
 ) -> None:
     config = node_config(found)
     if config.log_format == "json":
@@ -269,11 +327,17 @@ def _serve(
                 await format_directory(
                     runtime, config, cluster_id=config.cluster_id, forming=initial_voters(config)
                 )
+                if security is not None:
+                    await _store_users(runtime, config, {ADMINISTRATOR: security.password})
             async with AsyncExitStack() as stack:
                 node = Node(runtime, config, origins=found.origins, with_process=True)
                 if await stop.comes_first(stack.enter_async_context(node)):
                     return
-                print(ready_line(node.addresses, as_json=as_json), flush=True)
+                profile = None
+                if security is not None:
+                    security.write_profiles(grpc=node.addresses.grpc, kafka=node.addresses.kafka)
+                    profile = str(security.client_profile)
+                print(ready_line(node.addresses, as_json=as_json, profile=profile), flush=True)
                 async with runtime.tasks.scope("memory") as scope:
                     scope.spawn(_use_huge_pages(runtime), name="huge_pages")
                     await stop.wait()

@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from ..api.authorizer import Authorizer
 from ..api.broker_api import BrokerApi
@@ -45,7 +46,7 @@ from ..metadata.shell import (
     MetadataPublisher,
     MetadataStateMachine,
 )
-from ..runtime import CallListener, Runtime, Scope
+from ..runtime import PLAIN_CALLS, CallListener, Runtime, Scope
 from ..settings import DEFAULT, ValueOrigin, value_of
 from ..storage.shell.data_directory import DataDirectory
 from .broker_services import (
@@ -61,6 +62,9 @@ from .directory_format import format_directory, is_formatted
 from .lifecycle import Lifecycle, NodeParts
 from .observability import HttpEndpoints
 from .quorum import QUORUM_HEALTH, NodeQuorum, join, open_member
+
+if TYPE_CHECKING:
+    from .listener_security import NodeSecurity
 
 __all__ = [
     "Node",
@@ -99,8 +103,8 @@ class Node:
         authorizer: AuthorizerConfig | None = None,
     ) -> None:
         """`origins` has the sources of settings, for DescribeConfigs; `with_process` adds metrics
-        of the process: not for a simulated node. `authorizer` makes ACLs decide; None: every action
-        is allowed."""
+        of the process: not for a simulated node. `authorizer` replaces the authorizer of the
+        configuration."""
         self._runtime = runtime
         self._config = config
         self._origins = origins or {}
@@ -109,7 +113,9 @@ class Node:
         self._life = Lifecycle(
             runtime, grace_ms=config.shutdown_grace_ms, counted=self._observing.counted
         )
-        self._authorizer = Authorizer(self._image, authorizer)
+        self._authorizer = Authorizer(
+            self._image, authorizer or config.security.authorizer_config(config.kafka_names)
+        )
         self._stack = AsyncExitStack()
         self._addresses: ListenerAddresses | None = None
 
@@ -279,10 +285,10 @@ class Node:
     ) -> ListenerAddresses:
         """Register, serve, and return once the controller has unfenced this broker."""
         config = self._config
+        security = self._open_security(scope)
         log = LogService(self._runtime, replicas, publisher, config.requests, self._authorizer)
         api = self._api(directory, publisher, replicas, member, coordinators)
-        mirroring = MirrorWriter(self._runtime.clock, directory, replicas.hosted.replica_of)
-        mirror = MirrorService(self._runtime, mirroring, publisher, self._authorizer)
+        mirror = self._mirror_service(directory, publisher, replicas)
         followers = ReplicaService(replicas.replication)
         streams = await self._life.listen_bytes(config.follower_listener, followers.accept)
         followers.listens_at(streams.address)
@@ -291,9 +297,14 @@ class Node:
         internal = (followers, coordinators.service)
         served = (log, admin, *transactions, mirror, *internal, member.service)
         handlers = {**self._groups_service(publisher).handlers()}
+        if security is not None:
+            handlers.update(security.auth_handlers())
         for service in served:
             handlers.update(service.handlers())
-        listener = await self._life.listen(config.grpc_listener, handlers, is_ready=False)
+        calls = PLAIN_CALLS if security is None else security.calls()
+        listener = await self._life.listen(
+            config.grpc_listener, handlers, is_ready=False, security=calls
+        )
         member.report_health(listener)
         self.parts.log = log
         kafka, kafka_addresses = await open_kafka(
@@ -304,6 +315,7 @@ class Node:
             metadata=publisher,
             api=api,
             groups=coordinators.groups,
+            security=security,
         )
         self.parts.kafka = kafka
         self._life.opened(partial(kafka.close, config.shutdown_grace_ms))
@@ -334,6 +346,23 @@ class Node:
             kafka=next(iter(kafka_addresses.values()), None),
             kafka_listeners=kafka_addresses,
         )
+
+    def _open_security(self, scope: Scope) -> "NodeSecurity | None":
+        """Load the certificate and follow its files; None if no listener needs it."""
+        if self._config.security.is_plaintext(self._config.kafka_names):
+            return None
+        from .listener_security import NodeSecurity
+
+        security = NodeSecurity(self._runtime, self._config.security, self._image)
+        if security.has_certificate:
+            self._life.run(scope, "certificates", security.watch, security.close)
+        return security
+
+    def _mirror_service(
+        self, directory: DataDirectory, publisher: MetadataPublisher, replicas: ReplicaManager
+    ) -> MirrorService:
+        writer = MirrorWriter(self._runtime.clock, directory, replicas.hosted.replica_of)
+        return MirrorService(self._runtime, writer, publisher, self._authorizer)
 
     def _groups_service(self, publisher: MetadataPublisher) -> GroupsService:
         groups = self.parts.groups

@@ -22,6 +22,7 @@ from ..raftlog.shell import RaftNode, RaftNodeConfig
 from ..runtime import CallListener, Runtime, Scope
 from ..services import QUORUM_DESCRIBE
 from ..storage import DirectoryMeta
+from ..storage.layout import INITIAL_CREDENTIALS
 from ..storage.shell.data_directory import DataDirectory
 from .config import NodeConfig
 from .directory_format import check_metadata_not_lost
@@ -157,6 +158,11 @@ async def join(
     await raft.start()
     if controller is not None:
         life.run(scope, "controller", controller.run, controller.close)
+        if runtime.files.exists(f"{config.data_dir}/{INITIAL_CREDENTIALS}"):
+            from .initial_credentials import InitialCredentials  # needed once
+
+            initial = InitialCredentials(runtime, config.data_dir, controller, member.metadata)
+            life.run(scope, "initial_credentials", initial.run, initial.close)
     await _wait_for_quorum(runtime, config, raft, member.cluster_id)
     await wait_for_committed_metadata(member.metadata, publisher, config.node_id)
 

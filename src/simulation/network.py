@@ -24,10 +24,14 @@ from ..errors import (
 )
 from ..proto import errors_pb2
 from ..runtime import (
+    PLAIN_CALLS,
+    PLAIN_CHANNEL,
     ByteConnection,
     ByteProtocol,
     CallContext,
     CallListener,
+    CallSecurity,
+    ChannelSecurity,
     Handler,
     Listener,
     Method,
@@ -53,17 +57,24 @@ class SimNetwork:
         self._process = process
 
     async def serve(
-        self, address: str, handlers: Mapping[str, Handler], *, is_ready: bool = True
+        self,
+        address: str,
+        handlers: Mapping[str, Handler],
+        *,
+        is_ready: bool = True,
+        security: CallSecurity = PLAIN_CALLS,
     ) -> CallListener:
         """Serve calls on an address by method path; raises AddressInUse.
 
         There is no health service: no simulated client uses it.
         """
         self._process.check()
+        assert security is PLAIN_CALLS, f"{address}: simulated calls are not authenticated"
         return _SimListener(self._fabric, self._process, address, handlers)
 
-    def channel(self, address: str) -> "SimChannel":
+    def channel(self, address: str, security: ChannelSecurity = PLAIN_CHANNEL) -> "SimChannel":
         """Return a channel to the address; it connects at the first call."""
+        assert security is PLAIN_CHANNEL, f"{address}: simulated calls are not authenticated"
         self._process.check()
         return SimChannel(self._fabric, self._process, address)
 

@@ -16,6 +16,7 @@ LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 QUORUM_STATE: Final = "quorum-state"
+INITIAL_CREDENTIALS: Final = "initial-credentials"
 
 SMALL_FILES: Final = frozenset(
     {

@@ -156,8 +156,12 @@ def test_asyncio_clients_live_through_kills_stops_and_hangs(node: NodeProcess) -
     values = numbered(RECORDS)
 
     async def main(runtime: Runtime) -> list[tuple[bytes, Delivered]]:
-        patient = {"connect_timeout_ms": OUTCOME_MS, "call_timeout_ms": OUTCOME_MS}
-        async with make_log(runtime, node.address, **patient) as log:
+        async with make_log(
+            runtime,
+            node.address,
+            connect_timeout_ms=OUTCOME_MS,
+            call_timeout_ms=OUTCOME_MS,
+        ) as log:
             await log.admin.create_topic("t", partitions=2)
             before = asyncio.all_tasks()
             async with log.consumer("t") as consumer, log.producer(linger_ms=1) as producer:

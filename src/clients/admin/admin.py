@@ -32,6 +32,7 @@ from ..consumer.assigned_partitions import Topics
 from ..offsets import PartitionLike, list_partitions
 from ..retry import Attempts, is_absent, is_retriable_change
 from ..topology import check_topic, described_topic, invalid_response
+from . import security
 from .configs import (
     ClientQuotas,
     Config,
@@ -83,6 +84,7 @@ from .partitions import (
     places_to_delete,
 )
 from .quorum import Quorum, add_voter, describe_quorum, remove_voter, transfer_leadership
+from .security import Acl, AclFilter, AuthorizationDecision, User
 from .staged_commits import (
     NamedCommits,
     delete_commits,
@@ -488,6 +490,72 @@ class AsyncAdmin:
         await alter_quotas(
             self._connection, entity, quotas or {}, delete, validate_only=validate_only
         )
+
+    async def describe_acls(self, condition: AclFilter | None = None) -> list[Acl]:
+        """Return the ACLs that match, by principal and resource; default: all. Raises
+        SecurityDisabled without an authorizer."""
+        return await security.describe_acls(self._connection, condition or AclFilter())
+
+    async def create_acls(self, acls: Iterable[Acl]) -> None:
+        """Create ACLs; one that exists is a success. Safe to retry. Raises InvalidRequest,
+        SecurityDisabled."""
+        await security.create_acls(self._connection, list(acls))
+
+    async def delete_acls(self, condition: AclFilter) -> list[Acl]:
+        """Delete the ACLs that match, and return them. Safe to retry. Raises InvalidRequest,
+        SecurityDisabled."""
+        return await security.delete_acls(self._connection, condition)
+
+    async def explain_authorization(
+        self,
+        principal: str,
+        operation: str,
+        resource_type: str,
+        resource: str = security.CLUSTER,
+        *,
+        host: str = "*",
+    ) -> AuthorizationDecision:
+        """Return the decision for an operation of a principal, and the ACL that decides.
+
+        With a host of "*" only ACLs for every host decide. Raises InvalidRequest,
+        SecurityDisabled.
+        """
+        action = Acl(
+            principal=principal,
+            operation=operation,
+            resource_type=resource_type,
+            resource=resource,
+            host=host,
+        )
+        return await security.explain_authorization(self._connection, action)
+
+    async def describe_users(self, names: Iterable[str] = ()) -> list[User]:
+        """Return users with the mechanisms of their passwords, by name; default: all."""
+        return await security.describe_users(self._connection, names)
+
+    async def set_password(
+        self,
+        user: str,
+        password: str,
+        *,
+        mechanisms: Sequence[str] = security.MECHANISMS,
+        iterations: int = security.ITERATIONS,
+    ) -> None:
+        """Set a user's password for some SASL mechanisms; creates the user.
+
+        Salted keys are sent and stored, never the password. Connections that the user opened with
+        the old password end. Raises UnacceptableCredential.
+        """
+        await security.set_password(
+            self._connection, user, password, mechanisms=mechanisms, iterations=iterations
+        )
+
+    async def delete_user(
+        self, user: str, *, mechanisms: Sequence[str] = security.MECHANISMS
+    ) -> None:
+        """Delete a user's passwords, and end the user's connections. Raises ResourceNotFound if
+        the user has no password for one of the mechanisms."""
+        await security.delete_user(self._connection, user, mechanisms=mechanisms)
 
     async def describe_quorum(self) -> Quorum:
         """Return the leader, voters and observers of the metadata quorum with their progress.

@@ -16,6 +16,15 @@ from ..admin.partitions import (
     Reassignment,
 )
 from ..admin.quorum import Quorum
+from ..admin.security import (
+    CLUSTER,
+    ITERATIONS,
+    MECHANISMS,
+    Acl,
+    AclFilter,
+    AuthorizationDecision,
+    User,
+)
 from ..admin.staged_commits import NamedCommits
 from ..admin.transactions import OpenTransaction, TransactionalId
 from ..consumer.assigned_partitions import Topics
@@ -222,6 +231,57 @@ class Admin:
                 entity, quotas, delete=delete, validate_only=validate_only
             )
         )
+
+    def describe_acls(self, condition: AclFilter | None = None) -> list[Acl]:
+        """Return the ACLs that match; see `AsyncAdmin.describe_acls`."""
+        return self._call(lambda admin: admin.describe_acls(condition))
+
+    def create_acls(self, acls: Iterable[Acl]) -> None:
+        """Create ACLs; see `AsyncAdmin.create_acls`."""
+        self._call(lambda admin: admin.create_acls(acls))
+
+    def delete_acls(self, condition: AclFilter) -> list[Acl]:
+        """Delete the ACLs that match, and return them; see `AsyncAdmin.delete_acls`."""
+        return self._call(lambda admin: admin.delete_acls(condition))
+
+    def explain_authorization(
+        self,
+        principal: str,
+        operation: str,
+        resource_type: str,
+        resource: str = CLUSTER,
+        *,
+        host: str = "*",
+    ) -> AuthorizationDecision:
+        """Return the decision for an action; see `AsyncAdmin.explain_authorization`."""
+        return self._call(
+            lambda admin: admin.explain_authorization(
+                principal, operation, resource_type, resource, host=host
+            )
+        )
+
+    def describe_users(self, names: Iterable[str] = ()) -> list[User]:
+        """Return users with the mechanisms of their passwords; see `AsyncAdmin.describe_users`."""
+        return self._call(lambda admin: admin.describe_users(names))
+
+    def set_password(
+        self,
+        user: str,
+        password: str,
+        *,
+        mechanisms: Sequence[str] = MECHANISMS,
+        iterations: int = ITERATIONS,
+    ) -> None:
+        """Set a user's password; see `AsyncAdmin.set_password`."""
+        self._call(
+            lambda admin: admin.set_password(
+                user, password, mechanisms=mechanisms, iterations=iterations
+            )
+        )
+
+    def delete_user(self, user: str, *, mechanisms: Sequence[str] = MECHANISMS) -> None:
+        """Delete a user's passwords; see `AsyncAdmin.delete_user`."""
+        self._call(lambda admin: admin.delete_user(user, mechanisms=mechanisms))
 
     def describe_quorum(self) -> Quorum:
         """Return the leader, voters and observers; see `AsyncAdmin.describe_quorum`."""

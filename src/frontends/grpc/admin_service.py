@@ -66,6 +66,7 @@ from ...services import (
     ADMIN_DESCRIBE_SCRAM_CREDENTIALS,
     ADMIN_DESCRIBE_TOPICS,
     ADMIN_ELECT_LEADERS,
+    ADMIN_EXPLAIN_AUTHORIZATION,
     ADMIN_LIST_REASSIGNMENTS,
     ADMIN_LIST_TOPICS,
     ADMIN_UNREGISTER_BROKER,
@@ -77,6 +78,7 @@ from .translation import (
     deletion_result,
     fill_error,
     log_description,
+    read_action,
     replicas_description,
     topic_listing,
 )
@@ -382,6 +384,7 @@ class SecurityHandlers:
             Handler(ADMIN_DESCRIBE_ACLS, self.describe_acls),
             Handler(ADMIN_CREATE_ACLS, self.create_acls),
             Handler(ADMIN_DELETE_ACLS, self.delete_acls),
+            Handler(ADMIN_EXPLAIN_AUTHORIZATION, self.explain_authorization),
             Handler(ADMIN_DESCRIBE_SCRAM_CREDENTIALS, self.describe_scram_credentials),
             Handler(ADMIN_ALTER_SCRAM_CREDENTIALS, self.alter_scram_credentials),
         )
@@ -410,6 +413,15 @@ class SecurityHandlers:
         command = decode_request(DeleteAcls, request)
         submitted = await self._acls.delete(command, context_of(context))
         return (await encode_reply(command, submitted)).delete_acls
+
+    async def explain_authorization(
+        self, request: pb.ExplainAuthorizationRequest, context: CallContext
+    ) -> pb.ExplainAuthorizationResponse:
+        """Return the decision for an action, and the ACL that decides."""
+        is_allowed, reason = await self._acls.explain(
+            read_action(request), _context(request, context)
+        )
+        return pb.ExplainAuthorizationResponse(is_allowed=is_allowed, reason=reason)
 
     async def describe_scram_credentials(
         self, request: pb.DescribeScramCredentialsRequest, context: CallContext

@@ -9,6 +9,8 @@ from ...broker import DeletionOutcome, FetchOutcome, OffsetOutcome, ReplicaSize
 from ...errors import QuorumlogError
 from ...ids import ProducerIdentity
 from ...metadata import INTERNAL_TOPICS, BrokerImage, TopicImage
+from ...metadata.acls import AclOperation, AclResourceType, enum_of
+from ...metadata.authorization import Action
 from ...proto import admin_pb2, errors_pb2, log_pb2, metadata_records_pb2, transactions_pb2
 from ...records import Codec, Record, decode_parts, encode_batch
 from ...runtime.error_detail import encode_error
@@ -247,3 +249,15 @@ def deletion_result(outcome: DeletionOutcome) -> admin_pb2.DeleteRecordsResult:
     if outcome.error is not None:
         fill_error(result.error, outcome.error, spec.topic, spec.partition)
     return result
+
+
+def read_action(request: admin_pb2.ExplainAuthorizationRequest) -> Action:
+    """Return the action of a request, unchecked except for its numbers; raise InvalidRequest for an
+    unknown one."""
+    return Action(
+        request.principal,
+        request.host,
+        enum_of(AclOperation, request.operation),
+        enum_of(AclResourceType, request.resource_type),
+        request.resource_name,
+    )

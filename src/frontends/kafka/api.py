@@ -110,6 +110,7 @@ class Client:
     software_version: str = ""
     # of the request that `KafkaApi.at_once` receives; None: unknown, which `at_once` may need
     client_id: str | None = None
+    authentication: Any = None  # the connection's `Authentication`, for the APIs of SASL
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen: freezing costs a microsecond a request

@@ -16,8 +16,15 @@ from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ...errors import InvalidRequest, QuorumlogError
-from ...runtime import Buffer, ByteConnection, Scope
+from ...errors import (
+    IllegalSaslState,
+    InvalidRequest,
+    QuorumlogError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanism,
+)
+from ...metadata import MetadataImage
+from ...runtime import Buffer, ByteConnection, PeerCertificate, Scope
 from . import messages
 from .api import (
     Answer,
@@ -29,9 +36,10 @@ from .api import (
     Part,
     PreparedResponse,
 )
+from .authentication import Authentication, ListenerSecurity, anonymous_from
 from .frames import RequestFrameReader
 from .memory import BYTES_AN_ELEMENT
-from .metrics import BROKEN, CLIENT, FAILED, IDLE, INVALID, SLOW, STOPPED
+from .metrics import BROKEN, CLIENT, FAILED, IDLE, INVALID, SLOW, STOPPED, UNAUTHENTICATED
 from .quota_charge import FETCH, MeasuredAwaitable, charge
 from .request import API_VERSIONS, Request, answer_head, read_request, read_usual_header
 
@@ -52,6 +60,9 @@ room, on thousands of connections at once."""
 
 JOINED_BYTES_MAX: Final = 1 << 10
 """A body up to this size is copied behind its header: cheaper than a second buffer."""
+
+_UNAUTHENTICATED: Final = (IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism)
+"""Errors that end a connection as unauthenticated."""
 
 ELEMENTS_ON_THE_LOOP_MAX: Final = 1_000
 """A request with more elements is decoded in a thread: 1,000 take a few milliseconds."""
@@ -81,17 +92,22 @@ class KafkaConnection:
             "_under_way",
             "_waiting",
         ),
-        "client",
+        *("_apis", "_authentication", "_began_ms", "client"),
     )
 
     def __init__(
-        self, connection: ByteConnection, server: "KafkaServer", scope: Scope, listener: str
+        self,
+        connection: ByteConnection,
+        server: "KafkaServer",
+        scope: Scope,
+        listener: str,
+        security: ListenerSecurity,
     ) -> None:
         """The tasks of requests run in `scope`."""
         self._connection = connection
         self._server = server
         self._scope = scope
-        self._frames = RequestFrameReader(server.buffers, server.request_bytes_max)
+        self._frames = RequestFrameReader(server.buffers, self._request_bytes_max)
         self._waiting: deque[Request] = deque()  # requests that have not begun
         self._under_way: deque[Request] = deque()  # begun, in order
         self._out: list[Buffer] = []  # responses that are written at the end of this turn
@@ -108,9 +124,22 @@ class KafkaConnection:
         self._taken = 0  # requests read so far
         # For `check_progress`, which records the time; the other methods only set the flag.
         self._has_moved = False
-        self._quiet_since_ms = self._slow_since_ms = server.now_ms()
+        self._began_ms = self._quiet_since_ms = self._slow_since_ms = server.now_ms()
         self._taken_seen = 0
-        self.client = Client(peer=connection.peer, local=connection.local, listener=listener)
+        self.client = Client(
+            peer=connection.peer,
+            local=connection.local,
+            listener=listener,
+            identity=anonymous_from(connection.peer),
+        )
+        self._authentication = self.client.authentication = Authentication(
+            security,
+            self.client,
+            apis=server.apis,
+            now_ms=server.now_ms,
+            changed=self._authentication_changed,
+        )
+        self._apis = self._authentication.apis  # that may be requested now
 
     # --- ByteProtocol --------------------------------------------------------------------------
 
@@ -127,6 +156,12 @@ class KafkaConnection:
         if self._frames.received(count):
             self._advance()
 
+    def secured(self, certificate: PeerCertificate | None) -> None:
+        """Continue after the handshake of TLS."""
+        error = self._authentication.secured(certificate)
+        if error is not None:
+            self._end(UNAUTHENTICATED, error)
+
     def sent(self) -> None:
         """Resume after responses were written to the socket."""
         self._has_moved = True
@@ -135,6 +170,9 @@ class KafkaConnection:
 
     def closed(self, error: Exception | None) -> None:
         """Drop all requests, except those that must still be appended (acks=0)."""
+        if not self._authentication.is_secured and not self._is_over:
+            self._end_reason = UNAUTHENTICATED
+            self._server.log_connection_end(UNAUTHENTICATED, self.client, error)
         left = self._not_placed()
         self._drop()
         if left:
@@ -156,6 +194,11 @@ class KafkaConnection:
             self._throttle_timer.cancel()
             self._end_throttle()
 
+    def credentials_changed(self, image: MetadataImage) -> None:
+        """End the connection if the credential of its client has changed or is gone."""
+        if not self._is_over and not self._authentication.is_current(image):
+            self._end(UNAUTHENTICATED, "the credential of the client has changed")
+
     def check_progress(self, now_ms: int) -> None:
         """End this connection if it made no progress for too long."""
         settings = self._server.broker.settings
@@ -163,6 +206,9 @@ class KafkaConnection:
             if not self._has_moved:
                 self._connection.abort()  # the client does not read the queued responses
             self._has_moved = False
+            return
+        if self._authentication.is_open and now_ms - self._began_ms >= settings.frame_ms_max:
+            self._end(SLOW, f"not authenticated after {now_ms - self._began_ms} ms")
             return
         if self._has_moved or self._throttle_timer is not None or self._under_way:
             self._has_moved = False
@@ -257,7 +303,8 @@ class KafkaConnection:
             ):
                 self._end(self._end_reason)
         elif self._invalid is not None and not self._waiting and not self._under_way:
-            self._end(INVALID, self._invalid)
+            is_authentic = not isinstance(self._invalid, _UNAUTHENTICATED)
+            self._end(INVALID if is_authentic else UNAUTHENTICATED, self._invalid)
         return self._is_over
 
     def _next_frame(self) -> memoryview | None:
@@ -287,13 +334,32 @@ class KafkaConnection:
             self._server.memory.take(len(frame))
         try:
             server = self._server
-            request = read_request(frame, self.client, server.apis.get, server.now_ms())
+            request = read_request(frame, self.client, self._find, server.now_ms())
         except QuorumlogError as error:
             self._server.memory.give(len(frame))
             self._invalid = error
             return None
         server.figures.open += 1
         return request
+
+    def _find(self, key: int) -> KafkaApi | None:
+        """Return the API of a key; raise IllegalSaslState for one that needs authentication."""
+        found = self._apis.get(key)
+        if found is None and key in self._server.apis:
+            raise IllegalSaslState(
+                f"request {key}: the client is not authenticated, or its session has ended"
+            )
+        return found
+
+    def _request_bytes_max(self, key: int) -> int:
+        return self._authentication.request_bytes_max(self._server.request_bytes_max(key))
+
+    def _authentication_changed(self, error: QuorumlogError | None) -> None:
+        """Use the APIs that the client may request now; end the connection after an error, when the
+        response in progress is sent."""
+        self._apis = self._authentication.apis
+        if error is not None and self._invalid is None:
+            self._invalid = error
 
     def _may_begin(self, request: Request) -> bool:
         if self._throttle_timer is not None or self._is_closing:
@@ -307,7 +373,7 @@ class KafkaConnection:
         """Begin the next complete requests in a short way, as far as their API permits it: as a
         run, or by answering one at once. Return True if at least one began."""
         server = self._server
-        api = server.apis.get(self._frames.first_key())  # without a key: -1
+        api = self._apis.get(self._frames.first_key())  # without a key: -1
         if api is None or not server.broker.throttling.is_idle:
             return False
         if api.run is not None:
@@ -318,7 +384,7 @@ class KafkaConnection:
         """Answer the next request if it is usual; return False if it must begin by itself."""
         server, frames = self._server, self._frames
         source, begin, end = frames.first_frame()
-        if end - begin > server.request_bytes_max(api.key):
+        if end - begin > self._request_bytes_max(api.key):
             return False
         header = read_usual_header(source, begin, end, api)
         if header is None:
@@ -708,6 +774,7 @@ class KafkaConnection:
         if self._is_over:
             return
         self._is_over = True
+        self._authentication.close()
         if self._throttle_timer is not None:
             self._throttle_timer.cancel()
             self._throttle_timer = None

@@ -35,9 +35,11 @@ class ListenerMetrics:
 
 CLIENT, IDLE, SLOW, INVALID = "client", "idle", "slow", "invalid"
 FAILED, BROKEN, STOPPED = "failed", "bug", "stopped"
-ENDS = (CLIENT, IDLE, SLOW, INVALID, FAILED, BROKEN, STOPPED)
+UNAUTHENTICATED = "unauthenticated"
+ENDS = (CLIENT, IDLE, SLOW, INVALID, FAILED, BROKEN, STOPPED, UNAUTHENTICATED)
 """Reasons for the end of a connection: closed by the client; idle; too slow to complete a request;
-invalid request; a failure without a response (acks=0); a bug; broker shutdown."""
+invalid request; a failure without a response (acks=0); a bug; broker shutdown; a failed handshake
+of TLS or authentication, or a credential that has changed."""
 
 ENDS_OF_BAD_INPUT = (INVALID, BROKEN)
 """Reasons that a correct client never causes."""

@@ -4,11 +4,13 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from ...runtime import ByteConnection, ByteProtocol, Listener, Scope
+from ...metadata import MetadataImage
+from ...runtime import ByteConnection, ByteProtocol, Listener, PeerCertificate, Scope
 from .api import BrokerContext, Client, KafkaApi
 from .apis import APIS
+from .authentication import PLAINTEXT, ListenerSecurity
 from .connection import KafkaConnection
 from .frames import ReadBuffers
 from .memory import RequestMemory
@@ -28,6 +30,9 @@ LINES_A_SECOND_MAX: Final = 10
 
 T = TypeVar("T")
 
+if TYPE_CHECKING:
+    from ...runtime.tls_connection import ReceiveBuffer
+
 
 class KafkaServer:
     """Serves every listener of one broker; requests run in the given scope."""
@@ -42,6 +47,7 @@ class KafkaServer:
         self.unsent_bytes_max = broker.requests.fetch_bytes_max
         self.now_ms = broker.runtime.clock.now_ms  # the node's monotonic clock
         self.buffers = ReadBuffers()  # of all connections
+        self._tls_received: ReceiveBuffer | None = None  # of all connections
         self._scope = scope
         self.apis: Mapping[int, KafkaApi] = {api.key: api for api in apis}  # by key
         self._listeners: list[Listener] = []
@@ -50,12 +56,13 @@ class KafkaServer:
         self._check_timer: asyncio.TimerHandle | None = None
         self._told: dict[int, int] = {}  # log lines by second: of the newest second only
 
-    async def listen(self, name: str, address: str) -> str:
+    async def listen(self, name: str, address: str, security: ListenerSecurity = PLAINTEXT) -> str:
         """Open the listener of a name on "host:port"; port 0 picks a free port. Return the address.
         Raises AddressInUse."""
         self.figures.listeners[name] = ListenerMetrics()
+        accept = self._accept if security.tls is None else self._accept_tls
         listener = await self.broker.runtime.network.listen_bytes(
-            address, partial(self._accept, name)
+            address, partial(accept, name, security)
         )
         self._listeners.append(listener)
         return listener.address
@@ -76,6 +83,11 @@ class KafkaServer:
         the new throttle time."""
         for connection in list(self._connections):
             connection.unmute()
+
+    def credentials_changed(self, image: MetadataImage) -> None:
+        """End the connections of users with a changed credential."""
+        for connection in list(self._connections):
+            connection.credentials_changed(image)
 
     @property
     def connection_count(self) -> int:
@@ -113,7 +125,25 @@ class KafkaServer:
 
     # --- connections -----------------------------------------------------------------------------
 
-    def _accept(self, listener: str, connection: ByteConnection) -> ByteProtocol:
+    def _accept_tls(
+        self, listener: str, security: ListenerSecurity, transport: ByteConnection
+    ) -> ByteProtocol:
+        from ...runtime.tls_connection import ReceiveBuffer, TlsConnection
+
+        assert security.tls is not None, f"{listener} uses TLS"
+        if self._tls_received is None:
+            self._tls_received = ReceiveBuffer()
+        return TlsConnection(
+            transport,
+            partial(self._accept, listener, security),
+            context=security.tls.context,
+            tasks=self.broker.runtime.tasks,
+            received=self._tls_received,
+        )
+
+    def _accept(
+        self, listener: str, security: ListenerSecurity, connection: ByteConnection
+    ) -> "KafkaConnection | _Refused":
         figures, settings = self.figures.listeners[listener], self.broker.settings
         if (
             self._is_closing
@@ -130,7 +160,7 @@ class KafkaServer:
             return _Refused()
         figures.accepted += 1
         figures.open += 1
-        accepted = KafkaConnection(connection, self, self._scope, listener)
+        accepted = KafkaConnection(connection, self, self._scope, listener, security)
         self._connections[accepted] = None
         if self._check_timer is None:
             self._schedule_check()
@@ -164,6 +194,9 @@ class _Refused:
 
     def received(self, count: int) -> None:
         """Ignore received bytes."""
+
+    def secured(self, certificate: PeerCertificate | None) -> None:
+        """Ignore the end of a handshake."""
 
     def sent(self) -> None:
         """Ignore sent bytes."""

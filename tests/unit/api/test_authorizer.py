@@ -21,7 +21,7 @@ from quorumlog.metadata.acls import (
     ResourcePattern,
     acl_message,
 )
-from quorumlog.metadata.authorization import AuthorizerConfig
+from quorumlog.metadata.authorization import Action, AuthorizerConfig
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.runtime import ClientIdentity
 
@@ -90,7 +90,10 @@ def test_without_a_config_every_action_is_allowed() -> None:
     acls.authorizer.check(ALICE, AclOperation.ALTER, AclResourceType.CLUSTER)
     assert acls.authorizer.allows_any(ALICE, WRITE, TOPIC)
     assert acls.authorizer.denial(ALICE, WRITE, TOPIC, "orders") is None
-    assert acls.authorizer.explain(ALICE, WRITE, TOPIC) == "the broker has no authorizer"
+    assert acls.authorizer.explain(Action(*ALICE, WRITE, TOPIC, "x")) == (
+        True,
+        "the broker has no authorizer",
+    )
 
 
 def test_node_of_the_cluster_is_allowed() -> None:
@@ -133,11 +136,13 @@ def test_right_on_any_topic_follows_the_acls() -> None:
     assert not acls.authorizer.allows_any(ALICE, WRITE, TOPIC)
     acls.add(acl("orders", operation=WRITE))
     assert acls.authorizer.allows_any(ALICE, WRITE, TOPIC)
-    assert acls.authorizer.explain(ALICE, WRITE, TOPIC, "orders") == (
-        "allowed by: Allow User:alice Write Topic orders"
+    assert acls.authorizer.explain(Action(*ALICE, WRITE, TOPIC, "orders")) == (
+        True,
+        "allowed by: Allow User:alice Write Topic orders",
     )
-    assert acls.authorizer.explain(ALICE, WRITE, TOPIC, "x") == (
-        "no ACL allows User:alice Write Topic x from 10.0.0.1"
+    assert acls.authorizer.explain(Action(*ALICE, WRITE, TOPIC, "x")) == (
+        False,
+        "no ACL allows User:alice Write Topic x from 10.0.0.1",
     )
 
 

@@ -26,8 +26,8 @@ EVERYONE: Final = AuthorizerConfig(super_users=frozenset({"User:ANONYMOUS"}))
 INTERNAL: Final = ("Controller", "Raft", "Replica", "TransactionCoordination")
 """Services between nodes."""
 
-OPEN: Final = frozenset({"Admin/DescribeCluster", "Admin/DescribeFeatures"})
-"""They answer any client: it needs addresses and levels to connect."""
+OPEN: Final = frozenset({"Admin/DescribeCluster", "Admin/DescribeFeatures", "Auth/Authenticate"})
+"""They answer any client, which needs addresses, levels and a login to connect."""
 
 NAME_TOPICS: Final = frozenset({"Transactions/AddOffsets", "Transactions/AddPartitions"})
 """Of the methods about transactional ids."""
@@ -257,7 +257,7 @@ def test_acls_and_credentials_are_created_described_and_deleted(folder: str) -> 
             upsertions=[
                 {
                     "credential": key,
-                    "salt": b"salt",
+                    "salt": b"salt of bytes",
                     "iterations": 4_096,
                     "stored_key": bytes(32),
                     "server_key": bytes(32),

@@ -38,7 +38,7 @@ def credential_of(password: str, salt: bytes) -> ScramCredential:
     return credential_of_salted(SHA_256, salted, salt=salt, iterations=4_096)
 
 
-CREDENTIAL = credential_of("secret", b"salt")
+CREDENTIAL = credential_of("secret", b"salt of bytes")
 
 
 def alter(cluster: Cluster, command: AlterScramCredentials) -> dict[str, QuorumlogError | None]:
@@ -85,7 +85,7 @@ def changed(**values: object) -> ScramCredential:
     [
         (changed(iterations=4_095), r"4095; give 4096\.\.16384"),
         (changed(iterations=16_385), "16385"),
-        (changed(salt=b""), "0 bytes"),
+        (changed(salt=bytes(11)), "11 bytes"),
         (changed(salt=bytes(257)), "257 bytes"),
         (changed(stored_key=b"short"), "SCRAM-SHA-256 needs 32"),
         (changed(server_key=bytes(64)), "SCRAM-SHA-256 needs 32"),
@@ -120,7 +120,7 @@ def test_users_succeed_or_fail_independently(cluster: Cluster) -> None:
 
 
 def test_credential_is_replaced_and_deleted(cluster: Cluster) -> None:
-    other = changed(salt=b"other")
+    other = changed(salt=b"another salt")
     alter(cluster, AlterScramCredentials(upsertions=((ALICE, CREDENTIAL),)))
     alter(cluster, AlterScramCredentials(upsertions=((ALICE, other),)))
     assert cluster.image.scram_credentials[ALICE] == other
@@ -138,7 +138,7 @@ def test_credentials_beyond_the_limit_are_rejected(
     )
     assert errors["alice"] is None
     assert "limit of 1 credentials" in str(errors["bob"])
-    replaced = AlterScramCredentials(upsertions=((ALICE, changed(salt=b"new")),))
+    replaced = AlterScramCredentials(upsertions=((ALICE, changed(salt=b"one more salt")),))
     assert alter(cluster, replaced) == {"alice": None}
 
 

@@ -139,7 +139,7 @@ def test_what_is_wrong_is_named_with_what_it_may_be(
         (["A://h:1", "A://h:2"], [], "two listeners are named A"),
         (["in://h:1"], [], "use capital letters"),
         (["://h:1"], [], "use capital letters"),
-        (["SSL://h:1"], [], "the name SSL announces encryption or authentication"),
+        (["SSL://h:1"], [], "the listener SSL uses TLS; give it and ssl.key.file"),
         (["h:1"], ["OUT://x:2"], "listeners.kafka has no listener named OUT; its names are PLAIN"),
         ([], ["x:2"], "listeners.kafka has no listener named PLAINTEXT; its names are none"),
         (["h:1"], ["0.0.0.0:2"], "clients cannot connect to"),

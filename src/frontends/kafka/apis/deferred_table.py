@@ -201,6 +201,15 @@ TRANSACTION_APIS: Final[tuple[KafkaApi, ...]] = (
 
 SECURITY_APIS: Final[tuple[KafkaApi, ...]] = (
     KafkaApi(
+        key=17,
+        name="SaslHandshake",
+        low=1,
+        high=1,
+        flexible=2,
+        handle=_later("sasl_handshake"),
+        advertised_low=0,  # librdkafka uses SASL only with a broker that lists version 0
+    ),
+    KafkaApi(
         key=29,
         name="DescribeAcls",
         low=1,
@@ -223,6 +232,14 @@ SECURITY_APIS: Final[tuple[KafkaApi, ...]] = (
         high=3,
         flexible=2,
         handle=_later("delete_acls"),
+    ),
+    KafkaApi(
+        key=36,
+        name="SaslAuthenticate",
+        low=0,
+        high=2,
+        flexible=2,
+        handle=_later("sasl_authenticate"),
     ),
     KafkaApi(
         key=50,

@@ -88,8 +88,8 @@ NEEDS: Final[Mapping[str, tuple[tuple[AclOperation, AclResourceType], ...]]] = {
 }
 """The ACLs that each API needs, as in Apache Kafka's table of operations."""
 
-OPEN: Final = frozenset({"ApiVersions", "DescribeCluster"})
-"""They answer any client: it needs versions and addresses to connect."""
+OPEN: Final = frozenset({"ApiVersions", "DescribeCluster", "SaslAuthenticate", "SaslHandshake"})
+"""They answer any client, which needs versions, a login and addresses to connect."""
 
 FILTERED: Final = frozenset({"ListGroups", "ListTransactions"})
 """They leave out resources that the client may not describe."""

@@ -1,0 +1,1 @@
+"""Authentication of clients: certificates, passwords (SCRAM, PLAIN) and tokens (OAUTHBEARER)."""

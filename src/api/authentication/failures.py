@@ -1,0 +1,31 @@
+"""Delays after failed authentications, against guessing of passwords."""
+
+from collections.abc import Callable
+from typing import Final
+
+WINDOW_MS: Final = 1_000  # failures of one address within it add up
+DELAY_MS_MAX: Final = 10_000
+ADDRESSES_MAX: Final = 10_000
+
+
+class FailureDelays:
+    """The delay of the response to each failed authentication.
+
+    Failures of one address within a second add up, also those of different connections. An address
+    is forgotten after a second without a failure.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], base_ms: int) -> None:
+        self._now_ms = now_ms
+        self._base_ms = base_ms
+        self._recent: dict[str, tuple[int, int]] = {}  # last failure and count, oldest first
+
+    def delay_ms(self, host: str) -> int:
+        """Count a failure of an address, and return the delay of its response."""
+        now_ms = self._now_ms()
+        last_ms, count = self._recent.pop(host, (0, 0))
+        count = count + 1 if now_ms - last_ms < WINDOW_MS else 1
+        if len(self._recent) >= ADDRESSES_MAX:
+            del self._recent[next(iter(self._recent))]
+        self._recent[host] = (now_ms, count)
+        return min(self._base_ms * count, DELAY_MS_MAX)

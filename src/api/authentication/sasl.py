@@ -1,0 +1,219 @@
+"""SASL on the server's side (RFC 4422): the exchanges of SCRAM, PLAIN and OAUTHBEARER.
+
+An exchange takes the client's messages one after another and returns the server's. Its end is an
+`AuthenticatedUser`; every failure is SaslAuthenticationFailed, with the same text for an unknown
+user and a wrong password.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+from ...errors import (
+    SaslAuthenticationFailed,
+    UnacceptableCredential,
+    UnsupportedSaslMechanism,
+)
+from ...metadata import MetadataImage
+from ...metadata.scram_credentials import (
+    ITERATIONS_MIN,
+    ScramCredential,
+    ScramKey,
+    ScramMechanism,
+    credential_of_password,
+)
+from ...runtime import Entropy, Tasks
+from .tokens import TokenVerifier
+
+NONCE_BYTES: Final = 24
+SALT_BYTES: Final = 20
+_SCRAM: Final = {each.sasl_name: each for each in ScramMechanism}
+
+
+class AuthenticatedUser(NamedTuple):
+    """The end of an exchange."""
+
+    user: str  # the name, without "User:"
+    key: ScramKey | None = None  # of the SCRAM credential that decided
+    credential: ScramCredential | None = None
+    expires_ms: int | None = None  # Clock.now_ms() at which it ends; None: never
+
+
+class SaslStep(NamedTuple):
+    """The server's next message, and the user if the exchange has ended."""
+
+    message: bytes
+    user: AuthenticatedUser | None = None
+
+
+class SaslExchange(Protocol):
+    """The exchange of one mechanism. After an error it is not used again."""
+
+    async def step(self, message: bytes) -> SaslStep:
+        """Take the client's next message. Raises SaslAuthenticationFailed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaslServer:
+    """The mechanisms of one node."""
+
+    tasks: Tasks
+    nonces: Entropy
+    secret: bytes  # for the salts of unknown users
+    image: Callable[[], MetadataImage]  # the newest applied image
+    tokens: TokenVerifier | None  # None: OAUTHBEARER is not enabled
+
+    def begin(self, mechanism: str, offered: tuple[str, ...]) -> SaslExchange:
+        """Begin an exchange. `offered` has the mechanisms of the listener. Raises
+        UnsupportedSaslMechanism."""
+        if mechanism not in offered:
+            raise UnsupportedSaslMechanism(
+                f"SASL mechanism {mechanism!r} is not offered here; use one of {', '.join(offered)}"
+            )
+        if mechanism == "PLAIN":
+            return _Plain(self)
+        if mechanism == "OAUTHBEARER":
+            assert self.tokens is not None, "OAUTHBEARER is enabled"
+            return _OAuthBearer(self.tokens)
+        return _Scram(self, _SCRAM[mechanism])
+
+    def credential(self, key: ScramKey) -> tuple[ScramCredential, bool]:
+        """Return a user's credential and True; for an unknown user one that no password fits, and
+        False. The same user always gets the same salt, as a known one does."""
+        found = self.image().scram_credentials.get(key)
+        if found is not None:
+            return found, True
+        user, mechanism = key
+        seed = hmac.digest(self.secret, f"{mechanism.name}:{user}".encode(), "sha512")
+        size = hashlib.new(mechanism.hash_name).digest_size
+        keys = self.nonces.token(2 * size)
+        return (
+            ScramCredential(
+                salt=seed[:SALT_BYTES],
+                iterations=ITERATIONS_MIN,
+                stored_key=keys[:size],
+                server_key=keys[size:],
+            ),
+            False,
+        )
+
+
+def failed(mechanism: str) -> SaslAuthenticationFailed:
+    """Return the error of a wrong user, password or proof."""
+    return SaslAuthenticationFailed(f"{mechanism}: the user or the password is wrong")
+
+
+class _Scram:
+    """SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), without channel binding."""
+
+    def __init__(self, server: SaslServer, mechanism: ScramMechanism) -> None:
+        import scramp  # needed at the first login
+
+        self._server = server
+        self._mechanism = mechanism
+        self._failure: type[Exception] = scramp.ScramException
+        self._key: ScramKey | None = None
+        self._credential: ScramCredential | None = None
+        self._is_known = False
+        nonce = server.nonces.token(NONCE_BYTES).hex()
+        self._exchange: Any = scramp.ScramMechanism(mechanism.sasl_name).make_server(
+            self._find, s_nonce=nonce
+        )
+        self._answers_first = True
+
+    async def step(self, message: bytes) -> SaslStep:
+        name = self._mechanism.sasl_name
+        try:
+            text = message.decode()
+            if self._answers_first:
+                self._answers_first = False
+                self._exchange.set_client_first(text)
+                return SaslStep(self._exchange.get_server_first().encode())
+            self._exchange.set_client_final(text)
+            final = self._exchange.get_server_final().encode()
+        except (self._failure, UnicodeDecodeError) as error:
+            raise failed(name) from error
+        if not self._is_known or self._key is None:
+            raise failed(name)
+        user = AuthenticatedUser(self._key[0], self._key, self._credential)
+        return SaslStep(final, user)
+
+    def _find(self, user: str) -> tuple[bytes, bytes, bytes, int]:
+        self._key = (user, self._mechanism)
+        found, self._is_known = self._server.credential(self._key)
+        self._credential = found
+        return found.salt, found.stored_key, found.server_key, found.iterations
+
+
+class _Plain:
+    """PLAIN (RFC 4616), checked against the user's SCRAM credential."""
+
+    def __init__(self, server: SaslServer) -> None:
+        self._server = server
+
+    async def step(self, message: bytes) -> SaslStep:
+        try:
+            authorized, user, password = message.decode().split("\0")
+        except (UnicodeDecodeError, ValueError) as error:
+            raise SaslAuthenticationFailed(
+                "PLAIN: the message is not an empty text, the user and the password, separated by"
+                " NUL"
+            ) from error
+        if not user or not password or authorized not in ("", user):
+            raise failed("PLAIN")
+        known = self._server.image().scram_credentials
+        mechanism = next((each for each in ScramMechanism if (user, each) in known), None)
+        key = (user, mechanism or ScramMechanism.SCRAM_SHA_256)
+        credential, is_known = self._server.credential(key)
+        try:
+            offered = await self._server.tasks.offload(
+                "cpu",
+                lambda: credential_of_password(
+                    key[1], password, salt=credential.salt, iterations=credential.iterations
+                ),
+            )
+        except UnacceptableCredential as error:
+            raise failed("PLAIN") from error
+        if not hmac.compare_digest(offered.stored_key, credential.stored_key) or not is_known:
+            raise failed("PLAIN")
+        return SaslStep(b"", AuthenticatedUser(user, key, credential))
+
+
+class _OAuthBearer:
+    """OAUTHBEARER (RFC 7628)."""
+
+    def __init__(self, tokens: TokenVerifier) -> None:
+        self._tokens = tokens
+        self._failure: SaslAuthenticationFailed | None = None
+
+    async def step(self, message: bytes) -> SaslStep:
+        if self._failure is not None:  # the client has read the error
+            raise self._failure
+        token = _bearer_token(message)
+        try:
+            verified = await self._tokens.verify(token)
+        except SaslAuthenticationFailed as error:
+            self._failure = error
+            return SaslStep(b'{"status":"invalid_token"}')
+        return SaslStep(b"", AuthenticatedUser(verified.user, expires_ms=verified.expires_ms))
+
+
+def _bearer_token(message: bytes) -> str:
+    """Return the token of the client's first message (RFC 7628 section 3.1)."""
+    try:
+        header, *pairs = message.decode("ascii").split("\x01")
+    except UnicodeDecodeError as error:
+        raise SaslAuthenticationFailed("OAUTHBEARER: the message is not ASCII") from error
+    fields = dict(pair.partition("=")[::2] for pair in pairs if pair)
+    scheme, _, token = fields.get("auth", "").partition(" ")
+    if not header.startswith("n,") or scheme.lower() != "bearer" or not token:
+        raise SaslAuthenticationFailed(
+            "OAUTHBEARER: the message has no token; it begins with 'n,,' and has the field"
+            " 'auth=Bearer TOKEN'"
+        )
+    authorized = header[2:].rstrip(",")
+    if authorized:
+        raise SaslAuthenticationFailed("OAUTHBEARER: an authorization id is not supported")
+    return token.strip()

@@ -1,0 +1,144 @@
+"""`quorumlog users create|alter|list|delete`: passwords of users."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import InvalidConfig, InvalidRequest
+from .confirmation import confirmed
+from .options import BootstrapOption, Output, OutputOption
+from .output import print_json, print_table
+
+if TYPE_CHECKING:
+    from ..clients.blocking import Log
+
+PASSWORD_MAX = 1_000  # characters
+
+app = typer.Typer(
+    help="Set passwords of users, list and delete them. Brokers store salted keys only.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+UserArgument = Annotated[str, typer.Argument(metavar="USER", help="Name of the user")]
+PasswordOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help="File with the password in one line, - for standard input; default: ask for it",
+    ),
+]
+IterationsOption = Annotated[
+    int | None, typer.Option("--iterations", help="Rounds of PBKDF2, 4096..16384")
+]
+
+
+@app.command(
+    "create",
+    short_help="Create a user",
+    epilog="""\b
+Examples:
+  quorumlog users create alice                          # asks for the password
+  quorumlog users create alice --password-file - < secret
+""",
+)
+def create(
+    user: UserArgument,
+    password_file: PasswordOption = None,
+    iterations: IterationsOption = None,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Create a user with a password, for SCRAM-SHA-256 and SCRAM-SHA-512. Fails if it exists."""
+    from . import settings
+
+    with settings.open_log(bootstrap=bootstrap) as log:
+        if any(each.name == user for each in log.admin.describe_users()):
+            raise InvalidConfig(f"user {user} exists; change the password by `users alter`")
+        _set(log, user, password_file, iterations)
+    typer.echo(f"Created user {user}.")
+
+
+@app.command("alter", short_help="Change a password")
+def alter(
+    user: UserArgument,
+    password_file: PasswordOption = None,
+    iterations: IterationsOption = None,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Change a user's password. Connections with the old one end."""
+    from . import settings
+
+    with settings.open_log(bootstrap=bootstrap) as log:
+        if not any(each.name == user for each in log.admin.describe_users()):
+            raise InvalidConfig(f"user {user} does not exist; create it by `users create`")
+        _set(log, user, password_file, iterations)
+    typer.echo(f"Changed the password of user {user}.")
+
+
+@app.command("list", short_help="List users")
+def list_users(bootstrap: BootstrapOption = None, output: OutputOption = None) -> None:
+    """List users with the mechanisms and iterations of their passwords."""
+    from . import settings
+
+    with settings.open_log(bootstrap=bootstrap) as log:
+        users = log.admin.describe_users()
+    if output is Output.JSON:
+        print_json([{"user": each.name, "iterations": dict(each.iterations)} for each in users])
+        return
+    print_table(
+        ("user", "mechanisms", "iterations"),
+        [
+            (
+                each.name,
+                ", ".join(each.iterations),
+                ", ".join(str(count) for count in each.iterations.values()),
+            )
+            for each in users
+        ],
+        empty="No user has a password.",
+    )
+
+
+@app.command("delete", short_help="Delete a user")
+def delete(
+    user: UserArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")] = False,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    """Delete a user's passwords and end the user's connections. ACLs stay."""
+    from . import settings
+
+    with settings.open_log(bootstrap=bootstrap) as log:
+        found = next((each for each in log.admin.describe_users() if each.name == user), None)
+        if found is None:
+            raise InvalidConfig(f"user {user} does not exist")
+        if not yes and not confirmed(f"Delete user {user}?"):
+            raise InvalidRequest(f"user {user} was not deleted: not confirmed")
+        log.admin.delete_user(user, mechanisms=list(found.iterations))
+    typer.echo(f"Deleted user {user}.")
+
+
+def read_password(path: Path | None) -> str:
+    """Return the password of a file, of standard input, or of a prompt."""
+    if path is None:
+        entered: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+        return entered
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{path}: no password can be read: {error}") from error
+    password = text.removesuffix("\n").removesuffix("\r")
+    if not password or "\n" in password or len(password) > PASSWORD_MAX:
+        raise InvalidConfig(f"{path}: give one line of 1..{PASSWORD_MAX} characters")
+    return password
+
+
+def _set(log: "Log", user: str, path: Path | None, iterations: int | None) -> None:
+    password = read_password(path)
+    if iterations is None:
+        log.admin.set_password(user, password)
+    else:
+        log.admin.set_password(user, password, iterations=iterations)

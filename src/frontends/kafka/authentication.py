@@ -1,0 +1,230 @@
+"""Authentication of Kafka connections: by certificate in the TLS handshake, or with SASL (KIP-12,
+KIP-43, KIP-152), which a client repeats before its session ends (KIP-368).
+
+A connection of a listener with SASL accepts only ApiVersions, SaslHandshake and SaslAuthenticate
+until the client is authenticated, and again after its session has ended. A failed authentication is
+answered after a delay, then the connection ends.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ...api.authentication.certificate_principals import PrincipalRule, user_of
+from ...api.authentication.config import MESSAGE_BYTES_MAX, SecurityProtocol
+from ...errors import (
+    IllegalSaslState,
+    QuorumlogError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanism,
+)
+from ...metadata import MetadataImage
+from ...metadata.acls import host_of
+from ...runtime import ANONYMOUS_CLIENT, ClientIdentity, PeerCertificate
+from .api import Client, KafkaApi
+from .request import API_VERSIONS
+
+if TYPE_CHECKING:
+    from ...api.authentication.failures import FailureDelays
+    from ...api.authentication.sasl import (
+        AuthenticatedUser,
+        SaslExchange,
+        SaslServer,
+        SaslStep,
+    )
+    from ...runtime.tls import TlsCredentials
+
+SASL_HANDSHAKE: Final = 17
+SASL_AUTHENTICATE: Final = 36
+_OPEN_KEYS: Final = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
+
+FRAME_BYTES_MAX: Final = MESSAGE_BYTES_MAX + (4 << 10)
+"""The size limit of requests before the authentication."""
+
+_LOG: Final = logging.getLogger("quorumlog.security")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSecurity:
+    """Encryption and authentication of one listener."""
+
+    protocol: SecurityProtocol
+    mechanisms: tuple[str, ...] = ()  # that it offers
+    tls: "TlsCredentials | None" = None  # None: no TLS
+    rules: tuple[PrincipalRule, ...] = ()  # for the users of certificates
+    sasl: "SaslServer | None" = None  # None: no SASL
+    failures: "FailureDelays | None" = None
+    session_ms_max: int = 0  # 0: no limit
+
+
+PLAINTEXT: Final = ListenerSecurity(protocol=SecurityProtocol.PLAINTEXT)
+"""A listener that encrypts and authenticates nothing."""
+
+
+def anonymous_from(peer: str) -> ClientIdentity:
+    """Return the identity of a client at "host:port" before it is authenticated."""
+    return ClientIdentity(ANONYMOUS_CLIENT.principal, host_of(peer.rpartition(":")[0]))
+
+
+class Authentication:
+    """The authentication of one connection."""
+
+    __slots__ = (
+        *("_apis", "_changed", "_client", "_exchange", "_expiry", "_listener", "_mechanism"),
+        *("_now_ms", "_open_apis", "_user", "apis", "is_secured"),
+    )
+
+    def __init__(
+        self,
+        listener: ListenerSecurity,
+        client: Client,
+        *,
+        apis: Mapping[int, KafkaApi],
+        now_ms: Callable[[], int],
+        changed: Callable[[QuorumlogError | None], None],
+    ) -> None:
+        """`apis` are those of an authenticated client. `changed` is called after each change of
+        `apis`, and with the error that ends the connection."""
+        self._listener = listener
+        self._client = client
+        self._apis = apis
+        self._now_ms = now_ms
+        self._changed = changed
+        self._open_apis = {key: apis[key] for key in _OPEN_KEYS if key in apis}
+        self._exchange: SaslExchange | None = None  # between handshake and authentication
+        self._mechanism = ""  # of the exchange, or of the authentication
+        self._user: AuthenticatedUser | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self.is_secured = listener.tls is None  # the handshake of TLS has ended
+        self.apis = apis if listener.sasl is None else self._open_apis  # that may be requested now
+
+    @property
+    def is_open(self) -> bool:
+        """True until the client is authenticated as far as the listener asks for."""
+        return not self.is_secured or self.apis is self._open_apis
+
+    def request_bytes_max(self, limit: int) -> int:
+        """Return the size limit of a request; `limit` is that of its key."""
+        return min(limit, FRAME_BYTES_MAX) if self.apis is self._open_apis else limit
+
+    def secured(self, certificate: PeerCertificate | None) -> QuorumlogError | None:
+        """Continue after the handshake of TLS. Return the error that ends the connection."""
+        self.is_secured = True
+        listener, client = self._listener, self._client
+        if certificate is None or listener.sasl is not None:
+            return None
+        user = user_of(certificate.subject, listener.rules)
+        if user is None:
+            return SaslAuthenticationFailed(
+                f"certificate of {certificate.subject!r}: no rule of ssl.principal.mapping.rules"
+                " matches"
+            )
+        client.identity = ClientIdentity(f"User:{user}", client.identity.host)
+        return None
+
+    def close(self) -> None:
+        """Stop the timer of an ended connection."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    def is_current(self, image: MetadataImage) -> bool:
+        """Return False if the credential of the client has changed or is gone."""
+        user = self._user
+        if user is None or user.key is None:
+            return True
+        return image.scram_credentials.get(user.key) == user.credential
+
+    # --- SASL ------------------------------------------------------------------------------------
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The mechanisms that the listener offers."""
+        return self._listener.mechanisms
+
+    def begin(self, mechanism: str) -> None:
+        """Begin an exchange. Raises IllegalSaslState and UnsupportedSaslMechanism, after which the
+        connection of a listener with SASL ends."""
+        sasl = self._listener.sasl
+        if sasl is None:
+            raise IllegalSaslState("SaslHandshake: this listener does not use SASL")
+        try:
+            if self._exchange is not None:
+                raise _illegal("SaslHandshake")
+            if self._user is not None and mechanism != self._mechanism:
+                raise IllegalSaslState(
+                    f"the client was authenticated with {self._mechanism}, and cannot continue"
+                    f" with {mechanism!r}"
+                )
+            self._exchange = sasl.begin(mechanism, self._listener.mechanisms)
+        except (IllegalSaslState, UnsupportedSaslMechanism) as error:
+            self._changed(error)
+            raise
+        self._mechanism = mechanism
+
+    async def step(self, message: bytes) -> tuple[bytes, int]:
+        """Take the next message of the exchange. Return the server's, and the duration of the
+        session in ms, 0 without a limit or before the end. Raises SaslAuthenticationFailed and
+        IllegalSaslState, after which the connection of a listener with SASL ends."""
+        if self._listener.sasl is None:
+            raise IllegalSaslState("SaslAuthenticate: this listener does not use SASL")
+        try:
+            if self._exchange is None:
+                raise _illegal("SaslAuthenticate")
+            if len(message) > MESSAGE_BYTES_MAX:
+                raise SaslAuthenticationFailed(
+                    f"the message has {len(message)} bytes; at most {MESSAGE_BYTES_MAX} are read"
+                )
+            step = await self._exchange.step(message)
+            return step.message, self._finish(step)
+        except IllegalSaslState as error:
+            self._changed(error)
+            raise
+        except SaslAuthenticationFailed as error:
+            failures = self._listener.failures
+            if failures is not None:
+                await asyncio.sleep(failures.delay_ms(self._client.identity.host) / 1_000)
+            _LOG.warning(
+                "security.not_authenticated peer=%s listener=%s mechanism=%s error=%s",
+                self._client.peer,
+                self._client.listener,
+                self._mechanism,
+                error.message,
+            )
+            self._changed(error)
+            raise
+
+    def _finish(self, step: "SaslStep") -> int:
+        """Apply the end of an exchange; return the duration of the session in ms."""
+        user = step.user
+        if user is None:
+            return 0
+        if self._user is not None and user.user != self._user.user:
+            raise SaslAuthenticationFailed(
+                f"the client was authenticated as {self._user.user!r}, and cannot change its user"
+            )
+        left = [self._listener.session_ms_max] if self._listener.session_ms_max else []
+        if user.expires_ms is not None:
+            left.append(user.expires_ms - self._now_ms())
+        session_ms = max(1, min(left)) if left else 0
+        self._exchange, self._user, self.apis = None, user, self._apis
+        host = self._client.identity.host
+        self._client.identity = ClientIdentity(f"User:{user.user}", host)
+        self.close()
+        if session_ms:
+            loop = asyncio.get_running_loop()
+            self._expiry = loop.call_later(session_ms / 1_000, self._expire)
+        self._changed(None)
+        return session_ms
+
+    def _expire(self) -> None:
+        """Accept only requests of authentication from now on."""
+        self._expiry = None
+        self.apis = self._open_apis
+        self._changed(None)
+
+
+def _illegal(name: str) -> IllegalSaslState:
+    return IllegalSaslState(f"{name}: not in this state; send SaslHandshake, then SaslAuthenticate")

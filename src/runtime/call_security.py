@@ -1,0 +1,61 @@
+"""Encryption and authentication of gRPC listeners and channels."""
+
+import ssl
+from typing import Any, Final
+
+from ..errors import InvalidConfig
+from .ports import CallPeer, PeerCertificate
+from .quiet_grpc import grpc
+from .tls import TlsCredentials, TlsFiles, TlsPem, certificate_of
+
+_AUTHORIZATION: Final = "authorization"
+
+
+def server_credentials(tls: TlsCredentials) -> Any:
+    """Return credentials that follow the changes of the files. A certificate of the client is
+    either required or not asked for: gRPC cannot request one."""
+    served = tls.pem
+
+    def fetch() -> Any:
+        """Return the new certificate before a handshake, None if it is unchanged."""
+        nonlocal served
+        if tls.pem is served:
+            return None
+        served = tls.pem
+        return _configuration(served)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(served), fetch, require_client_authentication=tls.requires_certificate
+    )
+
+
+def channel_credentials(files: TlsFiles) -> Any:
+    """Return a channel's credentials; raises InvalidConfig."""
+    pem = files.pem()
+    if files.ca and not pem.ca:
+        raise InvalidConfig(f"{files.ca}: empty; give the authorities of the brokers")
+    return grpc.ssl_channel_credentials(
+        root_certificates=pem.ca or None,
+        private_key=pem.key or None,
+        certificate_chain=pem.certificate or None,
+    )
+
+
+def peer_of(context: Any, host: str, *, has_tls: bool) -> CallPeer:
+    """Return the facts about the client of a call."""
+    authorization = ""
+    for key, value in context.invocation_metadata() or ():
+        if key == _AUTHORIZATION and isinstance(value, str):
+            authorization = value
+    return CallPeer(host, _certificate(context) if has_tls else None, authorization)
+
+
+def _certificate(context: Any) -> PeerCertificate | None:
+    found = context.auth_context().get("x509_pem_cert")
+    return certificate_of(ssl.PEM_cert_to_DER_cert(found[0].decode("ascii"))) if found else None
+
+
+def _configuration(pem: TlsPem) -> Any:
+    return grpc.ssl_server_certificate_configuration(
+        [(pem.key, pem.certificate)], root_certificates=pem.ca or None
+    )

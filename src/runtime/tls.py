@@ -1,0 +1,219 @@
+"""Certificates, keys and authorities for TLS, from PEM files that may change at any time.
+
+`TlsFiles.load` builds an `ssl.SSLContext`, and checks that the key belongs to the certificate. A
+`TlsCredentials` keeps the newest good one: a connection uses the context of its start, so a change
+of the files affects new connections only.
+"""
+
+import logging
+import os
+import ssl
+import stat
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
+
+from ..errors import InvalidConfig
+from .ports import PeerCertificate
+
+CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""The ciphers of TLS 1.2: authenticated, with forward secrecy. Those of TLS 1.3 all are."""
+
+SECRET_BYTES_MAX: Final = 4_096
+CERTIFICATES_MAX: Final = 1_024  # with names that are kept
+
+_log = logging.getLogger(__name__)
+
+_CLIENT_AUTH: Final = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+
+_Stamp: TypeAlias = tuple[tuple[int, int, int], ...]  # mtime in ns, inode and size of each file
+
+
+class TlsPem(NamedTuple):
+    """The contents of `TlsFiles`; empty: no such file."""
+
+    key: bytes
+    certificate: bytes
+    ca: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """The files of one side of TLS; "": none."""
+
+    certificate: str = ""  # PEM: the own certificate, then intermediate ones
+    key: str = ""  # PEM, readable by its owner alone
+    key_password: str = ""  # a reference, see `secret_of`
+    ca: str = ""  # PEM: the authorities of the peers' certificates; a client's "": the system's
+    client_auth: str = "none"  # of a server: none, requested, required
+
+    def server_context(self) -> ssl.SSLContext:
+        """Return a context for the server's side. Raises InvalidConfig naming the file."""
+        context = _new_context(ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = _CLIENT_AUTH[self.client_auth]
+        context.num_tickets = 1
+        self._load(context)
+        return context
+
+    def client_context(self) -> ssl.SSLContext:
+        """Return a context for the client's side, which verifies the server's name. Raises
+        InvalidConfig naming the file."""
+        context = _new_context(ssl.PROTOCOL_TLS_CLIENT)
+        if not self.ca:
+            context.load_default_certs()
+        self._load(context)
+        return context
+
+    def pem(self) -> TlsPem:
+        """Return the contents of the files, with the key decrypted. Raises InvalidConfig."""
+        try:
+            key = _read(self.key)
+            if self.key_password:
+                key = _decrypted(key, secret_of(self.key_password))
+            return TlsPem(key=key, certificate=_read(self.certificate), ca=_read(self.ca))
+        except (OSError, ValueError, TypeError) as error:
+            raise InvalidConfig(f"{self.certificate} and {self.key}: {error}") from error
+
+    def stamp(self) -> _Stamp:
+        """Return a value that differs after a change of a file."""
+        found = []
+        for path in filter(None, (self.certificate, self.key, self.ca)):
+            try:
+                status = os.stat(path)
+            except OSError:
+                found.append((0, 0, 0))
+            else:
+                found.append((status.st_mtime_ns, status.st_ino, status.st_size))
+        return tuple(found)
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        if self.ca:
+            try:
+                context.load_verify_locations(self.ca)
+            except (OSError, ssl.SSLError) as error:
+                raise InvalidConfig(
+                    f"{self.ca}: no certificates of authorities: {error}"
+                ) from error
+        if not self.certificate:
+            return
+        _check_private(self.key)
+        password = secret_of(self.key_password) if self.key_password else ""
+        try:
+            context.load_cert_chain(self.certificate, self.key, password)
+        except (OSError, ssl.SSLError) as error:
+            reason = getattr(error, "reason", None) or str(error)
+            raise InvalidConfig(
+                f"{self.certificate} and {self.key}: no certificate with its key: {reason}"
+            ) from error
+
+
+class TlsCredentials:
+    """The server's context of some files, reloaded when they change."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Load the files. Raises InvalidConfig."""
+        self._files = files
+        self._stamp = files.stamp()
+        self.context = files.server_context()  # for new connections
+        self.pem = files.pem()
+
+    @property
+    def requires_certificate(self) -> bool:
+        """True if clients must present a certificate."""
+        return self._files.client_auth == "required"
+
+    def reload(self) -> bool:
+        """Load files that have changed; return True if the context is a new one. Files that do not
+        fit together leave the old context in use. Blocks on the files."""
+        stamp = self._files.stamp()
+        if stamp == self._stamp:
+            return False
+        try:
+            context, pem = self._files.server_context(), self._files.pem()
+        except InvalidConfig as error:
+            _log.warning("tls.not_reloaded error=%s", error)
+            self._stamp = stamp  # reported once for each change
+            return False
+        self._stamp, self.context, self.pem = stamp, context, pem
+        _log.info("tls.reloaded certificate=%s", self._files.certificate)
+        return True
+
+
+@lru_cache(CERTIFICATES_MAX)
+def certificate_of(encoded: bytes) -> PeerCertificate:
+    """Return the names of a certificate in DER, which the handshake has verified."""
+    from cryptography import x509  # needed with certificates of clients only
+
+    certificate = x509.load_der_x509_certificate(encoded)
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        uris, hosts = [], []
+    else:
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+        hosts = names.get_values_for_type(x509.DNSName)
+    subject = certificate.subject.rfc4514_string()
+    return PeerCertificate(subject=subject, uris=tuple(uris), hosts=tuple(hosts))
+
+
+def secret_of(reference: str) -> str:
+    """Return the secret behind a reference: "file:PATH", without the last line end, or "env:NAME"
+    (KIP-297). Raises InvalidConfig, which never has the secret."""
+    kind, _, place = reference.partition(":")
+    if kind == "env":
+        found = os.environ.get(place)
+        if found is None:
+            raise InvalidConfig(f"the environment variable {place} is not set")
+        return found
+    if kind != "file":
+        raise InvalidConfig("a secret is given as file:PATH or env:NAME, never itself")
+    _check_private(place)
+    try:
+        with open(place, encoding="utf-8") as opened:
+            found = opened.read(SECRET_BYTES_MAX + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{place}: no secret can be read: {error}") from error
+    if len(found) > SECRET_BYTES_MAX:
+        raise InvalidConfig(f"{place}: longer than {SECRET_BYTES_MAX} characters")
+    return found.removesuffix("\n").removesuffix("\r")
+
+
+def _new_context(protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    return context
+
+
+def _read(path: str) -> bytes:
+    if not path:
+        return b""
+    with open(path, "rb") as opened:
+        return opened.read()
+
+
+def _decrypted(key: bytes, password: str) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    return serialization.load_pem_private_key(key, password.encode()).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _check_private(path: str) -> None:
+    """Raise InvalidConfig if users other than the owner and the group can read a file."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise InvalidConfig(f"{path}: {error.strerror}") from error
+    if os.name == "posix" and mode & stat.S_IRWXO:
+        raise InvalidConfig(
+            f"{path}: every user of this machine can use it; run: chmod o-rwx {path}"
+        )

@@ -1,0 +1,150 @@
+"""The encryption and authentication of a node's listeners, from its configuration."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from ..api.authentication.calls import CallAuthentication
+from ..api.authentication.certificate_principals import parse_rules
+from ..api.authentication.config import SecurityConfig, SecurityProtocol
+from ..api.authentication.failures import FailureDelays
+from ..api.authentication.sasl import SaslServer
+from ..api.authentication.sessions import SessionTokens
+from ..api.authentication.tokens import KEY_SET_BYTES_MAX, TokenVerifier
+from ..errors import QuorumlogError
+from ..frontends.grpc.auth_service import OPEN_METHODS, AuthService
+from ..frontends.kafka.authentication import ListenerSecurity
+from ..metadata import MetadataImage
+from ..runtime import PLAIN_CALLS, CallSecurity, Handler, Runtime
+from ..runtime.tls import TlsCredentials, TlsFiles
+
+RELOAD_S: Final = 1.0
+"""Time between two looks at the certificate files."""
+
+FETCH_TIMEOUT_S: Final = 10.0  # of the keys of tokens
+
+_LOG: Final = logging.getLogger("quorumlog.security")
+
+
+class NodeSecurity:
+    """The certificates, mechanisms and failures of one node."""
+
+    def __init__(
+        self, runtime: Runtime, config: SecurityConfig, image: Callable[[], MetadataImage]
+    ) -> None:
+        """Load the certificate, if one is configured. `image` returns the newest applied image.
+        Raises InvalidConfig."""
+        self._runtime = runtime
+        self._config = config
+        self._rules = parse_rules(config.principal_rules)
+        self._failures = FailureDelays(runtime.clock.now_ms, config.failure_delay_ms)
+        self._sasl = SaslServer(
+            tasks=runtime.tasks,
+            nonces=runtime.entropy.stream("sasl"),
+            secret=runtime.entropy.stream("sasl-unknown-users").token(32),
+            image=image,
+            tokens=self._tokens(),
+        )
+        self._image = image
+        self._sessions = SessionTokens(
+            runtime.entropy.stream("session-key").token(32), runtime.clock.now_ms, image
+        )
+        self._is_closed = asyncio.Event()
+        self._tls: TlsCredentials | None = None
+        if config.certificate_file:
+            self._tls = TlsCredentials(
+                TlsFiles(
+                    certificate=config.certificate_file,
+                    key=config.key_file,
+                    key_password=config.key_password,
+                    ca=config.ca_file,
+                    client_auth=config.client_auth,
+                )
+            )
+
+    def kafka_listener(self, name: str) -> ListenerSecurity:
+        """Return the security of a Kafka listener."""
+        config = self._config
+        protocol = config.protocol_of(name)
+        return ListenerSecurity(
+            protocol=protocol,
+            mechanisms=config.offered(protocol),
+            tls=self._tls if protocol.is_encrypted else None,
+            rules=self._rules,
+            sasl=self._sasl if protocol.has_sasl else None,
+            failures=self._failures,
+            session_ms_max=config.reauthentication_ms,
+        )
+
+    def calls(self) -> CallSecurity:
+        """Return the security of the gRPC listener."""
+        config = self._config
+        protocol = SecurityProtocol(config.grpc_protocol)
+        if protocol is SecurityProtocol.PLAINTEXT:
+            return PLAIN_CALLS
+        return CallSecurity(
+            tls=self._tls if protocol.is_encrypted else None,
+            authenticator=CallAuthentication(
+                protocol=protocol,
+                clock=self._runtime.clock,
+                image=self._image,
+                rules=self._rules,
+                sessions=self._sessions,
+                tokens=self._sasl.tokens,
+                open_paths=OPEN_METHODS,
+            ),
+        )
+
+    def auth_handlers(self) -> Mapping[str, Handler]:
+        """Return the service by which gRPC clients log in, if their listener has SASL."""
+        mechanisms = self._config.offered(SecurityProtocol(self._config.grpc_protocol))
+        if not mechanisms:
+            return {}
+        service = AuthService(self._sasl, self._sessions, self._failures, mechanisms=mechanisms)
+        return service.handlers()
+
+    @property
+    def has_certificate(self) -> bool:
+        """True if there are files to watch."""
+        return self._tls is not None
+
+    async def watch(self) -> None:
+        """Load certificate files that have changed, until `close`."""
+        assert self._tls is not None, "there is a certificate"
+        while not self._is_closed.is_set():
+            try:
+                async with asyncio.timeout(RELOAD_S):
+                    await self._is_closed.wait()
+                return
+            except TimeoutError:
+                pass
+            try:
+                await self._runtime.tasks.offload("read", self._tls.reload)
+            except QuorumlogError as error:  # the lane is full: next time
+                _LOG.info("security.reload_postponed error=%s", error)
+
+    def close(self) -> None:
+        """End `watch`."""
+        self._is_closed.set()
+
+    def _tokens(self) -> TokenVerifier | None:
+        if "OAUTHBEARER" not in self._config.mechanisms:
+            return None
+        return TokenVerifier(
+            clock=self._runtime.clock,
+            tasks=self._runtime.tasks,
+            config=self._config,
+            fetch=partial(_fetch, self._config.jwks_url, self._config.jwks_ca_file),
+        )
+
+
+def _fetch(url: str, ca_file: str) -> bytes:
+    """Read a key set. Blocks; raises OSError."""
+    from ..runtime.https import get, read_file  # needed with OAUTHBEARER only
+
+    if url.startswith("file://"):
+        return read_file(unquote(urlsplit(url).path), KEY_SET_BYTES_MAX)
+    return get(url, ca_file=ca_file, bytes_max=KEY_SET_BYTES_MAX, timeout_s=FETCH_TIMEOUT_S)

@@ -1,0 +1,79 @@
+"""An issuer of tokens with its keys behind an HTTPS endpoint of this process."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from quorumlog.runtime.tls import TlsFiles
+
+ISSUER = "https://issuer.test"
+AUDIENCE = "quorumlog"
+
+
+class TokenIssuer:
+    """Use it in `with`."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._key = rsa.generate_private_key(65_537, 2_048)
+        self._server = HTTPServer(("127.0.0.1", 0), self._handler())
+        context = files.server_context()
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self.requests = 0
+
+    @property
+    def url(self) -> str:
+        """Where the keys are."""
+        return f"https://localhost:{self._server.server_port}/keys"
+
+    def settings(self, ca: str) -> dict[str, Any]:
+        """The settings of a node that accepts the issuer's tokens."""
+        return {
+            "sasl_oauthbearer_jwks_endpoint_url": self.url,
+            "sasl_oauthbearer_jwks_ca_file": ca,
+            "sasl_oauthbearer_expected_issuer": ISSUER,
+            "sasl_oauthbearer_expected_audience": (AUDIENCE,),
+        }
+
+    def token(self, user: str, **claims: Any) -> str:
+        """A token of a user, valid for ten minutes."""
+        content = {
+            "iss": ISSUER,
+            "aud": AUDIENCE,
+            "sub": user,
+            "exp": int(time.time()) + 600,
+            **claims,
+        }
+        return jwt.encode(content, self._key, "RS256", {"kid": "key"})
+
+    def __enter__(self) -> "TokenIssuer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        issuer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                issuer.requests += 1
+                public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(issuer._key.public_key()))
+                body = json.dumps({"keys": [{**public, "kid": "key"}]}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Print nothing."""
+
+        return Handler

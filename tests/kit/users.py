@@ -1,0 +1,31 @@
+"""Users of a node with passwords, set without a client that is authorized for it."""
+
+from quorumlog.metadata import AlterScramCredentials
+from quorumlog.metadata.scram_credentials import ScramMechanism, credential_of_password
+from quorumlog.server.node import Node
+
+from .node import WAIT_MS
+
+SALT = b"0123456789abcdef"
+SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
+
+
+async def set_password(
+    node: Node, user: str, password: str, mechanism: ScramMechanism = SHA_256
+) -> None:
+    """Set a user's password; return when the node has applied it."""
+    credential = credential_of_password(mechanism, password, salt=SALT, iterations=4_096)
+    await _alter(node, AlterScramCredentials(upsertions=(((user, mechanism), credential),)))
+
+
+async def remove_user(node: Node, user: str, mechanism: ScramMechanism = SHA_256) -> None:
+    """Delete a user's credential; return when the node has applied it."""
+    await _alter(node, AlterScramCredentials(deletions=((user, mechanism),)))
+
+
+async def _alter(node: Node, command: AlterScramCredentials) -> None:
+    session, publisher = node.parts.session, node.parts.publisher
+    assert session is not None
+    assert publisher is not None
+    done = await session.submit(command, timeout_ms=WAIT_MS)
+    await publisher.wait_applied(done.offset, timeout_ms=WAIT_MS)

@@ -1,0 +1,176 @@
+"""A secure node from one command, and clients with the files that it writes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quorumlog
+from quorumlog.errors import (
+    ClusterAuthorizationFailed,
+    ConnectionFailed,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailed,
+)
+
+QUORUMLOG = (sys.executable, "-m", "quorumlog.cli")
+
+
+class SecureNode:
+    """A process of `quorumlog dev --secure`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._process = subprocess.Popen(
+            [
+                *QUORUMLOG,
+                *("dev", "--secure", "--data-dir", str(folder / "data"), "--output", "json"),
+                *("--grpc-port", "0", "--kafka-port", "0"),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the node has not started"
+        self.ready: dict[str, Any] = json.loads(line)
+
+    @property
+    def security(self) -> Path:
+        """The folder with certificates and profiles."""
+        return self.folder / "data-security"
+
+    def connect(self, user: str, password: str) -> quorumlog.Log:
+        """A client with a password."""
+        return quorumlog.connect(
+            self.ready["grpc"],
+            tls=quorumlog.TLS(ca=str(self.security / "ca.pem")),
+            credentials=quorumlog.SCRAM(user=user, password=password),
+        )
+
+    def administrator(self) -> quorumlog.Log:
+        """The administrator's client."""
+        return self.connect("admin", f"file:{self.security / 'admin.password'}")
+
+    def run(self, *words: str, given: str = "") -> str:
+        """Run a command with the administrator's profile."""
+        environment = {**os.environ, "QUORUMLOG_CONFIG": self.ready["profile"]}
+        done = subprocess.run(
+            [*QUORUMLOG, *words],
+            env=environment,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def close(self) -> None:
+        """Stop the process."""
+        self._process.terminate()
+        assert self._process.wait(60) == 0
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureNode]:
+    """One node for all tests."""
+    started = SecureNode(tmp_path_factory.mktemp("secure"))
+    yield started
+    started.close()
+
+
+def test_administrator_may_do_everything_and_others_what_acls_allow(node: SecureNode) -> None:
+    with node.administrator() as admin:
+        admin.admin.create_topic("orders")
+        admin.admin.set_password("alice", "secret")
+        admin.admin.create_acls(
+            [
+                quorumlog.Acl(
+                    principal="User:alice",
+                    operation="Write",
+                    resource_type="Topic",
+                    resource="orders",
+                )
+            ]
+        )
+        decision = admin.admin.explain_authorization("User:alice", "Read", "Topic", "orders")
+        assert not decision.is_allowed
+        assert "no ACL allows" in decision.reason
+        with node.connect("alice", "secret") as alice:
+            with alice.producer() as producer:
+                producer.send("orders", value=b"one").result()
+            with pytest.raises(TopicAuthorizationFailed):
+                list(alice.consumer("orders", until_end=True))
+            with pytest.raises(ClusterAuthorizationFailed):
+                alice.admin.describe_users()
+        values = [record.value for record in admin.consumer("orders", until_end=True)]
+        assert values == [b"one"]
+
+
+def test_client_ends_when_its_user_is_deleted(node: SecureNode) -> None:
+    with node.administrator() as admin:
+        admin.admin.set_password("bob", "secret")
+        with node.connect("bob", "secret") as bob:
+            assert bob.admin.describe_cluster().brokers
+            admin.admin.delete_user("bob")
+            with pytest.raises(SaslAuthenticationFailed):
+                bob.admin.describe_cluster()
+        assert [user.name for user in admin.admin.describe_users()].count("bob") == 0
+
+
+def test_clients_without_the_right_credentials_are_refused(node: SecureNode) -> None:
+    tls = quorumlog.TLS(ca=str(node.security / "ca.pem"))
+    address = node.ready["grpc"]
+    with pytest.raises(SaslAuthenticationFailed):
+        node.connect("admin", "wrong")
+    with pytest.raises(SaslAuthenticationFailed):
+        node.connect("nobody", "wrong")
+    with pytest.raises(SaslAuthenticationFailed):
+        quorumlog.connect(address, tls=tls)
+    with pytest.raises(SaslAuthenticationFailed):
+        quorumlog.connect(address, tls=tls, credentials=quorumlog.Token("ql1.AAAA"))
+    with pytest.raises(SaslAuthenticationFailed):
+        quorumlog.connect(address, tls=tls, credentials=quorumlog.Token("a.b.c"))
+    with pytest.raises(ConnectionFailed):
+        quorumlog.connect(address, connect_timeout_ms=1_500)
+    with pytest.raises(ConnectionFailed):  # an authority of the system has not signed it
+        quorumlog.connect(address, connect_timeout_ms=1_500, tls=quorumlog.TLS())
+
+
+def test_commands_use_the_profile(node: SecureNode) -> None:
+    node.run("users", "create", "carol", "--password-file", "-", given="secret\n")
+    assert "carol" in node.run("users", "list")
+    node.run("acls", "add", "User:carol", "Read", "Describe", "--topic", "a.", "--prefixed")
+    assert "Prefixed" in node.run("acls", "list", "--principal", "User:carol")
+    explained = node.run("acls", "explain", "User:carol", "Read", "--topic", "a.b")
+    assert "allowed" in explained
+    assert "Removed 2 ACLs." in node.run("acls", "remove", "User:carol")
+    node.run("users", "delete", "carol", "--yes")
+    assert "carol" not in node.run("users", "list")
+
+
+def test_files_with_secrets_are_readable_by_their_owner_alone(node: SecureNode) -> None:
+    for path in node.security.iterdir():
+        if path.suffix != ".pem":
+            assert not path.stat().st_mode & 0o077, path
+
+
+def test_profile_of_librdkafka_works(node: SecureNode) -> None:
+    from confluent_kafka import Producer
+
+    rows = (node.security / "kcat.conf").read_text().splitlines()
+    config = dict(row.split("=", 1) for row in rows)
+    errors: list[object] = []
+    producer = Producer(config)
+    producer.produce("by-kafka", b"value", on_delivery=lambda error, _: errors.append(error))
+    assert not producer.flush(60)
+    assert errors == [None]

@@ -1,0 +1,280 @@
+"""SASL on the Kafka listener: what an unauthenticated client may do, and each way to fail."""
+
+import asyncio
+from typing import Any, Final
+
+import scramp
+from tests.kit.kafka_client import RawClient, connected
+from tests.kit.kafka_node import KafkaNode, run_on_kafka_node
+from tests.kit.users import SHA_512, remove_user, set_password
+
+from quorumlog.errors import (
+    ClusterAuthorizationFailed,
+    IllegalSaslState,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanism,
+)
+from quorumlog.frontends.kafka.apis import APIS
+
+HANDSHAKE, AUTHENTICATE, METADATA, DESCRIBE_CLUSTER = 17, 36, 3, 60
+SASL: Final[dict[str, Any]] = {
+    "listeners_kafka": ("127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0"),
+    "super_users": ("User:ANONYMOUS", "User:admin"),
+}
+PASSWORD: Final = "correct horse battery"
+
+
+def _sasl_address(kafka: KafkaNode) -> str:
+    return kafka.node.addresses.kafka_listeners["SASL_PLAINTEXT"]
+
+
+async def _begin(client: RawClient, mechanism: str = "SCRAM-SHA-256") -> Any:
+    return await client.ask(HANDSHAKE, 1, mechanism=mechanism)
+
+
+async def _step(client: RawClient, message: str | bytes) -> Any:
+    content = message if isinstance(message, bytes) else message.encode()
+    return await client.ask(AUTHENTICATE, 2, auth_bytes=content)
+
+
+async def _log_in(
+    client: RawClient, user: str, password: str, mechanism: str = "SCRAM-SHA-256"
+) -> Any:
+    """Log in with SCRAM; return the last answer."""
+    await _begin(client, mechanism)
+    exchange = scramp.ScramClient([mechanism], user, password, c_nonce="n" * 24)
+    answer = await _step(client, exchange.get_client_first())
+    if answer.error_code.value:
+        return answer
+    exchange.set_server_first(answer.auth_bytes.decode())
+    answer = await _step(client, exchange.get_client_final())
+    if not answer.error_code.value:
+        exchange.set_server_final(answer.auth_bytes.decode())
+    return answer
+
+
+async def _may_describe(client: RawClient) -> bool:
+    answer = await client.ask(
+        DESCRIBE_CLUSTER,
+        1,
+        include_cluster_authorized_operations=False,
+        endpoint_type=1,
+    )
+    return bool(answer.error_code.value != ClusterAuthorizationFailed.code and answer.brokers)
+
+
+def test_user_logs_in_with_either_hash_and_acts_under_that_name() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await set_password(kafka.node, "admin", PASSWORD)
+        await set_password(kafka.node, "alice", PASSWORD, SHA_512)
+        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+            answer = await _log_in(client, "admin", PASSWORD)
+            assert answer.error_code.value == 0
+            assert await _may_describe(client)
+        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+            answer = await _log_in(client, "alice", PASSWORD, "SCRAM-SHA-512")
+            assert answer.error_code.value == 0
+            names = await client.ask(29, 3, **_EVERY_ACL)
+            assert names.error_code.value == ClusterAuthorizationFailed.code
+
+    run_on_kafka_node(main, "/node", **SASL)
+
+
+_EVERY_ACL: Final = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+
+
+def test_wrong_password_and_unknown_user_are_refused_alike_after_a_delay() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await set_password(kafka.node, "alice", PASSWORD)
+        texts = []
+        for user in ("alice", "mallory"):
+            async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+                began_ms = kafka.runtime.clock.now_ms()
+                answer = await _log_in(client, user, "wrong")
+                assert kafka.runtime.clock.now_ms() - began_ms >= 100
+                assert answer.error_code.value == SaslAuthenticationFailed.code
+                texts.append(answer.error_message)
+                assert await client.ended() is None
+        assert texts[0] == texts[1]
+
+    run_on_kafka_node(main, "/node", **SASL)
+
+
+def test_unknown_user_gets_the_same_salt_every_time() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        salts = []
+        for _ in range(2):
+            async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+                await _begin(client)
+                answer = await _step(client, "n,,n=mallory,r=abcdefghijklmnopqrst")
+                salts.append(answer.auth_bytes.decode().split(",")[1:])
+        assert salts[0] == salts[1]
+        assert salts[0][0].startswith("s=")
+
+    run_on_kafka_node(main, "/node", **SASL)
+
+
+def test_no_other_request_is_answered_before_the_login() -> None:
+    """Each offered key, except those of the login, ends the connection without an answer."""
+
+    async def main(kafka: KafkaNode) -> None:
+        for api in APIS:
+            if api.key in (HANDSHAKE, AUTHENTICATE, 18):
+                continue
+            async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+                client.send_body(api.key, api.high, bytes(64))
+                await client.ended()
+                assert client.has_ended, api.name
+        assert kafka.node.parts.kafka is not None
+        ended = kafka.node.parts.kafka.figures.listeners["SASL_PLAINTEXT"].ended
+        assert ended == {"unauthenticated": len(APIS) - 3}
+
+    run_on_kafka_node(main, "/node", **SASL)
+
+
+def test_request_behind_the_login_in_one_packet_is_not_begun_by_a_failed_login() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await set_password(kafka.node, "alice", PASSWORD)
+        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+            await _begin(client)
+            await _step(client, "n,,n=alice,r=abcdefghijklmnopqrst")
+            client.send(AUTHENTICATE, 2, auth_bytes=b"c=biws,r=abc,p=AAAA")
+            client.send(18, 3, client_software_name="test", client_software_version="1")
+            _, answer = await client.answer(AUTHENTICATE, 2)
+            assert answer.error_code.value == SaslAuthenticationFailed.code
+            await client.ended()
+
+    run_on_kafka_node(main, "/node", **SASL)
+
+
+def test_steps_out_of_order_end_the_connection() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await set_password(kafka.node, "alice", PASSWORD)
+        address = _sasl_address(kafka)
+        async with connected(kafka.runtime, address) as client:  # no handshake
+            answer = await _step(client, "n,,n=alice,r=abcdefghijklmnopqrst")
+            assert answer.error_code.value == IllegalSaslState.code
+            await client.ended()
+        async with connected(kafka.runtime, address) as client:  # another mechanism within
+            await _begin(client)
+            await _step(client, "n,,n=alice,r=abcdefghijklmnopqrst")
+            answer = await _begin(client, "SCRAM-SHA-512")
+            assert answer.error_code.value == IllegalSaslState.code
+            await client.ended()
+        for mechanism in ("PLAIN", "OAUTHBEARER", "GSSAPI", ""):  # the first two need TLS
+            async with connected(kafka.runtime, address) as client:
+                answer = await _begin(client, mechanism)
+                assert answer.error_code.value == UnsupportedSaslMechanism.code
+                assert list(answer.mechanisms) == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+                await client.ended()
+        answer = await _begin(kafka.client)  # a listener without SASL
+        assert answer.error_code.value == IllegalSaslState.code
+
+    run_on_kafka_node(main, "/node", **SASL)
+
+
+def test_malformed_and_replayed_messages_of_scram_are_refused() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await set_password(kafka.node, "alice", PASSWORD)
+        address = _sasl_address(kafka)
+        for message in (
+            b"",
+            b"\xff\xfe",
+            b"n,,",
+            b"p=tls-unique,,n=alice,r=x",
+            b"n,a=bob,n=alice,r=x",
+        ):
+            async with connected(kafka.runtime, address) as client:
+                await _begin(client)
+                answer = await _step(client, message)
+                assert answer.error_code.value == SaslAuthenticationFailed.code, message
+                await client.ended()
+        exchange = scramp.ScramClient(["SCRAM-SHA-256"], "alice", PASSWORD, c_nonce="n" * 24)
+        async with connected(kafka.runtime, address) as client:
+            await _begin(client)
+            opening = exchange.get_client_first()
+            first = await _step(client, opening)
+            exchange.set_server_first(first.auth_bytes.decode())
+            final = exchange.get_client_final()
+            assert (await _step(client, final)).error_code.value == 0
+        async with connected(kafka.runtime, address) as client:  # the proof of the other login
+            await _begin(client)
+            await _step(client, opening)
+            answer = await _step(client, final)
+            assert answer.error_code.value == SaslAuthenticationFailed.code
+
+    run_on_kafka_node(main, "/node", **SASL)
+
+
+def test_session_ends_unless_the_client_authenticates_again() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await set_password(kafka.node, "admin", PASSWORD)
+        await set_password(kafka.node, "alice", PASSWORD)
+        address = _sasl_address(kafka)
+        async with connected(kafka.runtime, address) as client:
+            answer = await _log_in(client, "admin", PASSWORD)
+            assert answer.session_lifetime.total_seconds() == 5
+            await asyncio.sleep(4)
+            await _log_in(client, "admin", PASSWORD)
+            await asyncio.sleep(4)
+            assert await _may_describe(client)
+            await asyncio.sleep(2)
+            client.send_body(METADATA, 12, bytes(16))
+            await client.ended()
+            assert client.has_ended
+        async with connected(kafka.runtime, address) as client:  # as another user
+            await _log_in(client, "admin", PASSWORD)
+            answer = await _log_in(client, "alice", PASSWORD)
+            assert answer.error_code.value == SaslAuthenticationFailed.code
+            await client.ended()
+
+    run_on_kafka_node(main, "/node", **SASL, connections_max_reauth_ms=5_000)
+
+
+def test_connection_ends_when_its_password_changes_or_is_removed() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        for is_removed in (False, True):
+            await set_password(kafka.node, "admin", PASSWORD)
+            async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+                await _log_in(client, "admin", PASSWORD)
+                assert await _may_describe(client)
+                if is_removed:
+                    await remove_user(kafka.node, "admin")
+                else:
+                    await set_password(kafka.node, "admin", "another")
+                await client.ended()
+                assert client.has_ended
+
+    run_on_kafka_node(main, "/node", **SASL)
+
+
+def test_client_that_never_logs_in_is_disconnected() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+            for _ in range(3):
+                await client.ask(18, 3, client_software_name="t", client_software_version="1")
+                await asyncio.sleep(0.3)
+            await client.ended()
+            assert client.has_ended
+
+    run_on_kafka_node(main, "/node", **SASL, kafka_request_receive_ms_max=1_000)
+
+
+def test_large_request_before_the_login_ends_the_connection_without_memory_for_it() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+            client.send_raw((1 << 20).to_bytes(4, "big") + AUTHENTICATE.to_bytes(2, "big"))
+            await client.ended()
+            assert client.has_ended
+            assert kafka.node.parts.kafka is not None
+            assert kafka.node.parts.kafka.memory.taken == 0
+
+    run_on_kafka_node(main, "/node", **SASL)
