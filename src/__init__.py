@@ -88,11 +88,11 @@ if TYPE_CHECKING:
     from .clients.consumer.consumer import PartitionLag as PartitionLag
     from .clients.consumer.consumer import PartitionStatistics as PartitionStatistics
     from .clients.consumer.record import ConsumerRecord as ConsumerRecord
+    from .clients.credentials import SCRAM as SCRAM
+    from .clients.credentials import TLS as TLS
+    from .clients.credentials import Token as Token
     from .clients.groups.coordinator import CommittedOffset as CommittedOffset
     from .clients.groups.membership import OnPartitions as OnPartitions
-    from .clients.login import SCRAM as SCRAM
-    from .clients.login import TLS as TLS
-    from .clients.login import Token as Token
     from .clients.offsets import Position as Position
     from .clients.offsets import TimestampMs as TimestampMs
     from .clients.producer.batches import Delivered as Delivered
@@ -164,14 +164,14 @@ _HOMES = {
     "Reassignment": ".clients.admin.partitions",
     "Record": ".records.record",
     "Replica": ".clients.admin.partitions",
-    "SCRAM": ".clients.login",
+    "SCRAM": ".clients.credentials",
     "Shift": ".clients.admin.groups",
     "StagedProducer": ".clients.blocking",
     "StagedWrite": ".clients.staged_commits",
-    "TLS": ".clients.login",
+    "TLS": ".clients.credentials",
     "TaskResult": ".clients.staged_commits",
     "TimestampMs": ".clients.offsets",
-    "Token": ".clients.login",
+    "Token": ".clients.credentials",
     "Topic": ".clients.admin.descriptions",
     "TopicListing": ".clients.admin.descriptions",
     "TopicPartition": ".ids",

@@ -219,7 +219,7 @@ class Nodes:
             if place in controllers:
                 rows["controller.voters"] = voters
             if place.is_broker:
-                rows["listeners.kafka"] = [place.kafka]
+                rows.setdefault("listeners.kafka", [place.kafka])
             path = place.folder / "node.toml"
             path.write_text("".join(f"{key} = {json.dumps(rows[key])}\n" for key in rows))
             format_storage(load_config(str(path)))

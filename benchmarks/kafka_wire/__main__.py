@@ -1,5 +1,5 @@
 """The Kafka listener beside Apache Kafka, tansu, noida-db and a bare program: `throughput` with one
-broker, `replicas` with three, `latency`, `clients` and `starts`.
+broker, `replicas` with three, `latency`, `clients` and `starts`, and `tls` with one broker.
 
 Run: python -m benchmarks.kafka_wire [--only PART] [--systems NAME,...] [--rounds 5] [--seconds 2]
      [--dir FOLDER] [--quick]
@@ -12,15 +12,27 @@ test. Results with --quick, --systems (beginnings of names), --workload or --pro
 import argparse
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from benchmarks import parts
-from benchmarks.kafka_wire import clients, latency, ours, pairs, profiling, starts, throughput
+from benchmarks.kafka_wire import (
+    apache_kafka,
+    clients,
+    latency,
+    ours,
+    pairs,
+    profiling,
+    starts,
+    throughput,
+)
 from benchmarks.kafka_wire.cases import CEILING, FSYNC, kinds
-from benchmarks.kafka_wire.systems import Kind
+from benchmarks.kafka_wire.systems import Kind, Opening
 from benchmarks.raft.result import keep, machine
+
+from quorumlog.server.certificates import create_authority, issue
 
 Part: TypeAlias = Callable[[Sequence[Kind], argparse.Namespace, Path], Awaitable[dict[str, Any]]]
 WARM_S = 20.0  # of each workload
@@ -41,8 +53,29 @@ async def three_brokers(
     return await loads(found, options, folder, brokers=3, acks="all")
 
 
+async def over_tls(
+    found: Sequence[Kind], options: argparse.Namespace, folder: Path
+) -> dict[str, Any]:
+    """Bytes through one broker over TLS 1.3, acks=1: ours and Kafka."""
+    certificates = folder / "certificates"
+    create_authority(certificates, name="benchmark")
+    issue(certificates, "server", name="server", hosts=("127.0.0.1", "localhost"))
+    opened: dict[str, Opening] = {
+        ours.NAME: partial(ours.nodes, certificates=certificates),
+        apache_kafka.NAME: partial(apache_kafka.kafka, certificates=certificates),
+    }
+    encrypted = [replace(each, open=opened[each.name]) for each in found if each.name in opened]
+    return await loads(encrypted, options, folder, brokers=1, acks="1", tls=True)
+
+
 async def loads(
-    found: Sequence[Kind], options: argparse.Namespace, folder: Path, *, brokers: int, acks: str
+    found: Sequence[Kind],
+    options: argparse.Namespace,
+    folder: Path,
+    *,
+    brokers: int,
+    acks: str,
+    tls: bool = False,
 ) -> dict[str, Any]:
     """Produce and fetch."""
     workloads = [each for each in throughput.WORKLOADS if options.workload in each.name]
@@ -54,6 +87,7 @@ async def loads(
         warm_s=options.warm_seconds,
         workloads=workloads,
         profile=options.profile,
+        tls=tls,
     )
     measured = await throughput.measure(found, folder, run)
     result = throughput.summary(measured, run)
@@ -108,6 +142,7 @@ PARTS: dict[str, Part] = {
     "latency": at_rates,
     "clients": real_clients,
     "starts": beginnings,
+    "tls": over_tls,
 }
 
 

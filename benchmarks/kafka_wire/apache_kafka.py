@@ -92,6 +92,22 @@ class Place:
         (self.folder / "log4j2.properties").write_text(LOGGING)
         return path
 
+    def tls_settings(self, certificates: Path, port: int) -> dict[str, str]:
+        """The settings of a second listener with TLS."""
+        pair = self.folder / "keystore.pem"
+        parts = [(certificates / name).read_text() for name in ("server.key", "server.pem")]
+        pair.write_text("".join(parts))
+        plain = f"PLAINTEXT://127.0.0.1:{self.port}"
+        encrypted = f"SSL://127.0.0.1:{port}"
+        return {
+            "listeners": f"{plain},{encrypted},CONTROLLER://{self.controller}",
+            "advertised.listeners": f"{plain},{encrypted}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(pair),
+            "ssl.enabled.protocols": "TLSv1.3",
+        }
+
     def format(
         self, cluster_id: str, everybody: list["Place"], settings: Mapping[str, Any]
     ) -> None:
@@ -117,13 +133,21 @@ class Place:
 
 @asynccontextmanager
 async def kafka(
-    folder: Path, brokers: int, settings: Mapping[str, Any] | None = None
+    folder: Path,
+    brokers: int,
+    settings: Mapping[str, Any] | None = None,
+    certificates: Path | None = None,
 ) -> AsyncIterator[Running]:
-    """Run brokers in a block; `settings` besides the defaults. Raises Refused."""
+    """Run brokers in a block; `settings` besides the defaults. With a folder of certificates the
+    only broker has a listener with TLS, too. Raises Refused."""
     places = [Place(folder, number) for number in range(1, brokers + 1)]
-    cluster_id = _id()
+    cluster_id, tls_port = _id(), 0
+    settings = dict(settings or {})
+    if certificates is not None:
+        (tls_port,) = free_ports(1)
+        settings |= places[0].tls_settings(certificates, tls_port)
     for place in places:
-        await asyncio.to_thread(place.format, cluster_id, places, settings or {})
+        await asyncio.to_thread(place.format, cluster_id, places, settings)
     with Members() as members:
         for place in places:
             members.add(place.command, place.folder)
@@ -132,4 +156,4 @@ async def kafka(
                 await asyncio.to_thread(answers, place.port, within_s=START_S)
         except Refused as refused:
             raise Refused(f"{refused}: {members.complaints()}") from None
-        yield Running(members=members, port=places[0].port)
+        yield Running(members=members, port=places[0].port, tls_port=tls_port)

@@ -22,6 +22,7 @@ class Ceiling:
 
     port: int
     pids: tuple[int, ...]
+    tls_port: int = 0
 
 
 def opened(folder: Path, brokers: int) -> AbstractAsyncContextManager[Ceiling]:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -28,15 +28,18 @@ def is_here() -> bool:
     return sys.platform == "linux" and shutil.which("cc") is not None
 
 
-def program(name: str) -> Path:
-    """The program of a source file of this folder, compiled if it is not there yet."""
+def program(name: str, *, tls: bool = False) -> Path:
+    """The program of a source file of this folder, compiled if it is not there yet. With `tls` it
+    needs the headers of OpenSSL."""
     source = HERE / f"{name}.c"
     version = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
-    path = cache() / "programs" / f"{name}-{version}"
+    path = cache() / "programs" / f"{name}-{'tls-' if tls else ''}{version}"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}")
         command = ["cc", "-O2", "-Wall", "-Wextra", "-o", str(partial), str(source)]
+        if tls:
+            command += ["-DTLS", "-lssl", "-lcrypto"]
         subprocess.run(command, check=True)
         partial.rename(path)
     return path
@@ -117,16 +120,24 @@ class Load:
 
 
 def run(
-    plan: Plan, *, pids: Sequence[int], phases: Phases, interval_s: float | None = None
+    plan: Plan,
+    *,
+    pids: Sequence[int],
+    phases: Phases,
+    interval_s: float | None = None,
+    tls_ports: Mapping[int, int] | None = None,
 ) -> Load:
-    """Put a load on brokers; `interval_s`: between requests that are sent by the clock. If none is
+    """Put a load on brokers; `interval_s`: between requests that are sent by the clock; `tls_ports`
+    has the ports of TLS by those without, if the load uses TLS. If none is
     answered in a measured time, another begins that is four times as long, up to `PATIENCE_S`.
 
     Raises Refused for an answer that is none, or has an error.
     """
     while True:
         written = dirty_pages.written_bytes()
-        said = _said(plan, pids=pids, phases=phases, interval_s=interval_s)
+        said = _said(
+            plan, pids=pids, phases=phases, interval_s=interval_s, tls_ports=tls_ports or {}
+        )
         if said["errors"] or said["bytes"] or phases.measure_s > PATIENCE_S:
             said["written_bytes"] = dirty_pages.written_bytes() - written
             return load_of(said)
@@ -134,7 +145,12 @@ def run(
 
 
 def _said(
-    plan: Plan, *, pids: Sequence[int], phases: Phases, interval_s: float | None
+    plan: Plan,
+    *,
+    pids: Sequence[int],
+    phases: Phases,
+    interval_s: float | None,
+    tls_ports: Mapping[int, int],
 ) -> dict[str, Any]:
     """Run the generator once; return what it prints."""
     with tempfile.NamedTemporaryFile(prefix="quorumlog-frames-") as file:
@@ -146,10 +162,11 @@ def _said(
             f"phases {' '.join(map(str, nanoseconds))} {phases.cap_bytes}",
             *(f"pid {pid}" for pid in pids),
             *([] if interval_s is None else [f"start {int(interval_s * 1e9)}"]),
+            *(f"tls {plain} {encrypted}" for plain, encrypted in tls_ports.items()),
             *plan.lines,
         ]
         process = subprocess.run(
-            [program("load")],
+            [program("load", tls=bool(tls_ports))],
             input="\n".join(lines) + "\n",
             capture_output=True,
             text=True,

@@ -11,6 +11,7 @@
  *                                     an eighth of it the warm one; 0: none
  *   pid PID                           a process whose processor time is taken, any number
  *   start NS                          between requests of the whole schedule; 0: closed loops
+ *   tls PORT TLS_PORT                 connect to the second port, with TLS, where the first is named
  *   produce PORT AT SIZE COUNT BATCHES_BYTES WINDOW ERROR_AT
  *   fetch PORT AT SIZE ERROR_AT RECORDS_AT OFFSET_AT RECORDS BATCH_BYTES WANT FIRST END
  *   tail PORT AT SIZE ERROR_AT RECORDS_AT OFFSET_AT RECORDS BATCH_BYTES PRODUCER
@@ -18,6 +19,9 @@
  * size of a request. A closed loop keeps WINDOW requests under way on its connection, or one fetch,
  * which continues where the answer ended and restarts at the end; an open one sends by the clock,
  * without waiting for answers, and counts latency from when a request was due.
+ *
+ * With -DTLS (OpenSSL) connections use TLS 1.3 without looking at the broker's certificate. Frames
+ * are then encrypted from memory, and answers are decrypted and dropped.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -38,6 +42,9 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef TLS
+#include <openssl/ssl.h>
+#endif
 
 enum { CONNECTIONS_MAX = 256, PIDS_MAX = 64, CODES = 256, CODES_BELOW = 8, BUFFER = 16384 };
 enum { HEAD = 192, FRAME_MAX = 4096, TIMER_SLACK_NS = 1000, DISCARD = 1 << 20, PIECE = 128 << 10 };
@@ -60,6 +67,9 @@ struct connection {
     int64_t frame_left;             /* bytes of it that have not left */
     char buffer[BUFFER];
     int64_t have, skip;             /* bytes in it; bytes of an answer to discard */
+#ifdef TLS
+    SSL *tls;
+#endif
 };
 
 struct samples { uint32_t *us; int64_t count, room; };
@@ -106,6 +116,69 @@ static void keep(struct samples *samples, int64_t ns) {
     int64_t us = ns / 1000;
     samples->us[samples->count++] = us > UINT32_MAX ? UINT32_MAX : us < 0 ? 0 : us;
 }
+
+/* --- bytes ----------------------------------------------------------------------------------- */
+
+#ifdef TLS
+enum { TLS_PIECE = 256 << 10 };
+static int plain_ports[PIDS_MAX], tls_ports[PIDS_MAX], tls_count;
+static SSL_CTX *context;
+
+/* The result of a call of OpenSSL, as that of a system call. */
+static ssize_t result_of(struct connection *c, int count) {
+    if (count > 0) return count;
+    int code = SSL_get_error(c->tls, count);
+    errno = code == SSL_ERROR_WANT_READ || code == SSL_ERROR_WANT_WRITE ? EAGAIN : EPROTO;
+    return code == SSL_ERROR_ZERO_RETURN ? 0 : -1;
+}
+
+static ssize_t send_bytes(struct connection *c, const char *from, size_t size) {
+    return result_of(c, SSL_write(c->tls, from, size));
+}
+
+static ssize_t send_frames(struct connection *c, off_t at, size_t size) {
+    return send_bytes(c, frames + at, size < TLS_PIECE ? size : TLS_PIECE);
+}
+
+static ssize_t receive_bytes(struct connection *c, char *into, size_t size, int is_dropped) {
+    (void)is_dropped;
+    return result_of(c, SSL_read(c->tls, into, size));
+}
+
+static void begin_tls(struct connection *c) {
+    if (!context) {
+        context = SSL_CTX_new(TLS_client_method());
+        if (!context || !SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION)) fail("TLS");
+        SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+        SSL_CTX_set_read_ahead(context, 1);
+        SSL_CTX_set_default_read_buffer_len(context, TLS_PIECE);
+    }
+    c->tls = SSL_new(context);
+    if (!c->tls || !SSL_set_fd(c->tls, c->fd) || SSL_connect(c->tls) != 1) fail("a TLS handshake");
+}
+
+static int port_of(struct connection *c) {
+    for (int i = 0; i < tls_count; i++) if (plain_ports[i] == c->port) return tls_ports[i];
+    errno = 0;
+    fail("a port without TLS");
+    return 0;
+}
+#else
+static ssize_t send_bytes(struct connection *c, const char *from, size_t size) {
+    return send(c->fd, from, size, 0);
+}
+
+static ssize_t send_frames(struct connection *c, off_t at, size_t size) {
+    return sendfile(c->fd, frames_fd, &at, size);
+}
+
+static ssize_t receive_bytes(struct connection *c, char *into, size_t size, int is_dropped) {
+    return recv(c->fd, into, size, is_dropped ? MSG_TRUNC : 0);
+}
+
+static void begin_tls(struct connection *c) { (void)c; }
+static int port_of(struct connection *c) { return c->port; }
+#endif
 
 /* --- processor time -------------------------------------------------------------------------- */
 
@@ -163,8 +236,7 @@ static void produce(struct connection *c) {
     if (!is_sending && !interval_ns) limit = (c->out + c->size - 1) / c->size * c->size;
     while (c->out < limit) {
         int64_t place = c->out % (c->count * c->size), left = c->count * c->size - place;
-        off_t at = c->at + place;
-        ssize_t sent = sendfile(c->fd, frames_fd, &at, left < limit - c->out ? left : limit - c->out);
+        ssize_t sent = send_frames(c, c->at + place, left < limit - c->out ? left : limit - c->out);
         if (sent < 0) {
             if (errno != EAGAIN) fail("sending a produce request");
             watch_output(c, 1);
@@ -184,7 +256,7 @@ static void fetch(struct connection *c) {
             c->frame_left = c->size;
             c->asked++;
         }
-        ssize_t sent = send(c->fd, c->frame + c->size - c->frame_left, c->frame_left, 0);
+        ssize_t sent = send_bytes(c, c->frame + c->size - c->frame_left, c->frame_left);
         if (sent < 0) {
             if (errno != EAGAIN) fail("sending a fetch request");
             watch_output(c, 1);
@@ -241,6 +313,9 @@ static void answered(struct connection *c, const char *body, int64_t now) {
 
 /* So that it is not woken for every piece of a large answer. */
 static void wake_at(struct connection *c, int size) {
+#ifdef TLS
+    size = 1; /* a record may be complete within fewer bytes */
+#endif
     if (c->low == size) return;
     if (setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &size, sizeof size)) fail("SO_RCVLOWAT");
     c->low = size;
@@ -249,7 +324,7 @@ static void wake_at(struct connection *c, int size) {
 /* Returns 0 when there is nothing more to read now. */
 static int receive(struct connection *c) {
     if (c->skip) {
-        ssize_t gone = recv(c->fd, scratch, c->skip < DISCARD ? c->skip : DISCARD, MSG_TRUNC);
+        ssize_t gone = receive_bytes(c, scratch, c->skip < DISCARD ? c->skip : DISCARD, 1);
         if (gone < 0 && errno == EAGAIN) return 0;
         if (gone <= 0) fail("a broker hung up");
         c->skip -= gone;
@@ -257,7 +332,7 @@ static int receive(struct connection *c) {
         return 1;
     }
     int64_t room = (c->kind == PRODUCE ? BUFFER : HEAD) - c->have;
-    ssize_t come = recv(c->fd, c->buffer + c->have, room, 0);
+    ssize_t come = receive_bytes(c, c->buffer + c->have, room, 0);
     if (come < 0 && errno == EAGAIN) return 0;
     if (come <= 0) fail("a broker hung up");
     c->have += come;
@@ -272,7 +347,11 @@ static int receive(struct connection *c) {
     memmove(c->buffer, c->buffer + at, c->have - at);
     c->have -= at;
     if (c->skip) wake_at(c, c->skip > PIECE ? PIECE : c->skip);
+#ifdef TLS
+    return 1; /* until the library has nothing more: the socket does not tell of its buffer */
+#else
     return come == room;
+#endif
 }
 
 static void serve(struct connection *c, uint32_t events) {
@@ -321,11 +400,12 @@ static int is_idle(void) {
 
 static void open_connection(struct connection *c) {
     int one = 1;
-    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(c->port),
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port_of(c)),
                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&to, sizeof to)) fail("connecting");
     if (setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one)) fail("TCP_NODELAY");
+    begin_tls(c);
     if (fcntl(c->fd, F_SETFL, O_NONBLOCK)) fail("O_NONBLOCK");
     struct epoll_event event = { EPOLLIN, { .ptr = c } };
     if (epoll_ctl(poll_fd, EPOLL_CTL_ADD, c->fd, &event)) fail("epoll");
@@ -408,6 +488,12 @@ static void read_plan(void) {
                        &c->error_at, &c->records_at, &c->offset_at, &c->records, &c->batch_bytes,
                        &producer) != 9 || producer >= connection_count) fail(line);
             c->producer = connections[producer];
+#ifdef TLS
+        } else if (!strncmp(line, "tls ", 4)) {
+            if (tls_count == PIDS_MAX) { errno = 0; fail(line); }
+            if (sscanf(line + 4, "%d %d", plain_ports + tls_count, tls_ports + tls_count) != 2) fail(line);
+            tls_count++;
+#endif
         } else { errno = 0; fail(line); }
     }
 }

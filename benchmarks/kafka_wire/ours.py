@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.cluster.nodes import BOTH, Nodes
 from benchmarks.kafka_wire.wire import answers
+from benchmarks.raft.processes import free_ports
 
 from quorumlog import native
 
@@ -31,6 +32,7 @@ class Ours:
 
     nodes: Nodes
     port: int
+    tls_port: int = 0
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -49,10 +51,25 @@ class Ours:
 
 @asynccontextmanager
 async def nodes(
-    folder: Path, brokers: int, settings: Mapping[str, Any] | None = None
+    folder: Path,
+    brokers: int,
+    settings: Mapping[str, Any] | None = None,
+    certificates: Path | None = None,
 ) -> AsyncIterator[Ours]:
-    """Run nodes in a block; `settings` besides the defaults."""
-    async with Nodes(folder, (BOTH,) * brokers, settings=dict(settings or {})) as found:
-        port = int(found.places[1].kafka.rpartition(":")[2])
+    """Run nodes in a block; `settings` besides the defaults. With a folder of certificates the only
+    node has a listener with TLS, too."""
+    settings, tls_port = dict(settings or {}), 0
+    if certificates is not None:
+        plain_port, tls_port = free_ports(2)
+        settings |= {
+            "listeners.kafka": [
+                f"127.0.0.1:{plain_port}",
+                f"SSL://127.0.0.1:{tls_port}",
+            ],
+            "ssl.certificate.file": str(certificates / "server.pem"),
+            "ssl.key.file": str(certificates / "server.key"),
+        }
+    async with Nodes(folder, (BOTH,) * brokers, settings=settings) as found:
+        port = int(found.places[1].kafka.rpartition(":")[2]) if not tls_port else plain_port
         answers(port, within_s=ANSWER_S)
-        yield Ours(nodes=found, port=port)
+        yield Ours(nodes=found, port=port, tls_port=tls_port)

@@ -27,6 +27,10 @@ class System(Protocol):
     def port(self) -> int:
         """Where one of them listens for the Kafka protocol, on the loopback."""
 
+    @property
+    def tls_port(self) -> int:
+        """Where it listens with TLS; 0: it does not."""
+
 
 Opening: TypeAlias = Callable[[Path, int], AbstractAsyncContextManager[System]]
 """Starts so many brokers in a folder, for as long as a block."""
@@ -108,6 +112,7 @@ class Running:
 
     members: Members
     port: int
+    tls_port: int = 0
 
     @property
     def pids(self) -> tuple[int, ...]:

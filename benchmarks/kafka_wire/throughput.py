@@ -76,6 +76,7 @@ class Run:
     warm_s: float
     workloads: Sequence[Workload] = WORKLOADS
     profile: bool = False  # ours
+    tls: bool = False  # loads use TLS 1.3
 
     def phases(self, *, size: int, seconds: float) -> Phases:
         """Return the phases of a load that ends by bytes or seconds."""
@@ -127,7 +128,9 @@ class Side:
     def _run(self, direction: str, plan: Plan, *, size: int, seconds: float) -> Load:
         with profiled(self.subject, direction, self.run):
             phases = self.run.phases(size=size, seconds=seconds)
-            return generator.run(plan, pids=self.subject.system.pids, phases=phases)
+            system = self.subject.system
+            ports = {system.port: system.tls_port} if self.run.tls else None
+            return generator.run(plan, pids=system.pids, phases=phases, tls_ports=ports)
 
     def _produce(self, *, size: int, seconds: float) -> Load:
         dirty_pages.settle()

@@ -3,12 +3,13 @@ changes through the active controller."""
 
 from typing import TypeVar
 
-from ..errors import NotController, UnknownTopicOrPartition
+from ..errors import NotController, QuorumlogError, UnknownTopicOrPartition
 from ..ids import NO_NODE, NodeId
 from ..metadata import MetadataImage, RelayedCommand, Submitted, TopicImage
 from ..metadata.shell.publisher import MetadataPublisher
 from ..metadata.shell.session import BrokerSession
 from ..runtime import Clock
+from .audit import AuditLog
 from .request_context import RequestContext
 from .validation import left_ms
 
@@ -21,7 +22,11 @@ RELAY_ANSWER_MS = 500
 class MetadataAccess:
     """The metadata access that the operations share."""
 
-    def __init__(self, clock: Clock, metadata: MetadataPublisher) -> None:
+    def __init__(
+        self, clock: Clock, metadata: MetadataPublisher, audit: AuditLog | None = None
+    ) -> None:
+        """`audit` records changes."""
+        self._audit = audit
         self._clock = clock
         self._metadata = metadata
         self._session: BrokerSession | None = None
@@ -59,7 +64,15 @@ class MetadataAccess:
         TimedOut, Stopping, and OutcomeUnknown for a command that is not repeatable."""
         if self._session is None:
             raise NotController("broker: it is starting and has no controller yet; retry")
-        return await self._session.submit(command, timeout_ms=self.relay_ms(context))
+        outcome = "ok"
+        try:
+            return await self._session.submit(command, timeout_ms=self.relay_ms(context))
+        except QuorumlogError as error:
+            outcome = error.name
+            raise
+        finally:
+            if self._audit is not None:
+                self._audit.changed(context.client, change=command, outcome=outcome)
 
     def left_ms(self, context: RequestContext) -> int:
         """Return the time that an operation has left."""

@@ -33,7 +33,7 @@ from .failures import DEBUG_VARIABLE
 
 if TYPE_CHECKING:
     from ..clients.blocking import Log
-    from ..clients.login import SCRAM, TLS, Token
+    from ..clients.credentials import SCRAM, TLS, Token
 
 CONFIG_VARIABLE: Final = "QUORUMLOG_CONFIG"
 LOG_LEVEL_VARIABLE: Final = "QUORUMLOG_LOG"
@@ -147,7 +147,7 @@ class ClientSettings:
     @property
     def tls(self) -> "TLS | None":
         """The encryption of connections; None: none."""
-        from ..clients.login import TLS
+        from ..clients.credentials import TLS
 
         if not self.security_protocol.endswith("SSL"):
             return None
@@ -158,7 +158,7 @@ class ClientSettings:
     @property
     def credentials(self) -> "SCRAM | Token | None":
         """The credentials of calls; None: none. Raise InvalidConfig if they are incomplete."""
-        from ..clients.login import SCRAM, Token
+        from ..clients.credentials import SCRAM, Token
 
         if not self.security_protocol.startswith("SASL"):
             return None

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, TypeVar
 
 from ..errors import InvalidConfig
 from ..records.compression import LEVELS, Codec, codec_named
-from .login import SCRAM, TLS, Token, channel_security
+from .credentials import SCRAM, TLS, Token, channel_security
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -29,7 +29,7 @@ from ..proto import admin_pb2, quorum_pb2
 from ..runtime import Channel, Method, Runtime
 from ..services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS, QUORUM_DESCRIBE
 from .config import ClientConfig
-from .login import channel_security
+from .credentials import channel_security
 from .retry import Backoff, Retrier, is_retriable
 from .topology import PartitionLeader, TopicLayout, Topology, absent, leaderless
 

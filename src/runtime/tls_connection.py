@@ -288,6 +288,9 @@ class TlsConnection:
                             self._loop.call_soon(self.close)  # it may still read the queue
                             break
                         filled += count
+                        if not (self._incoming.pending or self._tls.pending()):
+                            is_over = True  # known without the cost of an exception
+                            break
                 except ssl.SSLWantReadError:
                     is_over = True
                 if filled:

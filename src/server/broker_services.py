@@ -4,6 +4,7 @@ configuration."""
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..api.audit import AuditLog
 from ..api.authorizer import Authorizer
 from ..api.broker_api import BrokerApi
 from ..api.cluster import ClusterAdmin
@@ -48,10 +49,12 @@ def broker_api(
     coordinators: "Coordinators",
     quorum: QuorumAdmin,
     authorizer: Authorizer,
+    audit: AuditLog | None,
     settings: Sequence[NodeSetting],
 ) -> BrokerApi:
     """Return the operations of a broker; changes need its session, see `MetadataAccess.attach`."""
-    metadata, node_id = MetadataAccess(runtime.clock, publisher), directory.meta.node_id
+    metadata = MetadataAccess(runtime.clock, publisher, audit)
+    node_id = directory.meta.node_id
     return BrokerApi(
         metadata=metadata,
         authorizer=authorizer,

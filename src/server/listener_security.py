@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from ..api.audit import AuditLog
 from ..api.authentication.calls import CallAuthentication
 from ..api.authentication.certificate_principals import parse_rules
 from ..api.authentication.config import SecurityConfig, SecurityProtocol
@@ -33,10 +34,15 @@ class NodeSecurity:
     """The certificates, mechanisms and failures of one node."""
 
     def __init__(
-        self, runtime: Runtime, config: SecurityConfig, image: Callable[[], MetadataImage]
+        self,
+        runtime: Runtime,
+        config: SecurityConfig,
+        image: Callable[[], MetadataImage],
+        audit: AuditLog | None,
     ) -> None:
         """Load the certificate, if one is configured. `image` returns the newest applied image.
         Raises InvalidConfig."""
+        self._audit = audit
         self._runtime = runtime
         self._config = config
         self._rules = parse_rules(config.principal_rules)
@@ -77,6 +83,7 @@ class NodeSecurity:
             sasl=self._sasl if protocol.has_sasl else None,
             failures=self._failures,
             session_ms_max=config.reauthentication_ms,
+            audit=self._audit,
         )
 
     def calls(self) -> CallSecurity:
@@ -103,7 +110,9 @@ class NodeSecurity:
         mechanisms = self._config.offered(SecurityProtocol(self._config.grpc_protocol))
         if not mechanisms:
             return {}
-        service = AuthService(self._sasl, self._sessions, self._failures, mechanisms=mechanisms)
+        service = AuthService(
+            self._sasl, self._sessions, self._failures, mechanisms=mechanisms, audit=self._audit
+        )
         return service.handlers()
 
     @property

@@ -46,7 +46,7 @@ from ..metadata.shell import (
     MetadataPublisher,
     MetadataStateMachine,
 )
-from ..runtime import PLAIN_CALLS, CallListener, Runtime, Scope
+from ..runtime import PLAIN_CALLS, CallListener, Handler, Runtime, Scope
 from ..settings import DEFAULT, ValueOrigin, value_of
 from ..storage.shell.data_directory import DataDirectory
 from .broker_services import (
@@ -64,6 +64,7 @@ from .observability import HttpEndpoints
 from .quorum import QUORUM_HEALTH, NodeQuorum, join, open_member
 
 if TYPE_CHECKING:
+    from ..api.audit import AuditLog
     from .listener_security import NodeSecurity
 
 __all__ = [
@@ -113,8 +114,11 @@ class Node:
         self._life = Lifecycle(
             runtime, grace_ms=config.shutdown_grace_ms, counted=self._observing.counted
         )
+        self._audit = self._open_audit()
         self._authorizer = Authorizer(
-            self._image, authorizer or config.security.authorizer_config(config.kafka_names)
+            self._image,
+            authorizer or config.security.authorizer_config(config.kafka_names),
+            denied=None if self._audit is None else self._audit.denied,
         )
         self._stack = AsyncExitStack()
         self._addresses: ListenerAddresses | None = None
@@ -297,14 +301,9 @@ class Node:
         internal = (followers, coordinators.service)
         served = (log, admin, *transactions, mirror, *internal, member.service)
         handlers = {**self._groups_service(publisher).handlers()}
-        if security is not None:
-            handlers.update(security.auth_handlers())
         for service in served:
             handlers.update(service.handlers())
-        calls = PLAIN_CALLS if security is None else security.calls()
-        listener = await self._life.listen(
-            config.grpc_listener, handlers, is_ready=False, security=calls
-        )
+        listener = await self._serve(handlers, security)
         member.report_health(listener)
         self.parts.log = log
         kafka, kafka_addresses = await open_kafka(
@@ -347,13 +346,38 @@ class Node:
             kafka_listeners=kafka_addresses,
         )
 
+    async def _serve(
+        self, handlers: dict[str, Handler], security: "NodeSecurity | None"
+    ) -> CallListener:
+        """Open the listener of gRPC clients, which is not ready yet."""
+        calls = PLAIN_CALLS
+        if security is not None:
+            handlers.update(security.auth_handlers())
+            calls = security.calls()
+        return await self._life.listen(
+            self._config.grpc_listener, handlers, is_ready=False, security=calls
+        )
+
+    def _open_audit(self) -> "AuditLog | None":
+        """Open the audit log, if one is configured. Raises InvalidConfig."""
+        security = self._config.security
+        if not security.audit_file:
+            return None
+        from ..api.audit import AuditLog
+        from .audit_file import open_audit_file
+
+        write = open_audit_file(
+            security.audit_file, bytes_max=security.audit_bytes_max, files=security.audit_files_max
+        )
+        return AuditLog(write, self._runtime.clock.wall_ms)
+
     def _open_security(self, scope: Scope) -> "NodeSecurity | None":
         """Load the certificate and follow its files; None if no listener needs it."""
         if self._config.security.is_plaintext(self._config.kafka_names):
             return None
         from .listener_security import NodeSecurity
 
-        security = NodeSecurity(self._runtime, self._config.security, self._image)
+        security = NodeSecurity(self._runtime, self._config.security, self._image, self._audit)
         if security.has_certificate:
             self._life.run(scope, "certificates", security.watch, security.close)
         return security
@@ -415,6 +439,7 @@ class Node:
             coordinators=coordinators,
             quorum=member.quorum,
             authorizer=self._authorizer,
+            audit=self._audit,
             settings=self._settings(),
         )
 

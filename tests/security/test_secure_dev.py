@@ -31,6 +31,7 @@ class SecureNode:
                 *QUORUMLOG,
                 *("dev", "--secure", "--data-dir", str(folder / "data"), "--output", "json"),
                 *("--grpc-port", "0", "--kafka-port", "0"),
+                *("--set", f"audit.log.file={folder / 'audit.log'}"),
             ],
             stdout=subprocess.PIPE,
             text=True,
@@ -174,3 +175,21 @@ def test_profile_of_librdkafka_works(node: SecureNode) -> None:
     producer.produce("by-kafka", b"value", on_delivery=lambda error, _: errors.append(error))
     assert not producer.flush(60)
     assert errors == [None]
+
+
+def test_what_a_denied_client_tried_is_in_the_audit_log(node: SecureNode) -> None:
+    with node.administrator() as admin:
+        admin.admin.set_password("dora", "secret")
+    with node.connect("dora", "secret") as dora, pytest.raises(ClusterAuthorizationFailed):
+        dora.admin.describe_users()
+    with pytest.raises(SaslAuthenticationFailed):
+        node.connect("dora", "wrong")
+    rows = [json.loads(line) for line in (node.folder / "audit.log").read_text().splitlines()]
+    assert {"event": "denial", "operation": "Describe", "resource_type": "Cluster"}.items() <= (
+        next(row for row in rows if row["principal"] == "User:dora" and "resource" in row).items()
+    )
+    outcomes = [row["outcome"] for row in rows if row["event"] == "authentication"]
+    assert {"ok", "refused"} <= set(outcomes)
+    changes = [row for row in rows if row["event"] == "change"]
+    assert any("dora" in row["detail"] and row["principal"] == "User:admin" for row in changes)
+    assert "secret" not in (node.folder / "audit.log").read_text()

@@ -5,6 +5,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from quorumlog import services
 from quorumlog.proto import (
     admin_pb2,
+    auth_pb2,
     controller_pb2,
     groups_pb2,
     log_pb2,
@@ -20,6 +21,7 @@ from quorumlog.runtime import Method
 
 FILES = (
     admin_pb2,
+    auth_pb2,
     controller_pb2,
     groups_pb2,
     log_pb2,
@@ -61,6 +63,7 @@ def test_no_call_is_named_twice() -> None:
 def test_services_of_the_protocol_are_the_documented_ones() -> None:
     assert sorted(name.split(".")[-1] for name in described()) == [
         "Admin",
+        "Auth",
         "Controller",
         "Groups",
         "Log",

@@ -182,6 +182,29 @@ class SecurityConfig:
         "Permit actions on a resource that no ACL selects.",
     )
 
+    audit_file: str = setting(
+        "audit.log.file",
+        "",
+        "File of the audit log: authentications, denials and changes with principal and address, "
+        "one JSON object a line. Empty: none.",
+    )
+    audit_bytes_max: int = setting(
+        "audit.log.bytes.max",
+        64 << 20,
+        "Size at which the audit log begins a new file.",
+        unit="bytes",
+        low=1 << 10,
+        high=1 << 40,
+    )
+    audit_files_max: int = setting(
+        "audit.log.files.max",
+        10,
+        "Number of files of the audit log that are kept.",
+        unit="files",
+        low=2,
+        high=10_000,
+    )
+
     def protocol_of(self, listener: str) -> SecurityProtocol:
         """Return the protocol of a Kafka listener's name."""
         mapped = dict(map(_split_entry, self.listener_protocols)).get(listener, listener)

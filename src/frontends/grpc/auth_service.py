@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from ...api.audit import AuditLog
 from ...api.authentication.config import MESSAGE_BYTES_MAX
 from ...api.authentication.failures import FailureDelays
 from ...api.authentication.sasl import SaslServer
@@ -12,10 +13,12 @@ from ...api.authentication.sessions import SessionTokens
 from ...errors import InvalidRequest, SaslAuthenticationFailed
 from ...metadata.acls import host_of
 from ...proto import auth_pb2 as pb
-from ...runtime import CallContext, Handler, Stream
+from ...runtime import ANONYMOUS_CLIENT, CallContext, ClientIdentity, Handler, Stream
 from ...services import AUTH_AUTHENTICATE
 
 LOGIN_S: Final = 30.0  # of one exchange
+LISTENER: Final = "gRPC"  # in the logs
+MECHANISM_MAX: Final = 64  # characters of it in the logs
 OPEN_METHODS: Final = frozenset((AUTH_AUTHENTICATE.path,))
 """The methods that a client may call before it is authenticated."""
 
@@ -32,8 +35,10 @@ class AuthService:
         failures: FailureDelays,
         *,
         mechanisms: tuple[str, ...],
+        audit: AuditLog | None,
     ) -> None:
         """`mechanisms` are those that the listener offers."""
+        self._audit = audit
         self._sasl = sasl
         self._sessions = sessions
         self._failures = failures
@@ -50,21 +55,44 @@ class AuthService:
     ) -> None:
         """Run one exchange, and end with a session token. Raises SaslAuthenticationFailed,
         UnsupportedSaslMechanism, InvalidRequest."""
+        client = ClientIdentity(
+            ANONYMOUS_CLIENT.principal, host_of(context.peer.rpartition(":")[0])
+        )
+        mechanism = ""
         try:
             async with asyncio.timeout(LOGIN_S):
-                await self._run(stream)
-        except TimeoutError:
-            raise SaslAuthenticationFailed(f"the exchange took longer than {LOGIN_S} s") from None
-        except SaslAuthenticationFailed as error:
-            host = host_of(context.peer.rpartition(":")[0])
-            _LOG.warning("security.not_authenticated peer=%s error=%s", context.peer, error.message)
-            await asyncio.sleep(self._failures.delay_ms(host) / 1_000)
-            raise
+                request = await stream.receive()
+                if request is None:
+                    raise InvalidRequest("the stream ended before the first message")
+                mechanism = request.mechanism[:MECHANISM_MAX]
+                user = await self._run(stream, request)
+        except (SaslAuthenticationFailed, TimeoutError) as failure:
+            error = failure
+            if not isinstance(error, SaslAuthenticationFailed):
+                error = SaslAuthenticationFailed(f"the exchange took longer than {LOGIN_S} s")
+            _LOG.warning(
+                "security.not_authenticated peer=%s listener=%s mechanism=%s error=%s",
+                context.peer,
+                LISTENER,
+                mechanism,
+                error.message,
+            )
+            if self._audit is not None:
+                self._audit.refused(
+                    client, listener=LISTENER, mechanism=mechanism, reason=error.message
+                )
+            await asyncio.sleep(self._failures.delay_ms(client.host) / 1_000)
+            raise error from None
+        if self._audit is not None:
+            known = client._replace(principal=f"User:{user}")
+            self._audit.authenticated(known, listener=LISTENER, mechanism=mechanism)
 
-    async def _run(self, stream: Stream[pb.AuthenticateResponse, pb.AuthenticateRequest]) -> None:
-        request = await stream.receive()
-        if request is None:
-            raise InvalidRequest("the stream ended before the first message")
+    async def _run(
+        self,
+        stream: Stream[pb.AuthenticateResponse, pb.AuthenticateRequest],
+        request: pb.AuthenticateRequest,
+    ) -> str:
+        """Run the exchange that the request begins; return the user."""
         exchange = self._sasl.begin(request.mechanism, self._mechanisms)
         while True:
             if len(request.message) > MESSAGE_BYTES_MAX:
@@ -80,8 +108,9 @@ class AuthService:
                         message=step.message, token=token, expires_ms=expires_ms
                     )
                 )
-                return
+                return step.user.user
             await stream.send(pb.AuthenticateResponse(message=step.message))
-            request = await stream.receive()
-            if request is None:
+            following = await stream.receive()
+            if following is None:
                 raise SaslAuthenticationFailed("the stream ended within the exchange")
+            request = following

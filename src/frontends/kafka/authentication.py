@@ -27,6 +27,7 @@ from .api import Client, KafkaApi
 from .request import API_VERSIONS
 
 if TYPE_CHECKING:
+    from ...api.audit import AuditLog
     from ...api.authentication.failures import FailureDelays
     from ...api.authentication.sasl import (
         AuthenticatedUser,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     )
     from ...runtime.tls import TlsCredentials
 
+CERTIFICATE: Final = "certificate"  # in the logs, in the place of a mechanism
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
 _OPEN_KEYS: Final = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
@@ -57,6 +59,7 @@ class ListenerSecurity:
     sasl: "SaslServer | None" = None  # None: no SASL
     failures: "FailureDelays | None" = None
     session_ms_max: int = 0  # 0: no limit
+    audit: "AuditLog | None" = None  # records authentications
 
 
 PLAINTEXT: Final = ListenerSecurity(protocol=SecurityProtocol.PLAINTEXT)
@@ -115,13 +118,17 @@ class Authentication:
         listener, client = self._listener, self._client
         if certificate is None or listener.sasl is not None:
             return None
+        self._mechanism = CERTIFICATE
         user = user_of(certificate.subject, listener.rules)
         if user is None:
-            return SaslAuthenticationFailed(
+            error = SaslAuthenticationFailed(
                 f"certificate of {certificate.subject!r}: no rule of ssl.principal.mapping.rules"
                 " matches"
             )
+            self._report(error)
+            return error
         client.identity = ClientIdentity(f"User:{user}", client.identity.host)
+        self._report(None)
         return None
 
     def close(self) -> None:
@@ -186,13 +193,7 @@ class Authentication:
             failures = self._listener.failures
             if failures is not None:
                 await asyncio.sleep(failures.delay_ms(self._client.identity.host) / 1_000)
-            _LOG.warning(
-                "security.not_authenticated peer=%s listener=%s mechanism=%s error=%s",
-                self._client.peer,
-                self._client.listener,
-                self._mechanism,
-                error.message,
-            )
+            self._report(error)
             self._changed(error)
             raise
 
@@ -212,12 +213,38 @@ class Authentication:
         self._exchange, self._user, self.apis = None, user, self._apis
         host = self._client.identity.host
         self._client.identity = ClientIdentity(f"User:{user.user}", host)
+        self._report(None)
         self.close()
         if session_ms:
             loop = asyncio.get_running_loop()
             self._expiry = loop.call_later(session_ms / 1_000, self._expire)
         self._changed(None)
         return session_ms
+
+    def _report(self, error: SaslAuthenticationFailed | None) -> None:
+        """Log the end of an authentication."""
+        client, audit = self._client, self._listener.audit
+        if error is not None:
+            _LOG.warning(
+                "security.not_authenticated peer=%s listener=%s mechanism=%s error=%s",
+                client.peer,
+                client.listener,
+                self._mechanism,
+                error.message,
+            )
+        if audit is None:
+            return
+        if error is None:
+            audit.authenticated(
+                client.identity, listener=client.listener, mechanism=self._mechanism
+            )
+        else:
+            audit.refused(
+                client.identity,
+                listener=client.listener,
+                mechanism=self._mechanism,
+                reason=error.message,
+            )
 
     def _expire(self) -> None:
         """Accept only requests of authentication from now on."""

@@ -47,6 +47,15 @@ class KafkaConfig:
         low=1,
         high=1_000_000,
     )
+    address_connections_max: int = setting(
+        "kafka.connections.max.per.ip",
+        1_000_000,
+        "Maximum number of connections of Kafka clients from one address; further ones are closed.",
+        unit="connections",
+        low=1,
+        high=1_000_000,
+        field_name="max.connections.per.ip",
+    )
     connections_idle_ms_max: int = setting(
         "kafka.connections.idle.ms.max",
         600_000,

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...metadata import MetadataImage
+from ...metadata.acls import host_of
 from ...runtime import ByteConnection, ByteProtocol, Listener, PeerCertificate, Scope
 from .api import BrokerContext, Client, KafkaApi
 from .apis import APIS
@@ -52,6 +53,7 @@ class KafkaServer:
         self.apis: Mapping[int, KafkaApi] = {api.key: api for api in apis}  # by key
         self._listeners: list[Listener] = []
         self._connections: dict[KafkaConnection, None] = {}
+        self._by_host: dict[str, int] = {}  # open connections by the client's address
         self._is_closing = False
         self._check_timer: asyncio.TimerHandle | None = None
         self._told: dict[int, int] = {}  # log lines by second: of the newest second only
@@ -119,6 +121,10 @@ class KafkaServer:
     def connection_ended(self, connection: KafkaConnection, listener: str, reason: str) -> None:
         """Remove an ended connection."""
         del self._connections[connection]
+        host = host_of(connection.client.peer.rpartition(":")[0])
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
         figures = self.figures.listeners[listener]
         figures.open -= 1
         figures.ended[reason] = figures.ended.get(reason, 0) + 1
@@ -145,16 +151,21 @@ class KafkaServer:
         self, listener: str, security: ListenerSecurity, connection: ByteConnection
     ) -> "KafkaConnection | _Refused":
         figures, settings = self.figures.listeners[listener], self.broker.settings
+        host = host_of(connection.peer.rpartition(":")[0])
         if (
             self._is_closing
             or len(self._connections) >= settings.connections_max
             or figures.open >= settings.listener_connections_max
+            or self._by_host.get(host, 0) >= settings.address_connections_max
         ):
             figures.refused += 1
             if not self._is_closing:
                 client = Client(peer=connection.peer, local="", listener=listener)
                 self.log_connection_end(
-                    "full", client, f"{len(self._connections)} connections are open"
+                    "full",
+                    client,
+                    f"{len(self._connections)} connections are open, {self._by_host.get(host, 0)}"
+                    " of this address",
                 )
             connection.abort()
             return _Refused()
@@ -162,6 +173,7 @@ class KafkaServer:
         figures.open += 1
         accepted = KafkaConnection(connection, self, self._scope, listener, security)
         self._connections[accepted] = None
+        self._by_host[host] = self._by_host.get(host, 0) + 1
         if self._check_timer is None:
             self._schedule_check()
         return accepted

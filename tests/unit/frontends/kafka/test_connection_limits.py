@@ -391,6 +391,22 @@ def test_a_bug_met_by_whoever_goes_on_ends_one_connection_and_not_the_node(
 # --- connections ---------------------------------------------------------------------------------
 
 
+def test_one_address_cannot_use_up_the_connections_of_all() -> None:
+    async def main(runtime: Runtime) -> None:
+        async with bare_server(runtime, address_connections_max=2) as (server, addresses):
+            async with (
+                connected(runtime, addresses["one"]) as first,
+                connected(runtime, addresses["one"]) as second,
+            ):
+                assert await is_served(first)
+                assert await is_served(second)
+                assert not await is_let_in(runtime, addresses["one"])
+            await wait_until(lambda: not server.connection_count)
+            assert await is_let_in(runtime, addresses["one"])
+
+    simulation.run(main)
+
+
 def test_connections_beyond_the_bound_are_closed_until_others_go(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with bare_server(runtime, connections_max=3) as (server, addresses):

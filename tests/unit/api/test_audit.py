@@ -1,0 +1,88 @@
+"""The lines of the audit log."""
+
+import asyncio
+import json
+from typing import Any
+
+from quorumlog import simulation
+from quorumlog.api.audit import AuditLog
+from quorumlog.metadata import AlterScramCredentials
+from quorumlog.metadata.acls import AclOperation, AclResourceType
+from quorumlog.metadata.authorization import Action
+from quorumlog.metadata.scram_credentials import ScramCredential, ScramMechanism
+from quorumlog.runtime import ClientIdentity, Runtime
+
+ALICE = ClientIdentity("User:alice", "10.0.0.1")
+WRITE = Action(*ALICE, AclOperation.WRITE, AclResourceType.TOPIC, "orders\n{}")
+
+
+class Lines:
+    """An audit log in memory."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.lines: list[str] = []
+        self.log = AuditLog(self.lines.append, runtime.clock.wall_ms)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The lines, parsed."""
+        assert all("\n" not in line for line in self.lines)
+        return [json.loads(line) for line in self.lines]
+
+
+def test_equal_denials_within_a_second_are_one_line_with_their_number() -> None:
+    async def main(runtime: Runtime) -> None:
+        found = Lines(runtime)
+        for _ in range(1_000):
+            found.log.denied(WRITE)
+        assert len(found.lines) == 1
+        await asyncio.sleep(1.1)
+        assert [row["count"] for row in found.rows] == [1, 999]
+        assert found.rows[0] == {
+            "time": found.rows[0]["time"],
+            "event": "denial",
+            "principal": "User:alice",
+            "host": "10.0.0.1",
+            "operation": "Write",
+            "resource_type": "Topic",
+            "resource": "orders\n{}",
+            "count": 1,
+        }
+        found.log.denied(WRITE)
+        found.log.denied(WRITE)
+        found.log.close()
+        assert [row["count"] for row in found.rows] == [1, 999, 1, 1]
+
+    simulation.run(main)
+
+
+def test_different_denials_are_all_written_and_memory_is_bounded() -> None:
+    async def main(runtime: Runtime) -> None:
+        found = Lines(runtime)
+        for number in range(5_000):
+            found.log.denied(WRITE._replace(name=f"t{number}"))
+        assert len({row["resource"] for row in found.rows}) == 5_000
+        await asyncio.sleep(1.1)
+        assert len(found.lines) == 5_000
+
+    simulation.run(main)
+
+
+def test_changes_and_authentications_never_have_a_secret() -> None:
+    async def main(runtime: Runtime) -> None:
+        found = Lines(runtime)
+        credential = ScramCredential(
+            salt=b"salt-bytes-here", iterations=4_096, stored_key=b"STORED", server_key=b"SERVER"
+        )
+        key = ("bob", ScramMechanism.SCRAM_SHA_256)
+        change = AlterScramCredentials(upsertions=((key, credential),))
+        found.log.changed(ALICE, change=change, outcome="ok")
+        found.log.authenticated(ALICE, listener="SASL_SSL", mechanism="PLAIN")
+        found.log.refused(ALICE, listener="gRPC", mechanism="PLAIN", reason="wrong")
+        assert [row["event"] for row in found.rows] == ["change", *["authentication"] * 2]
+        assert found.rows[0]["operation"] == "AlterScramCredentials"
+        assert "bob" in found.rows[0]["detail"]
+        for secret in ("STORED", "SERVER", "salt-bytes"):
+            assert secret not in "".join(found.lines)
+
+    simulation.run(main)
