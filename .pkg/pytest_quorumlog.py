@@ -61,6 +61,22 @@ def quorumlog_broker(
     broker.close()
 
 
+@pytest.fixture(scope="session")
+def quorumlog_secure_broker(
+    quorumlog_settings: Mapping[str, object], pytestconfig: pytest.Config
+) -> "Iterator[Broker]":
+    """As `quorumlog_broker`, with TLS, passwords and ACLs: `.connect()` is the administrator's
+    client, `.kafka_config()` configures a Kafka client."""
+    from quorumlog.testing import Broker
+
+    broker = _started(lambda: Broker(settings=quorumlog_settings, secure=True).__enter__())
+    running = pytestconfig.stash[RUNNING]
+    running.restores["quorumlog_secure_broker"] = broker.restore
+    running.logs["quorumlog_secure_broker"] = {"the secure broker": broker.log_file}
+    yield broker
+    broker.close()
+
+
 @pytest.fixture
 def quorumlog_topic(request: pytest.FixtureRequest, quorumlog_broker: "Broker") -> str:
     """The name of a new topic of one partition on `quorumlog_broker`, for this test alone."""

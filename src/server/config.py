@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..api.authentication.config import SecurityConfig
+from ..api.authentication.config import SecurityConfig, SecurityProtocol
 from ..broker.config import ReplicationConfig, RequestConfig
 from ..broker.groups.config import GroupConfig
 from ..broker.transactions.config import TransactionConfig
@@ -229,6 +229,12 @@ class NodeConfig:
         self._check_addresses()
         check_kafka_addresses(self.kafka_listeners, self.advertised_kafka)
         self.security.check(self.kafka_names)
+        if not self.is_grpc_plaintext and not self.is_alone:
+            raise InvalidConfig(
+                f"grpc.security.protocol: {self.security.grpc_protocol}, and there are other nodes,"
+                " which call this one on the same listener; give PLAINTEXT, on a network of the"
+                " nodes alone"
+            )
         self._check_voters()
         self.groups.check()
 
@@ -289,6 +295,11 @@ class NodeConfig:
                 f" controller.election.timeout.ms={self.election_timeout_ms}; give at most"
                 f" {self.election_timeout_ms // 2}"
             )
+
+    @property
+    def is_grpc_plaintext(self) -> bool:
+        """True if gRPC clients are neither encrypted nor authenticated."""
+        return self.security.grpc_protocol == SecurityProtocol.PLAINTEXT.value
 
     @property
     def kafka_names(self) -> tuple[str, ...]:

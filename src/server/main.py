@@ -88,11 +88,10 @@ def dev(
     """
 
     def work() -> None:
+        found, folder = resolve_dev(options), None
         if options.secure:
-            found, folder = resolve_secure_dev(options)
-            _serve(found, format_new=True, as_json=as_json, security=folder)
-        else:
-            _serve(resolve_dev(options), format_new=True, as_json=as_json)
+            found, folder = secured(found)
+        _serve(found, format_new=True, as_json=as_json, security=folder)
 
     return _guarded(work, tell)
 
@@ -104,23 +103,23 @@ def serve(
     as_json: bool = False,
     tell: Callable[[QuorumlogError], None] = say,
     format_new: bool = False,
+    secure: bool = False,
     routes: Mapping[str, str] = NO_ROUTES,
 ) -> int:
     """Run the node of a configuration file, the environment and --set until a signal stops it.
     Return the exit code. `tell` is as in `dev`.
 
-    `format_new` formats an unformatted directory, as `dev` does; `routes` are those of
-    `RealNetwork`.
+    `format_new` formats an unformatted directory, as `dev` does; `secure` is as in `DevOptions`;
+    `routes` are those of `RealNetwork`.
     """
-    return _guarded(
-        lambda: _serve(
-            resolve_server(config_path, assignments),
-            format_new=format_new,
-            as_json=as_json,
-            routes=routes,
-        ),
-        tell,
-    )
+
+    def work() -> None:
+        found, folder = resolve_server(config_path, assignments), None
+        if secure:
+            found, folder = secured(found)
+        _serve(found, format_new=format_new, as_json=as_json, routes=routes, security=folder)
+
+    return _guarded(work, tell)
 
 
 def load_config(path: str | None, assignments: Sequence[str] = ()) -> NodeConfig:
@@ -180,12 +179,12 @@ def resolve_dev(options: DevOptions) -> Resolved:
     return Resolved(values=values, origins=found.origins)
 
 
-def resolve_secure_dev(options: DevOptions) -> "tuple[Resolved, SecurityFolder]":
-    """Return every setting of `quorumlog dev --secure`, and the folder with its certificate and
-    its administrator's password, which is created if needed. Raises InvalidConfig."""
+def secured(found: Resolved) -> "tuple[Resolved, SecurityFolder]":
+    """Return settings with TLS, passwords and ACLs where they do not say otherwise, and the folder
+    with the certificate and the administrator's password, which is created if needed. Raises
+    InvalidConfig."""
     from .secure_defaults import security_folder  # needed by this alone
 
-    found = resolve_dev(options)
     host, _ = placed_address(found, "listeners.grpc")
     folder = security_folder(str(found["data.dir"]), [host])
     values, origins = {**found.values}, {**found.origins}

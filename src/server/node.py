@@ -298,11 +298,12 @@ class Node:
         followers.listens_at(streams.address)
         admin = AdminService(api, node_id=directory.meta.node_id)
         transactions = self._transaction_services(api, coordinators, publisher, replicas)
-        internal = (followers, coordinators.service)
-        served = (log, admin, *transactions, mirror, *internal, member.service)
+        served = (log, admin, *transactions, mirror, member.service)
         handlers = {**self._groups_service(publisher).handlers()}
         for service in served:
             handlers.update(service.handlers())
+        if config.is_grpc_plaintext:  # else every client could act as a broker
+            handlers.update({**followers.handlers(), **coordinators.service.handlers()})
         listener = await self._serve(handlers, security)
         member.report_health(listener)
         self.parts.log = log

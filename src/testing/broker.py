@@ -35,13 +35,15 @@ class Broker(NodeFixture):
         *,
         settings: Mapping[str, object] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
+        secure: bool = False,
         timeout_ms: int = START_MS,
     ) -> None:
         """Create the broker without starting it.
 
         `settings` are those of docs/configuration.md by name, except addresses and ids. A given
         `data_dir` is kept; otherwise the data are removed with the broker. A start may take
-        `timeout_ms`.
+        `timeout_ms`. With `secure` clients need TLS, a password and ACLs, and there is the
+        administrator "admin".
         """
         check_settings(settings or {})
         super().__init__(NodeGroup(timeout_ms / 1000))
@@ -49,7 +51,8 @@ class Broker(NodeFixture):
         place = self._group.home.folder / "data" if data_dir is None else Path(data_dir).absolute()
         self.data_dir = place
         rows = node_rows(NODE, self._addresses, roles=BOTH, data_dir=place)
-        self._group.add(NODE, "the broker", {**rows, **(settings or {})}, routes={})
+        self.is_secure = secure
+        self._group.add(NODE, "the broker", {**rows, **(settings or {})}, routes={}, secure=secure)
         self._node = self._group.node(NODE)
 
     # --- addresses and state ----------------------------------------------------------------
@@ -68,6 +71,34 @@ class Broker(NodeFixture):
     def http(self) -> str:
         """The "host:port" of /metrics, /health and /ready."""
         return self._addresses.http
+
+    @property
+    def ca_file(self) -> str:
+        """PEM file with the authority of a secure broker's certificate."""
+        return str(self._security / "ca.pem")
+
+    @property
+    def password(self) -> str:
+        """The password of a secure broker's administrator, the user "admin"."""
+        return (self._security / "admin.password").read_text(encoding="utf-8").strip()
+
+    @property
+    def _security(self) -> Path:
+        return self.data_dir.with_name(f"{self.data_dir.name}-security")
+
+    def kafka_config(self, user: str = "admin", password: str | None = None) -> dict[str, str]:
+        """Return the configuration of a Kafka client in the names of librdkafka; of a secure
+        broker, with a user and the password."""
+        if not self.is_secure:
+            return {"bootstrap.servers": self.kafka}
+        return {
+            "bootstrap.servers": self.kafka,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": self.ca_file,
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": user,
+            "sasl.password": self.password if password is None else password,
+        }
 
     @property
     def log_file(self) -> Path:
@@ -128,9 +159,14 @@ class Broker(NodeFixture):
     # --- use ----------------------------------------------------------------------------------
 
     def connect(self, **settings: "Unpack[ClientSettings]") -> "Log":
-        """Return a client, as `quorumlog.connect` does; close it, or use it in `with`."""
+        """Return a client, as `quorumlog.connect` does; close it, or use it in `with`. That of a
+        secure broker is the administrator's, unless other credentials are given."""
         from ..clients.blocking import connect
+        from ..clients.credentials import SCRAM, TLS
 
+        if self.is_secure:
+            settings.setdefault("tls", TLS(ca=self.ca_file))
+            settings.setdefault("credentials", SCRAM(user="admin", password=self.password))
         return connect(self.grpc, **settings)
 
     def create_topic(
@@ -145,6 +181,10 @@ class Broker(NodeFixture):
         from .cluster_state import create_topic
 
         topic = fresh_name("topic") if name is None else name
+        if self.is_secure:
+            with self.connect() as log:
+                log.admin.create_topic(topic, partitions=partitions, configs=configs)
+            return topic
         create_topic(
             [self.grpc] if self._node.is_up else [],
             topic,

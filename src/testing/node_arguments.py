@@ -11,6 +11,7 @@ class NodeArguments:
     config: str  # the path of the node's configuration
     parent: int  # the process that starts and supervises it
     routes: dict[str, str] = field(default_factory=dict)  # see `routed`
+    secure: bool = False  # as `quorumlog dev --secure`
 
     def encode(self) -> str:
         """Return the parameters as one argument."""

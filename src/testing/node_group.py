@@ -28,10 +28,18 @@ class NodeGroup:
         self._is_closed = False
 
     def add(
-        self, number: int, name: str, rows: Mapping[str, object], routes: Mapping[str, str]
+        self,
+        number: int,
+        name: str,
+        rows: Mapping[str, object],
+        routes: Mapping[str, str],
+        *,
+        secure: bool = False,
     ) -> None:
         """Add a node; see `NodeProcess`."""
-        self.nodes[number] = NodeProcess(self.home, number, name, rows, routes=routes)
+        self.nodes[number] = NodeProcess(
+            self.home, number, name, rows, routes=routes, secure=secure
+        )
 
     def node(self, number: int) -> NodeProcess:
         """Return a node; raises InvalidRequest for an unknown number."""

@@ -34,6 +34,7 @@ class NodeProcess:
         rows: Mapping[str, object],
         *,
         routes: Mapping[str, str] | None = None,
+        secure: bool = False,
     ) -> None:
         """Create the node's folder and configuration file.
 
@@ -54,6 +55,7 @@ class NodeProcess:
         self._config_file.write_text(encode_toml(rows), encoding="utf-8")
         self._home = home
         self._routes = dict(routes or {})
+        self._secure = secure
         self.is_paused = False
         self._process: subprocess.Popen[str] | None = None
         self._first_line: Future[str] = Future()
@@ -74,7 +76,12 @@ class NodeProcess:
         """Start the process unless it is up."""
         if self._process is not None:
             return
-        task = NodeArguments(config=str(self._config_file), parent=os.getpid(), routes=self._routes)
+        task = NodeArguments(
+            config=str(self._config_file),
+            parent=os.getpid(),
+            routes=self._routes,
+            secure=self._secure,
+        )
         with self.log_file.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "quorumlog.testing.node_program", task.encode()],

@@ -20,7 +20,14 @@ def run(task: NodeArguments) -> int:
     if os.getppid() != task.parent:
         return EXIT_ALONE  # no process would end this node
 
-    return serve(task.config, as_json=True, tell=_tell, format_new=True, routes=task.routes)
+    return serve(
+        task.config,
+        as_json=True,
+        tell=_tell,
+        format_new=True,
+        secure=task.secure,
+        routes=task.routes,
+    )
 
 
 def _tell(error: QuorumlogError) -> None:

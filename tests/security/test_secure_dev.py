@@ -1,5 +1,6 @@
 """A secure node from one command, and clients with the files that it writes."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,14 +12,34 @@ from typing import Any
 import pytest
 
 import quorumlog
+from quorumlog import services
 from quorumlog.errors import (
     ClusterAuthorizationFailed,
     ConnectionFailed,
+    NotImplementedHere,
     SaslAuthenticationFailed,
     TopicAuthorizationFailed,
 )
+from quorumlog.runtime import Channel, Method
 
+BROKER_METHODS = [
+    method
+    for method in vars(services).values()
+    if isinstance(method, Method)
+    and method.path.split("/")[1].split(".")[-1]
+    in ("Controller", "Raft", "Replica", "TransactionCoordination")
+]
 QUORUMLOG = (sys.executable, "-m", "quorumlog.cli")
+
+
+async def ask(channel: Channel, method: Method[Any, Any]) -> None:
+    """Call a method with an empty request."""
+    if not method.streaming:
+        await channel.call(method, method.request(), timeout_ms=10_000)
+        return
+    stream = await channel.stream(method, timeout_ms=10_000)
+    await stream.finish()
+    await stream.receive()
 
 
 class SecureNode:
@@ -193,3 +214,23 @@ def test_what_a_denied_client_tried_is_in_the_audit_log(node: SecureNode) -> Non
     changes = [row for row in rows if row["event"] == "change"]
     assert any("dora" in row["detail"] and row["principal"] == "User:admin" for row in changes)
     assert "secret" not in (node.folder / "audit.log").read_text()
+
+
+def test_client_cannot_call_what_brokers_call(node: SecureNode) -> None:
+    """Not even the administrator: such calls are not authorized one by one."""
+
+    async def main() -> None:
+        client = quorumlog.aio.connect(
+            node.ready["grpc"],
+            tls=quorumlog.TLS(ca=str(node.security / "ca.pem")),
+            credentials=quorumlog.SCRAM(
+                user="admin", password=f"file:{node.security / 'admin.password'}"
+            ),
+        )
+        async with client as log:
+            channel = log._connection.channel(node.ready["grpc"])
+            for method in BROKER_METHODS:
+                with pytest.raises(NotImplementedHere):
+                    await ask(channel, method)
+
+    asyncio.run(main())
