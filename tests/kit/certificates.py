@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -52,7 +53,7 @@ class Certificates:
             ca=self.ca,
         )
 
-    def settings(self) -> dict[str, str]:
+    def settings(self) -> dict[str, Any]:
         """The settings of a node with the server's certificate."""
         return {
             "ssl_certificate_file": str(self.folder / "server.pem"),
