@@ -65,13 +65,14 @@ class QuorumlogError extends Error {
 
 /** One broker, over one connection. Close it when done. */
 class Client {
-  constructor(address = '127.0.0.1:9094') {
-    const credentials = grpc.credentials.createInsecure();
+  /** `credentials`: see login.js; without them nothing is encrypted, and the client is anonymous. */
+  constructor(address = '127.0.0.1:9094', credentials = grpc.credentials.createInsecure()) {
     const options = {
       'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
       'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
       'grpc.keepalive_time_ms': 20_000, // notice a connection that was cut without a word
     };
+    this._session = credentials.session;
     this._base = new grpc.Client(address, credentials, options);
     const channel = { channelOverride: this._base.getChannel() };
     this._log = new quorumlog.v1.Log(address, credentials, channel);
@@ -82,6 +83,7 @@ class Client {
 
   close() {
     this._base.close();
+    this._session?.close();
   }
 
   // --- topics ----------------------------------------------------------------------------------

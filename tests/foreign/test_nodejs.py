@@ -69,6 +69,38 @@ def test_the_tour_does_everything_and_decodes_every_error(address: str) -> None:
     ]
 
 
+SECURE = """
+const fs = require('node:fs');
+const { Client } = require(`${process.cwd()}/examples/nodejs/client.js`);
+const { secured } = require(`${process.cwd()}/examples/nodejs/login.js`);
+const [address, ca, password] = %s;
+async function main() {
+  for (const given of [password, 'wrong']) {
+    const login = { ca: fs.readFileSync(ca), user: 'admin', password: given };
+    const client = new Client(address, secured(address, login));
+    try {
+      await client.createTopic('t');
+      await client.publish('t', [{ value: 'one' }]);
+      for await (const record of client.subscribe('t', { end: 1 })) {
+        console.log(record.value.toString());
+      }
+    } catch (failure) {
+      console.log(failure.status);
+    }
+    client.close();
+  }
+}
+main();
+"""
+
+
+def test_client_with_tls_and_a_password_is_served() -> None:
+    with Broker(secure=True) as broker:
+        address = broker.grpc.replace("127.0.0.1", "localhost")  # Node.js warns of addresses
+        arguments = json.dumps([address, broker.ca_file, broker.password])
+        assert run_node("-", code=SECURE % arguments).splitlines() == ["one", "UNAUTHENTICATED"]
+
+
 def test_the_loop_with_transactions_counts_each_record_once(address: str) -> None:
     assert run_node(str(EXAMPLE / "transactions.js"), address).splitlines() == [
         "transactions before the crash: 2",
