@@ -1,7 +1,8 @@
 """The audit log: authentications, denials and changes, one JSON object a line.
 
 A denial is written at once. Equal ones that follow within a second are counted, and written as one
-line with their number, so that a client cannot fill the disk by repeating a request.
+line with their number; beyond `DENIALS_MAX` different ones within a second, the others are only
+counted. So a client cannot fill the disk, or push older lines out of the files.
 """
 
 import asyncio
@@ -15,7 +16,8 @@ from ..metadata.authorization import Action
 from ..runtime import ClientIdentity
 
 DETAIL_MAX: Final = 2_000  # characters of a change
-DENIALS_MAX: Final = 1_000  # different ones that are counted at once; others are written at once
+DENIALS_MAX: Final = 100  # different ones within a second that are written
+NAME_MAX: Final = 249  # characters of a resource
 WINDOW_S: Final = 1.0
 
 
@@ -27,6 +29,7 @@ class AuditLog:
         self._write = write
         self._wall_ms = wall_ms
         self._denials: dict[Action, int] = {}  # written once; how many have followed
+        self._others = 0  # denials beyond DENIALS_MAX
         self._timer: asyncio.TimerHandle | None = None
 
     def authenticated(self, client: ClientIdentity, *, listener: str, mechanism: str) -> None:
@@ -48,13 +51,15 @@ class AuditLog:
 
     def denied(self, action: Action) -> None:
         """Record an action that is not authorized."""
+        action = action._replace(name=action.name[:NAME_MAX])
         if action in self._denials:
             self._denials[action] += 1
             return
-        self._denial(action, 1)
-        if len(self._denials) >= DENIALS_MAX:
-            return
-        self._denials[action] = 0
+        if len(self._denials) < DENIALS_MAX:
+            self._denials[action] = 0
+            self._denial(action, 1)
+        else:
+            self._others += 1
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WINDOW_S, self._count)
 
@@ -78,6 +83,9 @@ class AuditLog:
     def _count(self) -> None:
         self._timer = None
         denials, self._denials = self._denials, {}
+        others, self._others = self._others, 0
+        if others:
+            self._line("denial", ClientIdentity("", ""), resource="others", count=others)
         for action, more in denials.items():
             if more:
                 self._denial(action, more)

@@ -38,6 +38,9 @@ from ..runtime import ClientIdentity
 DECISIONS_MAX: Final = 200_000
 """The maximum number of cached decisions; at the limit all are dropped."""
 
+CACHED_NAME_MAX: Final = 249
+"""The longest name with a cached decision: that of a topic. Longer ones would fill the memory."""
+
 _ERRORS: Final[dict[AclResourceType, type[AuthorizationFailed]]] = {
     AclResourceType.TOPIC: TopicAuthorizationFailed,
     AclResourceType.GROUP: GroupAuthorizationFailed,
@@ -170,7 +173,10 @@ class Authorizer:
             cached = self._refreshed(client, cached, table)
         allowed = cached.decisions.get(decision)
         if allowed is None:
-            allowed = cached.decisions[decision] = self._decide(client, decision, table)
+            allowed = self._decide(client, decision, table)
+            if len(decision[2] or "") > CACHED_NAME_MAX:
+                return allowed
+            cached.decisions[decision] = allowed
             self._count += 1
             if self._count >= DECISIONS_MAX:
                 self._clients, self._compiled, self._count = {}, {}, 0

@@ -21,6 +21,9 @@ ITERATIONS_MAX: Final = 16_384
 USER_NAME_MAX: Final = 255
 """The maximum length of a user's name, in characters."""
 
+PASSWORD_MAX: Final = 255
+"""The maximum length of a password, in characters: its preparation takes quadratic time."""
+
 SALT_MIN: Final = 12
 """The minimum length of a salt, in bytes: shorter ones repeat among users."""
 
@@ -88,6 +91,10 @@ def credential_of_password(
     from scramp import ScramException
     from scramp.utils import saslprep  # needed by few processes
 
+    if not 1 <= len(password) <= PASSWORD_MAX:
+        raise UnacceptableCredential(
+            f"the password has {len(password)} characters; give 1..{PASSWORD_MAX}"
+        )
     try:
         prepared: str = saslprep(password)
     except ScramException as error:

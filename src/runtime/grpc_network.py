@@ -237,6 +237,20 @@ class _GrpcListener:
         async def serve(raw: bytes, context: _Context) -> bytes | None:
             return await self._supervise(answer(raw, context), handler, context)
 
+        async def answer_known(context: _Context) -> None:
+            known = await self._call_context(handler, context)
+            raw: Any = await context.read()
+            if raw is aio.EOF:
+                raise InvalidRequest(f"{handler.method.path}: the call has no request")
+            response: Message = await call(parse(raw), known)
+            await context.write(encode_message(response, self._message_size_max))
+
+        async def serve_known(_: object, context: _Context) -> None:
+            await self._supervise(answer_known(context), handler, context)
+
+        if self._security.authenticator is not None:
+            # A stream of one message: a stranger's request is not even received.
+            return grpc.stream_stream_rpc_method_handler(serve_known)
         return grpc.unary_unary_rpc_method_handler(serve)
 
     def _stream_method(self, handler: Handler) -> "RpcMethod":

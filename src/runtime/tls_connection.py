@@ -24,6 +24,13 @@ RECEIVE_BYTES: Final = 256 << 10
 PIECE_BYTES: Final = 128 << 10
 """Bytes that are encrypted with one call, in 8 records."""
 
+IDLE_BYTES: Final = 16 << 10
+"""Received bytes that are decrypted together while no data arrive, only messages of TLS."""
+
+ANSWERS_MAX: Final = 4 << 10
+"""Bytes of answers to messages of TLS, such as updates of keys, without data in between: some
+hundred. A peer that causes more is disconnected."""
+
 UNSENT_MAX: Final = 256 << 10
 """Bytes of the transport's queue from which on no more are encrypted."""
 
@@ -106,6 +113,8 @@ class TlsConnection:
         self._queued = 0  # bytes in the queue
         self._is_secured = False  # the handshake has ended
         self._is_reading = True  # the protocol wants bytes
+        self._has_data = False  # the last decryption had data
+        self._answers = 0  # bytes of answers to messages of TLS since the last data
         self._is_decrypting = False
         self._is_closing = False  # close when the queue is empty
         self._has_ended = False
@@ -199,13 +208,16 @@ class TlsConnection:
 
     def received(self, count: int) -> None:
         """Decrypt received bytes."""
-        if self._is_closing:
-            return
-        self._incoming.write(self._scratch.view()[:count])
-        if not self._is_secured:
-            self._shake_hands()
-        if self._is_secured:
-            self._decrypt()
+        received = self._scratch.view()[:count]
+        at = 0
+        while at < count and not (self._is_closing or self._has_ended):
+            end = count if self._has_data else min(at + IDLE_BYTES, count)
+            self._incoming.write(received[at:end])
+            at = end
+            if not self._is_secured:
+                self._shake_hands()
+            if self._is_secured:
+                self._decrypt()
 
     def sent(self) -> None:
         """Encrypt more, since the transport's queue has shrunk."""
@@ -275,7 +287,7 @@ class TlsConnection:
     def _decrypt(self) -> None:
         """Give the protocol what has arrived, until it pauses reading."""
         self._is_decrypting = True
-        is_over = False
+        is_over, has_data = False, False
         try:
             while self._is_reading and not (is_over or self._is_closing or self._has_ended):
                 room = self._protocol.buffer(RECEIVE_HINT)
@@ -294,12 +306,18 @@ class TlsConnection:
                 except ssl.SSLWantReadError:
                     is_over = True
                 if filled:
+                    has_data = True
                     self._protocol.received(filled)
         except ssl.SSLError as error:
             self._fail(error)
         finally:
             self._is_decrypting = False
-        if self._outgoing.pending:  # the answer to an update of keys
+        self._has_data = has_data
+        self._answers = 0 if has_data else self._answers + self._outgoing.pending
+        if self._answers > ANSWERS_MAX and not self._has_ended:
+            self._failure = StreamBroken(f"TLS with {self.peer}: too many updates of keys")
+            self._transport.abort()
+        elif self._outgoing.pending:  # the answer to an update of keys
             self._send_outgoing()
 
     def _decrypt_rest(self) -> None:

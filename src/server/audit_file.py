@@ -1,19 +1,27 @@
 """The file of the audit log, which is rotated by size."""
 
 import logging
+import os
 from collections.abc import Callable
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 
 from ..errors import InvalidConfig
+
+
+class _PrivateFiles(RotatingFileHandler):
+    """Files that only their owner can read."""
+
+    def _open(self) -> TextIOWrapper:
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return open(descriptor, "a", encoding="utf-8")
 
 
 def open_audit_file(path: str, *, bytes_max: int, files: int) -> Callable[[str], None]:
     """Return a function that appends a line. A file of `bytes_max` is renamed to PATH.1, and the
     oldest of more than `files` is removed. Raises InvalidConfig."""
     try:
-        handler = RotatingFileHandler(
-            path, maxBytes=bytes_max, backupCount=files - 1, encoding="utf-8"
-        )
+        handler = _PrivateFiles(path, maxBytes=bytes_max, backupCount=files - 1, encoding="utf-8")
     except OSError as error:
         raise InvalidConfig(f"audit.log.file: {path}: {error.strerror}") from error
     handler.setFormatter(logging.Formatter("%(message)s"))

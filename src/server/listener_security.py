@@ -102,6 +102,8 @@ class NodeSecurity:
                 sessions=self._sessions,
                 tokens=self._sasl.tokens,
                 open_paths=OPEN_METHODS,
+                failures=self._failures,
+                audit=self._audit,
             ),
         )
 

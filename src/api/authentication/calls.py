@@ -1,5 +1,6 @@
 """Authentication of gRPC calls: by certificate, by JSON Web Token, or by session token."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -8,13 +9,17 @@ from ...errors import SaslAuthenticationFailed
 from ...metadata import MetadataImage
 from ...metadata.acls import host_of
 from ...runtime import ANONYMOUS_CLIENT, CallPeer, CallSession, ClientIdentity, Clock
+from ..audit import AuditLog
 from .certificate_principals import PrincipalRule, user_of
 from .config import SecurityProtocol
+from .failures import FailureDelays
 from .sasl import AuthenticatedUser
 from .sessions import PREFIX, SessionTokens
 from .tokens import TokenVerifier
 
 SESSIONS_MAX: Final = 10_000  # verified tokens that are kept
+KEPT_MS: Final = 60_000  # a key that the issuer withdraws counts for so long
+LISTENER: Final = "gRPC"  # in the audit log
 _BEARER: Final = "bearer "
 
 
@@ -29,7 +34,10 @@ class CallAuthentication:
     sessions: SessionTokens
     tokens: TokenVerifier | None  # None: JSON Web Tokens are not enabled
     open_paths: frozenset[str]  # methods that need no authentication
-    _users: dict[str, AuthenticatedUser] = field(default_factory=dict)  # by header
+    failures: FailureDelays
+    audit: AuditLog | None
+    # by token, with the time until which it is not verified again
+    _users: dict[str, tuple[AuthenticatedUser, int]] = field(default_factory=dict)
 
     async def authenticate(self, path: str, peer: CallPeer) -> CallSession:
         """Return the client of a call. Raises SaslAuthenticationFailed, also for a call without
@@ -38,7 +46,12 @@ class CallAuthentication:
         if path in self.open_paths:
             return CallSession(ClientIdentity(ANONYMOUS_CLIENT.principal, host))
         if peer.authorization:
-            user = await self._user(peer.authorization)
+            try:
+                user = await self._user(peer.authorization)
+            except SaslAuthenticationFailed as error:
+                self._report(host, "token", error)
+                await asyncio.sleep(self.failures.delay_ms(host) / 1_000)
+                raise
             return CallSession(
                 ClientIdentity(f"User:{user.user}", host), lambda: self._is_current(user)
             )
@@ -50,19 +63,27 @@ class CallAuthentication:
             return CallSession(ClientIdentity(ANONYMOUS_CLIENT.principal, host))
         name = user_of(peer.certificate.subject, self.rules)
         if name is None:
-            raise SaslAuthenticationFailed(
+            unmapped = SaslAuthenticationFailed(
                 f"certificate of {peer.certificate.subject!r}: no rule of"
                 " ssl.principal.mapping.rules matches"
             )
+            self._report(host, "certificate", unmapped)
+            raise unmapped
         return CallSession(ClientIdentity(f"User:{name}", host))
 
+    def _report(self, host: str, mechanism: str, error: SaslAuthenticationFailed) -> None:
+        if self.audit is not None:
+            client = ClientIdentity(ANONYMOUS_CLIENT.principal, host)
+            self.audit.refused(client, listener=LISTENER, mechanism=mechanism, reason=error.message)
+
     async def _user(self, authorization: str) -> AuthenticatedUser:
-        known = self._users.get(authorization)
-        if known is not None and self._is_current(known):
-            return known
         if authorization[: len(_BEARER)].lower() != _BEARER:
             raise SaslAuthenticationFailed("the authorization header is not 'Bearer TOKEN'")
         token = authorization[len(_BEARER) :].strip()
+        now_ms = self.clock.now_ms()
+        known, kept_ms = self._users.get(token, (None, 0))
+        if known is not None and now_ms < kept_ms and self._is_current(known):
+            return known
         if token.startswith(PREFIX):
             user = self.sessions.verify(token)
         elif self.tokens is None or not self.protocol.is_encrypted:
@@ -75,7 +96,7 @@ class CallAuthentication:
             user = AuthenticatedUser(verified.user, expires_ms=verified.expires_ms)
         if len(self._users) >= SESSIONS_MAX:
             self._users.clear()
-        self._users[authorization] = user
+        self._users[token] = (user, now_ms + KEPT_MS)
         return user
 
     def _is_current(self, user: AuthenticatedUser) -> bool:

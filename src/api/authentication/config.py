@@ -13,8 +13,9 @@ from .certificate_principals import parse_rules
 MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
 """The supported SASL mechanisms."""
 
-MESSAGE_BYTES_MAX: Final = 64 << 10
-"""The longest message of an exchange, which may hold a token."""
+MESSAGE_BYTES_MAX: Final = 32 << 10
+"""The longest message of an exchange, which may hold a token. A request with it needs no memory of
+its own before the authentication: it fits into the shared read buffer."""
 
 ENCRYPTED_ONLY: Final = frozenset({"PLAIN", "OAUTHBEARER"})
 """Mechanisms that send the secret itself, and are therefore offered only over TLS."""

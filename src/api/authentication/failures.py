@@ -5,6 +5,7 @@ from typing import Final
 
 WINDOW_MS: Final = 1_000  # failures of one address within it add up
 DELAY_MS_MAX: Final = 10_000
+WAIT_MS_MAX: Final = 1_000  # for honest clients behind the same address
 ADDRESSES_MAX: Final = 10_000
 
 
@@ -19,6 +20,13 @@ class FailureDelays:
         self._now_ms = now_ms
         self._base_ms = base_ms
         self._recent: dict[str, tuple[int, int]] = {}  # last failure and count, oldest first
+
+    def wait_ms(self, host: str) -> int:
+        """Return the time until an address may begin another authentication: one that leaves
+        before the delayed response waits for the delay at its next attempt."""
+        last_ms, count = self._recent.get(host, (0, 0))
+        until_ms = last_ms + min(self._base_ms * count, WAIT_MS_MAX)
+        return max(0, until_ms - self._now_ms()) if count else 0
 
     def delay_ms(self, host: str) -> int:
         """Count a failure of an address, and return the delay of its response."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from ...errors import (
+    Overloaded,
     SaslAuthenticationFailed,
     UnacceptableCredential,
     UnsupportedSaslMechanism,
@@ -19,6 +20,7 @@ from ...errors import (
 from ...metadata import MetadataImage
 from ...metadata.scram_credentials import (
     ITERATIONS_MIN,
+    USER_NAME_MAX,
     ScramCredential,
     ScramKey,
     ScramMechanism,
@@ -27,6 +29,7 @@ from ...metadata.scram_credentials import (
 from ...runtime import Entropy, Tasks
 from .tokens import TokenVerifier
 
+SCRAM_MESSAGE_MAX: Final = 2_000  # bytes: the preparation of a name takes quadratic time
 NONCE_BYTES: Final = 24
 SALT_BYTES: Final = 20
 _SCRAM: Final = {each.sasl_name: each for each in ScramMechanism}
@@ -79,6 +82,12 @@ class SaslServer:
             return _OAuthBearer(self.tokens)
         return _Scram(self, _SCRAM[mechanism])
 
+    def is_current(self, user: AuthenticatedUser) -> bool:
+        """Return False if the credential of the user has changed or is gone."""
+        if user.key is None:
+            return True
+        return self.image().scram_credentials.get(user.key) == user.credential
+
     def credential(self, key: ScramKey) -> tuple[ScramCredential, bool]:
         """Return a user's credential and True; for an unknown user one that no password fits, and
         False. The same user always gets the same salt, as a known one does."""
@@ -125,6 +134,10 @@ class _Scram:
 
     async def step(self, message: bytes) -> SaslStep:
         name = self._mechanism.sasl_name
+        if len(message) > SCRAM_MESSAGE_MAX:
+            raise SaslAuthenticationFailed(
+                f"{name}: the message has {len(message)} bytes; the limit is {SCRAM_MESSAGE_MAX}"
+            )
         try:
             text = message.decode()
             if self._answers_first:
@@ -161,7 +174,7 @@ class _Plain:
                 "PLAIN: the message is not an empty text, the user and the password, separated by"
                 " NUL"
             ) from error
-        if not user or not password or authorized not in ("", user):
+        if authorized not in ("", user) or not 1 <= len(user) <= USER_NAME_MAX:
             raise failed("PLAIN")
         known = self._server.image().scram_credentials
         mechanism = next((each for each in ScramMechanism if (user, each) in known), None)
@@ -176,6 +189,8 @@ class _Plain:
             )
         except UnacceptableCredential as error:
             raise failed("PLAIN") from error
+        except Overloaded as error:
+            raise SaslAuthenticationFailed("PLAIN: too many logins at once; retry") from error
         if not hmac.compare_digest(offered.stored_key, credential.stored_key) or not is_known:
             raise failed("PLAIN")
         return SaslStep(b"", AuthenticatedUser(user, key, credential))

@@ -5,7 +5,7 @@ that issued it, and no longer than the process. A client logs in to each broker 
 """
 
 import hmac
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable
 from hashlib import sha256
@@ -72,7 +72,8 @@ class SessionTokens:
             raise _refused("it is malformed")
         encoded = token.removeprefix(PREFIX)
         try:
-            raw = urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+            padded = encoded + "=" * (-len(encoded) % 4)
+            raw = b64decode(padded, altchars=b"-_", validate=True)
         except (Base64Error, ValueError) as error:
             raise _refused("it is malformed") from error
         mac, payload = raw[:_MAC_BYTES], raw[_MAC_BYTES:]

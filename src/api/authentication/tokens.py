@@ -23,11 +23,12 @@ ALGORITHMS: Final = (
 )
 """The accepted algorithms, all with a public key."""
 
-TOKEN_BYTES_MAX: Final = 32 << 10
+TOKEN_BYTES_MAX: Final = 31 << 10
 KEYS_MAX: Final = 1_000  # of one set
 KEY_SET_BYTES_MAX: Final = 1 << 20
 REFETCH_MS: Final = 5_000  # between two fetches for unknown or missing keys
 USER_MAX: Final = 255  # characters
+TIME_S_MAX: Final = 1 << 50
 LIFETIME_S_MAX: Final = 366 * 24 * 3_600  # a later expiry counts as this one
 
 _LOG: Final = logging.getLogger("quorumlog.security")
@@ -107,8 +108,8 @@ class TokenVerifier:
         """Return the time until the token expires, in ms."""
         wall_s, skew_s = self.clock.wall_ms() / 1_000, self.config.token_skew_s
         expires, begins = claims["exp"], claims.get("nbf", 0)
-        if not isinstance(expires, int | float) or not isinstance(begins, int | float):
-            raise _refused("the claim exp or nbf is not a number")
+        if not (_is_time(expires) and _is_time(begins)):
+            raise _refused("the claim exp or nbf is not a number of seconds")
         if not wall_s < expires + skew_s:
             raise _refused("it has expired")
         if begins > wall_s + skew_s:
@@ -182,6 +183,13 @@ def parse_keys(content: bytes) -> dict[str, Any]:
     if not keys:
         raise ValueError("the JSON Web Key Set has no key for signatures")
     return keys
+
+
+def _is_time(value: object) -> bool:
+    """Return True for seconds since 1970 that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= TIME_S_MAX
 
 
 def _refused(why: str) -> SaslAuthenticationFailed:

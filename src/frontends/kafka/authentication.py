@@ -151,12 +151,13 @@ class Authentication:
         """The mechanisms that the listener offers."""
         return self._listener.mechanisms
 
-    def begin(self, mechanism: str) -> None:
+    async def begin(self, mechanism: str) -> None:
         """Begin an exchange. Raises IllegalSaslState and UnsupportedSaslMechanism, after which the
         connection of a listener with SASL ends."""
         sasl = self._listener.sasl
         if sasl is None:
             raise IllegalSaslState("SaslHandshake: this listener does not use SASL")
+        await self._pause(wait=True)
         try:
             if self._exchange is not None:
                 raise _illegal("SaslHandshake")
@@ -190,10 +191,9 @@ class Authentication:
             self._changed(error)
             raise
         except SaslAuthenticationFailed as error:
-            failures = self._listener.failures
-            if failures is not None:
-                await asyncio.sleep(failures.delay_ms(self._client.identity.host) / 1_000)
+            self._exchange = None
             self._report(error)
+            await self._pause(wait=False)
             self._changed(error)
             raise
 
@@ -202,6 +202,9 @@ class Authentication:
         user = step.user
         if user is None:
             return 0
+        sasl = self._listener.sasl
+        if sasl is None or not sasl.is_current(user):
+            raise SaslAuthenticationFailed("the password has changed since the login began")
         if self._user is not None and user.user != self._user.user:
             raise SaslAuthenticationFailed(
                 f"the client was authenticated as {self._user.user!r}, and cannot change its user"
@@ -220,6 +223,14 @@ class Authentication:
             self._expiry = loop.call_later(session_ms / 1_000, self._expire)
         self._changed(None)
         return session_ms
+
+    async def _pause(self, *, wait: bool) -> None:
+        """Delay the beginning of an authentication, or the response to a failed one."""
+        failures, host = self._listener.failures, self._client.identity.host
+        if failures is not None:
+            pause_ms = failures.wait_ms(host) if wait else failures.delay_ms(host)
+            if pause_ms:
+                await asyncio.sleep(pause_ms / 1_000)
 
     def _report(self, error: SaslAuthenticationFailed | None) -> None:
         """Log the end of an authentication."""

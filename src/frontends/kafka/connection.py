@@ -92,7 +92,7 @@ class KafkaConnection:
             "_under_way",
             "_waiting",
         ),
-        *("_apis", "_authentication", "_began_ms", "client"),
+        *("_apis", "_authentication", "_began_ms", "_is_open", "client"),
     )
 
     def __init__(
@@ -140,6 +140,7 @@ class KafkaConnection:
             changed=self._authentication_changed,
         )
         self._apis = self._authentication.apis  # that may be requested now
+        self._is_open = self._authentication.is_open  # not authenticated yet
 
     # --- ByteProtocol --------------------------------------------------------------------------
 
@@ -159,6 +160,7 @@ class KafkaConnection:
     def secured(self, certificate: PeerCertificate | None) -> None:
         """Continue after the handshake of TLS."""
         error = self._authentication.secured(certificate)
+        self._is_open = self._authentication.is_open
         if error is not None:
             self._end(UNAUTHENTICATED, error)
 
@@ -207,7 +209,7 @@ class KafkaConnection:
                 self._connection.abort()  # the client does not read the queued responses
             self._has_moved = False
             return
-        if self._authentication.is_open and now_ms - self._began_ms >= settings.frame_ms_max:
+        if self._is_open and now_ms - self._began_ms >= settings.frame_ms_max:
             self._end(SLOW, f"not authenticated after {now_ms - self._began_ms} ms")
             return
         if self._has_moved or self._throttle_timer is not None or self._under_way:
@@ -285,6 +287,8 @@ class KafkaConnection:
         if self._throttle_timer is not None or self._is_closing or self._invalid is not None:
             return False
         server = self._server
+        if self._is_open and (self._under_way or self._waiting):
+            return False  # one request at a time
         if server.memory.is_full and not self._large_held:  # a large frame has its memory already
             server.memory.wait(self, self._advance)
             return False
@@ -358,6 +362,7 @@ class KafkaConnection:
         """Use the APIs that the client may request now; end the connection after an error, when the
         response in progress is sent."""
         self._apis = self._authentication.apis
+        self._is_open = self._authentication.is_open
         if error is not None and self._invalid is None:
             self._invalid = error
 

@@ -56,14 +56,18 @@ def test_equal_denials_within_a_second_are_one_line_with_their_number() -> None:
     simulation.run(main)
 
 
-def test_different_denials_are_all_written_and_memory_is_bounded() -> None:
+def test_many_different_denials_are_counted_and_long_names_are_cut() -> None:
     async def main(runtime: Runtime) -> None:
         found = Lines(runtime)
         for number in range(5_000):
-            found.log.denied(WRITE._replace(name=f"t{number}"))
-        assert len({row["resource"] for row in found.rows}) == 5_000
+            found.log.denied(WRITE._replace(name=f"t{number}" + "x" * 30_000))
+        assert len(found.lines) == 100
+        assert sum(map(len, found.lines)) < 100_000
         await asyncio.sleep(1.1)
-        assert len(found.lines) == 5_000
+        assert found.rows[-1]["count"] == 4_900
+        assert len(found.lines) == 101
+        found.log.denied(WRITE)
+        assert found.rows[-1]["resource"] == WRITE.name
 
     simulation.run(main)
 

@@ -146,6 +146,15 @@ def test_right_on_any_topic_follows_the_acls() -> None:
     )
 
 
+def test_decisions_about_long_names_are_not_kept() -> None:
+    acls = Acls()
+    for number in range(100):
+        assert not acls.authorizer.allows(ALICE, WRITE, TOPIC, f"{number}" + "x" * 30_000)
+    assert acls.authorizer._count == 0
+    assert not acls.authorizer.allows(ALICE, WRITE, TOPIC, "x" * 249)
+    assert acls.authorizer._count == 1
+
+
 def test_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DECISIONS_MAX", 10)
     acls = Acls()

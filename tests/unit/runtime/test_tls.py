@@ -1,9 +1,12 @@
 """TLS over byte connections, on real sockets."""
 
 import asyncio
+import ctypes
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,8 @@ from quorumlog.runtime.tls_connection import (
 from quorumlog.server.certificates import issue
 
 from .byte_connection import Peer, filled_file
+
+UPDATES = 200_000
 
 
 class TlsPeer(Peer):
@@ -209,6 +214,50 @@ def test_peer_that_ends_tls_gets_the_end_and_what_is_queued(certificates: Certif
         await writer.wait_closed()
         await made[0].wait(lambda: bool(made[0].errors))
         assert made[0].errors == [None]
+        await listener.close(0)
+
+    run(main)
+
+
+def flood_with_key_updates(address: tuple[str, int]) -> int:
+    """Send requests to update keys, which `ssl` cannot; return their number at the end."""
+    openssl = ctypes.CDLL("libssl.so.3")
+    pointer = ctypes.c_void_p
+    for name in ("TLS_client_method", "SSL_CTX_new", "SSL_new"):
+        getattr(openssl, name).restype = pointer
+    openssl.SSL_CTX_new.argtypes = openssl.SSL_new.argtypes = [pointer]
+    openssl.SSL_set_fd.argtypes = openssl.SSL_key_update.argtypes = [pointer, ctypes.c_int]
+    openssl.SSL_connect.argtypes = openssl.SSL_do_handshake.argtypes = [pointer]
+    with socket.create_connection(address) as connection:
+        tls = openssl.SSL_new(openssl.SSL_CTX_new(openssl.TLS_client_method()))
+        openssl.SSL_set_fd(tls, connection.fileno())
+        assert openssl.SSL_connect(tls) == 1
+        for count in range(UPDATES):
+            if openssl.SSL_key_update(tls, 1) != 1 or openssl.SSL_do_handshake(tls) != 1:
+                return count
+    return UPDATES
+
+
+@pytest.mark.skipif(find_library("ssl") is None, reason="needs the library of OpenSSL 3")
+def test_peer_that_only_updates_keys_is_disconnected(certificates: Certificates) -> None:
+    """Each update costs this side more than the peer."""
+
+    async def main(runtime: Runtime) -> None:
+        made: list[TlsPeer] = []
+
+        def create(connection: ByteConnection) -> TlsPeer:
+            made.append(TlsPeer(connection))
+            return made[-1]
+
+        context = certificates.server().server_context()
+        listener = await runtime.network.listen_bytes(
+            "127.0.0.1:0", over_tls(runtime, context, create)
+        )
+        host, _, port = listener.address.rpartition(":")
+        sent = await asyncio.to_thread(flood_with_key_updates, (host, int(port)))
+        assert sent < UPDATES
+        await made[0].wait(lambda: bool(made[0].errors))
+        assert isinstance(made[0].errors[0], StreamBroken)
         await listener.close(0)
 
     run(main)

@@ -3,8 +3,9 @@
 import asyncio
 from typing import Any, Final
 
+import pytest
 import scramp
-from tests.kit.kafka_client import RawClient, connected
+from tests.kit.kafka_client import ConnectionEnded, RawClient, connect, connected
 from tests.kit.kafka_node import KafkaNode, run_on_kafka_node
 from tests.kit.users import SHA_512, remove_user, set_password
 
@@ -276,5 +277,81 @@ def test_large_request_before_the_login_ends_the_connection_without_memory_for_i
             assert client.has_ended
             assert kafka.node.parts.kafka is not None
             assert kafka.node.parts.kafka.memory.taken == 0
+
+    run_on_kafka_node(main, "/node", **SASL)
+
+
+def test_login_with_the_old_password_fails_after_it_has_changed() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await set_password(kafka.node, "admin", PASSWORD)
+        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+            await _begin(client)
+            exchange = scramp.ScramClient(["SCRAM-SHA-256"], "admin", PASSWORD, c_nonce="n" * 24)
+            first = await _step(client, exchange.get_client_first())
+            exchange.set_server_first(first.auth_bytes.decode())
+            await set_password(kafka.node, "admin", "another")
+            answer = await _step(client, exchange.get_client_final())
+            assert answer.error_code.value == SaslAuthenticationFailed.code
+            await client.ended()
+
+    run_on_kafka_node(main, "/node", **SASL)
+
+
+def test_long_names_are_refused_before_they_are_prepared() -> None:
+    """The preparation of a name takes quadratic time (RFC 3454): on the event loop, seconds."""
+
+    async def main(kafka: KafkaNode) -> None:
+        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+            await _begin(client)
+            answer = await _step(client, f"n,,n={chr(0xFDFA) * 700},r=abcdefghijklmnopqrst")
+            assert answer.error_code.value == SaslAuthenticationFailed.code
+            assert "the limit is 2000" in answer.error_message
+
+    run_on_kafka_node(main, "/node", **SASL)
+
+
+def test_guesses_behind_a_failed_one_are_not_answered() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await set_password(kafka.node, "alice", PASSWORD)
+        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+            await _begin(client)
+            for _ in range(3):
+                client.send(AUTHENTICATE, 2, auth_bytes=b"n,,n=alice")
+            _, answer = await client.answer(AUTHENTICATE, 2)
+            assert answer.error_code.value == SaslAuthenticationFailed.code
+            with pytest.raises(ConnectionEnded):
+                await client.answer(AUTHENTICATE, 2)
+
+    run_on_kafka_node(main, "/node", **SASL)
+
+
+def test_client_that_leaves_before_the_answer_waits_at_its_next_attempt() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await set_password(kafka.node, "alice", PASSWORD)
+        address = _sasl_address(kafka)
+        for _ in range(8):
+            async with connected(kafka.runtime, address) as client:
+                await _begin(client)
+                client.send(AUTHENTICATE, 2, auth_bytes=b"n,,n=alice")
+                await asyncio.sleep(0.02)
+        async with connected(kafka.runtime, address) as client:
+            began_ms = kafka.runtime.clock.now_ms()
+            await _begin(client)
+            assert kafka.runtime.clock.now_ms() - began_ms >= 100
+
+    run_on_kafka_node(main, "/node", **SASL)
+
+
+def test_claimed_sizes_before_the_login_use_no_memory_of_all_clients() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        assert kafka.node.parts.kafka is not None
+        clients = [await connect(kafka.runtime, _sasl_address(kafka)) for _ in range(50)]
+        for client in clients:
+            client.send_raw((36_000).to_bytes(4, "big") + AUTHENTICATE.to_bytes(2, "big"))
+        await asyncio.sleep(1)
+        assert not any(client.has_ended for client in clients)
+        assert kafka.node.parts.kafka.memory.taken == 0
+        for client in clients:
+            client.connection.abort()
 
     run_on_kafka_node(main, "/node", **SASL)
