@@ -1,7 +1,7 @@
 """Access of operations to the metadata: reads from the broker's own image once it is recent enough,
 changes through the active controller."""
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import NotController, QuorumlogError, UnknownTopicOrPartition
 from ..ids import NO_NODE, NodeId
@@ -9,9 +9,11 @@ from ..metadata import MetadataImage, RelayedCommand, Submitted, TopicImage
 from ..metadata.shell.publisher import MetadataPublisher
 from ..metadata.shell.session import BrokerSession
 from ..runtime import Clock
-from .audit import AuditLog
 from .request_context import RequestContext
 from .validation import left_ms
+
+if TYPE_CHECKING:
+    from .audit import AuditLog
 
 R = TypeVar("R")
 
@@ -23,7 +25,7 @@ class MetadataAccess:
     """The metadata access that the operations share."""
 
     def __init__(
-        self, clock: Clock, metadata: MetadataPublisher, audit: AuditLog | None = None
+        self, clock: Clock, metadata: MetadataPublisher, audit: "AuditLog | None" = None
     ) -> None:
         """`audit` records changes."""
         self._audit = audit

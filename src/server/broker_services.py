@@ -4,7 +4,6 @@ configuration."""
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..api.audit import AuditLog
 from ..api.authorizer import Authorizer
 from ..api.broker_api import BrokerApi
 from ..api.cluster import ClusterAdmin
@@ -36,6 +35,7 @@ from .addresses import ANY_HOST, split_listener
 from .config import NodeConfig
 
 if TYPE_CHECKING:
+    from ..api.audit import AuditLog
     from .listener_security import NodeSecurity
 
 
@@ -49,7 +49,7 @@ def broker_api(
     coordinators: "Coordinators",
     quorum: QuorumAdmin,
     authorizer: Authorizer,
-    audit: AuditLog | None,
+    audit: "AuditLog | None",
     settings: Sequence[NodeSetting],
 ) -> BrokerApi:
     """Return the operations of a broker; changes need its session, see `MetadataAccess.attach`."""
