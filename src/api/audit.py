@@ -64,8 +64,8 @@ class AuditLog:
             self._timer = asyncio.get_running_loop().call_later(WINDOW_S, self._count)
 
     def changed(self, client: ClientIdentity, *, change: object, outcome: str) -> None:
-        """Record a change of the metadata that a client has asked for. `outcome` is "ok" or the
-        name of an error."""
+        """Record a change of the metadata that a client has asked for. `outcome` is "ok", the
+        name of an error, or "unknown"."""
         self._line(
             "change",
             client,

@@ -66,9 +66,11 @@ class MetadataAccess:
         TimedOut, Stopping, and OutcomeUnknown for a command that is not repeatable."""
         if self._session is None:
             raise NotController("broker: it is starting and has no controller yet; retry")
-        outcome = "ok"
+        outcome = "unknown"
         try:
-            return await self._session.submit(command, timeout_ms=self.relay_ms(context))
+            done = await self._session.submit(command, timeout_ms=self.relay_ms(context))
+            outcome = "ok"
+            return done
         except QuorumlogError as error:
             outcome = error.name
             raise

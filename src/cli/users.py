@@ -2,19 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ..errors import InvalidConfig, InvalidRequest
+from ..scram_keys import PASSWORD_MAX
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption
 from .output import print_json, print_table
-
-if TYPE_CHECKING:
-    from ..clients.blocking import Log
-
-PASSWORD_MAX = 1_000  # characters
 
 app = typer.Typer(
     help="Set passwords of users, list and delete them. Brokers store salted keys only.",
@@ -52,12 +48,7 @@ def create(
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Create a user with a password, for SCRAM-SHA-256 and SCRAM-SHA-512. Fails if it exists."""
-    from . import settings
-
-    with settings.open_log(bootstrap=bootstrap) as log:
-        if any(each.name == user for each in log.admin.describe_users()):
-            raise InvalidConfig(f"user {user} exists; change the password by `users alter`")
-        _set(log, user, password_file, iterations)
+    _set(user, password_file, iterations, bootstrap, is_new=True)
     typer.echo(f"Created user {user}.")
 
 
@@ -69,12 +60,7 @@ def alter(
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Change a user's password. Connections with the old one end."""
-    from . import settings
-
-    with settings.open_log(bootstrap=bootstrap) as log:
-        if not any(each.name == user for each in log.admin.describe_users()):
-            raise InvalidConfig(f"user {user} does not exist; create it by `users create`")
-        _set(log, user, password_file, iterations)
+    _set(user, password_file, iterations, bootstrap, is_new=False)
     typer.echo(f"Changed the password of user {user}.")
 
 
@@ -136,9 +122,23 @@ def read_password(path: Path | None) -> str:
     return password
 
 
-def _set(log: "Log", user: str, path: Path | None, iterations: int | None) -> None:
-    password = read_password(path)
-    if iterations is None:
-        log.admin.set_password(user, password)
-    else:
-        log.admin.set_password(user, password, iterations=iterations)
+def _set(
+    user: str,
+    path: Path | None,
+    iterations: int | None,
+    bootstrap: str | None,
+    *,
+    is_new: bool,
+) -> None:
+    """Set the password of a user that exists, or that does not."""
+    from ..scram_keys import ITERATIONS_DEFAULT
+    from . import settings
+
+    with settings.open_log(bootstrap=bootstrap) as log:
+        exists = any(each.name == user for each in log.admin.describe_users())
+        if exists and is_new:
+            raise InvalidConfig(f"user {user} exists; change the password by `users alter`")
+        if not (exists or is_new):
+            raise InvalidConfig(f"user {user} does not exist; create it by `users create`")
+        rounds = ITERATIONS_DEFAULT if iterations is None else iterations
+        log.admin.set_password(user, read_password(path), iterations=rounds)

@@ -2,7 +2,6 @@
 KIP-554)."""
 
 import hashlib
-import hmac
 from enum import IntEnum
 from typing import Final, TypeAlias
 
@@ -20,9 +19,6 @@ ITERATIONS_MAX: Final = 16_384
 
 USER_NAME_MAX: Final = 255
 """The maximum length of a user's name, in characters."""
-
-PASSWORD_MAX: Final = 255
-"""The maximum length of a password, in characters: its preparation takes quadratic time."""
 
 SALT_MIN: Final = 12
 """The minimum length of a salt, in bytes: shorter ones repeat among users."""
@@ -72,39 +68,25 @@ ScramCredentials: TypeAlias = Map[ScramKey, ScramCredential]
 def credential_of_salted(
     mechanism: ScramMechanism, salted_password: bytes, *, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """Return the credential of a salted password (RFC 5802 section 3)."""
-    name = mechanism.hash_name
-    client_key = hmac.digest(salted_password, b"Client Key", name)
+    """Return the credential of a salted password."""
+    from ..scram_keys import keys_of_salted  # needed by few processes
+
+    keys = keys_of_salted(mechanism.hash_name, salted_password)
     return ScramCredential(
-        salt=salt,
-        iterations=iterations,
-        stored_key=hashlib.new(name, client_key).digest(),
-        server_key=hmac.digest(salted_password, b"Server Key", name),
+        salt=salt, iterations=iterations, stored_key=keys.stored, server_key=keys.server
     )
 
 
 def credential_of_password(
     mechanism: ScramMechanism, password: str, *, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """Return the credential of a password, which is prepared as RFC 4013 says. Takes milliseconds;
-    raises UnacceptableCredential for an empty password and for characters that are prohibited."""
-    from scramp import ScramException
-    from scramp.utils import saslprep  # needed by few processes
+    """Return the credential of a password; takes milliseconds. Raises UnacceptableCredential."""
+    from ..scram_keys import keys_of_password
 
-    if not 1 <= len(password) <= PASSWORD_MAX:
-        raise UnacceptableCredential(
-            f"the password has {len(password)} characters; give 1..{PASSWORD_MAX}"
-        )
-    try:
-        prepared: str = saslprep(password)
-    except ScramException as error:
-        raise UnacceptableCredential(
-            "the password has characters that RFC 4013 prohibits"
-        ) from error
-    if not prepared:
-        raise UnacceptableCredential("the password is empty")
-    salted = hashlib.pbkdf2_hmac(mechanism.hash_name, prepared.encode(), salt, iterations)
-    return credential_of_salted(mechanism, salted, salt=salt, iterations=iterations)
+    keys = keys_of_password(mechanism.hash_name, password, salt=salt, iterations=iterations)
+    return ScramCredential(
+        salt=salt, iterations=iterations, stored_key=keys.stored, server_key=keys.server
+    )
 
 
 def mechanism_of(number: int) -> ScramMechanism:

@@ -27,7 +27,7 @@ BACKDATED: Final = timedelta(minutes=10)  # for nodes with a clock that is behin
 NAME_MAX: Final = 64  # characters of a common name (RFC 5280, appendix A.1)
 URI_SCHEME: Final = "quorumlog"
 _AUTHORITY: Final = "ca"
-_KEY_MODE: Final = 0o600
+KEY_MODE: Final = 0o600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,15 +269,16 @@ def _write_pair(
     )
     try:
         paths.key.parent.mkdir(parents=True, exist_ok=True)
-        _replace(paths.key, encoded, _KEY_MODE)
-        _replace(
+        replace_file(paths.key, encoded, KEY_MODE)
+        replace_file(
             paths.certificate, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644
         )
     except OSError as error:
         raise InvalidConfig(f"{paths.key.parent}: cannot write: {error.strerror}") from error
 
 
-def _replace(path: Path, content: bytes, mode: int) -> None:
+def replace_file(path: Path, content: bytes, mode: int) -> None:
+    """Replace a file at once, with these permissions from its creation."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

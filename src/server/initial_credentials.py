@@ -24,11 +24,9 @@ from ..metadata.scram_credentials import (
 from ..metadata.shell import ControllerShell, MetadataStateMachine
 from ..proto import admin_pb2
 from ..runtime import Entropy, Runtime
+from ..scram_keys import ITERATIONS_DEFAULT, SALT_BYTES
 from ..storage.layout import INITIAL_CREDENTIALS
 from ..storage.small_files import read_file, replace_file
-
-ITERATIONS: Final = 4_096
-SALT_BYTES: Final = 20
 
 _LOG: Final = logging.getLogger("quorumlog.security")
 
@@ -39,7 +37,7 @@ def initial_credentials(
     """Return credentials of a user for every mechanism. Raises UnacceptableCredential."""
     return {
         (user, mechanism): credential_of_password(
-            mechanism, password, salt=entropy.token(SALT_BYTES), iterations=ITERATIONS
+            mechanism, password, salt=entropy.token(SALT_BYTES), iterations=ITERATIONS_DEFAULT
         )
         for mechanism in ScramMechanism
     }

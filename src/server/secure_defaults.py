@@ -4,7 +4,6 @@ files with which clients connect.
 They are in a folder beside the data directory, which is created at the first start and kept.
 """
 
-import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import InvalidConfig
-from .certificates import create_authority, issue
+from .certificates import KEY_MODE, create_authority, issue, replace_file
 from .main import ADMINISTRATOR
 
 FOLDER_SUFFIX: Final = "-security"
@@ -106,12 +105,7 @@ def security_folder(data_dir: str, hosts: Sequence[str]) -> SecurityFolder:
 
 def _write(path: Path, text: str) -> None:
     """Replace a file that only its owner can read."""
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            opened.write(text)
-        temporary.replace(path)
+        replace_file(path, text.encode(), KEY_MODE)
     except OSError as error:
         raise InvalidConfig(f"{path}: cannot be written: {error.strerror}") from error

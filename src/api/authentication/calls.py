@@ -1,6 +1,5 @@
 """Authentication of gRPC calls: by certificate, by JSON Web Token, or by session token."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -50,7 +49,7 @@ class CallAuthentication:
                 user = await self._user(peer.authorization)
             except SaslAuthenticationFailed as error:
                 self._report(host, "token", error)
-                await asyncio.sleep(self.failures.delay_ms(host) / 1_000)
+                await self.failures.after_failure(host)
                 raise
             return CallSession(
                 ClientIdentity(f"User:{user.user}", host), lambda: self._is_current(user)
@@ -103,6 +102,4 @@ class CallAuthentication:
         """Return False if the user's session has expired or the password has changed."""
         if user.expires_ms is not None and self.clock.now_ms() >= user.expires_ms:
             return False
-        if user.key is None:
-            return True
-        return self.image().scram_credentials.get(user.key) == user.credential
+        return user.is_current(self.image())

@@ -1,5 +1,6 @@
 """Delays after failed authentications, against guessing of passwords."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -21,19 +22,24 @@ class FailureDelays:
         self._base_ms = base_ms
         self._recent: dict[str, tuple[int, int]] = {}  # last failure and count, oldest first
 
-    def wait_ms(self, host: str) -> int:
-        """Return the time until an address may begin another authentication: one that leaves
-        before the delayed response waits for the delay at its next attempt."""
+    async def before_attempt(self, host: str) -> None:
+        """Wait until an address may begin another authentication: one that left before the delayed
+        response waits at its next attempt."""
         last_ms, count = self._recent.get(host, (0, 0))
         until_ms = last_ms + min(self._base_ms * count, WAIT_MS_MAX)
-        return max(0, until_ms - self._now_ms()) if count else 0
+        await _pause(until_ms - self._now_ms() if count else 0)
 
-    def delay_ms(self, host: str) -> int:
-        """Count a failure of an address, and return the delay of its response."""
+    async def after_failure(self, host: str) -> None:
+        """Count a failure of an address, and delay its response."""
         now_ms = self._now_ms()
         last_ms, count = self._recent.pop(host, (0, 0))
         count = count + 1 if now_ms - last_ms < WINDOW_MS else 1
         if len(self._recent) >= ADDRESSES_MAX:
             del self._recent[next(iter(self._recent))]
         self._recent[host] = (now_ms, count)
-        return min(self._base_ms * count, DELAY_MS_MAX)
+        await _pause(min(self._base_ms * count, DELAY_MS_MAX))
+
+
+async def _pause(pause_ms: int) -> None:
+    if pause_ms > 0:
+        await asyncio.sleep(pause_ms / 1_000)

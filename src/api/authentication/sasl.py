@@ -19,7 +19,6 @@ from ...errors import (
 )
 from ...metadata import MetadataImage
 from ...metadata.scram_credentials import (
-    ITERATIONS_MIN,
     USER_NAME_MAX,
     ScramCredential,
     ScramKey,
@@ -27,11 +26,11 @@ from ...metadata.scram_credentials import (
     credential_of_password,
 )
 from ...runtime import Entropy, Tasks
+from ...scram_keys import ITERATIONS_DEFAULT, SALT_BYTES
 from .tokens import TokenVerifier
 
 SCRAM_MESSAGE_MAX: Final = 2_000  # bytes: the preparation of a name takes quadratic time
 NONCE_BYTES: Final = 24
-SALT_BYTES: Final = 20
 _SCRAM: Final = {each.sasl_name: each for each in ScramMechanism}
 
 
@@ -42,6 +41,10 @@ class AuthenticatedUser(NamedTuple):
     key: ScramKey | None = None  # of the SCRAM credential that decided
     credential: ScramCredential | None = None
     expires_ms: int | None = None  # Clock.now_ms() at which it ends; None: never
+
+    def is_current(self, image: MetadataImage) -> bool:
+        """Return False if the credential has changed or is gone."""
+        return self.key is None or image.scram_credentials.get(self.key) == self.credential
 
 
 class SaslStep(NamedTuple):
@@ -82,12 +85,6 @@ class SaslServer:
             return _OAuthBearer(self.tokens)
         return _Scram(self, _SCRAM[mechanism])
 
-    def is_current(self, user: AuthenticatedUser) -> bool:
-        """Return False if the credential of the user has changed or is gone."""
-        if user.key is None:
-            return True
-        return self.image().scram_credentials.get(user.key) == user.credential
-
     def credential(self, key: ScramKey) -> tuple[ScramCredential, bool]:
         """Return a user's credential and True; for an unknown user one that no password fits, and
         False. The same user always gets the same salt, as a known one does."""
@@ -101,7 +98,7 @@ class SaslServer:
         return (
             ScramCredential(
                 salt=seed[:SALT_BYTES],
-                iterations=ITERATIONS_MIN,
+                iterations=ITERATIONS_DEFAULT,
                 stored_key=keys[:size],
                 server_key=keys[size:],
             ),
@@ -109,7 +106,7 @@ class SaslServer:
         )
 
 
-def failed(mechanism: str) -> SaslAuthenticationFailed:
+def _failed(mechanism: str) -> SaslAuthenticationFailed:
     """Return the error of a wrong user, password or proof."""
     return SaslAuthenticationFailed(f"{mechanism}: the user or the password is wrong")
 
@@ -147,9 +144,9 @@ class _Scram:
             self._exchange.set_client_final(text)
             final = self._exchange.get_server_final().encode()
         except (self._failure, UnicodeDecodeError) as error:
-            raise failed(name) from error
+            raise _failed(name) from error
         if not self._is_known or self._key is None:
-            raise failed(name)
+            raise _failed(name)
         user = AuthenticatedUser(self._key[0], self._key, self._credential)
         return SaslStep(final, user)
 
@@ -175,7 +172,7 @@ class _Plain:
                 " NUL"
             ) from error
         if authorized not in ("", user) or not 1 <= len(user) <= USER_NAME_MAX:
-            raise failed("PLAIN")
+            raise _failed("PLAIN")
         known = self._server.image().scram_credentials
         mechanism = next((each for each in ScramMechanism if (user, each) in known), None)
         key = (user, mechanism or ScramMechanism.SCRAM_SHA_256)
@@ -188,11 +185,11 @@ class _Plain:
                 ),
             )
         except UnacceptableCredential as error:
-            raise failed("PLAIN") from error
+            raise _failed("PLAIN") from error
         except Overloaded as error:
             raise SaslAuthenticationFailed("PLAIN: too many logins at once; retry") from error
         if not hmac.compare_digest(offered.stored_key, credential.stored_key) or not is_known:
-            raise failed("PLAIN")
+            raise _failed("PLAIN")
         return SaslStep(b"", AuthenticatedUser(user, key, credential))
 
 

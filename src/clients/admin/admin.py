@@ -15,6 +15,7 @@ from ...errors import (
 from ...ids import TopicPartition
 from ...proto import admin_pb2
 from ...runtime.error_detail import decode_error
+from ...scram_keys import ITERATIONS_DEFAULT
 from ...services import (
     ADMIN_ALTER_CLUSTER_CONFIGS,
     ADMIN_ALTER_CONFIGS,
@@ -539,7 +540,7 @@ class AsyncAdmin:
         password: str,
         *,
         mechanisms: Sequence[str] = security.MECHANISMS,
-        iterations: int = security.ITERATIONS,
+        iterations: int = ITERATIONS_DEFAULT,
     ) -> None:
         """Set a user's password for some SASL mechanisms; creates the user.
 

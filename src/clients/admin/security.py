@@ -4,8 +4,6 @@ Values are texts as in Apache Kafka's tools: "Topic", "DescribeConfigs", "Allow"
 without regard to case, "-" and "_".
 """
 
-import hashlib
-import hmac
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from ...errors import InvalidRequest, QuorumlogError, UnacceptableCredential
 from ...proto import admin_pb2 as pb
 from ...proto import metadata_records_pb2 as records
 from ...runtime.error_detail import decode_error
+from ...scram_keys import ITERATIONS_DEFAULT, SALT_BYTES, keys_of_password
 from ...services import (
     ADMIN_ALTER_SCRAM_CREDENTIALS,
     ADMIN_CREATE_ACLS,
@@ -30,8 +29,6 @@ CLUSTER: Final = "kafka-cluster"
 """The only name of the resource type Cluster."""
 
 MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-ITERATIONS: Final = 4_096
-_SALT_BYTES: Final = 20
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _NUMBERS: Final = {
     "SCRAM-SHA-256": records.SCRAM_MECHANISM_SHA_256,
@@ -253,28 +250,19 @@ async def _alter(connection: Connection, request: pb.AlterScramCredentialsReques
 def _credential_message(
     user: str, password: str, mechanism: str, iterations: int
 ) -> records.ScramCredentialRecord:
-    """Return the keys of RFC 5802 section 3 with a new salt."""
-    from scramp import ScramException
-    from scramp.utils import saslprep  # needed by this alone
-
-    try:
-        prepared: str = saslprep(password)
-    except ScramException as error:
-        raise UnacceptableCredential(
-            "the password has characters that RFC 4013 prohibits"
-        ) from error
-    if not prepared:
-        raise UnacceptableCredential("the password is empty")
+    """Return the keys of a password with a new salt."""
     if iterations < 1:
-        raise UnacceptableCredential(f"iterations is {iterations}; give {ITERATIONS} or more")
-    name, salt = _HASHES[mechanism], os.urandom(_SALT_BYTES)
-    salted = hashlib.pbkdf2_hmac(name, prepared.encode(), salt, iterations)
+        raise UnacceptableCredential(
+            f"iterations is {iterations}; give {ITERATIONS_DEFAULT} or more"
+        )
+    salt = os.urandom(SALT_BYTES)
+    keys = keys_of_password(_HASHES[mechanism], password, salt=salt, iterations=iterations)
     return records.ScramCredentialRecord(
         credential=records.ScramCredentialKey(user=user, mechanism=_NUMBERS[mechanism]),
         salt=salt,
         iterations=iterations,
-        stored_key=hashlib.new(name, hmac.digest(salted, b"Client Key", name)).digest(),
-        server_key=hmac.digest(salted, b"Server Key", name),
+        stored_key=keys.stored,
+        server_key=keys.server,
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...ids import TopicPartition
+from ...scram_keys import ITERATIONS_DEFAULT
 from ..admin.admin import AsyncAdmin
 from ..admin.configs import ClientQuotas, Config, ConfigValue, Feature, LogDir, QuotaEntity
 from ..admin.descriptions import Cluster, Topic, TopicListing
@@ -18,7 +19,6 @@ from ..admin.partitions import (
 from ..admin.quorum import Quorum
 from ..admin.security import (
     CLUSTER,
-    ITERATIONS,
     MECHANISMS,
     Acl,
     AclFilter,
@@ -270,7 +270,7 @@ class Admin:
         password: str,
         *,
         mechanisms: Sequence[str] = MECHANISMS,
-        iterations: int = ITERATIONS,
+        iterations: int = ITERATIONS_DEFAULT,
     ) -> None:
         """Set a user's password; see `AsyncAdmin.set_password`."""
         self._call(

@@ -59,6 +59,7 @@ class AuthService:
             ANONYMOUS_CLIENT.principal, host_of(context.peer.rpartition(":")[0])
         )
         mechanism = ""
+        await self._failures.before_attempt(client.host)
         try:
             async with asyncio.timeout(LOGIN_S):
                 request = await stream.receive()
@@ -81,7 +82,7 @@ class AuthService:
                 self._audit.refused(
                     client, listener=LISTENER, mechanism=mechanism, reason=error.message
                 )
-            await asyncio.sleep(self._failures.delay_ms(client.host) / 1_000)
+            await self._failures.after_failure(client.host)
             raise error from None
         if self._audit is not None:
             known = client._replace(principal=f"User:{user}")

@@ -139,10 +139,7 @@ class Authentication:
 
     def is_current(self, image: MetadataImage) -> bool:
         """Return False if the credential of the client has changed or is gone."""
-        user = self._user
-        if user is None or user.key is None:
-            return True
-        return image.scram_credentials.get(user.key) == user.credential
+        return self._user is None or self._user.is_current(image)
 
     # --- SASL ------------------------------------------------------------------------------------
 
@@ -157,7 +154,8 @@ class Authentication:
         sasl = self._listener.sasl
         if sasl is None:
             raise IllegalSaslState("SaslHandshake: this listener does not use SASL")
-        await self._pause(wait=True)
+        if (failures := self._listener.failures) is not None:
+            await failures.before_attempt(self._client.identity.host)
         try:
             if self._exchange is not None:
                 raise _illegal("SaslHandshake")
@@ -193,7 +191,8 @@ class Authentication:
         except SaslAuthenticationFailed as error:
             self._exchange = None
             self._report(error)
-            await self._pause(wait=False)
+            if (failures := self._listener.failures) is not None:
+                await failures.after_failure(self._client.identity.host)
             self._changed(error)
             raise
 
@@ -203,7 +202,7 @@ class Authentication:
         if user is None:
             return 0
         sasl = self._listener.sasl
-        if sasl is None or not sasl.is_current(user):
+        if sasl is None or not user.is_current(sasl.image()):
             raise SaslAuthenticationFailed("the password has changed since the login began")
         if self._user is not None and user.user != self._user.user:
             raise SaslAuthenticationFailed(
@@ -223,14 +222,6 @@ class Authentication:
             self._expiry = loop.call_later(session_ms / 1_000, self._expire)
         self._changed(None)
         return session_ms
-
-    async def _pause(self, *, wait: bool) -> None:
-        """Delay the beginning of an authentication, or the response to a failed one."""
-        failures, host = self._listener.failures, self._client.identity.host
-        if failures is not None:
-            pause_ms = failures.wait_ms(host) if wait else failures.delay_ms(host)
-            if pause_ms:
-                await asyncio.sleep(pause_ms / 1_000)
 
     def _report(self, error: SaslAuthenticationFailed | None) -> None:
         """Log the end of an authentication."""

@@ -121,7 +121,7 @@ class KafkaServer:
     def connection_ended(self, connection: KafkaConnection, listener: str, reason: str) -> None:
         """Remove an ended connection."""
         del self._connections[connection]
-        host = host_of(connection.client.peer.rpartition(":")[0])
+        host = connection.client.identity.host
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
