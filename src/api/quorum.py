@@ -24,7 +24,7 @@ from ..ids import NO_NODE, ClusterId, DirectoryId, Epoch, NodeId, Offset
 from ..metadata.acls import AclOperation, AclResourceType
 from ..raftlog.status import MemberStatus, QuorumStatus
 from ..raftlog.voters import Voter, VoterAddition, VoterChange, VoterRemoval
-from ..runtime import Clock
+from ..runtime import ClientIdentity, Clock
 from .authorizer import Authorizer
 from .request_context import RequestContext
 from .validation import ANSWER_MS, check_node_id, left_ms
@@ -66,7 +66,6 @@ class AddVoter(Struct, frozen=True, kw_only=True):
     directory_id: bytes = b""  # empty: that of the observer with this id
     address: str = ""  # empty: as this node has it
     cluster_id: str = ""  # empty: not checked
-    passed_on: bool = False  # forwarded by another node
 
 
 class RemoveVoter(Struct, frozen=True, kw_only=True):
@@ -75,7 +74,6 @@ class RemoveVoter(Struct, frozen=True, kw_only=True):
     id: int
     directory_id: bytes = b""  # empty: that of the voter with this id
     cluster_id: str = ""
-    passed_on: bool = False
 
 
 class TransferLeadership(Struct, frozen=True, kw_only=True):
@@ -83,7 +81,6 @@ class TransferLeadership(Struct, frozen=True, kw_only=True):
 
     id: int | None = None  # None: the leader chooses
     cluster_id: str = ""
-    passed_on: bool = False
 
 
 Change = TypeVar("Change", AddVoter, RemoveVoter, TransferLeadership)
@@ -114,7 +111,7 @@ class QuorumMember(Protocol):
 
 
 class QuorumPeers(Protocol):
-    """These operations at the node of an address."""
+    """These operations at the node of an address; changes on behalf of a client."""
 
     async def describe(self, address: str, timeout_ms: int) -> QuorumDescription:
         """Return the state of the node itself."""
@@ -122,10 +119,14 @@ class QuorumPeers(Protocol):
     async def has_controller_role(self, address: str, node_id: NodeId, timeout_ms: int) -> bool:
         """Return False if the node of this id reports that it has no controller role."""
 
-    async def add_voter(self, address: str, change: AddVoter, timeout_ms: int) -> VoterAdded: ...
-    async def remove_voter(self, address: str, change: RemoveVoter, timeout_ms: int) -> bytes: ...
+    async def add_voter(
+        self, address: str, change: AddVoter, client: ClientIdentity, timeout_ms: int
+    ) -> VoterAdded: ...
+    async def remove_voter(
+        self, address: str, change: RemoveVoter, client: ClientIdentity, timeout_ms: int
+    ) -> bytes: ...
     async def transfer(
-        self, address: str, change: TransferLeadership, timeout_ms: int
+        self, address: str, change: TransferLeadership, client: ClientIdentity, timeout_ms: int
     ) -> LeadershipTransferred: ...
 
 
@@ -210,7 +211,7 @@ class QuorumAdmin:
         change: Change,
         context: RequestContext,
         here: Callable[[QuorumStatus], Awaitable[R]],
-        there: Callable[[str, Change, int], Awaitable[R]],
+        there: Callable[[str, Change, ClientIdentity, int], Awaitable[R]],
     ) -> R:
         """Make a change here if this node is the leader, otherwise forward it."""
         self._check(AclOperation.ALTER, context)
@@ -222,14 +223,14 @@ class QuorumAdmin:
         status = self._member.status()
         if status.is_leader:
             return await here(status)
-        if change.passed_on:
+        if context.is_forwarded:
             raise NotController(
                 f"node {status.me.node_id}: not the leader of the quorum; ask the leader",
                 leader_id=_leader_id(status),
             )
-        forwarded = replace(change, passed_on=True, cluster_id=self._cluster_id)
+        forwarded = replace(change, cluster_id=self._cluster_id)
         timeout_ms = max(1, self._left_ms(context) - ANSWER_MS)
-        return await there(self._leader_address(status), forwarded, timeout_ms)
+        return await there(self._leader_address(status), forwarded, context.client, timeout_ms)
 
     def _check(self, operation: AclOperation, context: RequestContext) -> None:
         self._authorizer.check(context.client, operation, AclResourceType.CLUSTER)

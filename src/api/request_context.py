@@ -12,8 +12,11 @@ class RequestContext(Struct, frozen=True):
     deadline_ms: int  # on the node's monotonic clock
     min_metadata_offset: int = 0  # a read is answered once this broker has applied this offset
     client: ClientIdentity = ANONYMOUS_CLIENT
+    is_forwarded: bool = False  # by another node, on behalf of the client
 
 
 def context_of(call: CallContext, min_metadata_offset: int = 0) -> RequestContext:
     """Return the context of a call over gRPC."""
-    return RequestContext(call.deadline_ms, min_metadata_offset, call.client)
+    return RequestContext(
+        call.deadline_ms, min_metadata_offset, call.client, is_forwarded=call.is_forwarded
+    )

@@ -56,6 +56,7 @@ def init_ca(
     epilog="""\b
 Examples:
   quorumlog tls issue certificates broker1 --host broker1.example --host 10.0.0.1
+  quorumlog tls issue certificates node1 --host 10.0.0.1 --node 1 --cluster-id $CLUSTER
   quorumlog tls issue certificates alice --user alice      # for a client
 """,
 )
@@ -72,18 +73,41 @@ def issue(
     uris: Annotated[
         list[str] | None, typer.Option("--uri", metavar="URI", help="URI in the certificate")
     ] = None,
+    node: Annotated[
+        int | None,
+        typer.Option("--node", metavar="ID", min=0, help="Node id, for traffic between nodes"),
+    ] = None,
+    cluster_id: Annotated[
+        str | None, typer.Option("--cluster-id", metavar="ID", help="Cluster of the node")
+    ] = None,
+    roles: Annotated[
+        list[str] | None,
+        typer.Option("--role", metavar="ROLE", help="Role of the node  [default: both]"),
+    ] = None,
     days: Annotated[int | None, typer.Option("--days", help="Days of validity")] = None,
 ) -> None:
     """Issue a certificate for a client, or with --host for a node. The user of a client is
-    "User:CN=NAME", unless ssl.principal.mapping.rules shortens it."""
+    "User:CN=NAME", unless ssl.principal.mapping.rules shortens it.
+
+    With --node and --cluster-id the node also presents it to the other nodes (internal.security).
+    """
+    from ..runtime.node_identity import ROLES, node_uri
     from ..server import certificates
 
+    uris = list(uris or ())
+    if (node is None) != (cluster_id is None):
+        raise InvalidConfig("--node and --cluster-id: give both, or none for a client")
+    if node is not None and cluster_id is not None:
+        for role in roles or ():
+            if role not in ROLES:
+                raise InvalidConfig(f"--role: {role!r}; give {' or '.join(ROLES)}")
+        uris.append(node_uri(cluster_id, node, tuple(roles or ROLES)))
     paths = certificates.issue(
         folder,
         file_name,
         name=user or file_name,
         hosts=hosts or (),
-        uris=uris or (),
+        uris=uris,
         days=certificates.CERTIFICATE_DAYS if days is None else days,
     )
     _print_paths(paths)

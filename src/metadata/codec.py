@@ -809,7 +809,7 @@ def _partition() -> "Iterator[_Field | str]":
 def _registration() -> "Iterator[_Field | str]":
     """Yield the fields of a broker that its registration and its record have in common."""
     yield from ("incarnation_id", "directory_id", "grpc_address", "rack", "boot_id")
-    yield "replica_address"
+    yield "internal_address"
     yield _Many("features", _Tuple("name", "level_min", "level_max"))
     yield _Many("kafka_listeners", _Tuple("name", "address"))
 

@@ -191,7 +191,7 @@ class RegisterBroker(Struct, frozen=True, kw_only=True):
     rack: str = ""
     boot_id: str = ""
     clean_start: bool = False  # the previous process stopped cleanly
-    replica_address: str = ""  # empty: grpc_address
+    internal_address: str = ""  # empty: grpc_address
     features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level
     kafka_listeners: tuple[tuple[str, str], ...] = ()  # name and "host:port"
 

@@ -36,9 +36,14 @@ class BrokerImage:
     boot_id: str
     fenced: bool
     stopping: bool  # controlled shutdown in progress
-    replica_address: str = ""  # "host:port" for followers; empty: grpc_address
+    internal_address: str = ""  # "host:port" for other nodes; empty: grpc_address
     features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level, by name
     kafka_listeners: tuple[tuple[str, str], ...] = ()  # name and "host:port", by name
+
+    @property
+    def node_address(self) -> str:
+        """The "host:port" for other nodes."""
+        return self.internal_address or self.grpc_address
 
     @property
     def is_active(self) -> bool:

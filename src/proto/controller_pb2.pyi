@@ -18,7 +18,7 @@ class BrokerSessionRequest(_message.Message):
     def __init__(self, registration: _Optional[_Union[BrokerRegistration, _Mapping[str, object]]] = ..., heartbeat: _Optional[_Union[BrokerHeartbeat, _Mapping[str, object]]] = ...) -> None: ...
 
 class BrokerRegistration(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "incarnation_id", "directory_id", "grpc_address", "rack", "boot_id", "clean_start", "replica_address", "features", "kafka_listeners")
+    __slots__ = ("cluster_id", "broker_id", "incarnation_id", "directory_id", "grpc_address", "rack", "boot_id", "clean_start", "internal_address", "features", "kafka_listeners")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -27,7 +27,7 @@ class BrokerRegistration(_message.Message):
     RACK_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     CLEAN_START_FIELD_NUMBER: _ClassVar[int]
-    REPLICA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    INTERNAL_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     KAFKA_LISTENERS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
@@ -38,10 +38,10 @@ class BrokerRegistration(_message.Message):
     rack: str
     boot_id: str
     clean_start: bool
-    replica_address: str
+    internal_address: str
     features: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.SupportedFeature]
     kafka_listeners: _containers.RepeatedCompositeFieldContainer[_metadata_records_pb2.KafkaListener]
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., boot_id: _Optional[str] = ..., clean_start: _Optional[bool] = ..., replica_address: _Optional[str] = ..., features: _Optional[_Iterable[_Union[_metadata_records_pb2.SupportedFeature, _Mapping[str, object]]]] = ..., kafka_listeners: _Optional[_Iterable[_Union[_metadata_records_pb2.KafkaListener, _Mapping[str, object]]]] = ...) -> None: ...
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., boot_id: _Optional[str] = ..., clean_start: _Optional[bool] = ..., internal_address: _Optional[str] = ..., features: _Optional[_Iterable[_Union[_metadata_records_pb2.SupportedFeature, _Mapping[str, object]]]] = ..., kafka_listeners: _Optional[_Iterable[_Union[_metadata_records_pb2.KafkaListener, _Mapping[str, object]]]] = ...) -> None: ...
 
 class BrokerHeartbeat(_message.Message):
     __slots__ = ("sequence", "applied_offset", "want_shutdown")

@@ -32,7 +32,7 @@ class GroupSubscription(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ...) -> None: ...
 
 class GroupHeartbeatRequest(_message.Message):
-    __slots__ = ("group", "member_id", "member_epoch", "instance_id", "rack", "subscription", "owned", "assignor", "rebalance_timeout_ms", "client_id", "passed_on", "peer")
+    __slots__ = ("group", "member_id", "member_epoch", "instance_id", "rack", "subscription", "owned", "assignor", "rebalance_timeout_ms", "client_id")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -43,8 +43,6 @@ class GroupHeartbeatRequest(_message.Message):
     ASSIGNOR_FIELD_NUMBER: _ClassVar[int]
     REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
-    PEER_FIELD_NUMBER: _ClassVar[int]
     group: str
     member_id: str
     member_epoch: int
@@ -55,9 +53,7 @@ class GroupHeartbeatRequest(_message.Message):
     assignor: str
     rebalance_timeout_ms: int
     client_id: str
-    passed_on: bool
-    peer: str
-    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping[str, object]]] = ..., owned: _Optional[_Union[GroupPartitions, _Mapping[str, object]]] = ..., assignor: _Optional[str] = ..., rebalance_timeout_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., passed_on: _Optional[bool] = ..., peer: _Optional[str] = ...) -> None: ...
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., instance_id: _Optional[str] = ..., rack: _Optional[str] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping[str, object]]] = ..., owned: _Optional[_Union[GroupPartitions, _Mapping[str, object]]] = ..., assignor: _Optional[str] = ..., rebalance_timeout_ms: _Optional[int] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class GroupHeartbeatResponse(_message.Message):
     __slots__ = ("member_epoch", "heartbeat_interval_ms", "assignment", "session_timeout_ms")
@@ -90,18 +86,16 @@ class CommittedOffset(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., note: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., commit_ms: _Optional[int] = ...) -> None: ...
 
 class CommitOffsetsRequest(_message.Message):
-    __slots__ = ("group", "member_id", "member_epoch", "offsets", "passed_on")
+    __slots__ = ("group", "member_id", "member_epoch", "offsets")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     group: str
     member_id: str
     member_epoch: int
     offsets: _containers.RepeatedCompositeFieldContainer[CommittedOffset]
-    passed_on: bool
-    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., offsets: _Optional[_Iterable[_Union[CommittedOffset, _Mapping[str, object]]]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., offsets: _Optional[_Iterable[_Union[CommittedOffset, _Mapping[str, object]]]] = ...) -> None: ...
 
 class CommitOffsetsResponse(_message.Message):
     __slots__ = ("results",)
@@ -118,20 +112,18 @@ class OffsetResult(_message.Message):
     def __init__(self, offset: _Optional[_Union[CommittedOffset, _Mapping[str, object]]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
 
 class FetchOffsetsRequest(_message.Message):
-    __slots__ = ("group", "partitions", "require_stable", "member_id", "member_epoch", "passed_on")
+    __slots__ = ("group", "partitions", "require_stable", "member_id", "member_epoch")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     REQUIRE_STABLE_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBER_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     group: str
     partitions: _containers.RepeatedCompositeFieldContainer[GroupPartition]
     require_stable: bool
     member_id: str
     member_epoch: int
-    passed_on: bool
-    def __init__(self, group: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[GroupPartition, _Mapping[str, object]]]] = ..., require_stable: _Optional[bool] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, group: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[GroupPartition, _Mapping[str, object]]]] = ..., require_stable: _Optional[bool] = ..., member_id: _Optional[str] = ..., member_epoch: _Optional[int] = ...) -> None: ...
 
 class FetchOffsetsResponse(_message.Message):
     __slots__ = ("results",)
@@ -140,14 +132,12 @@ class FetchOffsetsResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[OffsetResult, _Mapping[str, object]]]] = ...) -> None: ...
 
 class DeleteOffsetsRequest(_message.Message):
-    __slots__ = ("group", "partitions", "passed_on")
+    __slots__ = ("group", "partitions")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     group: str
     partitions: _containers.RepeatedCompositeFieldContainer[GroupPartition]
-    passed_on: bool
-    def __init__(self, group: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[GroupPartition, _Mapping[str, object]]]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, group: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[GroupPartition, _Mapping[str, object]]]] = ...) -> None: ...
 
 class DeleteOffsetsResponse(_message.Message):
     __slots__ = ("errors",)
@@ -156,14 +146,12 @@ class DeleteOffsetsResponse(_message.Message):
     def __init__(self, errors: _Optional[_Iterable[_Union[_errors_pb2.Error, _Mapping[str, object]]]] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ("states", "types", "passed_on")
+    __slots__ = ("states", "types")
     STATES_FIELD_NUMBER: _ClassVar[int]
     TYPES_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     states: _containers.RepeatedScalarFieldContainer[str]
     types: _containers.RepeatedScalarFieldContainer[str]
-    passed_on: bool
-    def __init__(self, states: _Optional[_Iterable[str]] = ..., types: _Optional[_Iterable[str]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, states: _Optional[_Iterable[str]] = ..., types: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
     __slots__ = ("groups", "errors")
@@ -188,12 +176,10 @@ class GroupListing(_message.Message):
     def __init__(self, group: _Optional[str] = ..., type: _Optional[str] = ..., state: _Optional[str] = ..., protocol_type: _Optional[str] = ..., coordinator: _Optional[int] = ...) -> None: ...
 
 class DescribeGroupsRequest(_message.Message):
-    __slots__ = ("groups", "passed_on")
+    __slots__ = ("groups",)
     GROUPS_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedScalarFieldContainer[str]
-    passed_on: bool
-    def __init__(self, groups: _Optional[_Iterable[str]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DescribeGroupsResponse(_message.Message):
     __slots__ = ("groups",)
@@ -244,12 +230,10 @@ class GroupMember(_message.Message):
     def __init__(self, member_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., member_epoch: _Optional[int] = ..., host: _Optional[str] = ..., owned: _Optional[_Iterable[_Union[GroupPartition, _Mapping[str, object]]]] = ..., target: _Optional[_Iterable[_Union[GroupPartition, _Mapping[str, object]]]] = ..., client_id: _Optional[str] = ..., rack: _Optional[str] = ..., subscription: _Optional[_Union[GroupSubscription, _Mapping[str, object]]] = ..., is_classic: _Optional[bool] = ..., silent_ms: _Optional[int] = ...) -> None: ...
 
 class DeleteGroupsRequest(_message.Message):
-    __slots__ = ("groups", "passed_on")
+    __slots__ = ("groups",)
     GROUPS_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedScalarFieldContainer[str]
-    passed_on: bool
-    def __init__(self, groups: _Optional[_Iterable[str]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeleteGroupsResponse(_message.Message):
     __slots__ = ("errors",)

@@ -141,7 +141,7 @@ class MetadataRecord(_message.Message):
     def __init__(self, broker: _Optional[_Union[BrokerRecord, _Mapping[str, object]]] = ..., broker_change: _Optional[_Union[BrokerChangeRecord, _Mapping[str, object]]] = ..., topic: _Optional[_Union[TopicRecord, _Mapping[str, object]]] = ..., remove_topic: _Optional[_Union[RemoveTopicRecord, _Mapping[str, object]]] = ..., partition: _Optional[_Union[PartitionRecord, _Mapping[str, object]]] = ..., partition_change: _Optional[_Union[PartitionChangeRecord, _Mapping[str, object]]] = ..., topic_config: _Optional[_Union[TopicConfigRecord, _Mapping[str, object]]] = ..., no_op: _Optional[_Union[NoOpRecord, _Mapping[str, object]]] = ..., producer_ids: _Optional[_Union[ProducerIdsRecord, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[UnregisterBrokerRecord, _Mapping[str, object]]] = ..., cluster_config: _Optional[_Union[ClusterConfigRecord, _Mapping[str, object]]] = ..., feature_level: _Optional[_Union[FeatureLevelRecord, _Mapping[str, object]]] = ..., begin_transaction: _Optional[_Union[BeginTransactionRecord, _Mapping[str, object]]] = ..., end_transaction: _Optional[_Union[EndTransactionRecord, _Mapping[str, object]]] = ..., abort_transaction: _Optional[_Union[AbortTransactionRecord, _Mapping[str, object]]] = ..., client_quota: _Optional[_Union[ClientQuotaRecord, _Mapping[str, object]]] = ..., group_config: _Optional[_Union[GroupConfigRecord, _Mapping[str, object]]] = ..., acl: _Optional[_Union[Acl, _Mapping[str, object]]] = ..., remove_acl: _Optional[_Union[Acl, _Mapping[str, object]]] = ..., scram_credential: _Optional[_Union[ScramCredentialRecord, _Mapping[str, object]]] = ..., remove_scram_credential: _Optional[_Union[ScramCredentialKey, _Mapping[str, object]]] = ...) -> None: ...
 
 class BrokerRecord(_message.Message):
-    __slots__ = ("id", "incarnation_id", "directory_id", "grpc_address", "rack", "fenced", "boot_id", "broker_epoch", "stopping", "replica_address", "features", "kafka_listeners")
+    __slots__ = ("id", "incarnation_id", "directory_id", "grpc_address", "rack", "fenced", "boot_id", "broker_epoch", "stopping", "internal_address", "features", "kafka_listeners")
     ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
@@ -151,7 +151,7 @@ class BrokerRecord(_message.Message):
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     STOPPING_FIELD_NUMBER: _ClassVar[int]
-    REPLICA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    INTERNAL_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     KAFKA_LISTENERS_FIELD_NUMBER: _ClassVar[int]
     id: int
@@ -163,10 +163,10 @@ class BrokerRecord(_message.Message):
     boot_id: str
     broker_epoch: int
     stopping: bool
-    replica_address: str
+    internal_address: str
     features: _containers.RepeatedCompositeFieldContainer[SupportedFeature]
     kafka_listeners: _containers.RepeatedCompositeFieldContainer[KafkaListener]
-    def __init__(self, id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., boot_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., stopping: _Optional[bool] = ..., replica_address: _Optional[str] = ..., features: _Optional[_Iterable[_Union[SupportedFeature, _Mapping[str, object]]]] = ..., kafka_listeners: _Optional[_Iterable[_Union[KafkaListener, _Mapping[str, object]]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., directory_id: _Optional[bytes] = ..., grpc_address: _Optional[str] = ..., rack: _Optional[str] = ..., fenced: _Optional[bool] = ..., boot_id: _Optional[str] = ..., broker_epoch: _Optional[int] = ..., stopping: _Optional[bool] = ..., internal_address: _Optional[str] = ..., features: _Optional[_Iterable[_Union[SupportedFeature, _Mapping[str, object]]]] = ..., kafka_listeners: _Optional[_Iterable[_Union[KafkaListener, _Mapping[str, object]]]] = ...) -> None: ...
 
 class KafkaListener(_message.Message):
     __slots__ = ("name", "address")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19quorumlog/v1/quorum.proto\x12\x0cquorumlog.v1\"&\n\x15\x44\x65scribeQuorumRequest\x12\r\n\x05local\x18\x01 \x01(\x08\"\xf8\x01\n\x16\x44\x65scribeQuorumResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12+\n\x06voters\x18\x05 \x03(\x0b\x32\x1b.quorumlog.v1.QuorumReplica\x12.\n\tobservers\x18\x06 \x03(\x0b\x32\x1b.quorumlog.v1.QuorumReplica\x12\x13\n\x0b\x61nswered_by\x18\x07 \x01(\x05\x12\x17\n\x0fis_broker_alone\x18\x08 \x01(\x08\"}\n\rQuorumReplica\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x0b\n\x03lag\x18\x05 \x01(\x03\x12\x14\n\x0cheard_ms_ago\x18\x06 \x01(\x03\"k\n\x0f\x41\x64\x64VoterRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x03 \x01(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x11\n\tpassed_on\x18\x05 \x01(\x08\"9\n\x10\x41\x64\x64VoterResponse\x12\x14\n\x0c\x64irectory_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"]\n\x12RemoveVoterRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x03 \x01(\x0c\x12\x11\n\tpassed_on\x18\x04 \x01(\x08\"+\n\x13RemoveVoterResponse\x12\x14\n\x0c\x64irectory_id\x18\x01 \x01(\x0c\"Z\n\x19TransferLeadershipRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x02id\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x11\n\tpassed_on\x18\x03 \x01(\x08\x42\x05\n\x03_id\"E\n\x1aTransferLeadershipResponse\x12\x11\n\tleader_id\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x32\xed\x02\n\x06Quorum\x12[\n\x0e\x44\x65scribeQuorum\x12#.quorumlog.v1.DescribeQuorumRequest\x1a$.quorumlog.v1.DescribeQuorumResponse\x12I\n\x08\x41\x64\x64Voter\x12\x1d.quorumlog.v1.AddVoterRequest\x1a\x1e.quorumlog.v1.AddVoterResponse\x12R\n\x0bRemoveVoter\x12 .quorumlog.v1.RemoveVoterRequest\x1a!.quorumlog.v1.RemoveVoterResponse\x12g\n\x12TransferLeadership\x12\'.quorumlog.v1.TransferLeadershipRequest\x1a(.quorumlog.v1.TransferLeadershipResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19quorumlog/v1/quorum.proto\x12\x0cquorumlog.v1\"&\n\x15\x44\x65scribeQuorumRequest\x12\r\n\x05local\x18\x01 \x01(\x08\"\xf8\x01\n\x16\x44\x65scribeQuorumResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12+\n\x06voters\x18\x05 \x03(\x0b\x32\x1b.quorumlog.v1.QuorumReplica\x12.\n\tobservers\x18\x06 \x03(\x0b\x32\x1b.quorumlog.v1.QuorumReplica\x12\x13\n\x0b\x61nswered_by\x18\x07 \x01(\x05\x12\x17\n\x0fis_broker_alone\x18\x08 \x01(\x08\"}\n\rQuorumReplica\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x0b\n\x03lag\x18\x05 \x01(\x03\x12\x14\n\x0cheard_ms_ago\x18\x06 \x01(\x03\"X\n\x0f\x41\x64\x64VoterRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x03 \x01(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\"9\n\x10\x41\x64\x64VoterResponse\x12\x14\n\x0c\x64irectory_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"J\n\x12RemoveVoterRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x03 \x01(\x0c\"+\n\x13RemoveVoterResponse\x12\x14\n\x0c\x64irectory_id\x18\x01 \x01(\x0c\"G\n\x19TransferLeadershipRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x02id\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\x05\n\x03_id\"E\n\x1aTransferLeadershipResponse\x12\x11\n\tleader_id\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x32\xed\x02\n\x06Quorum\x12[\n\x0e\x44\x65scribeQuorum\x12#.quorumlog.v1.DescribeQuorumRequest\x1a$.quorumlog.v1.DescribeQuorumResponse\x12I\n\x08\x41\x64\x64Voter\x12\x1d.quorumlog.v1.AddVoterRequest\x1a\x1e.quorumlog.v1.AddVoterResponse\x12R\n\x0bRemoveVoter\x12 .quorumlog.v1.RemoveVoterRequest\x1a!.quorumlog.v1.RemoveVoterResponse\x12g\n\x12TransferLeadership\x12\'.quorumlog.v1.TransferLeadershipRequest\x1a(.quorumlog.v1.TransferLeadershipResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,17 +38,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUORUMREPLICA']._serialized_start=334
   _globals['_QUORUMREPLICA']._serialized_end=459
   _globals['_ADDVOTERREQUEST']._serialized_start=461
-  _globals['_ADDVOTERREQUEST']._serialized_end=568
-  _globals['_ADDVOTERRESPONSE']._serialized_start=570
-  _globals['_ADDVOTERRESPONSE']._serialized_end=627
-  _globals['_REMOVEVOTERREQUEST']._serialized_start=629
-  _globals['_REMOVEVOTERREQUEST']._serialized_end=722
-  _globals['_REMOVEVOTERRESPONSE']._serialized_start=724
-  _globals['_REMOVEVOTERRESPONSE']._serialized_end=767
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=769
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=859
-  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_start=861
-  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_end=930
-  _globals['_QUORUM']._serialized_start=933
-  _globals['_QUORUM']._serialized_end=1298
+  _globals['_ADDVOTERREQUEST']._serialized_end=549
+  _globals['_ADDVOTERRESPONSE']._serialized_start=551
+  _globals['_ADDVOTERRESPONSE']._serialized_end=608
+  _globals['_REMOVEVOTERREQUEST']._serialized_start=610
+  _globals['_REMOVEVOTERREQUEST']._serialized_end=684
+  _globals['_REMOVEVOTERRESPONSE']._serialized_start=686
+  _globals['_REMOVEVOTERRESPONSE']._serialized_end=729
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=731
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=802
+  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_start=804
+  _globals['_TRANSFERLEADERSHIPRESPONSE']._serialized_end=873
+  _globals['_QUORUM']._serialized_start=876
+  _globals['_QUORUM']._serialized_end=1241
 # @@protoc_insertion_point(module_scope)

@@ -49,18 +49,16 @@ class QuorumReplica(_message.Message):
     def __init__(self, id: _Optional[int] = ..., directory_id: _Optional[bytes] = ..., address: _Optional[str] = ..., log_end_offset: _Optional[int] = ..., lag: _Optional[int] = ..., heard_ms_ago: _Optional[int] = ...) -> None: ...
 
 class AddVoterRequest(_message.Message):
-    __slots__ = ("cluster_id", "id", "directory_id", "address", "passed_on")
+    __slots__ = ("cluster_id", "id", "directory_id", "address")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     id: int
     directory_id: bytes
     address: str
-    passed_on: bool
-    def __init__(self, cluster_id: _Optional[str] = ..., id: _Optional[int] = ..., directory_id: _Optional[bytes] = ..., address: _Optional[str] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, cluster_id: _Optional[str] = ..., id: _Optional[int] = ..., directory_id: _Optional[bytes] = ..., address: _Optional[str] = ...) -> None: ...
 
 class AddVoterResponse(_message.Message):
     __slots__ = ("directory_id", "address")
@@ -71,16 +69,14 @@ class AddVoterResponse(_message.Message):
     def __init__(self, directory_id: _Optional[bytes] = ..., address: _Optional[str] = ...) -> None: ...
 
 class RemoveVoterRequest(_message.Message):
-    __slots__ = ("cluster_id", "id", "directory_id", "passed_on")
+    __slots__ = ("cluster_id", "id", "directory_id")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     id: int
     directory_id: bytes
-    passed_on: bool
-    def __init__(self, cluster_id: _Optional[str] = ..., id: _Optional[int] = ..., directory_id: _Optional[bytes] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, cluster_id: _Optional[str] = ..., id: _Optional[int] = ..., directory_id: _Optional[bytes] = ...) -> None: ...
 
 class RemoveVoterResponse(_message.Message):
     __slots__ = ("directory_id",)
@@ -89,14 +85,12 @@ class RemoveVoterResponse(_message.Message):
     def __init__(self, directory_id: _Optional[bytes] = ...) -> None: ...
 
 class TransferLeadershipRequest(_message.Message):
-    __slots__ = ("cluster_id", "id", "passed_on")
+    __slots__ = ("cluster_id", "id")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     id: int
-    passed_on: bool
-    def __init__(self, cluster_id: _Optional[str] = ..., id: _Optional[int] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, cluster_id: _Optional[str] = ..., id: _Optional[int] = ...) -> None: ...
 
 class TransferLeadershipResponse(_message.Message):
     __slots__ = ("leader_id", "leader_epoch")

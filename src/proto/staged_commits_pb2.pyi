@@ -32,22 +32,20 @@ class OpenWriteResponse(_message.Message):
     def __init__(self, write_id: _Optional[int] = ...) -> None: ...
 
 class BeginAttemptRequest(_message.Message):
-    __slots__ = ("name", "number", "write_id", "task", "attempt", "stage_timeout_ms", "passed_on")
+    __slots__ = ("name", "number", "write_id", "task", "attempt", "stage_timeout_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     WRITE_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STAGE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     name: str
     number: int
     write_id: int
     task: int
     attempt: int
     stage_timeout_ms: int
-    passed_on: bool
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., write_id: _Optional[int] = ..., task: _Optional[int] = ..., attempt: _Optional[int] = ..., stage_timeout_ms: _Optional[int] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., write_id: _Optional[int] = ..., task: _Optional[int] = ..., attempt: _Optional[int] = ..., stage_timeout_ms: _Optional[int] = ...) -> None: ...
 
 class BeginAttemptResponse(_message.Message):
     __slots__ = ("producer", "committed")
@@ -58,30 +56,26 @@ class BeginAttemptResponse(_message.Message):
     def __init__(self, producer: _Optional[_Union[_transactions_pb2.ProducerIdentity, _Mapping[str, object]]] = ..., committed: _Optional[_Union[CommittedBatch, _Mapping[str, object]]] = ...) -> None: ...
 
 class KeepAttemptAliveRequest(_message.Message):
-    __slots__ = ("name", "producer", "passed_on")
+    __slots__ = ("name", "producer")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     name: str
     producer: _transactions_pb2.ProducerIdentity
-    passed_on: bool
-    def __init__(self, name: _Optional[str] = ..., producer: _Optional[_Union[_transactions_pb2.ProducerIdentity, _Mapping[str, object]]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., producer: _Optional[_Union[_transactions_pb2.ProducerIdentity, _Mapping[str, object]]] = ...) -> None: ...
 
 class KeepAttemptAliveResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class SealAttemptRequest(_message.Message):
-    __slots__ = ("name", "producer", "partitions", "passed_on")
+    __slots__ = ("name", "producer", "partitions")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     name: str
     producer: _transactions_pb2.ProducerIdentity
     partitions: _containers.RepeatedCompositeFieldContainer[SealedPartition]
-    passed_on: bool
-    def __init__(self, name: _Optional[str] = ..., producer: _Optional[_Union[_transactions_pb2.ProducerIdentity, _Mapping[str, object]]] = ..., partitions: _Optional[_Iterable[_Union[SealedPartition, _Mapping[str, object]]]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., producer: _Optional[_Union[_transactions_pb2.ProducerIdentity, _Mapping[str, object]]] = ..., partitions: _Optional[_Iterable[_Union[SealedPartition, _Mapping[str, object]]]] = ...) -> None: ...
 
 class SealedPartition(_message.Message):
     __slots__ = ("topic", "partition", "records", "last_sequence")
@@ -100,18 +94,16 @@ class SealAttemptResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class CommitStageRequest(_message.Message):
-    __slots__ = ("name", "number", "write_id", "attempts", "passed_on")
+    __slots__ = ("name", "number", "write_id", "attempts")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     WRITE_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     name: str
     number: int
     write_id: int
     attempts: _containers.RepeatedCompositeFieldContainer[CommittedAttempt]
-    passed_on: bool
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., write_id: _Optional[int] = ..., attempts: _Optional[_Iterable[_Union[CommittedAttempt, _Mapping[str, object]]]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., write_id: _Optional[int] = ..., attempts: _Optional[_Iterable[_Union[CommittedAttempt, _Mapping[str, object]]]] = ...) -> None: ...
 
 class CommittedAttempt(_message.Message):
     __slots__ = ("task", "producer")
@@ -128,18 +120,16 @@ class CommitStageResponse(_message.Message):
     def __init__(self, committed: _Optional[_Union[CommittedBatch, _Mapping[str, object]]] = ...) -> None: ...
 
 class AbortStageRequest(_message.Message):
-    __slots__ = ("name", "number", "write_id", "producer", "passed_on")
+    __slots__ = ("name", "number", "write_id", "producer")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     WRITE_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     name: str
     number: int
     write_id: int
     producer: _transactions_pb2.ProducerIdentity
-    passed_on: bool
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., write_id: _Optional[int] = ..., producer: _Optional[_Union[_transactions_pb2.ProducerIdentity, _Mapping[str, object]]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., write_id: _Optional[int] = ..., producer: _Optional[_Union[_transactions_pb2.ProducerIdentity, _Mapping[str, object]]] = ...) -> None: ...
 
 class AbortStageResponse(_message.Message):
     __slots__ = ("committed",)
@@ -148,10 +138,8 @@ class AbortStageResponse(_message.Message):
     def __init__(self, committed: _Optional[_Union[CommittedBatch, _Mapping[str, object]]] = ...) -> None: ...
 
 class ListStagesRequest(_message.Message):
-    __slots__ = ("passed_on",)
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
-    passed_on: bool
-    def __init__(self, passed_on: _Optional[bool] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class ListStagesResponse(_message.Message):
     __slots__ = ("stages", "errors")
@@ -190,12 +178,10 @@ class StageListing(_message.Message):
     def __init__(self, name: _Optional[str] = ..., last_committed: _Optional[int] = ..., committed_write_id: _Optional[int] = ..., committed_records: _Optional[int] = ..., write_id: _Optional[int] = ..., number: _Optional[int] = ..., open: _Optional[int] = ..., sealed: _Optional[int] = ..., completing: _Optional[int] = ..., oldest_started_ms: _Optional[int] = ..., updated_ms: _Optional[int] = ..., coordinator: _Optional[int] = ...) -> None: ...
 
 class DescribeStageRequest(_message.Message):
-    __slots__ = ("name", "passed_on")
+    __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     name: str
-    passed_on: bool
-    def __init__(self, name: _Optional[str] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class DescribeStageResponse(_message.Message):
     __slots__ = ("stage", "attempts", "partitions")
@@ -228,26 +214,22 @@ class StagedAttempt(_message.Message):
     def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., write_id: _Optional[int] = ..., producer: _Optional[_Union[_transactions_pb2.ProducerIdentity, _Mapping[str, object]]] = ..., state: _Optional[str] = ..., started_ms: _Optional[int] = ..., partitions: _Optional[int] = ..., records: _Optional[int] = ...) -> None: ...
 
 class ResetStageRequest(_message.Message):
-    __slots__ = ("name", "last_committed", "passed_on")
+    __slots__ = ("name", "last_committed")
     NAME_FIELD_NUMBER: _ClassVar[int]
     LAST_COMMITTED_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     name: str
     last_committed: int
-    passed_on: bool
-    def __init__(self, name: _Optional[str] = ..., last_committed: _Optional[int] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., last_committed: _Optional[int] = ...) -> None: ...
 
 class ResetStageResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class DeleteStageRequest(_message.Message):
-    __slots__ = ("name", "passed_on")
+    __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     name: str
-    passed_on: bool
-    def __init__(self, name: _Optional[str] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class DeleteStageResponse(_message.Message):
     __slots__ = ()

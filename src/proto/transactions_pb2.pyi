@@ -17,16 +17,14 @@ class ProducerIdentity(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
 
 class InitProducerIdRequest(_message.Message):
-    __slots__ = ("transactional_id", "timeout_ms", "current", "passed_on")
+    __slots__ = ("transactional_id", "timeout_ms", "current")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     CURRENT_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     timeout_ms: int
     current: ProducerIdentity
-    passed_on: bool
-    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., current: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., current: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ...) -> None: ...
 
 class InitProducerIdResponse(_message.Message):
     __slots__ = ("producer",)
@@ -35,16 +33,14 @@ class InitProducerIdResponse(_message.Message):
     def __init__(self, producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ...) -> None: ...
 
 class AddPartitionsRequest(_message.Message):
-    __slots__ = ("transactional_id", "producer", "partitions", "passed_on")
+    __slots__ = ("transactional_id", "producer", "partitions")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     producer: ProducerIdentity
     partitions: _containers.RepeatedCompositeFieldContainer[_groups_pb2.GroupPartition]
-    passed_on: bool
-    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., partitions: _Optional[_Iterable[_Union[_groups_pb2.GroupPartition, _Mapping[str, object]]]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., partitions: _Optional[_Iterable[_Union[_groups_pb2.GroupPartition, _Mapping[str, object]]]] = ...) -> None: ...
 
 class AddPartitionsResponse(_message.Message):
     __slots__ = ("errors",)
@@ -53,16 +49,14 @@ class AddPartitionsResponse(_message.Message):
     def __init__(self, errors: _Optional[_Iterable[_Union[_errors_pb2.Error, _Mapping[str, object]]]] = ...) -> None: ...
 
 class AddOffsetsRequest(_message.Message):
-    __slots__ = ("transactional_id", "producer", "commit", "passed_on")
+    __slots__ = ("transactional_id", "producer", "commit")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     producer: ProducerIdentity
     commit: _groups_pb2.CommitOffsetsRequest
-    passed_on: bool
-    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., commit: _Optional[_Union[_groups_pb2.CommitOffsetsRequest, _Mapping[str, object]]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., commit: _Optional[_Union[_groups_pb2.CommitOffsetsRequest, _Mapping[str, object]]] = ...) -> None: ...
 
 class AddOffsetsResponse(_message.Message):
     __slots__ = ("results",)
@@ -71,16 +65,14 @@ class AddOffsetsResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[_groups_pb2.OffsetResult, _Mapping[str, object]]]] = ...) -> None: ...
 
 class EndTransactionRequest(_message.Message):
-    __slots__ = ("transactional_id", "producer", "commit", "passed_on")
+    __slots__ = ("transactional_id", "producer", "commit")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     producer: ProducerIdentity
     commit: bool
-    passed_on: bool
-    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., commit: _Optional[bool] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., commit: _Optional[bool] = ...) -> None: ...
 
 class EndTransactionResponse(_message.Message):
     __slots__ = ("producer",)
@@ -89,14 +81,12 @@ class EndTransactionResponse(_message.Message):
     def __init__(self, producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ...) -> None: ...
 
 class ListTransactionsRequest(_message.Message):
-    __slots__ = ("open_for_ms_min", "states", "passed_on")
+    __slots__ = ("open_for_ms_min", "states")
     OPEN_FOR_MS_MIN_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     open_for_ms_min: int
     states: _containers.RepeatedScalarFieldContainer[str]
-    passed_on: bool
-    def __init__(self, open_for_ms_min: _Optional[int] = ..., states: _Optional[_Iterable[str]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, open_for_ms_min: _Optional[int] = ..., states: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListTransactionsResponse(_message.Message):
     __slots__ = ("transactions", "errors")
@@ -125,12 +115,10 @@ class TransactionListing(_message.Message):
     def __init__(self, transactional_id: _Optional[str] = ..., producer: _Optional[_Union[ProducerIdentity, _Mapping[str, object]]] = ..., state: _Optional[str] = ..., started_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[_groups_pb2.GroupPartition, _Mapping[str, object]]]] = ..., timeout_ms: _Optional[int] = ..., coordinator: _Optional[int] = ...) -> None: ...
 
 class DescribeTransactionsRequest(_message.Message):
-    __slots__ = ("transactional_ids", "passed_on")
+    __slots__ = ("transactional_ids",)
     TRANSACTIONAL_IDS_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     transactional_ids: _containers.RepeatedScalarFieldContainer[str]
-    passed_on: bool
-    def __init__(self, transactional_ids: _Optional[_Iterable[str]] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, transactional_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DescribeTransactionsResponse(_message.Message):
     __slots__ = ("results",)
@@ -147,12 +135,10 @@ class TransactionDescription(_message.Message):
     def __init__(self, transaction: _Optional[_Union[TransactionListing, _Mapping[str, object]]] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping[str, object]]] = ...) -> None: ...
 
 class AbortTransactionRequest(_message.Message):
-    __slots__ = ("transactional_id", "passed_on")
+    __slots__ = ("transactional_id",)
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
-    PASSED_ON_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
-    passed_on: bool
-    def __init__(self, transactional_id: _Optional[str] = ..., passed_on: _Optional[bool] = ...) -> None: ...
+    def __init__(self, transactional_id: _Optional[str] = ...) -> None: ...
 
 class AbortTransactionResponse(_message.Message):
     __slots__ = ("producer",)

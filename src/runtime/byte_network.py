@@ -20,7 +20,17 @@ from typing import Final, NamedTuple, TypeAlias
 
 from ..errors import AddressInUse, ConnectionFailed, OutcomeUnknown, Overloaded, StreamBroken
 from .files import RealFile
-from .ports import Buffer, ByteConnection, ByteProtocol, File, Listener, Tasks
+from .ports import (
+    ANONYMOUS_CLIENT,
+    Buffer,
+    ByteConnection,
+    ByteProtocol,
+    ClientIdentity,
+    File,
+    Listener,
+    PeerCertificate,
+    Tasks,
+)
 from .range_sender import (
     CAN_SEND_IN_THREADS,
     THREAD_RANGE_MIN,
@@ -256,6 +266,7 @@ class _Connection:
         self._is_delegated = False  # one of these two
         self._is_closing = False  # end when the queue is empty
         self._has_ended = False  # the socket is closed
+        self.client: ClientIdentity = ANONYMOUS_CLIENT
         # the protocol was informed of the end
         self._end_notified: asyncio.Future[None] = self._loop.create_future()
         siblings[self] = None
@@ -278,6 +289,11 @@ class _Connection:
     def local(self) -> str:
         """This side's "host:port"; empty after the end."""
         return "" if self._has_ended else name_of(self._socket.getsockname())
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """The certificate of the peer: None without TLS."""
+        return None
 
     def write(self, buffers: Sequence[Buffer], *, more: bool = False, now: bool = False) -> None:
         """Queue bytes. Within a read, and with `now`, they are sent at once, as far as the socket

@@ -4,11 +4,12 @@ import ssl
 from typing import Any, Final
 
 from ..errors import InvalidConfig
-from .ports import CallPeer, PeerCertificate
+from .ports import CallPeer, ClientIdentity, PeerCertificate
 from .quiet_grpc import grpc
 from .tls import TlsCredentials, TlsFiles, TlsPem, certificate_of
 
 _AUTHORIZATION: Final = "authorization"
+_ON_BEHALF_OF: Final = "quorumlog-on-behalf-of-bin"
 
 
 def server_credentials(tls: TlsCredentials) -> Any:
@@ -43,11 +44,27 @@ def channel_credentials(files: TlsFiles) -> Any:
 
 def peer_of(context: Any, host: str, *, has_tls: bool) -> CallPeer:
     """Return the facts about the client of a call."""
-    authorization = ""
+    authorization, forwarded = "", None
     for key, value in context.invocation_metadata() or ():
         if key == _AUTHORIZATION and isinstance(value, str):
             authorization = value
-    return CallPeer(host, _certificate(context) if has_tls else None, authorization)
+        elif key == _ON_BEHALF_OF and isinstance(value, bytes):
+            principal, _, client_host = value.decode(errors="replace").rpartition("\n")
+            forwarded = ClientIdentity(principal, client_host)
+    return CallPeer(host, _certificate(context) if has_tls else None, authorization, forwarded)
+
+
+def call_metadata(
+    authorization: str, on_behalf_of: ClientIdentity | None
+) -> tuple[tuple[str, str | bytes], ...] | None:
+    """Return the metadata of a call, as `peer_of` reads it; an empty header is left out."""
+    found: list[tuple[str, str | bytes]] = []
+    if authorization:
+        found.append((_AUTHORIZATION, authorization))
+    if on_behalf_of is not None:
+        text = f"{on_behalf_of.principal}\n{on_behalf_of.host}"
+        found.append((_ON_BEHALF_OF, text.encode()))
+    return tuple(found) or None
 
 
 def _certificate(context: Any) -> PeerCertificate | None:

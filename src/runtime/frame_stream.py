@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 from ..errors import InvalidRequest, QuorumlogError, StreamBroken
-from .ports import Buffer, ByteConnection, Network
+from .ports import Buffer, ByteConnection, ClientIdentity, Network
 
 BUFFER_BYTES: Final = 64 << 10
 """The size of the read buffer; a larger frame gets a buffer of its own."""
@@ -183,6 +183,11 @@ class FrameStream(Generic[F]):
     def peer(self) -> str:
         """The other side's "host:port", for logs only."""
         return self._connection.peer
+
+    @property
+    def client(self) -> ClientIdentity:
+        """The other side, as it was authenticated."""
+        return self._connection.client
 
     @property
     def is_over(self) -> bool:

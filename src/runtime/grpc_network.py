@@ -49,6 +49,7 @@ from .ports import (
     CallSession,
     Channel,
     ChannelSecurity,
+    ClientIdentity,
     Clock,
     Handler,
     Method,
@@ -68,6 +69,7 @@ R = TypeVar("R", bound=Message)
 _Context: TypeAlias = aio.ServicerContext[Any, Any]
 _Code: Final = grpc.StatusCode
 _StreamCall: TypeAlias = aio.StreamStreamCall[bytes, bytes]
+_Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...] | None
 
 # Errors that grpc raises for a write to a call that has ended.
 _ENDED: Final = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
@@ -248,7 +250,7 @@ class _GrpcListener:
         async def serve_known(_: object, context: _Context) -> None:
             await self._supervise(answer_known(context), handler, context)
 
-        if self._security.authenticator is not None:
+        if self._security.authenticator is not None and not self._security.reads_at_once:
             # A stream of one message: a stranger's request is not even received.
             return grpc.stream_stream_rpc_method_handler(serve_known)
         return grpc.unary_unary_rpc_method_handler(serve)
@@ -319,7 +321,7 @@ class _GrpcListener:
             assert task is not None, f"{handler.method.path}: handler outside a task"
             self._running[task] = session
             self._schedule_check()
-        return CallContext(deadline_ms=deadline_ms, peer=peer, client=session.identity)
+        return CallContext(deadline_ms, peer, session.identity, session.is_forwarded)
 
     def _schedule_check(self) -> None:
         if self._check is None:
@@ -504,6 +506,7 @@ class _GrpcChannel:
     ) -> None:
         self._address = address
         self._tls = security.tls
+        self._tls_stamp: object = None  # of the files at the opening
         self._login = None if security.login is None else security.login()
         self._keepalive_ms = keepalive_ms
         self._connect_ms = connect_ms  # grows
@@ -515,13 +518,26 @@ class _GrpcChannel:
         self._streams: dict[str, aio.StreamStreamMultiCallable[bytes, bytes]] = {}
         self._closed = False
 
-    async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
+    async def call(
+        self,
+        method: Method[Q, R],
+        request: Q,
+        *,
+        timeout_ms: int,
+        on_behalf_of: ClientIdentity | None = None,
+    ) -> R:
         """Call and wait. Raise as in the port."""
         path = method.path
         _check_time_left(path, self._address, timeout_ms)
         login = self._login
         if login is None:
-            return await self._call(method, request, timeout_ms, ())
+            metadata = None
+            if on_behalf_of is not None:
+                from .call_security import call_metadata
+
+                metadata = call_metadata("", on_behalf_of)
+            return await self._call(method, request, timeout_ms, metadata)
+        assert on_behalf_of is None, f"{self._address}: only nodes forward calls"
         authorization = await login.authorization(path, self)
         try:
             return await self._call(method, request, timeout_ms, _metadata(authorization))
@@ -532,11 +548,7 @@ class _GrpcChannel:
         return await self._call(method, request, timeout_ms, _metadata(authorization))
 
     async def _call(
-        self,
-        method: Method[Q, R],
-        request: Q,
-        timeout_ms: int,
-        metadata: tuple[tuple[str, str], ...],
+        self, method: Method[Q, R], request: Q, timeout_ms: int, metadata: _Metadata
     ) -> R:
         path = method.path
         invoke = self._unary.get(path)
@@ -544,9 +556,9 @@ class _GrpcChannel:
             invoke = self._unary[path] = self._open().unary_unary(path)
         sent, used = encode_message(request, self._message_size_max), self._channel
         try:
-            raw = await invoke(sent, timeout=timeout_ms / 1000, metadata=metadata or None)
+            raw = await invoke(sent, timeout=timeout_ms / 1000, metadata=metadata)
         except aio.AioRpcError as error:
-            self._maybe_allow_longer(used, error)
+            self._maybe_replace(used, error)
             raise decode_failure(error, path, self._address, OutcomeUnknown) from error
         except asyncio.CancelledError:
             if is_cancelled_from_outside():
@@ -562,12 +574,12 @@ class _GrpcChannel:
         invoke = self._streams.get(path)
         if invoke is None:
             invoke = self._streams[path] = self._open().stream_stream(path)
-        call = invoke(timeout=_seconds(timeout_ms), metadata=_metadata(authorization) or None)
+        call = invoke(timeout=_seconds(timeout_ms), metadata=_metadata(authorization))
         used = self._channel
         try:
             await call.wait_for_connection()
         except aio.AioRpcError as error:
-            self._maybe_allow_longer(used, error)
+            self._maybe_replace(used, error)
             failure = decode_failure(error, path, self._address, OutcomeUnknown)
             if isinstance(failure, OutcomeUnknown | ConnectionFailed):
                 raise failure from error
@@ -594,14 +606,16 @@ class _GrpcChannel:
             await self._channel.close()
         self._siblings.pop(self, None)
 
-    def _maybe_allow_longer(self, used: aio.Channel | None, error: aio.AioRpcError) -> None:
-        """Replace the channel by one with a longer connection timeout if this one got no response
-        in time."""
-        longer_ms = longer_connect_ms(self._connect_ms)
+    def _maybe_replace(self, used: aio.Channel | None, error: aio.AioRpcError) -> None:
+        """Replace the channel after a failure to connect: by one with a longer timeout if there was
+        no response in time, by one with the new certificate if the files of TLS have changed."""
         if self._closed or used is None or used is not self._channel:
             return  # another call has replaced it
+        longer_ms = longer_connect_ms(self._connect_ms)
         if longer_ms == self._connect_ms or not is_unanswered(error.details() or ""):
-            return
+            if self._tls is None or self._tls.stamp() == self._tls_stamp:
+                return
+            longer_ms = self._connect_ms
         if used.get_state() is grpc.ChannelConnectivity.READY:
             return  # replaced a moment ago
         self._connect_ms, self._channel = longer_ms, None
@@ -621,6 +635,7 @@ class _GrpcChannel:
             else:
                 from .call_security import channel_credentials
 
+                self._tls_stamp = self._tls.stamp()
                 credentials = channel_credentials(self._tls)
                 self._channel = aio.secure_channel(self._address, credentials, options=options)
         return self._channel
@@ -735,9 +750,9 @@ def _check_time_left(path: str, address: str, timeout_ms: int) -> None:
         raise TimedOut(f"{path} at {address}: no time left")
 
 
-def _metadata(authorization: str) -> tuple[tuple[str, str], ...]:
+def _metadata(authorization: str) -> "_Metadata":
     """Return the metadata of a call with an authorization header, "" for none."""
-    return (("authorization", authorization),) if authorization else ()
+    return (("authorization", authorization),) if authorization else None
 
 
 def _seconds(timeout_ms: int) -> float | None:

@@ -253,8 +253,9 @@ NO_DEADLINE_MS: Final = (1 << 63) - 1
 class ClientIdentity(NamedTuple):
     """The client that sent a request, as it was authenticated."""
 
-    principal: str  # "User:alice"; "Node:3" for a node of the cluster
+    principal: str  # "User:alice"; "Node:3" for a node of the cluster, "Node:" for any
     host: str  # IP address in its shortest form; empty: unknown
+    roles: tuple[str, ...] = ()  # of a node, by its certificate; empty: unknown
 
     @property
     def user(self) -> str:
@@ -285,6 +286,7 @@ class CallPeer(NamedTuple):
     host: str  # IP address
     certificate: PeerCertificate | None  # None: none was presented
     authorization: str  # the header of this name; empty: none
+    on_behalf_of: ClientIdentity | None = None  # as it says; only a node may
 
 
 class CallSession(NamedTuple):
@@ -292,6 +294,7 @@ class CallSession(NamedTuple):
 
     identity: ClientIdentity
     is_current: Callable[[], bool] | None = None  # None: it does not end
+    is_forwarded: bool = False  # a node calls on behalf of the client
 
 
 class CallAuthenticator(Protocol):
@@ -299,7 +302,7 @@ class CallAuthenticator(Protocol):
 
     async def authenticate(self, path: str, peer: CallPeer) -> CallSession:
         """Return the client of a call of the method with this path. Raise
-        SaslAuthenticationFailed."""
+        SaslAuthenticationFailed, or ClusterAuthorizationFailed if only nodes are served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,6 +311,9 @@ class CallSecurity:
 
     tls: "TlsCredentials | None" = None  # None: no TLS
     authenticator: CallAuthenticator | None = None  # None: every client is anonymous
+    reads_at_once: bool = False
+    """A request is received before its client is authenticated, which costs less: for clients that
+    have a certificate."""
 
 
 PLAIN_CALLS: Final = CallSecurity()
@@ -346,6 +352,7 @@ class CallContext:
     deadline_ms: int
     peer: str  # "host:port" of the client, for logs only
     client: ClientIdentity = ANONYMOUS_CLIENT
+    is_forwarded: bool = False  # a node sent the call on behalf of the client
 
 
 class Stream(Protocol[Q_contra, R_co]):
@@ -423,10 +430,18 @@ class Channel(Protocol):
     """A connection to one address. It connects lazily and reconnects with backoff (50..500 ms). The
     timeout of an attempt grows while there is no response."""
 
-    async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
+    async def call(
+        self,
+        method: Method[Q, R],
+        request: Q,
+        *,
+        timeout_ms: int,
+        on_behalf_of: ClientIdentity | None = None,
+    ) -> R:
         """Call and wait. Raise the handler's error, TimedOut, ConnectionFailed, or OutcomeUnknown.
 
         A timeout of 0 has passed already. A refused connection may also raise OutcomeUnknown.
+        `on_behalf_of` is the client of a call that a node forwards to another one.
         """
 
     async def stream(self, method: Method[Q, R], *, timeout_ms: int) -> Stream[Q, R]:
@@ -453,6 +468,13 @@ class ByteConnection(Protocol):
 
         Empty after the end.
         """
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """The verified certificate of the other side, None without one."""
+
+    client: ClientIdentity
+    """The other side, once it is authenticated; ANONYMOUS_CLIENT until then."""
 
     def write(self, buffers: Sequence[Buffer], *, more: bool = False, now: bool = False) -> None:
         """Queue bytes, sent in order. They are not copied: do not change the buffers afterwards.

@@ -20,6 +20,7 @@ CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """The ciphers of TLS 1.2: authenticated, with forward secrecy. Those of TLS 1.3 all are."""
 
 SECRET_BYTES_MAX: Final = 4_096
+NODES_BYTES_MAX: Final = 1 << 20
 CERTIFICATES_MAX: Final = 1_024  # with names that are kept
 
 _log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ _CLIENT_AUTH: Final = {
     "required": ssl.CERT_REQUIRED,
 }
 
-_Stamp: TypeAlias = tuple[tuple[int, int, int], ...]  # mtime in ns, inode and size of each file
+Stamp: TypeAlias = tuple[int, int, int]  # mtime in ns, inode and size of a file
 
 
 class TlsPem(NamedTuple):
@@ -78,17 +79,9 @@ class TlsFiles:
         except (OSError, ValueError, TypeError) as error:
             raise InvalidConfig(f"{self.certificate} and {self.key}: {error}") from error
 
-    def stamp(self) -> _Stamp:
+    def stamp(self) -> tuple[Stamp, ...]:
         """Return a value that differs after a change of a file."""
-        found = []
-        for path in filter(None, (self.certificate, self.key, self.ca)):
-            try:
-                status = os.stat(path)
-            except OSError:
-                found.append((0, 0, 0))
-            else:
-                found.append((status.st_mtime_ns, status.st_ino, status.st_size))
-        return tuple(found)
+        return tuple(map(stamp_of, filter(None, (self.certificate, self.key, self.ca))))
 
     def _load(self, context: ssl.SSLContext) -> None:
         if self.ca:
@@ -112,34 +105,43 @@ class TlsFiles:
 
 
 class TlsCredentials:
-    """The server's context of some files, reloaded when they change."""
+    """The contexts of some files, reloaded when they change."""
 
-    def __init__(self, files: TlsFiles) -> None:
-        """Load the files. Raises InvalidConfig."""
-        self._files = files
+    def __init__(self, files: TlsFiles, *, connects: bool = False) -> None:
+        """Load the files; with `connects` for connections to other servers, too. Raises
+        InvalidConfig."""
+        self.files = files
+        self._connects = connects
         self._stamp = files.stamp()
-        self.context = files.server_context()  # for new connections
-        self.pem = files.pem()
+        self._load()
+
+    def _load(self) -> None:
+        files = self.files
+        context, pem = files.server_context(), files.pem()
+        client_context = files.client_context() if self._connects else None
+        self.context = context  # for new connections
+        self.client_context = client_context  # for connections to others; None: there are none
+        self.pem = pem
 
     @property
     def requires_certificate(self) -> bool:
         """True if clients must present a certificate."""
-        return self._files.client_auth == "required"
+        return self.files.client_auth == "required"
 
     def reload(self) -> bool:
         """Load files that have changed; return True if the context is a new one. Files that do not
         fit together leave the old context in use. Blocks on the files."""
-        stamp = self._files.stamp()
+        stamp = self.files.stamp()
         if stamp == self._stamp:
             return False
         try:
-            context, pem = self._files.server_context(), self._files.pem()
+            self._load()
         except InvalidConfig as error:
             _log.warning("tls.not_reloaded error=%s", error)
             self._stamp = stamp  # reported once for each change
             return False
-        self._stamp, self.context, self.pem = stamp, context, pem
-        _log.info("tls.reloaded certificate=%s", self._files.certificate)
+        self._stamp = stamp
+        _log.info("tls.reloaded certificate=%s", self.files.certificate)
         return True
 
 
@@ -158,6 +160,29 @@ def certificate_of(encoded: bytes) -> PeerCertificate:
         hosts = names.get_values_for_type(x509.DNSName)
     subject = certificate.subject.rfc4514_string()
     return PeerCertificate(subject=subject, uris=tuple(uris), hosts=tuple(hosts))
+
+
+def stamp_of(path: str) -> Stamp:
+    """Return a value that differs after a change of the file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0, 0, 0
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def read_node_ids(path: str) -> frozenset[int]:
+    """Return the node ids in a file, one a line; "#" begins a comment. Raises InvalidConfig."""
+    try:
+        with open(path, encoding="utf-8") as opened:
+            text = opened.read(NODES_BYTES_MAX)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{path}: no node ids can be read: {error}") from error
+    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+    for line in filter(None, lines):
+        if not (line.isascii() and line.isdecimal()):
+            raise InvalidConfig(f"{path}: {line!r} is no node id; give one id a line")
+    return frozenset(int(line) for line in lines if line)
 
 
 def secret_of(reference: str) -> str:

@@ -12,10 +12,20 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, Protocol, TypeAlias
+from typing import Final
 
 from ..errors import Overloaded, StreamBroken
-from .ports import Buffer, ByteConnection, ByteProtocol, File, Lease, PeerCertificate, Tasks
+from .ports import (
+    ANONYMOUS_CLIENT,
+    Buffer,
+    ByteConnection,
+    ByteProtocol,
+    ClientIdentity,
+    File,
+    Lease,
+    PeerCertificate,
+    Tasks,
+)
 from .tls import certificate_of
 
 RECEIVE_BYTES: Final = 256 << 10
@@ -39,17 +49,6 @@ HANDSHAKE_S: Final = 30.0  # then the connection is reset
 READ_RETRY_S: Final = 0.01  # while the read lane is full
 
 _log = logging.getLogger(__name__)
-
-
-class TlsProtocol(ByteProtocol, Protocol):
-    """A protocol over TLS."""
-
-    def secured(self, certificate: PeerCertificate | None) -> None:
-        """Continue after the handshake, before any byte is received. `certificate` is None if the
-        peer presented none."""
-
-
-TlsProtocolFactory: TypeAlias = Callable[[ByteConnection], TlsProtocol]
 
 
 class _FileRange:
@@ -87,15 +86,18 @@ class TlsConnection:
     def __init__(
         self,
         transport: ByteConnection,
-        factory: TlsProtocolFactory,
+        factory: Callable[[ByteConnection], ByteProtocol],
         *,
         context: ssl.SSLContext,
         tasks: Tasks,
         received: ReceiveBuffer,
+        secured: Callable[["TlsConnection", PeerCertificate | None], None],
         server_name: str | None = None,
     ) -> None:
         """`server_name` is the name in the server's certificate, for the client's side of a
-        connection; None: the server's side. The protocol is created at once."""
+        connection; None: the server's side. The protocol is created at once. `secured` is called
+        after the handshake, before any byte is received, with the peer's certificate, None if it
+        presented none; it may replace the protocol."""
         self._transport = transport
         self._tasks = tasks
         self._scratch = received
@@ -123,7 +125,10 @@ class TlsConnection:
         self._handshake_timer: asyncio.TimerHandle | None = self._loop.call_later(
             HANDSHAKE_S, self._handshake_overdue
         )
-        self._protocol = factory(self)
+        self._secured = secured
+        self.certificate: PeerCertificate | None = None  # of the peer, after the handshake
+        self.client: ClientIdentity = ANONYMOUS_CLIENT
+        self.protocol = factory(self)
         if server_name is not None:
             self._loop.call_soon(self._shake_hands)
 
@@ -224,7 +229,7 @@ class TlsConnection:
         if self._is_secured and self._queue:
             self._encrypt()
         if not self._has_ended:
-            self._protocol.sent()
+            self.protocol.sent()
 
     def closed(self, error: Exception | None) -> None:
         """Drop the queue and inform the protocol."""
@@ -237,7 +242,7 @@ class TlsConnection:
         self._queued = 0
         if not self._is_secured and self._failure is None and error is None:
             self._failure = StreamBroken(f"TLS with {self.peer}: closed during the handshake")
-        self._protocol.closed(self._failure or error)
+        self.protocol.closed(self._failure or error)
 
     # --- handshake -------------------------------------------------------------------------------
 
@@ -255,15 +260,13 @@ class TlsConnection:
         self._is_secured = True
         self._stop_timer()
         self._send_outgoing()
-        self._protocol.secured(self._certificate())
+        encoded = self._tls.getpeercert(binary_form=True)
+        self.certificate = certificate_of(encoded) if encoded else None
+        self._secured(self, self.certificate)
         if not self._is_reading:
             self._transport.pause_reading()
         if self._queue:
             self._encrypt()
-
-    def _certificate(self) -> PeerCertificate | None:
-        encoded = self._tls.getpeercert(binary_form=True)
-        return certificate_of(encoded) if encoded else None
 
     def _handshake_overdue(self) -> None:
         self._failure = StreamBroken(f"TLS with {self.peer}: no handshake within {HANDSHAKE_S} s")
@@ -290,7 +293,7 @@ class TlsConnection:
         is_over, has_data = False, False
         try:
             while self._is_reading and not (is_over or self._is_closing or self._has_ended):
-                room = self._protocol.buffer(RECEIVE_HINT)
+                room = self.protocol.buffer(RECEIVE_HINT)
                 filled = 0
                 try:
                     while filled < len(room):
@@ -307,7 +310,7 @@ class TlsConnection:
                     is_over = True
                 if filled:
                     has_data = True
-                    self._protocol.received(filled)
+                    self.protocol.received(filled)
         except ssl.SSLError as error:
             self._fail(error)
         finally:

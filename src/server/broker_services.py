@@ -2,8 +2,12 @@
 configuration."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from google.protobuf.message import Message
+
+from .. import services
 from ..api.authorizer import Authorizer
 from ..api.broker_api import BrokerApi
 from ..api.cluster import ClusterAdmin
@@ -24,12 +28,12 @@ from ..broker.shell.replica_manager import ReplicaManager
 from ..broker.transactions.shell import TransactionCoordinator
 from ..broker.transactions.shell.coordination_service import CoordinationService, MarkerWriter
 from ..broker.transactions.shell.verifier import TransactionVerifier
-from ..errors import AddressInUse
+from ..errors import AddressInUse, ConnectionFailed
 from ..frontends.kafka import BrokerContext, KafkaServer
 from ..frontends.kafka.authentication import PLAINTEXT
 from ..metadata import ImageDelta
 from ..metadata.shell.publisher import MetadataPublisher
-from ..runtime import Runtime, Scope
+from ..runtime import CallContext, Handler, Method, Runtime, Scope
 from ..storage.shell.data_directory import DataDirectory
 from .addresses import ANY_HOST, split_listener
 from .config import NodeConfig
@@ -106,6 +110,42 @@ def coordinator_context(
         may_be_replaced=replicas.may_be_replaced,
         formed_for=formed_for,
     )
+
+
+INTERNAL_SERVICES: Final = (
+    *("Replica", "TransactionCoordination"),  # of brokers alone
+    *("Groups", "Transactions", "StagedCommits"),  # forwarded to a coordinator
+    "Admin",  # for tools with the certificate of the node
+)
+
+
+class BrokerHandlers:
+    """The calls of other nodes to this broker. The listener for nodes opens before the broker,
+    which refuses them until then."""
+
+    def __init__(self) -> None:
+        self._opened: Mapping[str, Handler] = {}
+
+    def open(self, handlers: Mapping[str, Handler]) -> None:
+        """Carry out calls from now on. `handlers` may have further methods, which stay unserved."""
+        self._opened = handlers
+
+    def table(self) -> dict[str, Handler]:
+        """Return the handlers by method path, for `Network.serve`."""
+        prefixes = tuple(f"/quorumlog.v1.{service}/" for service in INTERNAL_SERVICES)
+        return {
+            method.path: Handler(method, partial(self._call, method.path))
+            for method in vars(services).values()
+            if isinstance(method, Method) and method.path.startswith(prefixes)
+        }
+
+    async def _call(self, path: str, request: Message, context: CallContext) -> Message:
+        handler = self._opened.get(path)
+        if handler is None:
+            raise ConnectionFailed(f"{path}: the broker is not open yet; retry")
+        call: Any = handler.call
+        response: Message = await call(request, context)
+        return response
 
 
 class Coordinators(NamedTuple):

@@ -25,7 +25,6 @@ AUTHORITY_DAYS: Final = 3_650
 CERTIFICATE_DAYS: Final = 397
 BACKDATED: Final = timedelta(minutes=10)  # for nodes with a clock that is behind
 NAME_MAX: Final = 64  # characters of a common name (RFC 5280, appendix A.1)
-URI_SCHEME: Final = "quorumlog"
 _AUTHORITY: Final = "ca"
 KEY_MODE: Final = 0o600
 
@@ -56,16 +55,20 @@ class CertificatePaths:
     key: Path
     authority: Path
 
-
-def node_uri(cluster_id: str, node_id: int, roles: Sequence[str]) -> str:
-    """Return the URI that names a node in its certificate."""
-    return f"{URI_SCHEME}://{cluster_id}/node/{node_id}?roles={'+'.join(sorted(roles))}"
+    @classmethod
+    def of(cls, folder: Path, name: str) -> "CertificatePaths":
+        """Return the files of a certificate in the folder of its authority."""
+        return cls(
+            certificate=folder / f"{name}.pem",
+            key=folder / f"{name}.key",
+            authority=folder / f"{_AUTHORITY}.pem",
+        )
 
 
 def create_authority(folder: Path, *, name: str, days: int = AUTHORITY_DAYS) -> CertificatePaths:
     """Create an authority, in ca.pem and ca.key of a folder. Raises InvalidConfig if it has one
     already."""
-    paths = _paths(folder, _AUTHORITY)
+    paths = CertificatePaths.of(folder, _AUTHORITY)
     if paths.certificate.exists() or paths.key.exists():
         raise InvalidConfig(f"{folder}: has an authority already; use it, or give another folder")
     key = ec.generate_private_key(ec.SECP256R1())
@@ -96,7 +99,7 @@ def issue(
     if file_name == _AUTHORITY or not file_name or os.sep in file_name or file_name.startswith("."):
         raise InvalidConfig(f"{file_name!r} is no name for a certificate's files")
     authority, authority_key = _authority(folder)
-    paths = _paths(folder, file_name)
+    paths = CertificatePaths.of(folder, file_name)
     if not replace and (paths.certificate.exists() or paths.key.exists()):
         raise InvalidConfig(f"{paths.certificate}: exists already; renew it, or give another name")
     key = ec.generate_private_key(ec.SECP256R1())
@@ -122,7 +125,7 @@ def issue(
 def renew(folder: Path, file_name: str, *, days: int = CERTIFICATE_DAYS) -> CertificatePaths:
     """Issue a certificate again, with a new key, for the same name, hosts and URIs. Raises
     InvalidConfig as `issue`."""
-    path = _paths(folder, file_name).certificate
+    path = CertificatePaths.of(folder, file_name).certificate
     facts = inspect(path)[0]
     common = [
         str(each.value)
@@ -181,7 +184,7 @@ def _load(path: Path) -> list[x509.Certificate]:
 
 
 def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    paths = _paths(folder, _AUTHORITY)
+    paths = CertificatePaths.of(folder, _AUTHORITY)
     if not paths.certificate.exists():
         raise InvalidConfig(f"{folder}: no authority; run `quorumlog tls init-ca {folder}` first")
     certificate = _load(paths.certificate)[0]
@@ -247,14 +250,6 @@ def _host(host: str) -> x509.GeneralName:
     if not host or not host.isascii() or not host.isprintable() or " " in host or ":" in host:
         raise InvalidConfig(f"host: {host!r}; give a DNS name or an IP address, without a port")
     return x509.DNSName(host)
-
-
-def _paths(folder: Path, name: str) -> CertificatePaths:
-    return CertificatePaths(
-        certificate=folder / f"{name}.pem",
-        key=folder / f"{name}.key",
-        authority=folder / f"{_AUTHORITY}.pem",
-    )
 
 
 def _write_pair(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..api.authentication.config import SecurityConfig, SecurityProtocol
+from ..api.authentication.config import SecurityConfig
 from ..broker.config import ReplicationConfig, RequestConfig
 from ..broker.groups.config import GroupConfig
 from ..broker.transactions.config import TransactionConfig
@@ -81,7 +81,7 @@ class NodeConfig:
     controller_listener: str = setting(
         "listeners.controller",
         "127.0.0.1:9093",
-        "host:port for brokers and controllers; port 0 picks a free port.",
+        "host:port for the other nodes of the cluster; port 0 picks a free port.",
         field_name="listeners",
     )
     raft_listener: str = setting(
@@ -95,9 +95,8 @@ class NodeConfig:
         "listeners.replica",
         "",
         "host:port for followers of the partitions that this broker leads. They connect to the "
-        "host of advertised.replica, or else of advertised.grpc, and request the port there. "
-        "Empty: a free port on the host of listeners.grpc; set it if a firewall needs a fixed "
-        "port.",
+        "host of this node's controller address and request the port there. Empty: a free port on "
+        "the host of listeners.controller; set it if a firewall needs a fixed port.",
     )
     http_listener: str = setting(
         "listeners.http",
@@ -119,17 +118,11 @@ class NodeConfig:
         "host:port advertised to gRPC clients; empty: the listener's address.",
         field_name="advertised.listeners",
     )
-    advertised_replica: str = setting(
-        "advertised.replica",
-        "",
-        "host:port advertised to followers; empty: that for clients.",
-        field_name="advertised.listeners",
-    )
     advertised_controller: str = setting(
         "advertised.controller",
         "",
-        "host:port advertised to the other controllers; empty: the one in controller.voters, or "
-        "else the listener's address.",
+        "host:port advertised to the other nodes; empty: the one in controller.voters, or else the "
+        "listener's address.",
         field_name="advertised.listeners",
     )
     advertised_kafka: tuple[str, ...] = setting(
@@ -229,12 +222,6 @@ class NodeConfig:
         self._check_addresses()
         check_kafka_addresses(self.kafka_listeners, self.advertised_kafka)
         self.security.check(self.kafka_names)
-        if not self.is_grpc_plaintext and not self.is_alone:
-            raise InvalidConfig(
-                f"grpc.security.protocol: {self.security.grpc_protocol}, and there are other nodes,"
-                " which call this one on the same listener; give PLAINTEXT, on a network of the"
-                " nodes alone"
-            )
         self._check_voters()
         self.groups.check()
 
@@ -266,7 +253,6 @@ class NodeConfig:
             ("listeners.raft", self.raft_listener),
             ("listeners.replica", self.replica_listener),
             ("advertised.grpc", self.advertised_grpc),
-            ("advertised.replica", self.advertised_replica),
             ("advertised.controller", self.advertised_controller),
         ):
             if address:
@@ -297,11 +283,6 @@ class NodeConfig:
             )
 
     @property
-    def is_grpc_plaintext(self) -> bool:
-        """True if gRPC clients are neither encrypted nor authenticated."""
-        return self.security.grpc_protocol == SecurityProtocol.PLAINTEXT.value
-
-    @property
     def kafka_names(self) -> tuple[str, ...]:
         """The names of the Kafka listeners."""
         return tuple(split_listener(text)[0] for text in self.kafka_listeners)
@@ -324,8 +305,8 @@ class NodeConfig:
 
     @property
     def quorum_address(self) -> str:
-        """The address for the other controllers; "" if only the open listener has it: it picks its
-        port, or is on every interface."""
+        """The address for the other nodes; "" if only the open listener has it: it picks its port,
+        or is on every interface."""
         if self.advertised_controller:
             return self.advertised_controller
         if (entry := self.own_entry) is not None:
@@ -342,7 +323,7 @@ class NodeConfig:
     @property
     def follower_listener(self) -> str:
         """The address for streams of followers; port 0 picks a free port."""
-        host, _ = parse_address("listeners.grpc", self.grpc_listener)
+        host, _ = parse_address("listeners.controller", self.controller_listener)
         return self.replica_listener or f"{host}:0"
 
     @property

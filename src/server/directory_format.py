@@ -128,7 +128,7 @@ async def format_directory(
     if not config.is_controller:
         forming = FormatOptions(directory_id=forming.directory_id, voters=VoterSet(()))
     entropy, node_id = runtime.entropy.stream("format"), NodeId(config.node_id)
-    known = await _meta_of(runtime, config)
+    known = await read_meta(runtime, config)
     text = cluster_id or (known.cluster_id if known is not None else "")
     if not text and not config.is_controller:
         raise InvalidRequest(
@@ -167,7 +167,7 @@ async def check_metadata_not_lost(directory: DataDirectory) -> None:
             )
 
 
-async def _meta_of(runtime: Runtime, config: NodeConfig) -> DirectoryMeta | None:
+async def read_meta(runtime: Runtime, config: NodeConfig) -> DirectoryMeta | None:
     """Return the meta.properties of a formatted directory, None if it is not formatted."""
     if not is_formatted(runtime, config):
         return None

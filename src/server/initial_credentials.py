@@ -2,7 +2,7 @@
 
 `quorumlog storage format --add-scram` leaves their salted keys in a file of the data directory. The
 first active controller with such a file puts them into the metadata log, without replacing a
-credential that is there already, and removes the file.
+credential that is there already. A controller removes its file once the users exist.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from ..errors import CorruptionError, QuorumlogError
-from ..metadata import AlterScramCredentials
+from ..metadata import AlterScramCredentials, ImageDelta
 from ..metadata.codec import decode_request
 from ..metadata.scram_credentials import (
     ScramCredential,
@@ -21,7 +21,7 @@ from ..metadata.scram_credentials import (
     credential_of_password,
     fill_credential,
 )
-from ..metadata.shell import ControllerShell, MetadataStateMachine
+from ..metadata.shell import ControllerShell, MetadataPublisher, MetadataStateMachine
 from ..proto import admin_pb2
 from ..runtime import Entropy, Runtime
 from ..scram_keys import ITERATIONS_DEFAULT, SALT_BYTES
@@ -65,6 +65,7 @@ class InitialCredentials:
         data_dir: str,
         controller: ControllerShell,
         metadata: MetadataStateMachine,
+        publisher: MetadataPublisher,
     ) -> None:
         """Create it after the controller, which learns of its leadership first."""
         self._runtime = runtime
@@ -74,13 +75,14 @@ class InitialCredentials:
         self._is_closed = False
         self._changed = asyncio.Event()
         metadata.on_leadership(lambda _: self._changed.set())
+        publisher.subscribe(self._applied)
 
     async def run(self) -> None:
-        """Wait for the leadership and add the credentials."""
+        """Wait for the leadership and add the credentials, or until another controller has."""
         wanted = await self._read()
         while not self._is_closed:
             self._changed.clear()
-            if self._controller.is_active and await self._add(wanted):
+            if await self._add(wanted):
                 await self._runtime.tasks.offload(
                     "read", partial(self._runtime.files.remove, self._path)
                 )
@@ -91,6 +93,10 @@ class InitialCredentials:
         """End `run`."""
         self._is_closed = True
         self._changed.set()
+
+    def _applied(self, delta: ImageDelta) -> None:
+        if delta.after.scram_credentials is not delta.before.scram_credentials:
+            self._changed.set()
 
     async def _read(self) -> AlterScramCredentials:
         content = await self._runtime.tasks.offload(
@@ -108,11 +114,14 @@ class InitialCredentials:
         return decode_request(AlterScramCredentials, message)
 
     async def _add(self, wanted: AlterScramCredentials) -> bool:
-        """Add the credentials of unknown users; return False if this node is active no more."""
+        """Return True if the users exist. Add the credentials of unknown ones, if this node is the
+        active controller."""
         known = self._metadata.committed_image.scram_credentials
         missing = tuple(each for each in wanted.upsertions if each[0] not in known)
         if not missing:
             return True
+        if not self._controller.is_active:
+            return False
         try:
             await self._controller.submit(AlterScramCredentials(upsertions=missing))
         except QuorumlogError as error:

@@ -20,7 +20,7 @@ from ..runtime import (
     CallSecurity,
     Handler,
     Listener,
-    Runtime,
+    Network,
     Scope,
 )
 from ..storage.shell.data_directory import DataDirectory
@@ -33,7 +33,6 @@ class Lifecycle:
 
     def __init__(
         self,
-        runtime: Runtime,
         *,
         grace_ms: int,
         counted: Callable[[Mapping[str, Handler]], Mapping[str, Handler]],
@@ -41,7 +40,6 @@ class Lifecycle:
         """`grace_ms` is the time for calls in progress when a listener closes; `counted` wraps the
         handlers with call metrics."""
         self._counted = counted
-        self._runtime = runtime
         self._grace_ms = grace_ms
         self._closers: list[Closer] = []  # oldest first
 
@@ -51,6 +49,7 @@ class Lifecycle:
 
     async def listen(
         self,
+        network: Network,
         address: str,
         handlers: Mapping[str, Handler],
         *,
@@ -59,7 +58,7 @@ class Lifecycle:
     ) -> CallListener:
         """Serve calls on an address; raises AddressInUse."""
         try:
-            listener = await self._runtime.network.serve(
+            listener = await network.serve(
                 address, self._counted(handlers), is_ready=is_ready, security=security
             )
         except OSError as error:
@@ -68,11 +67,14 @@ class Lifecycle:
         return listener
 
     async def listen_bytes(
-        self, address: str, factory: Callable[[ByteConnection], ByteProtocol]
+        self,
+        network: Network,
+        address: str,
+        factory: Callable[[ByteConnection], ByteProtocol],
     ) -> Listener:
         """Accept byte connections on an address; raises AddressInUse."""
         try:
-            listener = await self._runtime.network.listen_bytes(address, factory)
+            listener = await network.listen_bytes(address, factory)
         except OSError as error:
             raise AddressInUse(f"{address}: cannot listen: {error.strerror or error}") from error
         self.opened(lambda: listener.close(0))

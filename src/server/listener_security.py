@@ -15,12 +15,15 @@ from ..api.authentication.failures import FailureDelays
 from ..api.authentication.sasl import SaslServer
 from ..api.authentication.sessions import SessionTokens
 from ..api.authentication.tokens import KEY_SET_BYTES_MAX, TokenVerifier
-from ..errors import QuorumlogError
+from ..errors import InvalidConfig, QuorumlogError
 from ..frontends.grpc.auth_service import OPEN_METHODS, AuthService
 from ..frontends.kafka.authentication import ListenerSecurity
+from ..ids import ClusterId
 from ..metadata import MetadataImage
 from ..runtime import PLAIN_CALLS, CallSecurity, Handler, Runtime
-from ..runtime.tls import TlsCredentials, TlsFiles
+from ..runtime.internal_network import InternalNetwork, InternalSecurity
+from ..runtime.node_identity import NodeIdentities
+from ..runtime.tls import TlsCredentials, TlsFiles, read_node_ids, stamp_of
 
 RELOAD_S: Final = 1.0
 """Time between two looks at the certificate files."""
@@ -39,8 +42,10 @@ class NodeSecurity:
         config: SecurityConfig,
         image: Callable[[], MetadataImage],
         audit: AuditLog | None,
+        *,
+        cluster_id: ClusterId,
     ) -> None:
-        """Load the certificate, if one is configured. `image` returns the newest applied image.
+        """Load the certificates that are configured. `image` returns the newest applied image.
         Raises InvalidConfig."""
         self._audit = audit
         self._runtime = runtime
@@ -70,6 +75,23 @@ class NodeSecurity:
                     client_auth=config.client_auth,
                 )
             )
+        security = InternalSecurity(config.internal_security)
+        self._identities = NodeIdentities(
+            cluster_id, are_certified=security is InternalSecurity.REQUIRED
+        )
+        self._allowed_stamp: object = None
+        self._internal_tls: TlsCredentials | None = None
+        if security is not InternalSecurity.PLAINTEXT:
+            self._internal_tls = TlsCredentials(config.internal_files(), connects=True)
+        self.internal_network = InternalNetwork(
+            runtime.network,
+            runtime.tasks,
+            self._identities,
+            security=security,
+            tls=self._internal_tls,
+        )
+        if config.internal_allowed_file:
+            self._load_allowed()
 
     def kafka_listener(self, name: str) -> ListenerSecurity:
         """Return the security of a Kafka listener."""
@@ -118,13 +140,12 @@ class NodeSecurity:
         return service.handlers()
 
     @property
-    def has_certificate(self) -> bool:
+    def has_files(self) -> bool:
         """True if there are files to watch."""
-        return self._tls is not None
+        return self._tls is not None or self._internal_tls is not None
 
     async def watch(self) -> None:
-        """Load certificate files that have changed, until `close`."""
-        assert self._tls is not None, "there is a certificate"
+        """Load files that have changed, until `close`."""
         while not self._is_closed.is_set():
             try:
                 async with asyncio.timeout(RELOAD_S):
@@ -133,13 +154,36 @@ class NodeSecurity:
             except TimeoutError:
                 pass
             try:
-                await self._runtime.tasks.offload("read", self._tls.reload)
+                await self._runtime.tasks.offload("read", self._reload)
             except QuorumlogError as error:  # the lane is full: next time
                 _LOG.info("security.reload_postponed error=%s", error)
+            self.internal_network.end_removed()
 
     def close(self) -> None:
         """End `watch`."""
         self._is_closed.set()
+
+    def _reload(self) -> None:
+        """Load the files that have changed. Blocks on them."""
+        for tls in (self._tls, self._internal_tls):
+            if tls is not None:
+                tls.reload()
+        if not self._config.internal_allowed_file:
+            return
+        try:
+            self._load_allowed()
+        except InvalidConfig as error:
+            _LOG.warning("security.allowed_nodes_kept error=%s", error)
+
+    def _load_allowed(self) -> None:
+        """Load the ids of the nodes that may connect, if the file has changed. Raises
+        InvalidConfig, once for each change."""
+        path = self._config.internal_allowed_file
+        stamp = stamp_of(path)
+        if stamp == self._allowed_stamp:
+            return
+        self._allowed_stamp = stamp
+        self._identities.allowed = read_node_ids(path)
 
     def _tokens(self) -> TokenVerifier | None:
         if "OAUTHBEARER" not in self._config.mechanisms:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,7 @@ from ..settings import (
     split_assignments,
 )
 from ..storage import DirectoryMeta
-from .addresses import ANY_HOST
+from .addresses import ANY_HOST, id_text
 from .config import (
     NodeConfig,
     node_config,
@@ -40,7 +41,7 @@ from .config import (
     settings,
     toml_source,
 )
-from .directory_format import initial_voters
+from .directory_format import initial_voters, read_meta
 from .json_log import TEXT_FORMAT, write_json
 from .node import ListenerAddresses, Node, format_directory, is_formatted
 
@@ -183,12 +184,15 @@ def secured(found: Resolved) -> "tuple[Resolved, SecurityFolder]":
     """Return settings with TLS, passwords and ACLs where they do not say otherwise, and the folder
     with the certificate and the administrator's password, which is created if needed. Raises
     InvalidConfig."""
-    from .secure_defaults import security_folder  # needed by this alone
+    from .secure_defaults import FOLDER_SUFFIX, open_security_folder  # needed by this alone
 
+    config = node_config(found)
+    cluster_id = config.cluster_id or _cluster_id_of(config) or id_text(os.urandom(16))
     host, _ = placed_address(found, "listeners.grpc")
-    folder = security_folder(str(found["data.dir"]), [host])
+    folder = open_security_folder(Path(f"{config.data_dir.rstrip('/')}{FOLDER_SUFFIX}"))
+    folder.issue_node(cluster_id, config.node_id, config.roles, [host])
     values, origins = {**found.values}, {**found.origins}
-    for name, value in folder.settings().items():
+    for name, value in {"cluster.id": cluster_id, **folder.settings(config.node_id)}.items():
         if name not in origins or origins[name] == DEFAULT:
             values[name], origins[name] = value, DEFAULT
     kafka = found.values["listeners.kafka"]
@@ -197,6 +201,16 @@ def secured(found: Resolved) -> "tuple[Resolved, SecurityFolder]":
         text if "://" in text else f"SASL_SSL://{text}" for text in kafka
     )
     return Resolved(values=values, origins=origins), folder
+
+
+def _cluster_id_of(config: NodeConfig) -> str:
+    """Return the cluster of a formatted data directory, "" if it is not formatted."""
+
+    async def main(runtime: Runtime) -> str:
+        meta = await read_meta(runtime, config)
+        return "" if meta is None else meta.cluster_id
+
+    return run(main, name="look")
 
 
 def _dev_defaults(host: str, grpc_port: int) -> SettingSource:

@@ -46,10 +46,13 @@ from ..metadata.shell import (
     MetadataPublisher,
     MetadataStateMachine,
 )
-from ..runtime import PLAIN_CALLS, CallListener, Handler, Runtime, Scope
+from ..runtime import PLAIN_CALLS, CallListener, Handler, Network, Runtime, Scope
+from ..runtime.internal_network import InternalNetwork
+from ..runtime.node_identity import NodeIdentities
 from ..settings import DEFAULT, ValueOrigin, value_of
 from ..storage.shell.data_directory import DataDirectory
 from .broker_services import (
+    BrokerHandlers,
     Coordinators,
     advertised_kafka,
     broker_api,
@@ -102,18 +105,22 @@ class Node:
         origins: Mapping[str, ValueOrigin] | None = None,
         with_process: bool = False,
         authorizer: AuthorizerConfig | None = None,
+        certified: bool = False,
     ) -> None:
         """`origins` has the sources of settings, for DescribeConfigs; `with_process` adds metrics
         of the process: not for a simulated node. `authorizer` replaces the authorizer of the
-        configuration."""
+        configuration. `certified`: the network of the runtime itself has certificates of its peers,
+        and only nodes may connect to the internal listeners."""
         self._runtime = runtime
         self._config = config
+        self._certified = certified
+        self._internal = runtime  # with the network between nodes, once the directory is open
+        self._security: NodeSecurity | None = None  # None: no listener needs it
+        self._broker_handlers = BrokerHandlers()
         self._origins = origins or {}
         self.parts = NodeParts()
         self._observing = HttpEndpoints(runtime, config, self.parts, with_process=with_process)
-        self._life = Lifecycle(
-            runtime, grace_ms=config.shutdown_grace_ms, counted=self._observing.counted
-        )
+        self._life = Lifecycle(grace_ms=config.shutdown_grace_ms, counted=self._observing.counted)
         self._audit = self._open_audit()
         self._authorizer = Authorizer(
             self._image,
@@ -186,6 +193,7 @@ class Node:
         self._life.opened(self._observing.close)
         await self._observing.open(scope)
         directory = self.parts.directory = await self._open_directory(scope)
+        self._open_security(scope, directory.meta.cluster_id)
         metadata = self.parts.metadata = MetadataStateMachine()
         publisher = self.parts.publisher = MetadataPublisher(metadata)
         replicas = self._open_replicas(scope, directory) if self._config.is_broker else None
@@ -196,18 +204,19 @@ class Node:
             publisher.subscribe(replicas.apply)
             coordinators = self._open_coordinators(scope, directory, publisher, replicas)
         member = await open_member(
-            self._runtime,
+            self._internal,
             scope,
             self._life,
             config=self._config,
             directory=directory,
             metadata=metadata,
             authorizer=self._authorizer,
+            broker_handlers={} if replicas is None else self._broker_handlers.table(),
         )
         self.parts.raft, self.parts.controller = member.raft, member.controller
         member.metadata.on_leadership(self._observing.leader_changed)
         await join(
-            self._runtime,
+            self._internal,
             scope,
             self._life,
             config=self._config,
@@ -241,7 +250,7 @@ class Node:
 
     def _open_replicas(self, scope: Scope, directory: DataDirectory) -> ReplicaManager:
         return ReplicaManager(
-            self._runtime,
+            self._internal,
             scope,
             directory,
             NodeId(self._config.node_id),
@@ -259,7 +268,7 @@ class Node:
     ) -> Coordinators:
         """Create the coordinators. They apply each image after the replicas."""
         context = coordinator_context(
-            self._runtime,
+            self._internal,
             scope,
             directory=directory,
             replicas=replicas,
@@ -289,12 +298,13 @@ class Node:
     ) -> ListenerAddresses:
         """Register, serve, and return once the controller has unfenced this broker."""
         config = self._config
-        security = self._open_security(scope)
         log = LogService(self._runtime, replicas, publisher, config.requests, self._authorizer)
         api = self._api(directory, publisher, replicas, member, coordinators)
         mirror = self._mirror_service(directory, publisher, replicas)
         followers = ReplicaService(replicas.replication)
-        streams = await self._life.listen_bytes(config.follower_listener, followers.accept)
+        streams = await self._life.listen_bytes(
+            self._internal.network, config.follower_listener, followers.accept
+        )
         followers.listens_at(streams.address)
         admin = AdminService(api, node_id=directory.meta.node_id)
         transactions = self._transaction_services(api, coordinators, publisher, replicas)
@@ -302,9 +312,10 @@ class Node:
         handlers = {**self._groups_service(publisher).handlers()}
         for service in served:
             handlers.update(service.handlers())
-        if config.is_grpc_plaintext:  # else every client could act as a broker
-            handlers.update({**followers.handlers(), **coordinators.service.handlers()})
-        listener = await self._serve(handlers, security)
+        self._broker_handlers.open(
+            {**handlers, **followers.handlers(), **coordinators.service.handlers()}
+        )
+        listener = await self._serve(handlers)
         member.report_health(listener)
         self.parts.log = log
         kafka, kafka_addresses = await open_kafka(
@@ -315,7 +326,7 @@ class Node:
             metadata=publisher,
             api=api,
             groups=coordinators.groups,
-            security=security,
+            security=self._security,
         )
         self.parts.kafka = kafka
         self._life.opened(partial(kafka.close, config.shutdown_grace_ms))
@@ -347,16 +358,18 @@ class Node:
             kafka_listeners=kafka_addresses,
         )
 
-    async def _serve(
-        self, handlers: dict[str, Handler], security: "NodeSecurity | None"
-    ) -> CallListener:
+    async def _serve(self, handlers: dict[str, Handler]) -> CallListener:
         """Open the listener of gRPC clients, which is not ready yet."""
         calls = PLAIN_CALLS
-        if security is not None:
-            handlers.update(security.auth_handlers())
-            calls = security.calls()
+        if self._security is not None:
+            handlers.update(self._security.auth_handlers())
+            calls = self._security.calls()
         return await self._life.listen(
-            self._config.grpc_listener, handlers, is_ready=False, security=calls
+            self._runtime.network,
+            self._config.grpc_listener,
+            handlers,
+            is_ready=False,
+            security=calls,
         )
 
     def _open_audit(self) -> "AuditLog | None":
@@ -372,16 +385,22 @@ class Node:
         )
         return AuditLog(write, self._runtime.clock.wall_ms)
 
-    def _open_security(self, scope: Scope) -> "NodeSecurity | None":
-        """Load the certificate and follow its files; None if no listener needs it."""
-        if self._config.security.is_plaintext(self._config.kafka_names):
-            return None
-        from .listener_security import NodeSecurity
+    def _open_security(self, scope: Scope, cluster_id: ClusterId) -> None:
+        """Load the certificates and follow their files, and create the network between nodes."""
+        config, runtime = self._config.security, self._runtime
+        if not config.is_plaintext(self._config.kafka_names):
+            from .listener_security import NodeSecurity
 
-        security = NodeSecurity(self._runtime, self._config.security, self._image, self._audit)
-        if security.has_certificate:
-            self._life.run(scope, "certificates", security.watch, security.close)
-        return security
+            self._security = NodeSecurity(
+                runtime, config, self._image, self._audit, cluster_id=cluster_id
+            )
+            if self._security.has_files:
+                self._life.run(scope, "certificates", self._security.watch, self._security.close)
+            network: Network = self._security.internal_network
+        else:
+            identities = NodeIdentities(cluster_id, are_certified=self._certified)
+            network = InternalNetwork(runtime.network, runtime.tasks, identities)
+        self._internal = replace(runtime, network=network)
 
     def _mirror_service(
         self, directory: DataDirectory, publisher: MetadataPublisher, replicas: ReplicaManager
@@ -393,7 +412,7 @@ class Node:
         groups = self.parts.groups
         assert groups is not None, "a broker has a group coordinator"
         node_id = NodeId(self._config.node_id)
-        return GroupsService(self._runtime, groups, publisher, self._authorizer, node_id=node_id)
+        return GroupsService(self._internal, groups, publisher, self._authorizer, node_id=node_id)
 
     def _transaction_services(
         self,
@@ -404,7 +423,7 @@ class Node:
     ) -> tuple[TransactionsService, StagedCommitsService]:
         node_id = NodeId(self._config.node_id)
         transactions = TransactionsService(
-            self._runtime,
+            self._internal,
             api.transactions,
             coordinators.groups,
             publisher,
@@ -413,7 +432,7 @@ class Node:
             node_id=node_id,
         )
         staged = StagedCommitsService(
-            self._runtime,
+            self._internal,
             api.transactions,
             coordinators.transactions,
             publisher,
@@ -455,7 +474,7 @@ class Node:
     ) -> BrokerSession:
         config, meta = self._config, directory.meta
         return BrokerSession(
-            self._runtime,
+            self._internal,
             config=BrokerSessionConfig(
                 cluster_id=meta.cluster_id,
                 broker_id=meta.node_id,
@@ -464,7 +483,7 @@ class Node:
                 rack=config.rack,
                 boot_id=self._runtime.files.boot_id(),
                 clean_start=directory.was_clean,
-                replica_address=config.advertised_replica,
+                internal_address=config.quorum_address or member.listener.address,
                 features=OWN_FEATURES,
                 kafka_listeners=kafka_listeners,
                 session_timeout_ms=config.controller.session_timeout_ms,

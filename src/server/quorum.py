@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -19,7 +20,7 @@ from ..metadata.shell import (
 from ..proto import quorum_pb2
 from ..raftlog import RaftConfig
 from ..raftlog.shell import RaftNode, RaftNodeConfig
-from ..runtime import CallListener, Runtime, Scope
+from ..runtime import CallListener, Handler, Runtime, Scope
 from ..services import QUORUM_DESCRIBE
 from ..storage import DirectoryMeta
 from ..storage.layout import INITIAL_CREDENTIALS
@@ -83,8 +84,10 @@ async def open_member(
     directory: DataDirectory,
     metadata: MetadataStateMachine,
     authorizer: Authorizer,
+    broker_handlers: Mapping[str, Handler],
 ) -> NodeQuorum:
-    """Open the log and the listener; the committed past is applied by join()."""
+    """Open the log and the listener for other nodes, with `broker_handlers` among its calls; the
+    committed past is applied by join(). The network of `runtime` is the one between nodes."""
     meta = directory.meta
     controller = _controller(runtime, config, meta, metadata) if config.is_controller else None
     if controller is None:
@@ -119,11 +122,11 @@ async def open_member(
         is_controller=config.is_controller,
     )
     service = QuorumService(quorum)
-    handlers = {**raft.handlers(), **service.handlers()}
+    handlers = {**raft.handlers(), **service.handlers(), **broker_handlers}
     if controller is not None:
         controller.attach(raft)
         handlers.update(controller.handlers())
-    listener = await life.listen(config.controller_listener, handlers)
+    listener = await life.listen(runtime.network, config.controller_listener, handlers)
     member = NodeQuorum(
         cluster_id=meta.cluster_id,
         raft=raft,
@@ -161,7 +164,9 @@ async def join(
         if runtime.files.exists(f"{config.data_dir}/{INITIAL_CREDENTIALS}"):
             from .initial_credentials import InitialCredentials  # needed once
 
-            initial = InitialCredentials(runtime, config.data_dir, controller, member.metadata)
+            initial = InitialCredentials(
+                runtime, config.data_dir, controller, member.metadata, publisher
+            )
             life.run(scope, "initial_credentials", initial.run, initial.close)
     await _wait_for_quorum(runtime, config, raft, member.cluster_id)
     await wait_for_committed_metadata(member.metadata, publisher, config.node_id)

@@ -1,7 +1,7 @@
-"""The security of `quorumlog dev --secure`: an authority, a certificate, an administrator, and
-files with which clients connect.
+"""The security of `quorumlog dev --secure` and `quorumlog cluster up --secure`: an authority, a
+certificate for each node, an administrator, and files with which clients connect.
 
-They are in a folder beside the data directory, which is created at the first start and kept.
+They are in one folder, which is created at the first start and kept.
 """
 
 import secrets
@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import InvalidConfig
-from .certificates import KEY_MODE, create_authority, issue, replace_file
+from ..runtime.node_identity import node_uri
+from .certificates import (
+    KEY_MODE,
+    CertificatePaths,
+    create_authority,
+    inspect,
+    issue,
+    replace_file,
+)
 from .main import ADMINISTRATOR
 
 FOLDER_SUFFIX: Final = "-security"
@@ -19,7 +27,6 @@ CLIENT_PROFILE: Final = "client.toml"
 KCAT_PROFILE: Final = "kcat.conf"
 JAVA_PROFILE: Final = "kafka.properties"
 _PASSWORD_FILE: Final = "admin.password"
-_NODE: Final = "node"
 _PASSWORD_BYTES: Final = 18
 
 
@@ -42,13 +49,32 @@ class SecurityFolder:
         """The configuration file of the command line."""
         return self.path / CLIENT_PROFILE
 
-    def settings(self, node: str = _NODE) -> dict[str, object]:
+    def node_files(self, node_id: int) -> CertificatePaths:
+        """Return the certificate of a node, with its key and the authority."""
+        return CertificatePaths.of(self.path, f"node-{node_id}")
+
+    def issue_node(
+        self, cluster_id: str, node_id: int, roles: Sequence[str], hosts: Sequence[str]
+    ) -> None:
+        """Issue the certificate of a node for these hosts and this machine, unless it has one.
+        Raises InvalidConfig."""
+        uri = node_uri(cluster_id, node_id, roles)
+        paths = self.node_files(node_id)
+        if paths.certificate.exists() and uri in inspect(paths.certificate)[0].uris:
+            return
+        names = dict.fromkeys((*hosts, "localhost", "127.0.0.1", "::1"))
+        name = f"node {node_id}"
+        issue(self.path, f"node-{node_id}", name=name, hosts=tuple(names), uris=[uri], replace=True)
+
+    def settings(self, node_id: int) -> dict[str, object]:
         """Return the security settings of a node."""
+        files = self.node_files(node_id)
         return {
             "grpc.security.protocol": "SASL_SSL",
-            "ssl.certificate.file": str(self.path / f"{node}.pem"),
-            "ssl.key.file": str(self.path / f"{node}.key"),
-            "ssl.ca.file": str(self.path / "ca.pem"),
+            "internal.security": "required",
+            "ssl.certificate.file": str(files.certificate),
+            "ssl.key.file": str(files.key),
+            "ssl.ca.file": str(files.authority),
             "super.users": (f"User:{ADMINISTRATOR}",),
         }
 
@@ -87,17 +113,14 @@ class SecurityFolder:
         )
 
 
-def security_folder(data_dir: str, hosts: Sequence[str]) -> SecurityFolder:
-    """Return the folder of a data directory, complete with an authority, a node's certificate for
-    these hosts and the administrator's password. Existing files are kept. Raises InvalidConfig."""
-    folder = SecurityFolder(path=Path(f"{data_dir.rstrip('/')}{FOLDER_SUFFIX}").absolute())
+def open_security_folder(path: Path) -> SecurityFolder:
+    """Return a folder with an authority and the administrator's password, which are created if they
+    are missing. Raises InvalidConfig."""
+    folder = SecurityFolder(path=path.absolute())
     if not folder.path.exists():
         folder.path.mkdir(parents=True, mode=0o700)
     if not (folder.path / "ca.pem").exists():
         create_authority(folder.path, name="quorumlog development authority")
-    if not (folder.path / f"{_NODE}.pem").exists():
-        names = dict.fromkeys((*hosts, "localhost", "127.0.0.1", "::1"))
-        issue(folder.path, _NODE, name="quorumlog", hosts=tuple(names))
     if not (folder.path / _PASSWORD_FILE).exists():
         _write(folder.path / _PASSWORD_FILE, secrets.token_urlsafe(_PASSWORD_BYTES) + "\n")
     return folder

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ..errors import StreamBroken
-from ..runtime import Buffer, ByteConnection, ByteProtocol, File, Lease
+from ..runtime import (
+    ANONYMOUS_CLIENT,
+    Buffer,
+    ByteConnection,
+    ByteProtocol,
+    ClientIdentity,
+    File,
+    Lease,
+    PeerCertificate,
+)
 from .entropy import SimEntropy
 from .events import digest
 from .links import CONNECT_TIMEOUT_MS, BoundAddress, Fabric, LinkEnd
@@ -86,6 +95,7 @@ class SimConnection:
         self._closing = False
         self._ended = False
         self._notified: asyncio.Future[None] = self._loop.create_future()
+        self.client: ClientIdentity = ANONYMOUS_CLIENT
         end.on_frame = self._on_frame
         end.on_broken = self._on_broken
 
@@ -106,6 +116,11 @@ class SimConnection:
     def local(self) -> str:
         """ "host:port" of this side."""
         return "" if self._ended else self._local
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """The certificate of the other side's machine."""
+        return self._end.other.process.machine.certificate
 
     def write(self, buffers: Sequence[Buffer], *, more: bool = False, now: bool = False) -> None:
         """Queue bytes (copied: the caller may reuse its buffers)."""

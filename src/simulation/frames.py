@@ -7,6 +7,7 @@ Serialisation is deterministic: protobuf's map fields would otherwise follow the
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ..runtime import ClientIdentity
 from .events import digest
 
 
@@ -18,6 +19,7 @@ class Open:
     path: str
     timeout_ms: int  # 0: none
     request: bytes | None  # None: a stream
+    on_behalf_of: ClientIdentity | None = None  # the client of a forwarded call
 
     def describe(self) -> str:
         """Kind, number, method and digest."""

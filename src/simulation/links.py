@@ -407,6 +407,14 @@ class Fabric:
             del self._doors[_key(address)]
             self.events.record(door.process, "unlisten", address)
 
+    def byte_addresses(self, host: str) -> list[str]:
+        """Return the addresses on which a host accepts byte connections, as a scan finds them."""
+        return [
+            address
+            for address, door in sorted(self._doors.items())
+            if door.kind == "bytes" and door.process.name == host
+        ]
+
     def caller_name(self, process: Process) -> str:
         """Return a "host:port" for a connecting process."""
         return f"{process.name}:{FIRST_FREE_PORT + 10_000 + self._links_made}"

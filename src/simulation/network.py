@@ -8,6 +8,7 @@ caller disconnects, when its deadline passes and when the listener closes.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -28,10 +29,13 @@ from ..runtime import (
     PLAIN_CHANNEL,
     ByteConnection,
     ByteProtocol,
+    CallAuthenticator,
     CallContext,
     CallListener,
+    CallPeer,
     CallSecurity,
     ChannelSecurity,
+    ClientIdentity,
     Handler,
     Listener,
     Method,
@@ -66,15 +70,16 @@ class SimNetwork:
     ) -> CallListener:
         """Serve calls on an address by method path; raises AddressInUse.
 
-        There is no health service: no simulated client uses it.
+        Clients present the certificates of their machines. There is no health service: no simulated
+        client uses it.
         """
         self._process.check()
-        assert security is PLAIN_CALLS, f"{address}: simulated calls are not authenticated"
-        return _SimListener(self._fabric, self._process, address, handlers)
+        assert security.tls is None, f"{address}: simulated calls are not encrypted"
+        return _SimListener(self._fabric, self._process, address, handlers, security.authenticator)
 
     def channel(self, address: str, security: ChannelSecurity = PLAIN_CHANNEL) -> "SimChannel":
         """Return a channel to the address; it connects at the first call."""
-        assert security is PLAIN_CHANNEL, f"{address}: simulated calls are not authenticated"
+        assert security is PLAIN_CHANNEL, f"{address}: simulated channels have no credentials"
         self._process.check()
         return SimChannel(self._fabric, self._process, address)
 
@@ -105,8 +110,14 @@ class _SimListener:
     """A bound address with its running calls."""
 
     def __init__(
-        self, fabric: Fabric, process: Process, address: str, handlers: Mapping[str, Handler]
+        self,
+        fabric: Fabric,
+        process: Process,
+        address: str,
+        handlers: Mapping[str, Handler],
+        authenticator: CallAuthenticator | None,
     ) -> None:
+        self.authenticator = authenticator
         self.fabric = fabric
         self.process = process
         self.handlers = dict(handlers)
@@ -209,6 +220,12 @@ class _ServerCall:
                 frame.timeout_ms / 1000, self.on_caller_gone, "the deadline has passed"
             )
         context = CallContext(deadline_ms=deadline_ms, peer=connection.peer)
+        self._facts = CallPeer(
+            connection.peer.rpartition(":")[0],
+            connection.end.other.process.machine.certificate,
+            "",
+            frame.on_behalf_of,
+        )
         self._task = fabric.loop.create_task(
             self._answer(frame, context),
             name=f"{process}{frame.path}",
@@ -248,7 +265,13 @@ class _ServerCall:
         call: Any = self._handler.call
         response: bytes | None = None
         error: QuorumlogError | None = None
+        authenticator = self._connection.listener.authenticator
         try:
+            if authenticator is not None:
+                session = await authenticator.authenticate(frame.path, self._facts)
+                context = replace(
+                    context, client=session.identity, is_forwarded=session.is_forwarded
+                )
             if self._stream is not None:
                 await call(self._stream, context)
             else:
@@ -389,7 +412,14 @@ class SimChannel:
         self._last_failure = ""
         self._closed = False
 
-    async def call(self, method: Method[Any, Any], request: Any, *, timeout_ms: int) -> Any:
+    async def call(
+        self,
+        method: Method[Any, Any],
+        request: Any,
+        *,
+        timeout_ms: int,
+        on_behalf_of: ClientIdentity | None = None,
+    ) -> Any:
         """Call and wait; raises the handler's typed error, TimedOut, OutcomeUnknown or
         ConnectionFailed."""
         self._process.check()
@@ -400,7 +430,9 @@ class SimChannel:
         try:
             async with asyncio.timeout(timeout_ms / 1000 if timeout_ms else None):
                 connection = await self._connected()
-                response = await self._unary(connection, method, payload, timeout_ms)
+                response = await self._unary(
+                    connection, method.path, payload, timeout_ms, on_behalf_of
+                )
         except TimedOut:
             raise  # the handler's own
         except TimeoutError:
@@ -410,13 +442,14 @@ class SimChannel:
     async def _unary(
         self,
         connection: _ClientConnection,
-        method: Method[Any, Any],
+        path: str,
         payload: bytes,
         timeout_ms: int,
+        on_behalf_of: ClientIdentity | None,
     ) -> bytes:
         result: asyncio.Future[bytes] = self._fabric.loop.create_future()
         number = connection.begin(_UnaryCall(result))
-        connection.end.send(Open(number, method.path, timeout_ms, payload))
+        connection.end.send(Open(number, path, timeout_ms, payload, on_behalf_of))
         try:
             return await result
         except asyncio.CancelledError:

@@ -12,6 +12,7 @@ from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from ..runtime import PeerCertificate
     from .loop import SimHandle
 
 NODE: Final[ContextVar["Process | None"]] = ContextVar("NODE", default=None)
@@ -43,6 +44,7 @@ class Machine:
         self.powered = True
         self.boots = 1
         self.device_slow_ms = 0  # added to each job of a lane, before and after it
+        self.certificate: PeerCertificate | None = None  # that its processes present to others
         self.waited_ms = 0  # for writes to the slow device, as `Clock.busy_us` measures them
 
     def local_ns(self, virtual_ns: int) -> int:

@@ -43,6 +43,7 @@ async def connect(kafka: KafkaNode, files: TlsFiles) -> TlsClient:
             context=context,
             tasks=kafka.runtime.tasks,
             received=ReceiveBuffer(),
+            secured=lambda connection, certificate: made[0].secured(certificate),
             server_name="localhost",
         ),
     )

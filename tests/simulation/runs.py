@@ -127,6 +127,7 @@ _MODULES: Final = {
     "transactions": "transactions.level",
     "clients": "clients.level",
     "evil": "evil.level",
+    "intruder": "intruder",
     "storage": "storage.level",
 }
 """The modules of the levels that run in a `SimWorld`."""
@@ -142,6 +143,7 @@ LEVELS: Final = (
     "transactions",
     "clients",
     "evil",
+    "intruder",
     "storage",
     "mini",
 )

@@ -3,12 +3,16 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...errors import InvalidConfig
 from ...metadata.authorization import AuthorizerConfig
+from ...runtime.internal_network import InternalSecurity
 from ...settings import setting
 from .certificate_principals import parse_rules
+
+if TYPE_CHECKING:
+    from ...runtime.tls import TlsFiles
 
 MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
 """The supported SASL mechanisms."""
@@ -183,6 +187,49 @@ class SecurityConfig:
         "Permit actions on a resource that no ACL selects.",
     )
 
+    internal_security: str = setting(
+        "internal.security",
+        "plaintext",
+        "TLS between the nodes of the cluster, with a certificate on both sides: plaintext, or "
+        "required. A running cluster changes with two steps in between, each at one node after "
+        "another: accept-both (opens connections without TLS), then prefer-tls (opens them with "
+        "TLS). Only required keeps strangers out.",
+        choices=tuple(each.value for each in InternalSecurity),
+    )
+    internal_certificate_file: str = setting(
+        "internal.ssl.certificate.file",
+        "",
+        "PEM file with the certificate that this node presents to the others; it names the "
+        "cluster, the node id and the roles. Empty: that of ssl.certificate.file.",
+        changes="at once",
+    )
+    internal_key_file: str = setting(
+        "internal.ssl.key.file",
+        "",
+        "PEM file with the private key of that certificate. Empty: that of ssl.key.file.",
+        changes="at once",
+    )
+    internal_key_password: str = setting(
+        "internal.ssl.key.password",
+        "",
+        "The key's password as a reference: file:PATH or env:NAME. Empty: that of "
+        "ssl.key.password, with its key.",
+    )
+    internal_ca_file: str = setting(
+        "internal.ssl.ca.file",
+        "",
+        "PEM file with the certificates of the authorities that sign nodes' certificates. Empty: "
+        "that of ssl.ca.file.",
+        changes="at once",
+    )
+    internal_allowed_file: str = setting(
+        "internal.allowed.nodes.file",
+        "",
+        "File with the ids of the nodes that may connect, one a line; a changed file is loaded "
+        "within seconds and ends the connections of a removed node. Empty: every node with a "
+        "certificate of the cluster.",
+        changes="at once",
+    )
     audit_file: str = setting(
         "audit.log.file",
         "",
@@ -252,6 +299,7 @@ class SecurityConfig:
                 f"ssl.ca.file: empty, and ssl.client.auth is {self.client_auth}; give the"
                 " authorities of the clients' certificates"
             )
+        self._check_internal()
         self._check_mechanisms(protocols)
         parse_rules(self.principal_rules)
         for principal in self.super_users:
@@ -263,6 +311,40 @@ class SecurityConfig:
                 "authorizer: none, and a listener authenticates clients; leave it empty, or set"
                 " allow.everyone.if.no.acl.found=true to permit what no ACL denies"
             )
+
+    def internal_files(self) -> "TlsFiles":
+        """Return the files for the traffic between nodes."""
+        from ...runtime.tls import TlsFiles  # ssl is needed with TLS only
+
+        has_own = bool(self.internal_certificate_file)
+        return TlsFiles(
+            certificate=self.internal_certificate_file if has_own else self.certificate_file,
+            key=self.internal_key_file if has_own else self.key_file,
+            key_password=self.internal_key_password if has_own else self.key_password,
+            ca=self.internal_ca_file or self.ca_file,
+            client_auth="required",
+        )
+
+    def _check_internal(self) -> None:
+        if bool(self.internal_certificate_file) != bool(self.internal_key_file):
+            raise InvalidConfig(
+                "internal.ssl.certificate.file and internal.ssl.key.file: one of them is empty;"
+                " give both, or none to use ssl.certificate.file and ssl.key.file"
+            )
+        if self.internal_security == InternalSecurity.PLAINTEXT.value:
+            if self.internal_allowed_file:
+                raise InvalidConfig(
+                    "internal.allowed.nodes.file: nodes have no certificates, since"
+                    " internal.security is plaintext; set that to required"
+                )
+            return
+        files = self.internal_files()
+        for name, value in (("certificate", files.certificate), ("ca", files.ca)):
+            if not value:
+                raise InvalidConfig(
+                    f"internal.ssl.{name}.file: empty, and internal.security is"
+                    f" {self.internal_security}; give it, or ssl.{name}.file"
+                )
 
     def _check_mechanisms(self, protocols: dict[str, SecurityProtocol]) -> None:
         for mechanism in self.mechanisms:
@@ -291,8 +373,10 @@ class SecurityConfig:
             )
 
     def is_plaintext(self, listeners: Iterable[str]) -> bool:
-        """Return True if no listener encrypts or authenticates."""
+        """Return True if no listener encrypts or authenticates, that for other nodes included."""
         plain = SecurityProtocol.PLAINTEXT
+        if self.internal_security != InternalSecurity.PLAINTEXT.value:
+            return False
         return all(each is plain for each in self._protocols(listeners).values())
 
     def _authenticates(self, listeners: Iterable[str]) -> bool:

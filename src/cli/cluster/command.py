@@ -1,4 +1,4 @@
-"""`quorumlog cluster up|down|status|kill|start|pause|resume|bootstrap|describe`."""
+"""`quorumlog cluster up|down|status|kill|start|restart|pause|resume|bootstrap|describe`."""
 
 import os
 import signal
@@ -89,6 +89,14 @@ RacksOption = Annotated[
         "--racks", metavar="NAMES", help="Comma-separated racks, assigned to brokers in turn"
     ),
 ]
+SecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--secure",
+        help="Use TLS, passwords and ACLs; the certificates, the administrator's password and"
+        " client profiles are in DIR/security",
+    ),
+]
 IdArgument = Annotated[int, typer.Argument(metavar="ID", min=0, help="Node id")]
 
 
@@ -98,6 +106,7 @@ def up(
     controllers: ControllersOption = None,
     brokers: BrokersOption = None,
     racks: RacksOption = None,
+    secure: SecureOption = False,
     data_dir: FolderOption = DATA_DIR,
     timeout: TimeoutOption = 60,
     assignments: SetOption = None,
@@ -126,7 +135,7 @@ def up(
         check_settings(assignments, _environment())
     names = _rack_names(racks)
     with locked(folder, make=True):
-        cluster = _planned(folder, shape, names)
+        cluster = _planned(folder, shape, names, is_secure=secure)
         if assignments is not None:
             cluster = replace(cluster, settings=tuple(assignments))
         cluster = form(cluster)
@@ -149,6 +158,7 @@ def up(
     typer.echo(
         f"quorumlog is ready: {count_text(len(cluster.nodes), 'node')}, {', '.join(listed)}; "
         f"data in {folder}"
+        + (f"; QUORUMLOG_CONFIG={_profile(cluster)}" if cluster.is_secure else "")
     )
 
 
@@ -260,6 +270,25 @@ def start(
     _print_result(cluster, f"Node {node_id} is running.", output)
 
 
+@app.command(short_help="Stop a node in order and start it")
+def restart(
+    node_id: IdArgument,
+    data_dir: FolderOption = DATA_DIR,
+    timeout: TimeoutOption = 60,
+    output: OutputOption = None,
+) -> None:
+    """Stop a node with SIGTERM, start it with its present settings, and wait until it serves."""
+    from .probe import wait_serving
+
+    folder = os.path.abspath(data_dir)
+    with locked(folder):
+        cluster = load(folder)
+        _stop([cluster.node(node_id)])
+        cluster = _start(cluster, cluster.node(node_id))
+        wait_serving(cluster, [node_id], timeout)
+    _print_result(cluster, f"Node {node_id} is running.", output)
+
+
 @app.command(short_help="Pause a node (SIGSTOP)")
 def pause(
     node_id: IdArgument, data_dir: FolderOption = DATA_DIR, output: OutputOption = None
@@ -278,13 +307,28 @@ def resume(
     _print_result(cluster, f"Node {node_id} is resumed.", output)
 
 
-def _planned(folder: str, shape: "Shape", racks: tuple[str, ...]) -> LocalCluster:
+def _profile(cluster: LocalCluster) -> str:
+    """Return the file with which the administrator of a secure cluster connects."""
+    from ...server.secure_defaults import SecurityFolder
+
+    return str(SecurityFolder(path=cluster.security_folder).client_profile)
+
+
+def _planned(
+    folder: str, shape: "Shape", racks: tuple[str, ...], *, is_secure: bool
+) -> LocalCluster:
     """Return the cluster of a folder with the wanted nodes; nothing is written or started."""
     from .formation import Shape, grown, new_cluster
 
     found = load_if_any(folder)
     if found is None:
-        return new_cluster(folder, Shape(nodes=3) if shape == Shape() else shape, racks)
+        wanted = Shape(nodes=3) if shape == Shape() else shape
+        return new_cluster(folder, wanted, racks, is_secure=is_secure)
+    if is_secure and not found.is_secure:
+        raise InvalidRequest(
+            f"{folder} has a cluster without --secure; docs/security.md has the steps that change a"
+            " running cluster, or use another --data-dir for another cluster"
+        )
     if racks not in ((), found.racks):
         has = ",".join(found.racks) or "none"
         raise InvalidRequest(

@@ -7,15 +7,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ...errors import AddressInUse, DirectoryUnusable, InvalidRequest
 from ...runtime import Listener, Runtime
 from ...runtime.real import run
 from ...server.addresses import id_text
 from ...server.config import node_config, node_environment, resolve_node, settings
-from ...server.main import format_storage, is_formatted_storage, load_config
+from ...server.main import ADMINISTRATOR, format_storage, is_formatted_storage, load_config
 from ...settings import DEFAULT, SettingSource, flag_source, split_assignments
 from .state import BOTH, BROKER, CONTROLLER, LocalCluster, LocalNode, store
+
+if TYPE_CHECKING:
+    from ...server.secure_defaults import SecurityFolder
 
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)  # below the ephemeral ports of outgoing connections
@@ -35,7 +39,6 @@ OWN_SETTINGS = (
     "advertised.grpc",
     "advertised.kafka",
     "advertised.controller",
-    "advertised.replica",
     "node.rack",
     "controller.voters",
     "controller.bootstrap",
@@ -69,7 +72,9 @@ class Shape:
             )
 
 
-def new_cluster(folder: str, shape: Shape, racks: Sequence[str] = ()) -> LocalCluster:
+def new_cluster(
+    folder: str, shape: Shape, racks: Sequence[str] = (), *, is_secure: bool = False
+) -> LocalCluster:
     """Return a cluster of nodes 1, 2, ..., with the brokers in these racks in turn; nothing is
     written. Raise InvalidRequest for a cluster without controllers."""
     shape.check_new()
@@ -83,6 +88,7 @@ def new_cluster(folder: str, shape: Shape, racks: Sequence[str] = ()) -> LocalCl
         is_formed=False,
         racks=tuple(racks),
         replication=max(1, min(REPLICATION, brokers)),
+        is_secure=is_secure,
         nodes=(),
     )
     cluster = _with_more(empty, roles)
@@ -163,16 +169,37 @@ def form(cluster: LocalCluster) -> LocalCluster:
     directory was deleted, is an observer until `quorum add-voter`.
     """
     _store_with_folders(cluster)
+    security = _security_of(cluster)
+    users = {} if security is None else {ADMINISTRATOR: security.password}
     for node in cluster.nodes:
         path = cluster.config_file(node.id)
         if not cluster.is_formed or not os.path.exists(path):
-            _write(path, _toml(cluster, node))
+            _write(path, _toml(cluster, node, security))
         config = load_config(path)
         if not cluster.is_formed or not is_formatted_storage(config):
-            format_storage(config, no_initial_voters=cluster.is_formed)
+            initial = users if config.is_controller and not cluster.is_formed else {}
+            format_storage(config, no_initial_voters=cluster.is_formed, users=initial)
     formed = replace(cluster, is_formed=True)
     store(formed)
     return formed
+
+
+def _security_of(cluster: LocalCluster) -> "SecurityFolder | None":
+    """Return the folder of a secure cluster, with a certificate for each node and the files with
+    which the administrator connects. Raise InvalidConfig."""
+    if not cluster.is_secure:
+        return None
+    from ...server.secure_defaults import open_security_folder
+
+    security = open_security_folder(cluster.security_folder)
+    for node in cluster.nodes:
+        security.issue_node(cluster.cluster_id, node.id, node.roles, [HOST])
+    brokers = [node for node in cluster.nodes if node.grpc]
+    security.write_profiles(
+        grpc=",".join(node.grpc for node in brokers if node.grpc),
+        kafka=",".join(node.kafka for node in brokers if node.kafka) or None,
+    )
+    return security
 
 
 def _store_with_folders(cluster: LocalCluster) -> None:
@@ -217,7 +244,7 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def _toml(cluster: LocalCluster, node: LocalNode) -> str:
+def _toml(cluster: LocalCluster, node: LocalNode, security: "SecurityFolder | None") -> str:
     others = [
         each.controller for each in cluster.nodes if each.id != node.id and each.is_controller
     ]
@@ -237,7 +264,9 @@ def _toml(cluster: LocalCluster, node: LocalNode) -> str:
     if node.grpc is not None:
         rows["listeners.grpc"] = node.grpc
     if node.kafka is not None:
-        rows["listeners.kafka"] = [node.kafka]
+        rows["listeners.kafka"] = [node.kafka if security is None else f"SASL_SSL://{node.kafka}"]
+    if security is not None:
+        rows.update(security.settings(node.id))
     if node.http is not None:
         rows["listeners.http"] = node.http
     head = f"# Node {node.id} of the cluster in {cluster.folder}; by `quorumlog cluster up`.\n"

@@ -1,4 +1,4 @@
-"""Health checks of the nodes of a local cluster, over their gRPC listeners."""
+"""Health checks of the nodes of a local cluster, over their listeners for nodes."""
 
 import asyncio
 import json
@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 from ...errors import ERROR_BY_NAME, QuorumlogError, TimedOut, UnknownServerError
 from ...proto import admin_pb2, quorum_pb2
-from ...runtime import Channel, Runtime
+from ...runtime import PLAIN_CHANNEL, Channel, ChannelSecurity, Runtime
+from ...runtime.internal_network import InternalSecurity
 from ...runtime.real import run
+from ...server.main import load_config
 from ...services import ADMIN_DESCRIBE_CLUSTER, QUORUM_DESCRIBE
 from .processes import Life, life_of
 from .state import LocalCluster, LocalNode
@@ -123,7 +125,7 @@ def _is_ready(node: LocalNode, found: dict[int, NodeHealth], wanted: int) -> boo
 
 def _with_probes(cluster: LocalCluster, work: "Callable[[_Probes], Coroutine[Any, Any, T]]") -> T:
     async def main(runtime: Runtime) -> T:
-        probes = _Probes(runtime)
+        probes = _Probes(runtime, cluster)
         try:
             return await work(probes)
         finally:
@@ -135,8 +137,9 @@ def _with_probes(cluster: LocalCluster, work: "Callable[[_Probes], Coroutine[Any
 class _Probes:
     """Probes of nodes; channels are kept from one round to the next."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, cluster: LocalCluster) -> None:
         self._runtime = runtime
+        self._cluster = cluster
         self._channels: dict[str, Channel] = {}
 
     async def probe_all(self, nodes: Iterable[LocalNode]) -> dict[int, NodeHealth]:
@@ -158,7 +161,7 @@ class _Probes:
         if life is not Life.RUNNING:
             return NodeHealth(life=life)
         try:
-            quorum = await self._channel(node.controller).call(
+            quorum = await self._channel(node).call(
                 QUORUM_DESCRIBE,
                 quorum_pb2.DescribeQuorumRequest(local=True),
                 timeout_ms=PROBE_TIMEOUT_MS,
@@ -171,10 +174,10 @@ class _Probes:
         )
 
     async def _is_unfenced(self, node: LocalNode) -> bool:
-        if node.grpc is None:
+        if not node.is_broker:
             return True
         try:
-            answer = await self._channel(node.grpc).call(
+            answer = await self._channel(node).call(
                 ADMIN_DESCRIBE_CLUSTER,
                 admin_pb2.DescribeClusterRequest(),
                 timeout_ms=PROBE_TIMEOUT_MS,
@@ -183,8 +186,18 @@ class _Probes:
             return False
         return any(broker.id == node.id and not broker.fenced for broker in answer.brokers)
 
-    def _channel(self, address: str) -> Channel:
+    def _channel(self, node: LocalNode) -> Channel:
+        address = node.controller
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = self._runtime.network.channel(address)
+            security = self._security_of(node)
+            channel = self._channels[address] = self._runtime.network.channel(address, security)
         return channel
+
+    def _security_of(self, node: LocalNode) -> ChannelSecurity:
+        """Return the security of a channel to a node's listener for nodes: this machine has the
+        node's certificate."""
+        config = load_config(self._cluster.config_file(node.id), self._cluster.settings)
+        if not InternalSecurity(config.security.internal_security).connects_with_tls:
+            return PLAIN_CHANNEL
+        return ChannelSecurity(tls=config.security.internal_files())

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ...errors import DirectoryInUse, DirectoryUnusable, InvalidRequest
@@ -58,6 +59,7 @@ class LocalCluster:
     is_formed: bool  # every node of the first `up` is formatted with the voters
     racks: tuple[str, ...]  # assigned to brokers in turn; empty: none
     replication: int  # default.replication.factor
+    is_secure: bool  # TLS, passwords and ACLs
     nodes: tuple[LocalNode, ...]
 
     def node(self, node_id: int) -> LocalNode:
@@ -72,6 +74,11 @@ class LocalCluster:
         """Return the cluster with the node of this id replaced."""
         nodes = (node if each.id == node.id else each for each in self.nodes)
         return replace(self, nodes=tuple(nodes))
+
+    @property
+    def security_folder(self) -> Path:
+        """The folder of a secure cluster's certificates and profiles."""
+        return Path(self.folder) / "security"
 
     def node_folder(self, node_id: int) -> str:
         """Return the folder of a node's files."""
@@ -120,6 +127,7 @@ def load_if_any(folder: str) -> LocalCluster | None:
             is_formed=bool(row["is_formed"]),
             racks=tuple(row.get("racks", ())),
             replication=int(row.get("replication", 1)),
+            is_secure=bool(row.get("is_secure")),
             nodes=tuple(_node(each) for each in row["nodes"]),
         )
     except FileNotFoundError:
@@ -143,6 +151,7 @@ def store(cluster: LocalCluster) -> None:
         "is_formed": cluster.is_formed,
         "racks": list(cluster.racks),
         "replication": cluster.replication,
+        "is_secure": cluster.is_secure,
         "nodes": [asdict(node) for node in cluster.nodes],
     }
     try:

@@ -1,22 +1,25 @@
 """Calls that a coordinator answers: any broker forwards them to it once.
 
-The receiver of a forwarded call (`passed_on`) answers itself or returns NOT_COORDINATOR, which is
-retriable.
+The receiver of a forwarded call answers itself or returns NOT_COORDINATOR, which is retriable. It
+authorizes the client of the call again.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Final, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from ...api.validation import ANSWER_MS, NAMES_MAX, left_ms
-from ...errors import CoordinatorNotAvailable, InvalidRequest, QuorumlogError
+from ...api.validation import ANSWER_MS, NAMES_MAX, TIMEOUT_MS_MAX, left_ms
+from ...broker.shell.broker_calls import BrokerCalls
+from ...errors import InvalidRequest, QuorumlogError
 from ...ids import NodeId
+from ...metadata.acls import host_of
 from ...metadata.image import MetadataImage
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import errors_pb2
-from ...runtime import CallContext, Channel, Method, Runtime
+from ...runtime import CallContext, ClientIdentity, Method, Runtime
 from ...runtime.error_detail import encode_error
 
 Q = TypeVar("Q", bound=Message)
@@ -25,6 +28,13 @@ T = TypeVar("T")
 
 TEXT_BYTES_MAX: Final = 32_767  # of a name: the limit of the Kafka protocol
 LIST_MS_MAX: Final = 5_000  # the time that another broker has to list what it coordinates
+
+
+class ForwardedCall(Protocol):
+    """Forwards a call to one broker."""
+
+    async def __call__(self, method: Method[Q, R], request: Q) -> R:
+        """Return the response of the broker; raise its error."""
 
 
 class CallForwarder:
@@ -44,7 +54,7 @@ class CallForwarder:
         self._runtime = runtime
         self._metadata = metadata
         self._coordinator_of = coordinator_of
-        self._channels: dict[str, Channel] = {}  # to the other brokers
+        self._calls = BrokerCalls(runtime.network, lambda: metadata.image)
 
     async def at_coordinator(
         self,
@@ -55,15 +65,12 @@ class CallForwarder:
         here: Callable[[], Awaitable[R]],
     ) -> R:
         """Handle a request here if this broker coordinates the name, otherwise forward it."""
-        asked: Any = request
-        if asked.passed_on:
+        if context.is_forwarded:
             return await here()
         node_id = await self._coordinator_of(name, self.deadline_ms(context))
         if node_id == self.node_id:
             return await here()
-        asked.passed_on = True
-        timeout_ms = self._passed_on_ms(context)
-        return await self._channel(node_id).call(method, request, timeout_ms=timeout_ms)
+        return await self._forward(node_id, context, method, request)
 
     async def at_coordinators(
         self,
@@ -71,14 +78,14 @@ class CallForwarder:
         names: Sequence[str],
         context: CallContext,
         here: Callable[[str], Awaitable[T]],
-        there: Callable[[Channel, Sequence[str], int], Awaitable[Iterable[T]]],
+        there: Callable[[ForwardedCall, Sequence[str]], Awaitable[Iterable[T]]],
         *,
-        passed_on: bool,
+        is_here: bool = False,
     ) -> list[T | QuorumlogError]:
         """Carry out an operation for each name at its coordinator; return the outcomes in order.
 
-        `there(channel, names, timeout_ms)` forwards names to another broker. `field` names them in
-        the error of an invalid request.
+        `there(forward, names)` forwards names to another broker; `is_here`: this broker answers for
+        all. `field` names them in the error of an invalid request.
         """
         if not 1 <= len(names) <= NAMES_MAX:
             raise InvalidRequest(f"{field}: {len(names)} entries; give 1..{NAMES_MAX}")
@@ -89,7 +96,7 @@ class CallForwarder:
         for name in dict.fromkeys(names):
             try:
                 node_id = self.node_id
-                if not passed_on:
+                if not (is_here or context.is_forwarded):
                     node_id = await self._coordinator_of(name, self.deadline_ms(context))
                 if node_id == self.node_id:
                     found[name] = await here(name)
@@ -100,8 +107,7 @@ class CallForwarder:
 
         async def ask(node_id: NodeId, those: Sequence[str]) -> None:
             try:
-                timeout_ms = self._passed_on_ms(context)
-                answers = await there(self._channel(node_id), those, timeout_ms)
+                answers = await there(partial(self._forward, node_id, context), those)
                 found.update(zip(those, answers, strict=True))
             except QuorumlogError as error:
                 found.update(dict.fromkeys(those, error))
@@ -112,22 +118,21 @@ class CallForwarder:
     async def at_all_brokers(
         self,
         what: str,
+        method: Method[Q, R],
+        request: Q,
         context: CallContext,
-        here: Callable[[], T],
-        there: Callable[[Channel, int], Awaitable[T]],
-    ) -> tuple[list[T], list[errors_pb2.Error]]:
-        """Return the answers of all brokers, and the errors of those that failed.
-
-        `there(channel, timeout_ms)` calls another broker; `what` completes "listing its ...".
-        """
-        timeout_ms = min(LIST_MS_MAX, self._passed_on_ms(context))
+        here: Callable[[], R],
+    ) -> tuple[list[R], list[errors_pb2.Error]]:
+        """Return the answers of all brokers, and the errors of those that failed. `what` completes
+        "listing its ..."."""
         failures: list[errors_pb2.Error] = []
 
-        async def listed(node_id: NodeId) -> list[T]:
+        async def listed(node_id: NodeId) -> list[R]:
             try:
                 if node_id == self.node_id:
                     return [here()]
-                return [await there(self._channel(node_id), timeout_ms)]
+                answer = await self._forward(node_id, context, method, request, LIST_MS_MAX)
+                return [answer]
             except QuorumlogError as error:
                 failure = encode_error(error)
                 failure.message = f"broker {node_id}: listing its {what} failed: {failure.message}"
@@ -143,23 +148,35 @@ class CallForwarder:
         now_ms = self._runtime.clock.now_ms()
         return now_ms + left_ms(context.deadline_ms, now_ms)
 
-    def _channel(self, node_id: NodeId) -> Channel:
-        broker = self._image.broker(node_id)
-        if broker is None:
-            raise CoordinatorNotAvailable(f"broker {node_id}: not registered any more; retry")
-        channel = self._channels.get(broker.grpc_address)
-        if channel is None:
-            channel = self._runtime.network.channel(broker.grpc_address)
-            self._channels[broker.grpc_address] = channel
-        return channel
+    async def _forward(
+        self,
+        node_id: NodeId,
+        context: CallContext,
+        method: Method[Q, R],
+        request: Q,
+        timeout_ms_max: int = TIMEOUT_MS_MAX,
+    ) -> R:
+        """Forward a call; its error arrives before the deadline."""
+        left = left_ms(context.deadline_ms, self._runtime.clock.now_ms()) - ANSWER_MS
+        return await self._calls.call(
+            node_id,
+            method,
+            request,
+            timeout_ms=max(1, min(left, timeout_ms_max)),
+            on_behalf_of=client_of(context),
+        )
 
     @property
     def _image(self) -> MetadataImage:
         return self._metadata.image
 
-    def _passed_on_ms(self, context: CallContext) -> int:
-        """Return the timeout of a forwarded call, so that its error arrives before the deadline."""
-        return max(1, left_ms(context.deadline_ms, self._runtime.clock.now_ms()) - ANSWER_MS)
+
+def client_of(context: CallContext) -> ClientIdentity:
+    """Return the client of a call, with its host also if it is not authenticated."""
+    client = context.client
+    if client.host:
+        return client
+    return client._replace(host=host_of(context.peer.rpartition(":")[0]))
 
 
 def check_text(field: str, value: str) -> None:

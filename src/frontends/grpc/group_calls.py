@@ -30,7 +30,7 @@ from ...metadata.acls import AclOperation, AclResourceType
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import errors_pb2
 from ...proto import groups_pb2 as pb
-from ...runtime import CallContext, Channel, Runtime
+from ...runtime import CallContext, Runtime
 from ...runtime.error_detail import encode_error
 from ...services import (
     GROUPS_COMMIT_OFFSETS,
@@ -41,7 +41,7 @@ from ...services import (
     GROUPS_HEARTBEAT,
     GROUPS_LIST,
 )
-from .call_forwarder import CallForwarder, check_text
+from .call_forwarder import CallForwarder, ForwardedCall, check_text, client_of
 from .group_translation import (
     error_message,
     group_description,
@@ -97,10 +97,9 @@ class GroupCalls:
         self._check_group(AclOperation.READ, request.group, context)
         for topic in request.subscription.topics:
             self._authorizer.check(context.client, *_DESCRIBE_TOPIC, topic)
-        peer = request.peer if request.passed_on else context.peer
 
         async def here() -> pb.GroupHeartbeatResponse:
-            asked = read_heartbeat(self._image, request, peer)
+            asked = read_heartbeat(self._image, request, client_of(context).host)
             beat = await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
             response = pb.GroupHeartbeatResponse(
                 member_epoch=beat.member_epoch,
@@ -114,7 +113,6 @@ class GroupCalls:
                 )
             return response
 
-        request.peer = peer
         return await self._forwarder.at_coordinator(
             GROUPS_HEARTBEAT, request, context, request.group, here
         )
@@ -223,15 +221,10 @@ class GroupCalls:
         """Return the groups of all brokers; the response names the brokers that failed."""
         if len(request.states) + len(request.types) > NAMES_MAX:
             raise InvalidRequest(f"states and types: more than {NAMES_MAX} entries; give fewer")
-        if request.passed_on:
+        if context.is_forwarded:
             return self._listed_here(request, context)
-        passed_on = pb.ListGroupsRequest(states=request.states, types=request.types, passed_on=True)
-
-        async def there(channel: Channel, timeout_ms: int) -> pb.ListGroupsResponse:
-            return await channel.call(GROUPS_LIST, passed_on, timeout_ms=timeout_ms)
-
         answers, errors = await self._forwarder.at_all_brokers(
-            "groups", context, lambda: self._listed_here(request, context), there
+            "groups", GROUPS_LIST, request, context, lambda: self._listed_here(request, context)
         )
         groups = sorted(
             (line for answer in answers for line in answer.groups), key=lambda line: line.group
@@ -250,14 +243,13 @@ class GroupCalls:
             return group_description(self._image, found, self._node_id)
 
         async def there(
-            channel: Channel, names: Sequence[str], timeout_ms: int
+            forward: ForwardedCall, names: Sequence[str]
         ) -> Iterable[pb.GroupDescription]:
-            asked = pb.DescribeGroupsRequest(groups=names, passed_on=True)
-            answer = await channel.call(GROUPS_DESCRIBE, asked, timeout_ms=timeout_ms)
-            return answer.groups
+            asked = pb.DescribeGroupsRequest(groups=names)
+            return (await forward(GROUPS_DESCRIBE, asked)).groups
 
         found = await self._forwarder.at_coordinators(
-            "groups", request.groups, context, here, there, passed_on=request.passed_on
+            "groups", request.groups, context, here, there
         )
         return pb.DescribeGroupsResponse(
             groups=[
@@ -281,15 +273,12 @@ class GroupCalls:
             await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
             return errors_pb2.Error()
 
-        async def there(
-            channel: Channel, names: Sequence[str], timeout_ms: int
-        ) -> Iterable[errors_pb2.Error]:
-            asked = pb.DeleteGroupsRequest(groups=names, passed_on=True)
-            answer = await channel.call(GROUPS_DELETE, asked, timeout_ms=timeout_ms)
-            return answer.errors
+        async def there(forward: ForwardedCall, names: Sequence[str]) -> Iterable[errors_pb2.Error]:
+            asked = pb.DeleteGroupsRequest(groups=names)
+            return (await forward(GROUPS_DELETE, asked)).errors
 
         found = await self._forwarder.at_coordinators(
-            "groups", request.groups, context, here, there, passed_on=request.passed_on
+            "groups", request.groups, context, here, there
         )
         return pb.DeleteGroupsResponse(
             errors=[

@@ -74,10 +74,9 @@ def place_of(image: MetadataImage, part: pb.GroupPartition | pb.CommittedOffset)
 
 
 def read_heartbeat(
-    image: MetadataImage, request: pb.GroupHeartbeatRequest, peer: str
+    image: MetadataImage, request: pb.GroupHeartbeatRequest, host: str
 ) -> ConsumerHeartbeat:
-    """Translate a validated heartbeat; `peer` is "host:port"."""
-    host = peer.rpartition(":")[0].removeprefix("[").removesuffix("]")
+    """Translate a validated heartbeat; `host` is the client's."""
     is_told = request.HasField("subscription")
     return ConsumerHeartbeat(
         group=request.group,

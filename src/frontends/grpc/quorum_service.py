@@ -19,7 +19,7 @@ from ...api.request_context import context_of
 from ...errors import QuorumlogError
 from ...ids import NodeId
 from ...proto import quorum_pb2 as pb
-from ...runtime import CallContext, Channel, Handler, Network
+from ...runtime import CallContext, Channel, ClientIdentity, Handler, Network
 from ...services import (
     QUORUM_ADD_VOTER,
     QUORUM_DESCRIBE,
@@ -69,7 +69,6 @@ class QuorumService:
             directory_id=request.directory_id,
             address=request.address,
             cluster_id=request.cluster_id,
-            passed_on=request.passed_on,
         )
         added = await self._quorum.add_voter(change, context_of(context))
         return pb.AddVoterResponse(directory_id=added.directory_id, address=added.address)
@@ -82,7 +81,6 @@ class QuorumService:
             id=request.id,
             directory_id=request.directory_id,
             cluster_id=request.cluster_id,
-            passed_on=request.passed_on,
         )
         directory_id = await self._quorum.remove_voter(change, context_of(context))
         return pb.RemoveVoterResponse(directory_id=directory_id)
@@ -94,7 +92,6 @@ class QuorumService:
         change = TransferLeadership(
             id=request.id if request.HasField("id") else None,
             cluster_id=request.cluster_id,
-            passed_on=request.passed_on,
         )
         done = await self._quorum.transfer(change, context_of(context))
         return pb.TransferLeadershipResponse(
@@ -125,40 +122,46 @@ class QuorumClient:
             await channel.close()
         return not (described.answered_by == node_id and described.is_broker_alone)
 
-    async def add_voter(self, address: str, change: AddVoter, timeout_ms: int) -> VoterAdded:
+    async def add_voter(
+        self, address: str, change: AddVoter, client: ClientIdentity, timeout_ms: int
+    ) -> VoterAdded:
         """Add a voter at the leader."""
         request = pb.AddVoterRequest(
             cluster_id=change.cluster_id,
             id=change.id,
             directory_id=change.directory_id,
             address=change.address,
-            passed_on=change.passed_on,
         )
         channel = self._channel(address)
-        added = await channel.call(QUORUM_ADD_VOTER, request, timeout_ms=timeout_ms)
+        added = await channel.call(
+            QUORUM_ADD_VOTER, request, timeout_ms=timeout_ms, on_behalf_of=client
+        )
         return VoterAdded(directory_id=added.directory_id, address=added.address)
 
-    async def remove_voter(self, address: str, change: RemoveVoter, timeout_ms: int) -> bytes:
+    async def remove_voter(
+        self, address: str, change: RemoveVoter, client: ClientIdentity, timeout_ms: int
+    ) -> bytes:
         """Remove a voter at the leader; return its directory id."""
         request = pb.RemoveVoterRequest(
             cluster_id=change.cluster_id,
             id=change.id,
             directory_id=change.directory_id,
-            passed_on=change.passed_on,
         )
         channel = self._channel(address)
-        removed = await channel.call(QUORUM_REMOVE_VOTER, request, timeout_ms=timeout_ms)
+        removed = await channel.call(
+            QUORUM_REMOVE_VOTER, request, timeout_ms=timeout_ms, on_behalf_of=client
+        )
         return removed.directory_id
 
     async def transfer(
-        self, address: str, change: TransferLeadership, timeout_ms: int
+        self, address: str, change: TransferLeadership, client: ClientIdentity, timeout_ms: int
     ) -> LeadershipTransferred:
         """Transfer the leadership at the leader."""
-        request = pb.TransferLeadershipRequest(
-            cluster_id=change.cluster_id, id=change.id, passed_on=change.passed_on
-        )
+        request = pb.TransferLeadershipRequest(cluster_id=change.cluster_id, id=change.id)
         channel = self._channel(address)
-        done = await channel.call(QUORUM_TRANSFER_LEADERSHIP, request, timeout_ms=timeout_ms)
+        done = await channel.call(
+            QUORUM_TRANSFER_LEADERSHIP, request, timeout_ms=timeout_ms, on_behalf_of=client
+        )
         return LeadershipTransferred(
             leader_id=NodeId(done.leader_id), leader_epoch=done.leader_epoch
         )

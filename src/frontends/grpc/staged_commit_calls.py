@@ -38,7 +38,7 @@ from ...metadata.acls import AclOperation, AclResourceType
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import groups_pb2
 from ...proto import staged_commits_pb2 as pb
-from ...runtime import CallContext, Channel, Method, Runtime
+from ...runtime import CallContext, Method, Runtime
 from ...services import (
     STAGED_COMMITS_ABORT,
     STAGED_COMMITS_BEGIN,
@@ -205,15 +205,14 @@ class StagedCommitCalls:
         self, request: pb.ListStagesRequest, context: CallContext
     ) -> pb.ListStagesResponse:
         """Return the names of all brokers; the response names the brokers that failed."""
-        if request.passed_on:
+        if context.is_forwarded:
             return self._listed_here(context)
-
-        async def there(channel: Channel, timeout_ms: int) -> pb.ListStagesResponse:
-            asked = pb.ListStagesRequest(passed_on=True)
-            return await channel.call(STAGED_COMMITS_LIST, asked, timeout_ms=timeout_ms)
-
         answers, errors = await self._forwarder.at_all_brokers(
-            "staged commits", context, lambda: self._listed_here(context), there
+            "staged commits",
+            STAGED_COMMITS_LIST,
+            request,
+            context,
+            lambda: self._listed_here(context),
         )
         found = sorted(
             (line for answer in answers for line in answer.stages), key=lambda line: line.name

@@ -21,7 +21,7 @@ from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import errors_pb2, groups_pb2
 from ...proto import transactions_pb2 as pb
 from ...records.control import TransactionMarker
-from ...runtime import CallContext, Channel, Runtime
+from ...runtime import CallContext, Runtime
 from ...runtime.error_detail import encode_error
 from ...services import (
     TRANSACTIONS_ABORT,
@@ -32,7 +32,7 @@ from ...services import (
     TRANSACTIONS_INIT_PRODUCER_ID,
     TRANSACTIONS_LIST,
 )
-from .call_forwarder import CallForwarder, check_text
+from .call_forwarder import CallForwarder, ForwardedCall, check_text
 from .group_calls import check_offsets, check_read
 from .group_translation import read_commit, read_offset
 from .translation import identity_message, read_identity
@@ -210,17 +210,14 @@ class TransactionCalls:
         """Return the transactional ids of all brokers; the response names those that failed."""
         if len(request.states) > NAMES_MAX:
             raise InvalidRequest(f"states: more than {NAMES_MAX} entries; give fewer")
-        if request.passed_on:
+        if context.is_forwarded:
             return self._listed_here(request, context)
-        passed_on = pb.ListTransactionsRequest(
-            open_for_ms_min=request.open_for_ms_min, states=request.states, passed_on=True
-        )
-
-        async def there(channel: Channel, timeout_ms: int) -> pb.ListTransactionsResponse:
-            return await channel.call(TRANSACTIONS_LIST, passed_on, timeout_ms=timeout_ms)
-
         answers, errors = await self._forwarder.at_all_brokers(
-            "transactions", context, lambda: self._listed_here(request, context), there
+            "transactions",
+            TRANSACTIONS_LIST,
+            request,
+            context,
+            lambda: self._listed_here(request, context),
         )
         found = sorted(
             (line for answer in answers for line in answer.transactions),
@@ -238,16 +235,14 @@ class TransactionCalls:
             return pb.TransactionDescription(transaction=_description(found, self._node_id))
 
         async def there(
-            channel: Channel, names: Sequence[str], timeout_ms: int
+            forward: ForwardedCall, names: Sequence[str]
         ) -> Iterable[pb.TransactionDescription]:
-            asked = pb.DescribeTransactionsRequest(transactional_ids=names, passed_on=True)
-            answer = await channel.call(TRANSACTIONS_DESCRIBE, asked, timeout_ms=timeout_ms)
-            return answer.results
+            asked = pb.DescribeTransactionsRequest(transactional_ids=names)
+            return (await forward(TRANSACTIONS_DESCRIBE, asked)).results
 
-        names = request.transactional_ids
-        is_here = request.passed_on or not self._transactions.has_ids
+        names, is_here = request.transactional_ids, not self._transactions.has_ids
         found = await self._forwarder.at_coordinators(
-            "transactional_ids", names, context, here, there, passed_on=is_here
+            "transactional_ids", names, context, here, there, is_here=is_here
         )
         return pb.DescribeTransactionsResponse(
             results=[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ...metadata import MetadataImage
 from ...metadata.acls import host_of
 from ...runtime import ByteConnection, ByteProtocol, Listener, PeerCertificate, Scope
+from ...runtime.refused import RefusedConnection
 from .api import BrokerContext, Client, KafkaApi
 from .apis import APIS
 from .authentication import PLAINTEXT, ListenerSecurity
@@ -32,7 +33,7 @@ LINES_A_SECOND_MAX: Final = 10
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from ...runtime.tls_connection import ReceiveBuffer
+    from ...runtime.tls_connection import ReceiveBuffer, TlsConnection
 
 
 class KafkaServer:
@@ -145,11 +146,12 @@ class KafkaServer:
             context=security.tls.context,
             tasks=self.broker.runtime.tasks,
             received=self._tls_received,
+            secured=_secured,
         )
 
     def _accept(
         self, listener: str, security: ListenerSecurity, connection: ByteConnection
-    ) -> "KafkaConnection | _Refused":
+    ) -> KafkaConnection | RefusedConnection:
         figures, settings = self.figures.listeners[listener], self.broker.settings
         host = host_of(connection.peer.rpartition(":")[0])
         if (
@@ -168,7 +170,7 @@ class KafkaServer:
                     " of this address",
                 )
             connection.abort()
-            return _Refused()
+            return RefusedConnection()
         figures.accepted += 1
         figures.open += 1
         accepted = KafkaConnection(connection, self, self._scope, listener, security)
@@ -197,21 +199,8 @@ class KafkaServer:
             self.buffers.trim()  # no check follows: everything is unused since the last line
 
 
-class _Refused:
-    """A refused connection over the limit."""
-
-    def buffer(self, size_hint: int) -> memoryview:
-        """Return a buffer that is not used."""
-        return memoryview(bytearray(1))
-
-    def received(self, count: int) -> None:
-        """Ignore received bytes."""
-
-    def secured(self, certificate: PeerCertificate | None) -> None:
-        """Ignore the end of a handshake."""
-
-    def sent(self) -> None:
-        """Ignore sent bytes."""
-
-    def closed(self, error: Exception | None) -> None:
-        """Ignore the end of the connection."""
+def _secured(connection: "TlsConnection", certificate: PeerCertificate | None) -> None:
+    """Continue after the handshake of TLS."""
+    accepted = connection.protocol
+    if isinstance(accepted, KafkaConnection):
+        accepted.secured(certificate)

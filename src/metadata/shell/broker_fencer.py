@@ -96,7 +96,7 @@ class BrokerFencer:
         if broker is None or broker.epoch != broker_epoch or broker.fenced:
             self._sessions.remove(broker_id, broker_epoch)
             return
-        address = broker.replica_address or broker.grpc_address
+        address = broker.node_address
         if not await self._runtime.network.refuses(address, PROBE_TIMEOUT_MS):
             return
         if self._sessions.is_absent(broker_id, broker_epoch):

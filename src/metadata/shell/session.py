@@ -91,7 +91,7 @@ class BrokerSessionConfig:
     rack: str = ""
     boot_id: str = ""
     clean_start: bool = False  # the previous process stopped cleanly
-    replica_address: str = ""  # advertised "host:port" for followers; empty: grpc_address
+    internal_address: str = ""  # advertised "host:port" for other nodes; empty: grpc_address
     features: tuple[tuple[str, int, int], ...] = ()  # name, lowest and highest level, by name
     kafka_listeners: tuple[tuple[str, str], ...] = ()  # name and advertised "host:port"
     heartbeat_interval_ms: int = 500  # broker.heartbeat.interval.ms
@@ -345,7 +345,7 @@ class BrokerSession:
                 rack=config.rack,
                 boot_id=config.boot_id,
                 clean_start=config.clean_start,
-                replica_address=config.replica_address,
+                internal_address=config.internal_address,
                 features=config.features,
                 kafka_listeners=config.kafka_listeners,
             )

@@ -14,6 +14,7 @@ from ...errors import InvalidRequest, QuorumlogError
 from ...proto import raft_pb2 as pb
 from ...runtime import CallContext, Handler, Runtime, Stream
 from ...runtime.error_detail import encode_error
+from ...runtime.node_identity import CONTROLLER_ROLE, check_role
 from ...services import RAFT_PROPOSE
 from .node import RaftNode
 from .proposal_queue import Proposal
@@ -39,6 +40,7 @@ class ProposalService:
 
     async def _propose(self, stream: ProposalStream, context: CallContext) -> None:
         """Process requests until the caller ends the stream, then wait for the last responses."""
+        check_role(context.client, CONTROLLER_ROLE)
         answers = _Answers(stream)
         async with self._runtime.tasks.scope("raft.proposals") as scope:
             scope.spawn(answers.run(), name="answers")

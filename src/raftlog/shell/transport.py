@@ -19,8 +19,17 @@ from typing import Any, Final
 from ...errors import AddressInUse, InvalidRequest, QuorumlogError, Stopping, StreamBroken
 from ...ids import ClusterId
 from ...proto import raft_pb2 as pb
-from ...runtime import ByteConnection, CallContext, Handler, Listener, Runtime, Scope
+from ...runtime import (
+    ByteConnection,
+    CallContext,
+    ClientIdentity,
+    Handler,
+    Listener,
+    Runtime,
+    Scope,
+)
 from ...runtime.frame_stream import FrameStream
+from ...runtime.node_identity import CONTROLLER_ROLE, check_sender
 from ...services import RAFT_ENDPOINT, RAFT_FOLLOW, RAFT_VOTE
 from ..codec import (
     INCARNATION_SIZE,
@@ -281,7 +290,8 @@ class Transport:
         served.received_ms = self._runtime.clock.now_ms()
         if served.introduction is None:
             served.peer_name = _peer_name(served.stream.peer, frame.introduction)
-            self._served.introduce(served, self._introduced(frame.introduction))
+            sender = self._introduced(frame.introduction, served.stream.client, CONTROLLER_ROLE)
+            self._served.introduce(served, sender)
         peer, me, receive = served.key[1], self._member.me, self._receive
         for encoded in frame.messages:
             message = decode_message(encoded, sender=peer, receiver=me)
@@ -298,7 +308,7 @@ class Transport:
             self._error_log.log("raft.stream_refused", served.peer_name, error)
 
     async def _serve_vote(self, call: pb.VoteCall, context: CallContext) -> pb.VoteResponse:
-        introduction = self._called_by(call.introduction, context)
+        introduction = self._called_by(call.introduction, context, CONTROLLER_ROLE)
         request = decode_vote_request(
             call.request, sender=introduction.sender, receiver=self._member.me
         )
@@ -318,21 +328,27 @@ class Transport:
         response = await self._follows.ask(request.sender, lambda: self._receive(request))
         return encode_follow_response(response)
 
-    def _called_by(self, introduction: pb.Introduction, context: CallContext) -> Introduction:
+    def _called_by(
+        self, introduction: pb.Introduction, context: CallContext, role: str = ""
+    ) -> Introduction:
         try:
-            caller = self._introduced(introduction)
+            caller = self._introduced(introduction, context.client, role)
         except QuorumlogError as error:
             self._error_log.log("raft.call_refused", _peer_name(context.peer, introduction), error)
             raise
         self._error_log.reset(_peer_name(context.peer, introduction))
         return caller
 
-    def _introduced(self, introduction: pb.Introduction) -> Introduction:
+    def _introduced(
+        self, introduction: pb.Introduction, client: ClientIdentity, role: str
+    ) -> Introduction:
         if self._closed:
             raise Stopping("node: stopping; use another node")
         self._wake.set()
         member = self._member
-        return decode_introduction(introduction, cluster_id=member.cluster_id, me=member.me)
+        found = decode_introduction(introduction, cluster_id=member.cluster_id, me=member.me)
+        check_sender(client, found.sender.node_id, role=role)
+        return found
 
     # --- lifecycle -----------------------------------------------------------------------------
 

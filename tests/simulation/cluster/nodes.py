@@ -19,7 +19,8 @@ from quorumlog.metadata.commands import Command
 from quorumlog.metadata.config import ControllerConfig
 from quorumlog.raftlog.shell import RaftNode
 from quorumlog.raftlog.voters import Voter, VoterSet
-from quorumlog.runtime import Runtime
+from quorumlog.runtime import PeerCertificate, Runtime
+from quorumlog.runtime.node_identity import node_uri
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.directory_format import FormatOptions, initial_voters
@@ -283,9 +284,9 @@ class Cluster(SimulatedCluster[ClusterNode]):
         )
         without_voters = FormatOptions(directory_id=directory_id, voters=VoterSet(()))
         forming = initial_voters(config) if is_controller else without_voters
-        return ClusterNode(
-            sim=self.world.node(name), config=config, directory_id=directory_id, forming=forming
-        )
+        sim, uri = self.world.node(name), node_uri(CLUSTER_ID, node_id, roles)
+        sim.machine.certificate = PeerCertificate(f"CN={name}", (uri,), (name,))
+        return ClusterNode(sim=sim, config=config, directory_id=directory_id, forming=forming)
 
     async def run_process(self, node: ClusterNode, runtime: Runtime) -> None:
         """Run a process of a node, from its start to its clean stop."""
@@ -294,7 +295,7 @@ class Cluster(SimulatedCluster[ClusterNode]):
             await format_directory(
                 runtime, node.config, cluster_id=CLUSTER_ID, forming=node.forming
             )
-        node.node, node.stop = Node(runtime, node.config), stop
+        node.node, node.stop = Node(runtime, node.config, certified=True), stop
         async with node.node:
             node.is_ready = True
             await stop.wait()

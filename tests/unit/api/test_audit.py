@@ -13,7 +13,7 @@ from quorumlog.metadata.scram_credentials import ScramCredential, ScramMechanism
 from quorumlog.runtime import ClientIdentity, Runtime
 
 ALICE = ClientIdentity("User:alice", "10.0.0.1")
-WRITE = Action(*ALICE, AclOperation.WRITE, AclResourceType.TOPIC, "orders\n{}")
+WRITE = Action(ALICE.principal, ALICE.host, AclOperation.WRITE, AclResourceType.TOPIC, "orders\n{}")
 
 
 class Lines:

@@ -90,7 +90,7 @@ def test_without_a_config_every_action_is_allowed() -> None:
     acls.authorizer.check(ALICE, AclOperation.ALTER, AclResourceType.CLUSTER)
     assert acls.authorizer.allows_any(ALICE, WRITE, TOPIC)
     assert acls.authorizer.denial(ALICE, WRITE, TOPIC, "orders") is None
-    assert acls.authorizer.explain(Action(*ALICE, WRITE, TOPIC, "x")) == (
+    assert acls.authorizer.explain(Action(ALICE.principal, ALICE.host, WRITE, TOPIC, "x")) == (
         True,
         "the broker has no authorizer",
     )
@@ -136,11 +136,11 @@ def test_right_on_any_topic_follows_the_acls() -> None:
     assert not acls.authorizer.allows_any(ALICE, WRITE, TOPIC)
     acls.add(acl("orders", operation=WRITE))
     assert acls.authorizer.allows_any(ALICE, WRITE, TOPIC)
-    assert acls.authorizer.explain(Action(*ALICE, WRITE, TOPIC, "orders")) == (
+    assert acls.authorizer.explain(Action(ALICE.principal, ALICE.host, WRITE, TOPIC, "orders")) == (
         True,
         "allowed by: Allow User:alice Write Topic orders",
     )
-    assert acls.authorizer.explain(Action(*ALICE, WRITE, TOPIC, "x")) == (
+    assert acls.authorizer.explain(Action(ALICE.principal, ALICE.host, WRITE, TOPIC, "x")) == (
         False,
         "no ACL allows User:alice Write Topic x from 10.0.0.1",
     )

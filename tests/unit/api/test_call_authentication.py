@@ -18,7 +18,7 @@ from quorumlog.api.authentication.sessions import PREFIX, SESSION_MS, SessionTok
 from quorumlog.errors import InvalidConfig, SaslAuthenticationFailed
 from quorumlog.metadata import EMPTY_IMAGE, MetadataImage
 from quorumlog.metadata.scram_credentials import ScramCredential, ScramKey, ScramMechanism
-from quorumlog.runtime import CallPeer, PeerCertificate, Runtime
+from quorumlog.runtime import CallPeer, ClientIdentity, PeerCertificate, Runtime
 
 KEY: Final[ScramKey] = ("alice", ScramMechanism.SCRAM_SHA_256)
 CREDENTIAL: Final = ScramCredential(
@@ -74,7 +74,7 @@ def test_session_token_is_valid_until_it_expires_or_the_password_changes() -> No
         token, _ = listener.sessions.issue(ALICE)
         peer = STRANGER._replace(authorization=f"Bearer {token}")
         session = await listener.authentication.authenticate("/call", peer)
-        assert session.identity == ("User:alice", "10.0.0.1")
+        assert session.identity == ClientIdentity("User:alice", "10.0.0.1")
         assert session.is_current is not None
         assert session.is_current()
         other = ScramCredential(

@@ -21,7 +21,6 @@ from quorumlog.runtime.tls_connection import (
     UNSENT_MAX,
     ReceiveBuffer,
     TlsConnection,
-    TlsProtocolFactory,
 )
 from quorumlog.server.certificates import issue
 
@@ -45,17 +44,23 @@ class TlsPeer(Peer):
 def over_tls(
     runtime: Runtime,
     context: ssl.SSLContext,
-    create: TlsProtocolFactory,
+    create: Callable[[ByteConnection], TlsPeer],
     *,
     server_name: str | None = None,
 ) -> Callable[[ByteConnection], TlsConnection]:
     """Return a factory for one side of connections."""
+
+    def secured(connection: TlsConnection, certificate: PeerCertificate | None) -> None:
+        assert isinstance(connection.protocol, TlsPeer)
+        connection.protocol.secured(certificate)
+
     return lambda transport: TlsConnection(
         transport,
         create,
         context=context,
         tasks=runtime.tasks,
         received=ReceiveBuffer(),
+        secured=secured,
         server_name=server_name,
     )
 

@@ -25,7 +25,7 @@ from quorumlog.errors import (
 )
 from quorumlog.metadata.config import ControllerConfig
 from quorumlog.proto import controller_pb2, quorum_pb2
-from quorumlog.runtime import Runtime
+from quorumlog.runtime import ANONYMOUS_CLIENT, Runtime
 from quorumlog.server.addresses import id_text
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.directory_format import initial_voters
@@ -289,9 +289,13 @@ def test_what_cannot_be_changed_is_refused_by_name(tmp_path: Path) -> None:
                 strange = quorum_pb2.RemoveVoterRequest(cluster_id="other", id=1)
                 with pytest.raises(InconsistentClusterId, match="check the address"):
                     await channel.call(QUORUM_REMOVE_VOTER, strange, timeout_ms=WAIT_MS)
-                passed_on = quorum_pb2.TransferLeadershipRequest(passed_on=True)
                 with pytest.raises(NotController) as caught:
-                    await channel.call(QUORUM_TRANSFER_LEADERSHIP, passed_on, timeout_ms=WAIT_MS)
+                    await channel.call(
+                        QUORUM_TRANSFER_LEADERSHIP,
+                        quorum_pb2.TransferLeadershipRequest(),
+                        timeout_ms=WAIT_MS,
+                        on_behalf_of=ANONYMOUS_CLIENT,
+                    )
                 assert caught.value.leader_id == leader
 
             await trio.while_led(check)

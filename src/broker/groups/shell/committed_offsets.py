@@ -7,7 +7,9 @@ For retention, which queries repeatedly. After a failed query, all groups of the
 from typing import Final
 
 from ....errors import CoordinatorNotAvailable, QuorumlogError
-from ....runtime import Channel, Runtime
+from ....ids import NodeId
+from ....runtime import Runtime
+from ...shell.broker_calls import BrokerCalls
 from .coordinator import GroupCoordinator
 
 ANSWER_MS: Final = 2_000
@@ -25,7 +27,7 @@ class CommittedOffsets:
         self._groups = groups
         self._partition_retry_ms: dict[int, int] = {}  # by partition; monotonic
         self._node_retry_ms: dict[int, int] = {}  # by broker; monotonic
-        self._channels: dict[str, Channel] = {}  # by broker address
+        self._calls = BrokerCalls(runtime.network, lambda: groups.image)
 
     async def __call__(self, log: str, group: str) -> int | None:
         """Return the offset that a group has committed for a log ("topic-index"), or None.
@@ -82,19 +84,13 @@ class CommittedOffsets:
         from ....runtime.error_detail import decode_error
         from ....services import GROUPS_FETCH_OFFSETS
 
-        broker = self._groups.image.broker(node_id)
-        if broker is None:
-            raise CoordinatorNotAvailable(f"broker {node_id} is not registered any more; retry")
         asked = pb.FetchOffsetsRequest(
             group=group,
             partitions=[pb.GroupPartition(topic=topic, partition=index)],
-            passed_on=True,
         )
-        channel = self._channels.get(broker.grpc_address)
-        if channel is None:
-            channel = self._runtime.network.channel(broker.grpc_address)
-            self._channels[broker.grpc_address] = channel
-        answer = await channel.call(GROUPS_FETCH_OFFSETS, asked, timeout_ms=ANSWER_MS)
+        answer = await self._calls.call(
+            NodeId(node_id), GROUPS_FETCH_OFFSETS, asked, timeout_ms=ANSWER_MS
+        )
         if len(answer.results) != 1:
             raise CoordinatorNotAvailable(
                 f"broker {node_id}: returned {len(answer.results)} offsets in place of one"

@@ -154,7 +154,7 @@ class ReplicationManager:
             if after is None:
                 self._addresses.pop(broker.id, None)
             else:
-                self._addresses[broker.id] = after.replica_address or after.grpc_address
+                self._addresses[broker.id] = after.node_address
             self.fetchers.broker_changed(broker.id)
             session = self._sessions.get(broker.id)
             if session is not None:

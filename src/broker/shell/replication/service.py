@@ -14,6 +14,7 @@ from ....proto import replica_pb2 as pb
 from ....runtime import ByteConnection, CallContext, Handler
 from ....runtime.error_detail import encode_error
 from ....runtime.frame_stream import FrameReader, FrameStream
+from ....runtime.node_identity import BROKER_ROLE, check_role, check_sender
 from ....services import REPLICA_ENDPOINT, REPLICA_EPOCH_END_OFFSETS
 from ...replication_frames import ReplicationFrame, ReplicationFrameFormat
 from .leader import FollowerSession, LeaderStream
@@ -50,6 +51,7 @@ class ReplicaService:
         self, request: pb.ReplicaEndpointRequest, context: CallContext
     ) -> pb.ReplicaEndpointResponse:
         """Return the port of streams, if the caller addresses this broker."""
+        check_role(context.client, BROKER_ROLE)
         self._check_cluster(request.cluster_id)
         self._check_leader(request.leader_id)
         assert self._port, "calls are served before streams"
@@ -59,6 +61,7 @@ class ReplicaService:
         self, request: pb.EpochEndOffsetsRequest, context: CallContext
     ) -> pb.EpochEndOffsetsResponse:
         """Return the end offsets of leader epochs in logs led here."""
+        check_role(context.client, BROKER_ROLE)
         self._check_cluster(request.cluster_id)
         response = pb.EpochEndOffsetsResponse()
         for part in request.partitions:
@@ -79,6 +82,7 @@ class ReplicaService:
         refused."""
         self._check_cluster(first.cluster_id)
         self._check_leader(first.leader_id)
+        check_sender(stream.client, first.broker_id, role=BROKER_ROLE)
         me = self._replication.node_id
         if first.broker_id == me or first.broker_id < 0:
             raise InvalidRequest(f"node {first.broker_id} cannot follow node {me}")

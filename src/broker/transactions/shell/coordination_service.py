@@ -21,6 +21,7 @@ from ....proto import transaction_coordination_pb2 as pb
 from ....records.control import TransactionMarker
 from ....runtime import CallContext, Clock, Handler
 from ....runtime.error_detail import encode_error
+from ....runtime.node_identity import BROKER_ROLE, check_role
 from ....services import (
     TRANSACTION_COORDINATION_VERIFY_TRANSACTIONS,
     TRANSACTION_COORDINATION_WRITE_MARKERS,
@@ -150,7 +151,7 @@ class CoordinationService:
         self, request: pb.WriteMarkersRequest, context: CallContext
     ) -> pb.WriteMarkersResponse:
         """Write markers; an error concerns one marker."""
-        self._check_receiver(request.cluster_id, request.broker_id)
+        self._check_call(request.cluster_id, request.broker_id, context)
         markers = [
             (
                 TransactionMarker(
@@ -181,7 +182,7 @@ class CoordinationService:
         self, request: pb.VerifyTransactionsRequest, context: CallContext
     ) -> pb.VerifyTransactionsResponse:
         """Answer the questions of partition leaders; an error concerns one question."""
-        self._check_receiver(request.cluster_id, request.broker_id)
+        self._check_call(request.cluster_id, request.broker_id, context)
         questions = [
             Verification(
                 each.transactional_id,
@@ -201,7 +202,8 @@ class CoordinationService:
                 result.error.CopyFrom(encode_error(error))
         return response
 
-    def _check_receiver(self, cluster_id: str, broker_id: int) -> None:
+    def _check_call(self, cluster_id: str, broker_id: int, context: CallContext) -> None:
+        check_role(context.client, BROKER_ROLE)
         if cluster_id != self._cluster_id:
             raise InconsistentClusterId(
                 f"this node belongs to cluster {self._cluster_id!r}, the request is for"

@@ -227,7 +227,7 @@ class TransactionCoordinator(Coordinator["TransactionCoordinatorShard"]):
         )
 
     def _new_sender(self) -> "MarkerSender":
-        from .broker_calls import BrokerCalls
+        from ...shell.broker_calls import BrokerCalls
         from .marker_sender import MarkerSender
 
         context = self._context

@@ -19,9 +19,9 @@ from ....records.control import TransactionMarker
 from ....runtime import Clock
 from ....runtime.error_detail import decode_error
 from ....services import TRANSACTION_COORDINATION_WRITE_MARKERS
+from ...shell.broker_calls import BrokerCalls
 from ..marker_queue import MarkedTransaction, MarkerQueue, MarkerRequest
 from ..requests import MarkerPartition, MarkersWritten, WriteMarkers
-from .broker_calls import BrokerCalls
 from .metrics import TransactionMetrics
 
 _LOG = logging.getLogger("quorumlog.transactions")

@@ -28,8 +28,8 @@ from ....proto import transaction_coordination_pb2 as pb
 from ....runtime import Clock, Network
 from ....runtime.error_detail import decode_error
 from ....services import TRANSACTION_COORDINATION_VERIFY_TRANSACTIONS
+from ...shell.broker_calls import BrokerCalls
 from ...verification import Verification
-from .broker_calls import BrokerCalls
 from .coordination_service import verify_all
 from .coordinator import TransactionCoordinator
 

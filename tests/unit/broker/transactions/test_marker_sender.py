@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from quorumlog import simulation
+from quorumlog.broker.shell.broker_calls import BrokerCalls
 from quorumlog.broker.transactions.marker_queue import MarkerQueue
 from quorumlog.broker.transactions.requests import MarkerPartition, MarkersWritten, WriteMarkers
-from quorumlog.broker.transactions.shell.broker_calls import BrokerCalls
 from quorumlog.broker.transactions.shell.marker_sender import (
     MARKERS_A_TURN,
     MarkerSender,

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from quorumlog import simulation
-from quorumlog.broker.transactions.shell.broker_calls import BrokerCalls
+from quorumlog.broker.shell.broker_calls import BrokerCalls
 from quorumlog.ids import NodeId
 from quorumlog.metadata import EMPTY_IMAGE, DeltaBuilder
 from quorumlog.metadata.image import MetadataImage
@@ -27,7 +27,7 @@ class _Line:
         self._network = network
         self._address = address
 
-    async def call(self, method: Any, request: Any, *, timeout_ms: int) -> str:
+    async def call(self, method: Any, request: Any, **options: Any) -> str:
         assert self._address in self._network.open
         return self._address
 
