@@ -84,6 +84,7 @@ simulate-briefly: setup ## some simulated runs of every level
 	$(MAKE) --no-print-directory simulate LEVEL=partitions SEEDS=40 TWICE=8
 	$(MAKE) --no-print-directory simulate LEVEL=quorum SEEDS=10 TWICE=2
 	$(MAKE) --no-print-directory simulate LEVEL=node FIRST=16 SEEDS=6 TWICE=2
+	$(MAKE) --no-print-directory simulate LEVEL=intruder SEEDS=4 TWICE=1
 	$(MAKE) --no-print-directory simulate LEVEL=kafka FIRST=16 SEEDS=1 TWICE=1
 	$(MAKE) --no-print-directory simulate LEVEL=groups FIRST=16 SEEDS=6 TWICE=2
 	$(MAKE) --no-print-directory simulate LEVEL=transactions SEEDS=2 TWICE=1
@@ -121,6 +122,7 @@ test-all: setup ## every test there is, and long simulation
 	$(MAKE) --no-print-directory simulate LEVEL=broker SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=clients SEEDS=200
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=100
+	$(MAKE) --no-print-directory simulate LEVEL=intruder SEEDS=40
 	$(MAKE) --no-print-directory simulate LEVEL=storage SEEDS=60
 	$(MAKE) --no-print-directory transaction-chaos
 	$(MAKE) --no-print-directory spark-chaos

@@ -69,6 +69,21 @@ class NodeIdentities:
             )
         return ClientIdentity(f"{_PREFIX}{node_id}", host, tuple(roles.split("+")))
 
+    def check_own(self, certificate: PeerCertificate, node_id: int, roles: Collection[str]) -> None:
+        """Raise InvalidConfig unless a certificate is that of this node with its roles."""
+        try:
+            named = self.identify(certificate, "this node")
+            check_sender(named, node_id)
+            for role in roles:
+                check_role(named, role)
+        except ClusterAuthorizationFailed as error:
+            raise InvalidConfig(
+                f"internal.security: the certificate of {certificate.subject!r} is not for node"
+                f" {node_id} of cluster {self._cluster_id!r} with the roles {', '.join(roles)};"
+                f" issue one with `quorumlog tls issue --node {node_id} --cluster-id"
+                f" {self._cluster_id}`: {error}"
+            ) from error
+
     def admits(self, node: ClientIdentity) -> bool:
         """Return True if an identified node is still allowed."""
         node_id = node.principal.removeprefix(_PREFIX)

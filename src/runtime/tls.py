@@ -128,6 +128,13 @@ class TlsCredentials:
         """True if clients must present a certificate."""
         return self.files.client_auth == "required"
 
+    @property
+    def certificate(self) -> PeerCertificate:
+        """The own certificate, as peers see it."""
+        end = b"-----END CERTIFICATE-----"
+        first = self.pem.certificate.partition(end)[0] + end
+        return certificate_of(ssl.PEM_cert_to_DER_cert(first.decode("ascii").strip()))
+
     def reload(self) -> bool:
         """Load files that have changed; return True if the context is a new one. Files that do not
         fit together leave the old context in use. Blocks on the files."""

@@ -55,12 +55,21 @@ class Lifecycle:
         *,
         is_ready: bool = True,
         security: CallSecurity = PLAIN_CALLS,
+        plain: CallSecurity | None = None,
     ) -> CallListener:
-        """Serve calls on an address; raises AddressInUse."""
+        """Serve calls on an address, with `plain` also clients without TLS; raises AddressInUse."""
+        counted = self._counted(handlers)
         try:
-            listener = await network.serve(
-                address, self._counted(handlers), is_ready=is_ready, security=security
-            )
+            if plain is None:
+                listener = await network.serve(
+                    address, counted, is_ready=is_ready, security=security
+                )
+            else:
+                from ..runtime.tls_relay import serve_both
+
+                listener = await serve_both(
+                    network, address, counted, is_ready=is_ready, plain=plain, secure=security
+                )
         except OSError as error:
             raise AddressInUse(f"{address}: cannot listen: {error.strerror or error}") from error
         self.opened(lambda: listener.close(self._grace_ms))

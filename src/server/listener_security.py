@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from ..api.audit import AuditLog
-from ..api.authentication.calls import CallAuthentication
+from ..api.authentication.calls import AnonymousCalls, CallAuthentication
 from ..api.authentication.certificate_principals import parse_rules
 from ..api.authentication.config import SecurityConfig, SecurityProtocol
 from ..api.authentication.failures import FailureDelays
@@ -44,6 +45,8 @@ class NodeSecurity:
         audit: AuditLog | None,
         *,
         cluster_id: ClusterId,
+        node_id: int,
+        roles: Sequence[str],
     ) -> None:
         """Load the certificates that are configured. `image` returns the newest applied image.
         Raises InvalidConfig."""
@@ -83,6 +86,7 @@ class NodeSecurity:
         self._internal_tls: TlsCredentials | None = None
         if security is not InternalSecurity.PLAINTEXT:
             self._internal_tls = TlsCredentials(config.internal_files(), connects=True)
+            self._identities.check_own(self._internal_tls.certificate, node_id, roles)
         self.internal_network = InternalNetwork(
             runtime.network,
             runtime.tasks,
@@ -128,6 +132,12 @@ class NodeSecurity:
                 audit=self._audit,
             ),
         )
+
+    def plaintext_calls(self) -> CallSecurity | None:
+        """Return the security of gRPC clients without TLS, while the listener accepts both."""
+        if not self._config.accepts_plaintext_calls:
+            return None
+        return replace(self.calls(), tls=None, authenticator=AnonymousCalls())
 
     def auth_handlers(self) -> Mapping[str, Handler]:
         """Return the service by which gRPC clients log in, if their listener has SASL."""

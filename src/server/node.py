@@ -360,16 +360,17 @@ class Node:
 
     async def _serve(self, handlers: dict[str, Handler]) -> CallListener:
         """Open the listener of gRPC clients, which is not ready yet."""
-        calls = PLAIN_CALLS
+        calls, plain = PLAIN_CALLS, None
         if self._security is not None:
             handlers.update(self._security.auth_handlers())
-            calls = self._security.calls()
+            calls, plain = self._security.calls(), self._security.plaintext_calls()
         return await self._life.listen(
             self._runtime.network,
             self._config.grpc_listener,
             handlers,
             is_ready=False,
             security=calls,
+            plain=plain,
         )
 
     def _open_audit(self) -> "AuditLog | None":
@@ -392,7 +393,13 @@ class Node:
             from .listener_security import NodeSecurity
 
             self._security = NodeSecurity(
-                runtime, config, self._image, self._audit, cluster_id=cluster_id
+                runtime,
+                config,
+                self._image,
+                self._audit,
+                cluster_id=cluster_id,
+                node_id=self._config.node_id,
+                roles=self._config.roles,
             )
             if self._security.has_files:
                 self._life.run(scope, "certificates", self._security.watch, self._security.close)

@@ -154,12 +154,12 @@ class Player:
     def play(self, block: Block) -> None:
         """Do what a block says; raises Differs."""
         if block.first and not self._is_left_out(block):
-            self._shell(block.first)
+            self.shell(block.first)
         match block.language:
             case "python":
                 self._python(block)
             case "sh":
-                self._printed = "".join(self._shell(line) for line in commands(block.text))
+                self._printed = "".join(self.shell(line) for line in commands(block.text))
             case "text":
                 if self._printed is not None:
                     compare(self._printed, block.text)
@@ -179,7 +179,7 @@ class Player:
         self._loop.close()
         self._node.stop()
         if Path("quorumlog-cluster/cluster.json").exists():
-            self._shell("quorumlog cluster down")
+            self.shell("quorumlog cluster down")
 
     def _python(self, block: Block) -> None:
         if block.begins_anew:
@@ -207,7 +207,7 @@ class Player:
             self._is_spark = "quorumlog.spark" in block.text
         return block.language == "python" and self._is_spark and not self._with_spark
 
-    def _shell(self, line: str) -> str:
+    def shell(self, line: str) -> str:
         """Return what a command prints."""
         program, _, rest = line.partition("#")[0].strip().partition(" ")
         if program == "grpcurl":

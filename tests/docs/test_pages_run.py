@@ -23,6 +23,7 @@ HELD_ELSEWHERE = {
     "docs/grpc.md",
     "docs/package_page.md",
     "docs/raft.md",
+    "docs/secure_cluster.md",
     "docs/spark_quickstart.md",
     "docs/storage_format.md",
     "docs/testing.md",

@@ -22,6 +22,14 @@ LISTENER: Final = "gRPC"  # in the audit log
 _BEARER: Final = "bearer "
 
 
+class AnonymousCalls:
+    """A `runtime.CallAuthenticator` of a listener that accepts clients without credentials."""
+
+    async def authenticate(self, path: str, peer: CallPeer) -> CallSession:
+        """Return the anonymous user at the address of the client."""
+        return CallSession(ClientIdentity(ANONYMOUS_CLIENT.principal, host_of(peer.host)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallAuthentication:
     """The authentication of the calls of one listener; a `runtime.CallAuthenticator`."""

@@ -63,6 +63,13 @@ class SecurityConfig:
         "certificate if ssl.client.auth is required.",
         choices=tuple(SecurityProtocol.__members__),
     )
+    accepts_plaintext_calls: bool = setting(
+        "grpc.plaintext.accepted",
+        False,
+        "Accept gRPC clients without TLS and credentials, too, on the same port and as "
+        "User:ANONYMOUS, while the clients of a running cluster change to TLS. Until then the "
+        "address of each gRPC client is 127.0.0.1.",
+    )
     certificate_file: str = setting(
         "ssl.certificate.file",
         "",
@@ -300,6 +307,11 @@ class SecurityConfig:
                 " authorities of the clients' certificates"
             )
         self._check_internal()
+        if self.accepts_plaintext_calls and not SecurityProtocol(self.grpc_protocol).is_encrypted:
+            raise InvalidConfig(
+                "grpc.plaintext.accepted: it needs a grpc.security.protocol with TLS, and that is"
+                f" {self.grpc_protocol}"
+            )
         self._check_mechanisms(protocols)
         parse_rules(self.principal_rules)
         for principal in self.super_users:

@@ -129,10 +129,12 @@ def up(
         )
     shape = Shape(nodes=nodes, controllers=controllers, brokers=brokers)
     folder = os.path.abspath(data_dir)
-    if shape != Shape() and load_if_any(folder) is None:
+    found = load_if_any(folder)
+    if shape != Shape() and found is None:
         shape.check_new()
     if assignments is not None:
-        check_settings(assignments, _environment())
+        files = [] if found is None else found.config_files
+        check_settings(assignments, _environment(), files)
     names = _rack_names(racks)
     with locked(folder, make=True):
         cluster = _planned(folder, shape, names, is_secure=secure)
@@ -326,8 +328,8 @@ def _planned(
         return new_cluster(folder, wanted, racks, is_secure=is_secure)
     if is_secure and not found.is_secure:
         raise InvalidRequest(
-            f"{folder} has a cluster without --secure; docs/security.md has the steps that change a"
-            " running cluster, or use another --data-dir for another cluster"
+            f"{folder} has a cluster without --secure; docs/secure_cluster.md has the steps that"
+            " change a running cluster, or use another --data-dir for another cluster"
         )
     if racks not in ((), found.racks):
         has = ",".join(found.racks) or "none"

@@ -13,9 +13,15 @@ from ...errors import AddressInUse, DirectoryUnusable, InvalidRequest
 from ...runtime import Listener, Runtime
 from ...runtime.real import run
 from ...server.addresses import id_text
-from ...server.config import node_config, node_environment, resolve_node, settings
+from ...server.config import (
+    node_config,
+    node_environment,
+    resolve_node,
+    settings,
+    toml_source,
+)
 from ...server.main import ADMINISTRATOR, format_storage, is_formatted_storage, load_config
-from ...settings import DEFAULT, SettingSource, flag_source, split_assignments
+from ...settings import DEFAULT, SettingSource, flag_source, read_settings, split_assignments
 from .state import BOTH, BROKER, CONTROLLER, LocalCluster, LocalNode, store
 
 if TYPE_CHECKING:
@@ -98,18 +104,23 @@ def new_cluster(
     )
 
 
-def check_settings(assignments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Raise InvalidConfig or InvalidRequest for settings with which no node could start, given the
-    `environment` of the nodes."""
+def check_settings(
+    assignments: Sequence[str], environment: Mapping[str, str], config_files: Sequence[str] = ()
+) -> None:
+    """Raise InvalidConfig or InvalidRequest for settings with which a node could not start, given
+    the `environment` and the configuration files of the nodes."""
     flags = split_assignments(assignments, flag="--set")
     for name, _, flag in flags:
         if name in OWN_SETTINGS:
             raise InvalidRequest(
                 f"{flag}: this setting differs from node to node; `quorumlog cluster up` sets it"
             )
-    table = tuple(settings())
-    place = SettingSource(values={"data.dir": ("node", DEFAULT)})
-    node_config(resolve_node([flag_source(table, flags), node_environment(environment), place]))
+    above = [flag_source(tuple(settings()), flags), node_environment(environment)]
+    for path in config_files:
+        node_config(resolve_node([*above, toml_source(read_settings(path), path=path)]))
+    if not config_files:
+        place = SettingSource(values={"data.dir": ("node", DEFAULT)})
+        node_config(resolve_node([*above, place]))
 
 
 def grown(cluster: LocalCluster, shape: Shape) -> LocalCluster:

@@ -92,6 +92,12 @@ class LocalCluster:
         """Return the path of a node's configuration file."""
         return os.path.join(self.node_folder(node_id), "node.toml")
 
+    @property
+    def config_files(self) -> list[str]:
+        """The configuration files that exist."""
+        files = (self.config_file(node.id) for node in self.nodes)
+        return [path for path in files if os.path.exists(path)]
+
     def log_file(self, node_id: int) -> str:
         """Return the path of a node's output, of all its runs."""
         return os.path.join(self.node_folder(node_id), "node.log")

@@ -1,7 +1,8 @@
 """Level `intruder`: level `node` with a machine that forges the messages of nodes.
 
-It reaches every internal listener of a cluster with certified nodes, without a certificate or with
-that of a broker outside of the cluster, and knows all ids, epochs and offsets. It sends votes,
+It reaches every internal listener of a cluster with certified nodes, and knows all ids, epochs and
+offsets. It has no certificate, or that of a user, of a node of another cluster, or of a broker with
+another id. It sends votes,
 entries, registrations, changes of metadata, requests of followers and transaction markers under the
 ids of the nodes. Each one must be refused, and all checks of level `node` hold.
 """
@@ -54,11 +55,20 @@ from ..cluster.nodes import CLUSTER_ID, Cluster, ClusterNode
 from .node.level import Run, play_run
 
 MACHINE: Final = "intruder"
+BOTH: Final = ("broker", "controller")
 OUTSIDER: Final = NodeId(77)
 """The node id in its certificate, which no node has."""
 PAUSE_MS: Final = (20, 600)
 CALL_MS: Final = 1_000
 ADMINISTRATOR: Final = ClientIdentity("User:admin", "10.0.0.1")
+
+CERTIFICATES: Final = {
+    "none": None,
+    "user": PeerCertificate("CN=mallory", (), ()),
+    "elsewhere": PeerCertificate("CN=n1", (node_uri("elsewhere", 1, BOTH),), ()),
+    "broker": PeerCertificate("CN=n77", (node_uri(CLUSTER_ID, OUTSIDER, ("broker",)),), ()),
+}
+"""The certificates that it may have, by kind."""
 
 T = TypeVar("T")
 Forgery: TypeAlias = Callable[[ClusterNode], Awaitable[None]]
@@ -68,9 +78,9 @@ class Intruder:
     """The program of the machine."""
 
     def __init__(
-        self, runtime: Runtime, cluster: Cluster, entropy: SimEntropy, *, certified: bool
+        self, runtime: Runtime, cluster: Cluster, entropy: SimEntropy, *, is_broker: bool
     ) -> None:
-        """`certified`: it has a certificate of the node OUTSIDER."""
+        """`is_broker`: its certificate is that of the broker OUTSIDER."""
         self.refused: Counter[str] = Counter()  # by forgery
         self.is_over = False
         self._runtime = runtime
@@ -85,7 +95,7 @@ class Intruder:
             self.register,
             self.follow,
         ]
-        if not certified:  # a broker may do these for its own partitions
+        if not is_broker:  # a broker may do these for its own partitions
             self._forgeries += [self.ask_port, self.markers, self.abort_transaction]
 
     async def run(self) -> None:
@@ -364,15 +374,14 @@ def play(world: SimWorld) -> dict[str, int]:
     entropy = world.entropy.stream("scenario")
     run = Run.of(world, entropy)
     drawn = entropy.stream("intruder")
-    certified = drawn.chance(0.5)
     machine = world.node(MACHINE)
-    if certified:
-        uri = node_uri(CLUSTER_ID, OUTSIDER, ("broker",))
-        machine.machine.certificate = PeerCertificate(f"CN=node {OUTSIDER}", (uri,), ())
+    kind = _pick(drawn, tuple(CERTIFICATES))
+    machine.machine.certificate = CERTIFICATES[kind]
+    is_broker = kind == "broker"
     intruders: list[Intruder] = []
 
     async def main(runtime: Runtime) -> None:
-        intruders.append(Intruder(runtime, run.cluster, drawn, certified=certified))
+        intruders.append(Intruder(runtime, run.cluster, drawn, is_broker=is_broker))
         await intruders[0].run()
 
     def look() -> None:
@@ -385,4 +394,4 @@ def play(world: SimWorld) -> dict[str, int]:
     run.look = look
     facts = play_run(run, entropy)
     refused = intruders[0].refused
-    return facts | {"refused": refused.total(), "forgeries": len(refused), "certified": certified}
+    return facts | {"refused": refused.total(), "forgeries": len(refused), kind: 1}

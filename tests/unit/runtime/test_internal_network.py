@@ -12,7 +12,7 @@ import pytest
 from tests.kit.certificates import Certificates, self_signed
 from tests.kit.waits import AMPLE_MS, run_patiently, with_time
 
-from quorumlog.errors import ClusterAuthorizationFailed, QuorumlogError
+from quorumlog.errors import ClusterAuthorizationFailed, InvalidConfig, QuorumlogError
 from quorumlog.proto import quorum_pb2 as pb
 from quorumlog.runtime import (
     ByteConnection,
@@ -20,6 +20,7 @@ from quorumlog.runtime import (
     ClientIdentity,
     Handler,
     Network,
+    PeerCertificate,
     Runtime,
     Stream,
 )
@@ -224,6 +225,26 @@ def test_node_that_is_removed_from_the_allowed_ones_loses_its_connections(
             await channel.close()
 
     run(main)
+
+
+def test_node_does_not_start_with_the_certificate_of_another_node(
+    certificates: Certificates,
+) -> None:
+    def certificate_of(name: str) -> PeerCertificate:
+        files = certificates.server(client_auth="required", name=name)
+        return TlsCredentials(files, connects=True).certificate
+
+    identities = NodeIdentities(CLUSTER, are_certified=True)
+    identities.check_own(certificate_of("node2"), 2, ("broker", "controller"))
+    identities.check_own(certificate_of("node3"), 3, ("broker",))
+    for name, number, roles in (
+        ("node2", 1, ("broker",)),
+        ("node3", 3, ("broker", "controller")),
+        ("elsewhere", 2, ("broker",)),
+        ("server", 1, ("broker",)),
+    ):
+        with pytest.raises(InvalidConfig, match="quorumlog tls issue"):
+            identities.check_own(certificate_of(name), number, roles)
 
 
 def test_only_a_node_calls_on_behalf_of_a_client(certificates: Certificates) -> None:
