@@ -25,6 +25,7 @@ TESTS: Final = Path(__file__).parent
 
 # What takes over fifteen seconds on an idle machine, the longest first.
 LONGEST_FILES: Final = (
+    "security/test_java_clients.py",
     "cluster/test_transaction_chaos.py",
     "docs/test_pages_run.py",
     "cluster/test_cluster_chaos.py",

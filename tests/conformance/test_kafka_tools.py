@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,7 +10,8 @@ from tests.kit.node_process import lose_topic
 
 from quorumlog.testing import Broker
 
-from ..interop.kafka_jars import VERSION, java_command
+from ..interop.kafka_jars import VERSION
+from ..interop.kafka_tools import Tool, tool_of
 from .clients.confluent import Confluent
 from .clients.kafka_python import KafkaPython
 from .cluster import Cluster, ThreeNodes
@@ -21,57 +21,12 @@ from .records import numbered
 pytestmark = [pytest.mark.long, pytest.mark.suite("kafka-tools", VERSION), pytest.mark.timeout(240)]
 
 MakeTopic = Callable[..., str]
-TOOL_S = 60
-CLASSES = {
-    "topics": "org.apache.kafka.tools.TopicCommand",
-    "configs": "kafka.admin.ConfigCommand",
-    "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
-    "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
-    "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
-    "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
-    "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
-    "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
-    "features": "org.apache.kafka.tools.FeatureCommand",
-    "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
-    "cluster": "org.apache.kafka.tools.ClusterTool",
-    "consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
-    "transactions": "org.apache.kafka.tools.TransactionsCommand",
-    "console-producer": "org.apache.kafka.tools.ConsoleProducer",
-    "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
-    "producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
-    "verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
-    "transactional-message-copier": "org.apache.kafka.tools.TransactionalMessageCopier",
-}
-WHERE = {"transactional-message-copier": "--broker-list"}
-
-Tool = Callable[..., str]
 
 
 @pytest.fixture
 def tool(cluster: Cluster) -> Tool:
     """Runs `kafka-NAME --bootstrap-server ...` and returns what it prints."""
     return tool_of(cluster.bootstrap)
-
-
-def tool_of(bootstrap: str) -> Tool:
-    """Return the function that runs a tool on a cluster."""
-
-    def run(name: str, *arguments: str, stdin: str = "", code: int = 0) -> str:
-        command = [*java_command(), "-Xmx256m", CLASSES[name]]
-        where = [WHERE.get(name, "--bootstrap-server"), bootstrap]
-        finished = subprocess.run(
-            [*command, *arguments, *where] if name == "cluster" else [*command, *where, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=TOOL_S,
-            check=False,
-        )
-        said = finished.stdout + finished.stderr
-        assert finished.returncode == code, f"kafka-{name} {arguments}: {said[-3000:]}"
-        return said
-
-    return run
 
 
 def rows(printed: str) -> list[dict[str, str]]:

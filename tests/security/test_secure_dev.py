@@ -22,6 +22,8 @@ from quorumlog.errors import (
 )
 from quorumlog.runtime import Channel, Method
 
+from ..interop.kafka_tools import tool_of
+
 BROKER_METHODS = [
     method
     for method in vars(services).values()
@@ -196,6 +198,13 @@ def test_profile_of_librdkafka_works(node: SecureNode) -> None:
     producer.produce("by-kafka", b"value", on_delivery=lambda error, _: errors.append(error))
     assert not producer.flush(60)
     assert errors == [None]
+
+
+@pytest.mark.slow
+def test_profile_of_kafkas_tools_works(node: SecureNode) -> None:
+    tool = tool_of(node.ready["kafka"], config=node.security / "kafka.properties")
+    tool("topics", "--create", "--topic", "by-java")
+    assert "by-java" in tool("topics", "--list").splitlines()
 
 
 def test_what_a_denied_client_tried_is_in_the_audit_log(node: SecureNode) -> None:
