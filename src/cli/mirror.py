@@ -18,6 +18,7 @@ app = typer.Typer(
 Examples:
   quorumlog mirror --from old:9094 --to new:9094 --topics 'orders.*'
   quorumlog mirror --from old:9094 --to new:9094 --topics .+ --once   # stop when caught up
+  quorumlog mirror --from kafka://old:9092 --from-config old.toml --to new:9094 --topics .+
   quorumlog mirror promote orders -b new:9094                         # accept producers
 """,
 )
@@ -25,6 +26,15 @@ Examples:
 FROM_HELP = "gRPC address of the source cluster, or a comma-separated list"
 REPLICATION_HELP = "Replicas of mirror topics  [default: the target cluster's]"
 KAFKA_HELP = "; kafka://HOST:PORT for a Kafka cluster (requires quorumlog[kafka])"
+SourceConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from-config",
+        metavar="FILE",
+        help="Configuration file with the security settings of the source cluster  "
+        "[default: PLAINTEXT]",
+    ),
+]
 
 
 @app.callback()
@@ -33,6 +43,7 @@ def mirror(
     source: Annotated[
         str | None, typer.Option("--from", metavar="HOST:PORT", help=FROM_HELP + KAFKA_HELP)
     ] = None,
+    source_config: SourceConfigOption = None,
     target: Annotated[
         str | None,
         typer.Option("--to", metavar="HOST:PORT", help="gRPC address of the target cluster"),
@@ -84,6 +95,7 @@ def mirror(
 
     plan = MirrorPlan(
         source=source,
+        source_config=source_config,
         target=target,
         topics=topics,
         once=once,
@@ -147,6 +159,7 @@ def status(
         str | None,
         typer.Option("--from", metavar="HOST:PORT", help=FROM_HELP + "; shows the lag"),
     ] = None,
+    source_config: SourceConfigOption = None,
     output: OutputOption = None,
 ) -> None:
     """Show the mirror topics of a cluster, their sources, offsets and lag."""
@@ -157,7 +170,8 @@ def status(
         if source is None:
             found = mirror_status(log, None)
         else:
-            with settings.open_log(bootstrap=source) as theirs:
+            source_settings = settings.load_source(source, source_config, flag="--from-config")
+            with settings.connect_with(source_settings) as theirs:
                 found = mirror_status(log, theirs)
     if output is Output.JSON:
         print_json(found)

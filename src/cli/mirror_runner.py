@@ -7,7 +7,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -100,6 +100,7 @@ class MirrorPlan:
     """The options of `quorumlog mirror`."""
 
     source: str
+    source_config: str | None  # file with the security settings of the source; None: PLAINTEXT
     target: str
     topics: str
     once: bool
@@ -126,12 +127,16 @@ async def _run(runtime: Runtime, plan: MirrorPlan) -> MirrorReport:
         connect_timeout_ms=found.connect_timeout_ms,
         request_timeout_ms=found.request_timeout_ms,
         call_timeout_ms=min(found.call_timeout_ms, 15_000),  # the mirror retries without limit
+        tls=found.tls,
+        credentials=found.credentials,
     )
+    theirs = settings.load_source(plan.source, plan.source_config, flag="--from-config")
+    source_config = replace(config, tls=theirs.tls, credentials=theirs.credentials)
     target = Connection(runtime, parse_bootstrap(plan.target), config)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(target.close)
         await target.open()
-        source, connection = await _source(runtime, plan.source, config, stack)
+        source, connection = await _source(runtime, plan.source, source_config, stack)
         copy_groups = None
         if connection is not None:
             copy_groups = partial(_copy_groups, connection, target)
@@ -163,7 +168,12 @@ async def _source(
     if address.startswith(KAFKA):
         from ..clients.mirror.kafka_source import KafkaSource
 
-        kafka = KafkaSource(runtime, address.removeprefix(KAFKA))
+        kafka = KafkaSource(
+            runtime,
+            address.removeprefix(KAFKA),
+            tls=config.tls,
+            credentials=config.credentials,
+        )
         stack.push_async_callback(kafka.close)
         await kafka.cluster_id()
         return kafka, None

@@ -209,14 +209,30 @@ def open_log(
     call_timeout_ms: str | int | None = None,
 ) -> "Log":
     """Connect with the settings of these flags; see `load`."""
+    return connect_with(
+        load(
+            bootstrap=bootstrap,
+            connect_timeout_ms=connect_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+            call_timeout_ms=call_timeout_ms,
+        )
+    )
+
+
+def load_source(bootstrap: str, path: str | None, *, flag: str) -> ClientSettings:
+    """Return the settings for the source cluster of a mirror: those of the file at `path`, which
+    `flag` names, and defaults for all others. Raise InvalidConfig."""
+    if path is None:
+        return ClientSettings(bootstrap=bootstrap)
+    text = read_settings(path, named_by=flag)
+    found = resolve(CLIENT_SETTINGS, (file_source(CLIENT_SETTINGS, text, path=path, table=TABLE),))
+    return ClientSettings(**{**found.values, "bootstrap": bootstrap})
+
+
+def connect_with(found: ClientSettings) -> "Log":
+    """Connect with these settings."""
     from ..clients.blocking import connect
 
-    found = load(
-        bootstrap=bootstrap,
-        connect_timeout_ms=connect_timeout_ms,
-        request_timeout_ms=request_timeout_ms,
-        call_timeout_ms=call_timeout_ms,
-    )
     return connect(
         found.bootstrap,
         connect_timeout_ms=found.connect_timeout_ms,

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from tests.kit.certificates import Certificates
+
 from .kafka_jars import java_command
 
 CLUSTER_ID = "cXVvcnVtbG9nIGludGVybw"
@@ -40,6 +42,18 @@ transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
 transaction.state.log.replication.factor=1
 """
+SECURE_PROPERTIES = """\
+listeners=PLAINTEXT://{broker},SASL_SSL://{secure},CONTROLLER://{controller}
+advertised.listeners=PLAINTEXT://{broker},SASL_SSL://{secure},CONTROLLER://{controller}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=\
+org.apache.kafka.common.security.scram.ScramLoginModule required;
+sasl.enabled.mechanisms=SCRAM-SHA-512
+ssl.keystore.location={pair}
+ssl.keystore.type=PEM
+super.users=User:ANONYMOUS
+"""
 SETTINGS: Final[Mapping[str, str]] = {"auto.create.topics.enable": "false"}
 LOGGING = """\
 status = error
@@ -66,22 +80,31 @@ class Kafka:
     """A Kafka of `folder`, formatted at once; started on entering, killed on leaving."""
 
     def __init__(
-        self, folder: Path, *, node_id: int = 1, settings: Mapping[str, str] = SETTINGS
+        self,
+        folder: Path,
+        *,
+        node_id: int = 1,
+        settings: Mapping[str, str] = SETTINGS,
+        certificates: Certificates | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
-        """`settings` go behind those that every one here has."""
+        """`settings` go behind those that every one here has. With `certificates` it also has a
+        SASL_SSL listener for `users` with passwords, and they need ACLs."""
         folder.mkdir(parents=True)
-        self.address = _free_address()
+        self.address, self.secure_address, controller = (_free_address() for _ in range(3))
         self.data = folder / "data"
         self._log = folder / "kafka.log"
         self._properties = folder / "server.properties"
         self._logging = folder / "log4j2.properties"
         self._logging.write_text(LOGGING)
         given = "".join(f"{name}={value}\n" for name, value in settings.items())
-        self._properties.write_text(
-            PROPERTIES.format(
-                node_id=node_id, broker=self.address, controller=_free_address(), data=self.data
+        places = {"broker": self.address, "controller": controller}
+        if certificates is not None:
+            given += SECURE_PROPERTIES.format(
+                **places, secure=self.secure_address, pair=certificates.pair("server")
             )
-            + given
+        self._properties.write_text(
+            PROPERTIES.format(node_id=node_id, data=self.data, **places) + given
         )
         self._process: subprocess.Popen[bytes] | None = None
         tool(
@@ -90,6 +113,10 @@ class Kafka:
             "--standalone",
             f"--cluster-id={CLUSTER_ID}",
             f"--config={self._properties}",
+            *(
+                f"--add-scram=SCRAM-SHA-512=[name={name},password={password}]"
+                for name, password in (users or {}).items()
+            ),
         )
 
     def __enter__(self) -> "Kafka":

@@ -53,6 +53,13 @@ class Certificates:
             ca=self.ca,
         )
 
+    def pair(self, name: str) -> Path:
+        """A file with a certificate and its key, as a Java program reads them."""
+        pair = self.folder / f"{name}-pair.pem"
+        parts = [(self.folder / f"{name}.{suffix}").read_text() for suffix in ("key", "pem")]
+        pair.write_text("".join(parts))
+        return pair
+
     def settings(self) -> dict[str, Any]:
         """The settings of a node with the server's certificate."""
         return {

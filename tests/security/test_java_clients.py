@@ -48,14 +48,12 @@ class SecureProcess:
 
     def with_certificate(self, name: str) -> Tool:
         """Return the tools of a user with a certificate."""
-        files = self.certificates.client(name)
-        pair = self.folder / f"{name}-pair.pem"
-        pair.write_text(Path(files.key).read_text() + Path(files.certificate).read_text())
+        self.certificates.client(name)
         settings = {
             "security.protocol": "SSL",
             **java_truststore(self.certificates.ca),
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(pair),
+            "ssl.keystore.location": str(self.certificates.pair(name)),
         }
         return self.tools(self.mutual, settings)
 

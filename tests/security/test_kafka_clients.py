@@ -19,6 +19,8 @@ from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.users import SHA_256, SHA_512, set_password
 from tests.kit.waits import run_patiently
 
+from quorumlog.clients.credentials import TLS, Token
+from quorumlog.clients.mirror.kafka_source import KafkaSource
 from quorumlog.metadata import CreateAcls
 from quorumlog.metadata.acls import (
     Acl,
@@ -192,6 +194,30 @@ def test_librdkafka_sends_tokens_of_an_issuer(certificates: Certificates, tmp_pa
                 config["oauth_cb"] = lambda _: (issuer.token("alice", aud="x"), time.time() + 600)
                 with pytest.raises(KafkaException):
                     await asyncio.to_thread(AdminClient(config).list_topics, timeout=3)
+
+    run_patiently(main)
+
+
+def test_mirror_reads_with_a_token(certificates: Certificates, tmp_path: Path) -> None:
+    async def main(runtime: Runtime) -> None:
+        with TokenIssuer(certificates.server()) as issuer:
+            options = {
+                **issuer.settings(certificates.ca),
+                "sasl_enabled_mechanisms": ("OAUTHBEARER",),
+            }
+            folder = tmp_path / "node"
+            async with secure_node(runtime, folder, certificates, **options) as kafka:
+                source = KafkaSource(
+                    runtime,
+                    kafka.node.addresses.kafka_listeners["SASL_SSL"],
+                    tls=TLS(ca=certificates.ca),
+                    credentials=Token(lambda: issuer.token("alice")),
+                )
+                try:
+                    assert await source.cluster_id()
+                    assert await source.topics() == []
+                finally:
+                    await source.close()
 
     run_patiently(main)
 

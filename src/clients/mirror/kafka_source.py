@@ -20,6 +20,7 @@ from ...errors import (
 )
 from ...records import Record
 from ...runtime import Runtime
+from ..credentials import SCRAM, TLS, Token
 from ..offsets import PartitionLike
 from .batches import encode_at_offsets
 from .source import PartitionData, PartitionFetch, SourceTopic
@@ -52,12 +53,20 @@ CALL_S: Final = 15.0
 PEEK_S: Final = 5.0
 START_S: Final = 1.0  # time limit of a query of a log start offset, between two reads
 ADDRESS: Final = "kafka"  # librdkafka finds the leaders itself
+TOKEN_S: Final = 60.0  # after which a token is read again
 
 
 class KafkaSource:
     """A Kafka cluster; see `MirrorSource`. `close` closes its connections."""
 
-    def __init__(self, runtime: Runtime, bootstrap: str) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        bootstrap: str,
+        *,
+        tls: TLS | None = None,
+        credentials: SCRAM | Token | None = None,
+    ) -> None:
         """`bootstrap` is "host:port,...". Raises EnvironmentUnusable without confluent-kafka."""
         try:
             import confluent_kafka
@@ -69,8 +78,11 @@ class KafkaSource:
             ) from None
         self._kafka: Any = confluent_kafka
         self._runtime = runtime
-        reader = reader_settings(bootstrap)
-        self._admin: Any = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+        security = security_settings(runtime, tls, credentials)
+        reader = {**reader_settings(bootstrap), **security}
+        self._admin: Any = confluent_kafka.admin.AdminClient(
+            {"bootstrap.servers": bootstrap, **security}
+        )
         self._reader: Any = confluent_kafka.Consumer(reader)  # on its own lane, one job at a time
         self._peeker: Any = confluent_kafka.Consumer(reader)
         self._peeking = asyncio.Lock()
@@ -298,6 +310,35 @@ def reader_settings(bootstrap: str) -> dict[str, Any]:
         "isolation.level": "read_committed",
         "queued.max.messages.kbytes": 16 << 10,
     }
+
+
+def security_settings(
+    runtime: Runtime, tls: TLS | None, credentials: SCRAM | Token | None
+) -> dict[str, Any]:
+    """Return the settings of librdkafka for a client's security.
+
+    A password is read here; a token is read again after TOKEN_S, so that it may be renewed.
+    """
+    sasl = "" if credentials is None else "SASL_"
+    found: dict[str, Any] = {"security.protocol": sasl + ("PLAINTEXT" if tls is None else "SSL")}
+    if tls is not None:
+        files = {
+            "ssl.ca.location": tls.ca,
+            "ssl.certificate.location": tls.certificate,
+            "ssl.key.location": tls.key,
+        }
+        found |= {name: path for name, path in files.items() if path}
+    if isinstance(credentials, Token):
+        found["sasl.mechanism"] = "OAUTHBEARER"
+        found["oauth_cb"] = lambda _: (
+            credentials.value(),
+            runtime.clock.wall_ms() / 1000 + TOKEN_S,
+        )
+    elif credentials is not None:
+        found["sasl.mechanism"] = credentials.mechanism
+        found["sasl.username"] = credentials.user
+        found["sasl.password"] = credentials.secret()
+    return found
 
 
 def _record(message: Any) -> Record:
