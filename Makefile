@@ -195,8 +195,8 @@ transaction-chaos: setup ## kill brokers, coordinators and programs with transac
 spark-chaos: setup ## kill brokers, executors and drivers under a Spark pipeline SPARK_KILLS=20 times: its table is right
 	$(BIN)/python -m tests.spark.spark_chaos --kills $(SPARK_KILLS)
 
-conformance: setup ## other people's Kafka clients against a cluster of three nodes: passed, failed, excluded per suite; SUITE=name for one
-	$(BIN)/python -m tests.conformance $(if $(SUITE),--suite $(SUITE))
+conformance: setup ## other people's Kafka clients against a cluster of three nodes: passed, failed, excluded per suite; SUITE=name for one, SECURITY=SASL_SSL over TLS
+	$(BIN)/python -m tests.conformance $(if $(SUITE),--suite $(SUITE)) $(if $(SECURITY),--security $(SECURITY))
 
 bench: setup ## every benchmark, one after the other, into docs/benchmarks.md: ratios beside a peer in the same run
 	@for file in $(filter-out benchmarks/page.py,$(wildcard benchmarks/[a-z]*.py)); do \

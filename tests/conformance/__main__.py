@@ -1,6 +1,7 @@
 """Run the suites of other people's clients and say, for each, what passed, failed and was excluded.
 
-    python -m tests.conformance [--suite NAME]... [--against kafka] [pytest's arguments]
+    python -m tests.conformance [--suite NAME]... [--against kafka | --security SASL_SSL]
+                               [pytest's arguments]
 
 A test is excluded where a client has no way to do what it is about; each reason is listed. A suite
 whose client is not on this machine is listed with what to do. Ends with 1 when a test failed.
@@ -17,7 +18,7 @@ import pytest
 
 from .clients.registry import fetch_kcat
 from .cluster import ALL, USUAL
-from .conftest import AGAINST
+from .conftest import AGAINST, SECURITY
 from .counting import Counting
 
 HERE: Final = Path(__file__).parent
@@ -28,9 +29,18 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("--suite", action="append", default=[], help="only this one; repeatable")
     parser.add_argument("--against", choices=("quorumlog", "kafka"), default="quorumlog")
+    parser.add_argument(
+        "--security",
+        choices=("PLAINTEXT", "SASL_SSL"),
+        default="PLAINTEXT",
+        help="the protocol of the listeners",
+    )
     chosen, rest = parser.parse_known_args(arguments)
+    if chosen.against == "kafka" and chosen.security != "PLAINTEXT":
+        parser.error("--security: a real Kafka has a plain listener only")
     print(fetch_kcat())
     os.environ[AGAINST] = chosen.against
+    os.environ[SECURITY] = chosen.security
     counting = Counting(suites=chosen.suite)
     code = int(pytest.main(["-q", "--tb=short", str(HERE), *rest], plugins=[counting]))
     print("\n".join(report(counting)))

@@ -6,11 +6,14 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol
 
 from prometheus_client.parser import text_string_to_metric_families
+from tests.kit.certificates import Certificates
+from tests.kit.client_security import ClientSecurity
 from tests.kit.node_process import NodeProcess, free_port
 
 import quorumlog
@@ -37,6 +40,10 @@ class Cluster(Protocol):
     @property
     def addresses(self) -> Mapping[int, str]:
         """The Kafka listener of each broker."""
+
+    @property
+    def security(self) -> ClientSecurity | None:
+        """The security settings of its clients; None: it has a plain listener."""
 
     @property
     def replication(self) -> int:
@@ -70,13 +77,17 @@ class ThreeNodes:
         settings: Mapping[str, object] | None = None,
         listeners: Mapping[int, str] | None = None,
         advertised: Mapping[int, str] | None = None,
+        is_secure: bool = False,
     ) -> None:
         """Kafka listeners are at free ports, and are told to clients, unless others are given;
-        `settings` go before those that all clusters here have."""
+        `settings` go before those that all clusters here have. If `is_secure` the listeners are
+        SASL_SSL, and clients log in as a super user."""
         controllers = {number: f"127.0.0.1:{free_port()}" for number in numbers}
         listeners = listeners or {number: f"127.0.0.1:{free_port()}" for number in numbers}
         self._kafka = advertised or listeners
         self._http = {number: f"127.0.0.1:{free_port()}" for number in numbers}
+        self._security = _security(folder) if is_secure else None
+        protocol = "SASL_SSL" if is_secure else "PLAINTEXT"
         cluster_id = id_text(os.urandom(16))
         voters = [f"{n}@{at}:{id_text(os.urandom(16))}" for n, at in controllers.items()]
         self.nodes = {
@@ -94,10 +105,15 @@ class ThreeNodes:
                     "listeners.grpc": f"127.0.0.1:{free_port()}",
                     "listeners.controller": controllers[number],
                     "listeners.http": self._http[number],
-                    "listeners.kafka": [listeners[number]],
+                    "listeners.kafka": [f"{protocol}://{listeners[number]}"],
                     "group.initial.rebalance.delay.ms": 200,
                     "group.consumer.heartbeat.interval.ms": 300,
-                    **({"advertised.kafka": [advertised[number]]} if advertised else {}),
+                    **(
+                        {"advertised.kafka": [f"{protocol}://{advertised[number]}"]}
+                        if advertised
+                        else {}
+                    ),
+                    **(_secure_settings(folder) if is_secure else {}),
                     **(settings or {}),
                 },
             )
@@ -108,6 +124,8 @@ class ThreeNodes:
         try:
             with ThreadPoolExecutor() as pool:
                 list(pool.map(lambda node: node.start(), self.nodes.values()))
+            if self._security is not None:
+                self._create_user(self._security)
         except BaseException:
             self.kill_all()
             raise
@@ -130,6 +148,19 @@ class ThreeNodes:
     def addresses(self) -> Mapping[int, str]:
         """The Kafka listener of each node."""
         return dict(self._kafka)
+
+    @property
+    def security(self) -> ClientSecurity | None:
+        """The security settings of its Kafka clients."""
+        return self._security
+
+    def _create_user(self, security: ClientSecurity) -> None:
+        """Set the user's password, and wait until each broker accepts it."""
+        with self.log() as log:
+            log.admin.set_password(security.user, security.password)
+        for node in self.nodes.values():
+            with quorumlog.connect(node.address) as log:
+                until("the broker has the user", partial(_has_user, log, security.user))
 
     @property
     def grpc(self) -> str:
@@ -184,6 +215,27 @@ class ThreeNodes:
                     if sample.name in (ALL, USUAL):
                         found[sample.labels["api"], sample.name] += int(sample.value)
         return found
+
+
+def _has_user(log: quorumlog.Log, user: str) -> bool:
+    return user in [each.name for each in log.admin.describe_users()]
+
+
+def _security(folder: Path) -> ClientSecurity:
+    """Create the certificates of a cluster; return the security settings of its clients."""
+    certificates = Certificates.create(folder / "ca")
+    return ClientSecurity(ca=certificates.ca, user="conformance", password="secret")
+
+
+def _secure_settings(folder: Path) -> dict[str, object]:
+    """Return the settings of a node with a secure listener, and a plain one for our clients."""
+    names = Certificates(folder / "ca").settings()
+    return {
+        **{name.replace("_", "."): value for name, value in names.items()},
+        "grpc.security.protocol": "PLAINTEXT",
+        "sasl.enabled.mechanisms": ["SCRAM-SHA-256", "PLAIN"],
+        "super.users": ["User:conformance", "User:ANONYMOUS"],
+    }
 
 
 def headers_in(log: Path) -> list[BatchHeader]:

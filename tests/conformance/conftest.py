@@ -18,8 +18,16 @@ from .real_kafka import RealKafka
 AGAINST = "QUORUMLOG_CONFORMANCE_AGAINST"
 """`kafka` lets the suites run against a real Kafka of one node: what they demand is held so."""
 
+SECURITY = "QUORUMLOG_CONFORMANCE_SECURITY"
+"""`SASL_SSL` lets the clients use TLS and a password."""
+
 SETTLED = {"controller.election.timeout.ms": 5_000}
 """A slow machine holds no election: one may leave a request's outcome unknown, as clients tell."""
+
+
+def is_secure() -> bool:
+    """Return True if the listeners of the nodes are SASL_SSL."""
+    return os.environ.get(SECURITY) == "SASL_SSL"
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +37,11 @@ def cluster(
     """What the clients talk to."""
     folder = tmp_path_factory.mktemp("conformance")
     against_kafka = os.environ.get(AGAINST) == "kafka"
-    with RealKafka(folder) if against_kafka else ThreeNodes(folder, settings=SETTLED) as up:
+    with (
+        RealKafka(folder)
+        if against_kafka
+        else ThreeNodes(folder, settings=SETTLED, is_secure=is_secure())
+    ) as up:
         yield up
         up.check()
         pytestconfig.stash[REQUESTS] = up.requests()
@@ -45,7 +57,8 @@ def client(
     request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Driver]:
     """Each client in turn; one that this machine does not have skips its tests."""
-    with opened(request.param, cluster.bootstrap, tmp_path_factory.mktemp("client")) as driver:
+    folder = tmp_path_factory.mktemp("client")
+    with opened(request.param, cluster.bootstrap, folder, cluster.security) as driver:
         yield driver
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from tests.kit.client_security import ClientSecurity
+
 from quorumlog.records import BatchHeader
 
 from ..interop.kafka_process import Kafka
@@ -20,6 +22,7 @@ class RealKafka:
     """A `Cluster`."""
 
     replication = 1
+    security: ClientSecurity | None = None
 
     def __init__(self, folder: Path) -> None:
         self._kafka = Kafka(folder / "kafka")

@@ -14,6 +14,7 @@ from quorumlog.testing import Direction, ForwardingProxy
 
 from .clients.registry import opened
 from .cluster import NUMBERS, ThreeNodes, until
+from .conftest import is_secure
 from .driving import NewTopic, read
 from .records import contents, numbered
 
@@ -68,7 +69,9 @@ def wires(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wires]:
         }
         advertised = {number: proxy.address for number, proxy in proxies.items()}
         folder = tmp_path_factory.mktemp("wires")
-        nodes = ThreeNodes(folder, listeners=listeners, advertised=advertised)
+        nodes = ThreeNodes(
+            folder, listeners=listeners, advertised=advertised, is_secure=is_secure()
+        )
         yield Wires(stack.enter_context(nodes), proxies)
         nodes.check()
 
@@ -82,7 +85,8 @@ def test_an_idempotent_producer_stores_once_what_it_sends_again(
     bootstrap = ",".join(proxy.address for proxy in wires.proxies.values())
     enough, rounds = threading.Event(), [0]
 
-    with opened(client, bootstrap, tmp_path_factory.mktemp("client")) as driver:
+    folder = tmp_path_factory.mktemp("client")
+    with opened(client, bootstrap, folder, wires.nodes.security) as driver:
 
         def write() -> int:
             with driver.writer(idempotent=True) as writer:

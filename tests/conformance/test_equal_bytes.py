@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kit.kafka_client import connected
+from tests.kit.client_security import ClientSecurity
+from tests.kit.tls_client import connect_with
 
 from quorumlog.proto import log_pb2
 from quorumlog.records import decode_all
@@ -109,7 +110,9 @@ def everybody(
         for name in CLIENTS:
             folder = tmp_path_factory.mktemp("client")
             with suppress(pytest.skip.Exception):
-                found[name] = stack.enter_context(opened(name, cluster.bootstrap, folder))
+                found[name] = stack.enter_context(
+                    opened(name, cluster.bootstrap, folder, cluster.security)
+                )
         yield found
 
 
@@ -144,16 +147,25 @@ def assert_both_doors_give_the_stored_bytes(nodes: ThreeNodes, topic: str) -> No
     kafka = nodes.addresses[nodes.leader(topic, 0)]
     for version in (*NAMED, *BY_ID):
         which = {"topic": topic} if version in NAMED else {"topic_id": described.topic_id}
-        read_all = partial(by_kafka, address=kafka, version=version, which=which)
+        read_all = partial(
+            by_kafka, address=kafka, security=nodes.security, version=version, which=which
+        )
         assert run(read_all) == stored, version
     assert run(partial(by_grpc, address=leader.address, topic=topic)) == stored
 
 
-async def by_kafka(runtime: Runtime, address: str, version: int, which: dict[str, Any]) -> bytes:
+async def by_kafka(
+    runtime: Runtime,
+    address: str,
+    security: ClientSecurity | None,
+    version: int,
+    which: dict[str, Any],
+) -> bytes:
     """All of partition 0, fetched by this version."""
     found = b""
     offset = 0
-    async with connected(runtime, address) as client:
+    client = await connect_with(runtime, address, security)
+    try:
         while True:
             part = {"partition_max_bytes": 10_000}
             (result,) = await fetched(client, (0, offset), version=version, part=part, **which)
@@ -162,6 +174,8 @@ async def by_kafka(runtime: Runtime, address: str, version: int, which: dict[str
                 return found
             found += result.records
             offset = decode_all(result.records)[-1].offset + 1
+    finally:
+        client.connection.abort()
 
 
 async def by_grpc(runtime: Runtime, address: str, topic: str) -> bytes:

@@ -11,7 +11,7 @@ from ..interop.kafka_process import Kafka
 from . import kafka_python_tests
 from .clients.kafka_python import KafkaPython
 from .cluster import ThreeNodes, until
-from .conftest import AGAINST
+from .conftest import AGAINST, is_secure
 from .counting import Tally
 from .driving import Driver, NewTopic
 
@@ -21,6 +21,8 @@ pytestmark = pytest.mark.suite("kafka-python-own", version(kafka_python_tests.PA
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
     """A broker, as the tests expect one."""
+    if is_secure():
+        pytest.skip("excluded: its tests connect without security")
     expected = {
         "group.min.session.timeout.ms": kafka_python_tests.MIN_SESSION_MS,
         "num.partitions": kafka_python_tests.PARTITIONS,

@@ -63,7 +63,9 @@ def join(
             if name not in drivers:
                 folder = tmp_path / name
                 folder.mkdir()
-                drivers[name] = clients.enter_context(opened(name, cluster.bootstrap, folder))
+                drivers[name] = clients.enter_context(
+                    opened(name, cluster.bootstrap, folder, cluster.security)
+                )
             return drivers[name]
 
         @contextmanager

@@ -9,45 +9,19 @@ from pathlib import Path
 from tests.kit.certificates import Certificates
 from tests.kit.kafka_client import RawClient
 from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.tls_client import connect_tls
 from tests.kit.waits import AMPLE_S, run_patiently
 
-from quorumlog.runtime import ByteConnection, Runtime
+from quorumlog.runtime import Runtime
 from quorumlog.runtime.tls import TlsFiles
-from quorumlog.runtime.tls_connection import ReceiveBuffer, TlsConnection
 from quorumlog.server.certificates import issue
 
 VERSIONS = {"client_software_name": "test", "client_software_version": "1"}
 
 
-class TlsClient(RawClient):
-    """A raw client over TLS."""
-
-    def secured(self, certificate: object) -> None:
-        """Nothing waits for this."""
-
-
-async def connect(kafka: KafkaNode, files: TlsFiles) -> TlsClient:
+async def connect(kafka: KafkaNode, files: TlsFiles) -> RawClient:
     """A connection to the listener with TLS; requests wait for the handshake."""
-    made: list[TlsClient] = []
-
-    def create(connection: ByteConnection) -> TlsClient:
-        made.append(TlsClient(connection))
-        return made[0]
-
-    context = files.client_context()
-    await kafka.runtime.network.connect_bytes(
-        kafka.node.addresses.kafka_listeners["SSL"],
-        lambda transport: TlsConnection(
-            transport,
-            create,
-            context=context,
-            tasks=kafka.runtime.tasks,
-            received=ReceiveBuffer(),
-            secured=lambda connection, certificate: made[0].secured(certificate),
-            server_name="localhost",
-        ),
-    )
-    return made[0]
+    return await connect_tls(kafka.runtime, kafka.node.addresses.kafka_listeners["SSL"], files)
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -11,6 +11,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 from aiokafka.admin import NewTopic as AioTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.helpers import create_ssl_context
+from tests.kit.client_security import ClientSecurity
 
 from ..driving import (
     HEARTBEAT_MS,
@@ -97,8 +99,14 @@ class AioKafka:
         "groups.consumer": "it speaks the classic protocol alone",
     }
 
-    def __init__(self, bootstrap: str) -> None:
-        self._settings = {"bootstrap_servers": bootstrap, "client_id": "conformance"}
+    def __init__(self, bootstrap: str, security: ClientSecurity | None = None) -> None:
+        self._settings: dict[str, Any] = {
+            "bootstrap_servers": bootstrap,
+            "client_id": "conformance",
+        }
+        if security is not None:
+            context = create_ssl_context(cafile=security.ca)
+            self._settings |= {**security.python(), "ssl_context": context}
         self._members: list[Loop] = []  # of the members that are open, one and the same
 
     @contextmanager

@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from confluent_kafka.admin import NewTopic as ConfluentTopic
+from tests.kit.client_security import ClientSecurity
 
 from ..driving import (
     HEARTBEAT_MS,
@@ -67,8 +68,9 @@ class Confluent:
     name = "confluent-kafka"
     cannot: Mapping[str, str] = {"admin.reassign": "it has no call for that"}
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: ClientSecurity | None = None) -> None:
         self._bootstrap = bootstrap
+        self._security = {} if security is None else security.librdkafka()
         self.version = (
             f"{confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
         )
@@ -191,6 +193,7 @@ class Confluent:
 
     def _settings(self) -> dict[str, Any]:
         return {
+            **self._security,
             "bootstrap.servers": self._bootstrap,
             "client.id": "conformance",
             "log_level": 2,  # connections that are refused while a broker is down are no news

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
+from tests.kit.client_security import ClientSecurity
+
 from ..driving import (
     HEARTBEAT_MS,
     WITHIN_S,
@@ -54,8 +56,13 @@ class KafkaPython:
         "groups.consumer": "it speaks the classic protocol alone",
     }
 
-    def __init__(self, bootstrap: str) -> None:
-        self._settings = {"bootstrap_servers": bootstrap.split(","), "client_id": "conformance"}
+    def __init__(self, bootstrap: str, security: ClientSecurity | None = None) -> None:
+        self._settings: dict[str, Any] = {
+            "bootstrap_servers": bootstrap.split(","),
+            "client_id": "conformance",
+        }
+        if security is not None:
+            self._settings |= {**security.python(), "ssl_cafile": security.ca}
 
     @contextmanager
     def writer(

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal
 
+from tests.kit.client_security import ClientSecurity
+
 from ..driving import (
     HEARTBEAT_MS,
     WITHIN_S,
@@ -51,9 +53,17 @@ class Kcat:
         "wait": "it reads and ends",
     }
 
-    def __init__(self, command: Sequence[str], bootstrap: str, libraries: str = "") -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        bootstrap: str,
+        libraries: str = "",
+        security: ClientSecurity | None = None,
+    ) -> None:
         """`libraries`: where its shared libraries are, if the system does not know."""
         self._command = [*command, "-b", bootstrap]
+        for name, value in ({} if security is None else security.librdkafka()).items():
+            self._command += ["-X", f"{name}={value}"]
         self._environment = {"LD_LIBRARY_PATH": libraries} if libraries else {}
         said = self.run([command[0], "-V"])
         (self.version,) = re.findall(r"Version ([\w.]+)", said.decode())

@@ -44,8 +44,10 @@ class Program:
         folder: Path,
         cannot: Mapping[str, str],
         environment: Mapping[str, str] | None = None,
+        security: Mapping[str, Any] | None = None,
     ) -> None:
-        """`folder` takes what the program says besides its answers."""
+        """`folder` takes what the program says besides its answers; `security` are settings of
+        its client."""
         self.name = name
         self.cannot = cannot
         self._said = folder / f"{name}.log"
@@ -57,7 +59,7 @@ class Program:
                 stderr=said,
                 env=None if environment is None else dict(environment),
             )
-        self.version: str = self.ask("begin", bootstrap=bootstrap)
+        self.version: str = self.ask("begin", bootstrap=bootstrap, security=security or {})
 
     def close(self) -> None:
         """End the process."""

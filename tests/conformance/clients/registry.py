@@ -5,10 +5,12 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.kit.client_security import ClientSecurity
 
 from ...foreign.node_packages import installed
 from ...interop.kafka_jars import java_command
@@ -25,7 +27,7 @@ KCAT: Final = Path(__file__).parents[3] / "build" / "kcat"
 
 
 @contextmanager
-def kafkajs(bootstrap: str, folder: Path) -> Iterator[Driver]:
+def kafkajs(bootstrap: str, folder: Path, security: ClientSecurity | None) -> Iterator[Driver]:
     """KafkaJS in a process of its own."""
     pinned = PROGRAMS / "kafkajs"
     node, modules = installed(pinned)
@@ -46,6 +48,7 @@ def kafkajs(bootstrap: str, folder: Path) -> Iterator[Driver]:
             "NODE_PATH": str(modules),
             "KAFKAJS_NO_PARTITIONER_WARNING": "1",
         },
+        security=None if security is None else security.kafkajs(),
     )
     try:
         yield program
@@ -54,24 +57,28 @@ def kafkajs(bootstrap: str, folder: Path) -> Iterator[Driver]:
 
 
 @contextmanager
-def kcat(bootstrap: str, folder: Path) -> Iterator[Driver]:
-    """The system's kcat, or the one that was fetched."""
+def kcat(bootstrap: str, folder: Path, security: ClientSecurity | None) -> Iterator[Driver]:
+    """The system's kcat, or the one that was fetched. It logs in by PLAIN: the SCRAM of librdkafka
+    before 2.6.1 repeats its nonce, which Kafka 4 rejects as well."""
+    if security is not None:
+        security = replace(security, mechanism="PLAIN")
     found = shutil.which("kcat")
     if found is not None:
-        yield Kcat([found], bootstrap)
+        yield Kcat([found], bootstrap, security=security)
         return
     fetched = KCAT / "usr" / "bin" / "kcat"
     if not fetched.exists():
         pytest.skip("not here: kcat; install it, or run `make conformance`, which fetches it")
     (libraries,) = {str(path.parent) for path in KCAT.glob("usr/lib/**/librdkafka.so.1")}
-    yield Kcat([str(fetched)], bootstrap, libraries)
+    yield Kcat([str(fetched)], bootstrap, libraries, security)
 
 
 @contextmanager
-def java(bootstrap: str, folder: Path) -> Iterator[Driver]:
+def java(bootstrap: str, folder: Path, security: ClientSecurity | None) -> Iterator[Driver]:
     """Kafka's own client in a process of its own, from source."""
     command = [*java_command(), "-Xmx256m", str(PROGRAMS / "java" / "Driver.java")]
-    program = Program("java", command, bootstrap, folder=folder, cannot={})
+    settings = None if security is None else security.java()
+    program = Program("java", command, bootstrap, folder=folder, cannot={}, security=settings)
     try:
         yield program
     finally:
@@ -80,7 +87,7 @@ def java(bootstrap: str, folder: Path) -> Iterator[Driver]:
 
 CLIENTS: Final = ("confluent-kafka", "kafka-python", "aiokafka", "kafkajs", "kcat", "java")
 
-_PACKAGES: Final[Mapping[str, Callable[[str], Driver]]] = {
+_PACKAGES: Final[Mapping[str, Callable[[str, ClientSecurity | None], Driver]]] = {
     "confluent-kafka": Confluent,
     "kafka-python": KafkaPython,
     "aiokafka": AioKafka,
@@ -88,14 +95,16 @@ _PACKAGES: Final[Mapping[str, Callable[[str], Driver]]] = {
 
 
 @contextmanager
-def opened(name: str, bootstrap: str, folder: Path) -> Iterator[Driver]:
+def opened(
+    name: str, bootstrap: str, folder: Path, security: ClientSecurity | None = None
+) -> Iterator[Driver]:
     """The driver of a client; skips the test where it can not be had."""
     make = _PACKAGES.get(name)
     if make is not None:
-        yield make(bootstrap)
+        yield make(bootstrap, security)
         return
     by_name = {"kafkajs": kafkajs, "kcat": kcat, "java": java}
-    with by_name[name](bootstrap, folder) as driver:
+    with by_name[name](bootstrap, folder, security) as driver:
         yield driver
 
 

@@ -1,6 +1,7 @@
 // Does with Kafka's own Java client what tests/conformance asks: a line of JSON in, a line of JSON
 // out, in order. Bytes travel as base64. Run from source: java -cp JARS Driver.java
 
+import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
@@ -54,6 +55,7 @@ public class Driver {
   static final long WITHIN_MS = 30_000;
   static final Map<Integer, Closeable> OPEN = new HashMap<>();
   static String bootstrap;
+  static Map<String, Object> security = Map.of();
   static int lastNumber;
 
   public static void main(String[] arguments) throws Exception {
@@ -88,6 +90,7 @@ public class Driver {
     switch (command) {
       case "begin":
         bootstrap = asked.get("bootstrap").asText();
+        security = JSON.convertValue(asked.get("security"), new TypeReference<>() {});
         return AppInfoParser.getVersion();
       case "writer.open":
         return keep(new Writer(asked));
@@ -136,7 +139,7 @@ public class Driver {
   }
 
   static Map<String, Object> settings() {
-    Map<String, Object> settings = new HashMap<>();
+    Map<String, Object> settings = new HashMap<>(security);
     settings.put("bootstrap.servers", bootstrap);
     settings.put("client.id", "conformance");
     return settings;

@@ -263,12 +263,13 @@ class Reader {
 }
 
 const COMMANDS = {
-  async begin({ bootstrap }) {
+  async begin({ bootstrap, security }) {
     kafka = new Kafka({
       clientId: 'conformance',
       brokers: bootstrap.split(','),
       logLevel: logLevel.NOTHING,
       retry: { initialRetryTime: 50, maxRetryTime: 1000, retries: 20 },
+      ...security,
     })
     return require('kafkajs/package.json').version
   },
