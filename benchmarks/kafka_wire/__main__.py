@@ -1,5 +1,6 @@
 """The Kafka listener beside Apache Kafka, tansu, noida-db and a bare program: `throughput` with one
-broker, `replicas` with three, `latency`, `clients` and `starts`, and `tls` with one broker.
+broker, `replicas` with three, `latency`, `clients` and `starts`, and with one
+broker `tls`, `logins` and `authorization`.
 
 Run: python -m benchmarks.kafka_wire [--only PART] [--systems NAME,...] [--rounds 5] [--seconds 2]
      [--dir FOLDER] [--quick]
@@ -11,17 +12,21 @@ test. Results with --quick, --systems (beginnings of names), --workload or --pro
 
 import argparse
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from benchmarks import parts
+from benchmarks.groups.systems import allow_many_connections
 from benchmarks.kafka_wire import (
     apache_kafka,
+    authorization,
     clients,
     latency,
+    logins,
     ours,
     pairs,
     profiling,
@@ -29,7 +34,7 @@ from benchmarks.kafka_wire import (
     throughput,
 )
 from benchmarks.kafka_wire.cases import CEILING, FSYNC, kinds
-from benchmarks.kafka_wire.systems import Kind, Opening
+from benchmarks.kafka_wire.systems import Kind, System
 from benchmarks.raft.result import keep, machine
 
 from quorumlog.server.certificates import create_authority, issue
@@ -57,15 +62,79 @@ async def over_tls(
     found: Sequence[Kind], options: argparse.Namespace, folder: Path
 ) -> dict[str, Any]:
     """Bytes through one broker over TLS 1.3, acks=1: ours and Kafka."""
+    encrypted = with_tls(found, certified(folder), protocol="SSL", settings={})
+    return await loads(encrypted, options, folder, brokers=1, acks="1", tls=True)
+
+
+def certified(folder: Path) -> Path:
+    """Create the certificates of a broker; return their folder."""
     certificates = folder / "certificates"
     create_authority(certificates, name="benchmark")
     issue(certificates, "server", name="server", hosts=("127.0.0.1", "localhost"))
-    opened: dict[str, Opening] = {
-        ours.NAME: partial(ours.nodes, certificates=certificates),
-        apache_kafka.NAME: partial(apache_kafka.kafka, certificates=certificates),
+    return certificates
+
+
+def with_tls(
+    found: Sequence[Kind],
+    certificates: Path,
+    *,
+    protocol: str,
+    settings: Mapping[str, Mapping[str, Any]],
+) -> list[Kind]:
+    """Return ours and Kafka, each with a second listener of this protocol, and with the settings
+    for its name."""
+    openings: dict[str, Callable[..., AbstractAsyncContextManager[System]]] = {
+        ours.NAME: ours.nodes,
+        apache_kafka.NAME: apache_kafka.kafka,
     }
-    encrypted = [replace(each, open=opened[each.name]) for each in found if each.name in opened]
-    return await loads(encrypted, options, folder, brokers=1, acks="1", tls=True)
+    return [
+        replace(
+            each,
+            open=partial(
+                openings[each.name],
+                settings=settings.get(each.name),
+                certificates=certificates,
+                protocol=protocol,
+            ),
+        )
+        for each in found
+        if each.name in openings
+    ]
+
+
+async def new_connections(
+    found: Sequence[Kind], options: argparse.Namespace, folder: Path
+) -> dict[str, Any]:
+    """TLS handshakes and SCRAM logins a second, and a storm of clients: ours and Kafka."""
+    allow_many_connections()
+    certificates = certified(folder)
+    measured = await logins.measure(
+        with_tls(found, certificates, protocol="SASL_SSL", settings=logins.SETTINGS),
+        folder,
+        certificates / "ca.pem",
+        seconds=options.seconds,
+        warm_s=options.warm_seconds,
+        rounds=options.rounds,
+        clients=logins.CLIENTS // 20 if options.quick else logins.CLIENTS,
+    )
+    result = logins.summary(measured, rounds=options.rounds, seconds=options.seconds)
+    pairs.say(result["compared"])
+    verdict = "met" if result["slowest_met"] else "missed"
+    print(
+        f"slowest client of a storm: {result['slowest_s']} s,"
+        f" goal <= {result['slowest_goal_s']:g} s {verdict}"
+    )
+    return result
+
+
+async def authorized(
+    found: Sequence[Kind], options: argparse.Namespace, folder: Path
+) -> dict[str, Any]:
+    """Produce requests of ours with and without the authorizer."""
+    measured = await authorization.measure(folder, seconds=options.seconds, rounds=options.rounds)
+    result = authorization.summary(measured, rounds=options.rounds, seconds=options.seconds)
+    pairs.say(result["compared"])
+    return result
 
 
 async def loads(
@@ -143,6 +212,8 @@ PARTS: dict[str, Part] = {
     "clients": real_clients,
     "starts": beginnings,
     "tls": over_tls,
+    "logins": new_connections,
+    "authorization": authorized,
 }
 
 

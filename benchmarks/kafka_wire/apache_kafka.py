@@ -92,17 +92,19 @@ class Place:
         (self.folder / "log4j2.properties").write_text(LOGGING)
         return path
 
-    def tls_settings(self, certificates: Path, port: int) -> dict[str, str]:
-        """The settings of a second listener with TLS."""
+    def tls_settings(self, certificates: Path, port: int, protocol: str) -> dict[str, str]:
+        """The settings of a second listener with TLS: SSL or SASL_SSL."""
         pair = self.folder / "keystore.pem"
         parts = [(certificates / name).read_text() for name in ("server.key", "server.pem")]
         pair.write_text("".join(parts))
         plain = f"PLAINTEXT://127.0.0.1:{self.port}"
-        encrypted = f"SSL://127.0.0.1:{port}"
+        encrypted = f"{protocol}://127.0.0.1:{port}"
         return {
             "listeners": f"{plain},{encrypted},CONTROLLER://{self.controller}",
             "advertised.listeners": f"{plain},{encrypted}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": (
+                f"PLAINTEXT:PLAINTEXT,{protocol}:{protocol},CONTROLLER:PLAINTEXT"
+            ),
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(pair),
             "ssl.enabled.protocols": "TLSv1.3",
@@ -137,15 +139,16 @@ async def kafka(
     brokers: int,
     settings: Mapping[str, Any] | None = None,
     certificates: Path | None = None,
+    protocol: str = "SSL",
 ) -> AsyncIterator[Running]:
     """Run brokers in a block; `settings` besides the defaults. With a folder of certificates the
-    only broker has a listener with TLS, too. Raises Refused."""
+    only broker has a listener with TLS, too, SSL or SASL_SSL. Raises Refused."""
     places = [Place(folder, number) for number in range(1, brokers + 1)]
     cluster_id, tls_port = _id(), 0
     settings = dict(settings or {})
     if certificates is not None:
         (tls_port,) = free_ports(1)
-        settings |= places[0].tls_settings(certificates, tls_port)
+        settings |= places[0].tls_settings(certificates, tls_port, protocol)
     for place in places:
         await asyncio.to_thread(place.format, cluster_id, places, settings)
     with Members() as members:

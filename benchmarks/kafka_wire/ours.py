@@ -55,16 +55,17 @@ async def nodes(
     brokers: int,
     settings: Mapping[str, Any] | None = None,
     certificates: Path | None = None,
+    protocol: str = "SSL",
 ) -> AsyncIterator[Ours]:
     """Run nodes in a block; `settings` besides the defaults. With a folder of certificates the only
-    node has a listener with TLS, too."""
+    node has a listener with TLS, too, SSL or SASL_SSL."""
     settings, tls_port = dict(settings or {}), 0
     if certificates is not None:
         plain_port, tls_port = free_ports(2)
         settings |= {
             "listeners.kafka": [
                 f"127.0.0.1:{plain_port}",
-                f"SSL://127.0.0.1:{tls_port}",
+                f"{protocol}://127.0.0.1:{tls_port}",
             ],
             "ssl.certificate.file": str(certificates / "server.pem"),
             "ssl.key.file": str(certificates / "server.key"),

@@ -57,3 +57,16 @@ def test_waits_have_a_row_a_rate(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_start_is_a_row(tmp_path: Path) -> None:
     assert len(rows(ran("starts", tmp_path))) == 2
+
+
+@pytest.mark.long
+def test_new_connections_have_a_row_a_kind(tmp_path: Path) -> None:
+    found = [line.split()[1] for line in rows(ran("logins", tmp_path))]
+    assert found == ["handshakes", "logins", "storm"]
+
+
+@pytest.mark.long
+def test_authorization_is_a_row_a_node(tmp_path: Path) -> None:
+    lines = ran("authorization", tmp_path)
+    assert len(rows(lines, "with the authorizer")) == 1
+    assert len(rows(lines, "without")) == 1
