@@ -12,9 +12,11 @@ SO_REUSEPORT is off. The stream of a disconnected client briefly looks like one 
 
 import asyncio
 import logging
+import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -60,6 +62,7 @@ from .streams import MessageStream, encode_message, is_cancelled_from_outside
 
 if TYPE_CHECKING:
     from .grpc_introspection import HealthStatus, RpcMethod
+    from .tls import TlsFiles
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=Message)
@@ -470,10 +473,9 @@ class _CallingStream:
 
     def _failure_of(self, status: aio.AioRpcError) -> QuorumlogError:
         failure = decode_failure(status, self._path, self._address, StreamBroken)
-        if isinstance(failure, SaslAuthenticationFailed) and self._refused is not None:
-            if self._refused():
-                return StreamBroken(f"{self._path} at {self._address}: {failure.message}")
-            self._refused = None
+        if _is_expired_session(failure, self._refused):
+            return StreamBroken(f"{self._path} at {self._address}: {failure.message}")
+        self._refused = None
         return failure
 
 
@@ -641,6 +643,21 @@ class _GrpcChannel:
         return self._channel
 
 
+class SyncLogin(Protocol):
+    """The credentials for the calls of one `SyncChannel`; see `ChannelLogin`."""
+
+    def authorization(
+        self, path: str, channel: "SyncChannel", *, now_s: float, timeout_ms: int
+    ) -> str:
+        """Return the header for a call of the method with this path, "" for none. One thread at a
+        time calls it. `now_s` is of a monotonic clock. `timeout_ms` limits a login; 0: the login
+        has its own limit."""
+
+    def refused(self, authorization: str) -> bool:
+        """Drop a header that the server has refused; return True if a call may succeed with the
+        next one."""
+
+
 class SyncChannel:
     """A blocking channel for code without an event loop, such as Spark's executors.
 
@@ -653,15 +670,26 @@ class SyncChannel:
         *,
         message_size_max: int = MESSAGE_SIZE_MAX,
         connect_ms: int = CONNECT_MS,
+        tls: "TlsFiles | None" = None,
+        login: SyncLogin | None = None,
     ) -> None:
+        """Raise InvalidConfig for files of `tls` that cannot be read. `login` is of this channel
+        alone."""
         self._address = address
+        self._tls = tls
+        self._login = login
+        self._logging_in = threading.RLock()  # a login calls this channel
         self._message_size_max = message_size_max
         self._connect_ms = connect_ms  # grows, as in `_GrpcChannel`
         self._channel = self._connecting()
 
     def _connecting(self) -> grpc.Channel:
         options = channel_options(self._message_size_max, CALLER_KEEPALIVE_MS, self._connect_ms)
-        return grpc.insecure_channel(self._address, options=options)
+        if self._tls is None:
+            return grpc.insecure_channel(self._address, options=options)
+        from .call_security import channel_credentials
+
+        return grpc.secure_channel(self._address, channel_credentials(self._tls), options=options)
 
     def _maybe_allow_longer(self, used: grpc.Channel, error: Any) -> None:
         """See `_GrpcChannel`. If two threads replace it, one channel stays unused and never
@@ -674,19 +702,37 @@ class SyncChannel:
             self._channel = self._connecting()
             used.close()
 
-    def __enter__(self) -> "SyncChannel":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int) -> R:
-        """Call and wait. Raise as `Channel.call`."""
-        _check_time_left(method.path, self._address, timeout_ms)
+        """Call and wait. Raise as `Channel.call`. A login before the call may take as long."""
+        path, login = method.path, self._login
+        _check_time_left(path, self._address, timeout_ms)
+        authorization = self._authorization(path, timeout_ms)
+        try:
+            return self._call(method, request, timeout_ms, authorization)
+        except SaslAuthenticationFailed:  # nothing was done
+            if login is None or not login.refused(authorization):
+                raise
+        return self._call(method, request, timeout_ms, self._authorization(path, timeout_ms))
+
+    def _authorization(self, path: str, timeout_ms: int) -> str:
+        login = self._login
+        if login is None:
+            return ""
+        with self._logging_in:
+            return login.authorization(path, self, now_s=time.monotonic(), timeout_ms=timeout_ms)
+
+    def _call(self, method: Method[Q, R], request: Q, timeout_ms: int, authorization: str) -> R:
         used = self._channel
         invoke: Any = used.unary_unary(method.path, method.request.SerializeToString)
+        metadata = _metadata(authorization) or None
         try:
-            raw = invoke(request, timeout=timeout_ms / 1000)
+            raw = invoke(request, timeout=timeout_ms / 1000, metadata=metadata)
         except grpc.RpcError as error:
             self._maybe_allow_longer(used, error)
             raise decode_failure(error, method.path, self._address, OutcomeUnknown) from error
@@ -695,11 +741,19 @@ class SyncChannel:
     def stream(
         self, method: Method[Q, R], requests: Iterable[Q], *, timeout_ms: int = 0
     ) -> "SyncStream[R]":
-        """Send the requests, then finish this side, and iterate over the responses."""
+        """Send the requests, then finish this side, and iterate over the responses. Raise the
+        errors of a login."""
+        login, authorization = self._login, self._authorization(method.path, timeout_ms)
         used = self._channel
         invoke: Any = used.stream_stream(method.path, method.request.SerializeToString)
-        call = invoke(iter(requests), timeout=_seconds(timeout_ms))
-        return SyncStream(method, self._address, call, partial(self._maybe_allow_longer, used))
+        call = invoke(
+            iter(requests),
+            timeout=_seconds(timeout_ms),
+            metadata=_metadata(authorization) or None,
+        )
+        refused = None if login is None else partial(login.refused, authorization)
+        on_failure = partial(self._maybe_allow_longer, used)
+        return SyncStream(method, self._address, call, on_failure, refused)
 
     def close(self) -> None:
         """Break calls in progress and free the connection."""
@@ -715,23 +769,35 @@ class SyncStream(Iterator[R]):
         address: str,
         call: Any,
         on_failure: Callable[[Any], None],
+        refused: Callable[[], bool] | None,
     ) -> None:
+        """`refused` is as in `_CallingStream`."""
         self._method = method
         self._address = address
         self._call = call
         self._on_failure = on_failure
+        self._refused = refused
 
     def __next__(self) -> R:
         try:
             raw = next(self._call)
         except grpc.RpcError as error:
             self._on_failure(error)
-            raise decode_failure(error, self._method.path, self._address, StreamBroken) from error
+            path, address = self._method.path, self._address
+            failure = decode_failure(error, path, address, StreamBroken)
+            if _is_expired_session(failure, self._refused):
+                failure = StreamBroken(f"{path} at {address}: {failure.message}")
+            raise failure from error
         return _parse_response(self._method, raw)
 
     def close(self) -> None:
         """Break the stream unless it has ended."""
         self._call.cancel()
+
+
+def _is_expired_session(failure: QuorumlogError, refused: Callable[[], bool] | None) -> bool:
+    """Return True if a stream failed by its session, and the next stream may succeed."""
+    return isinstance(failure, SaslAuthenticationFailed) and refused is not None and refused()
 
 
 def _parse_response(method: Method[Any, R], raw: bytes) -> R:
