@@ -47,7 +47,7 @@ class BatchReader(DataSourceReader):
         OutcomeUnknown or TimedOut if no broker responds.
         """
         options = self._options
-        cluster = Cluster(options.bootstrap)
+        cluster = Cluster(options.access)
         if options.values is not None:
             check_dead_letter_topic(cluster, options.values)
         leaders = cluster.leaders(options.selection)

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
+from quorumlog.clients.credentials import sync_login
 from quorumlog.clients.offsets import BEYOND, list_offsets_request, listed_offsets
 from quorumlog.clients.retry import Backoff, BlockingRetrier, RetryLimit, is_retriable
 from quorumlog.clients.topology import PartitionLeader, Topology, by_address, leaderless
@@ -36,6 +37,7 @@ from quorumlog.services import (
     LOG_LIST_OFFSETS,
 )
 from quorumlog.spark.admission import Density
+from quorumlog.spark.cluster_access import ClusterAccess
 from quorumlog.spark.offsets import EARLIEST, LATEST, Offsets
 from quorumlog.spark.options import (
     Assigned,
@@ -66,16 +68,8 @@ logger = logging.getLogger(__name__)
 
 # Module-level state: Spark reuses a worker process for many tasks and jobs, and only module state
 # survives between them.
-_channels: dict[tuple[int, str], SyncChannel] = {}
-_responded: set[tuple[int, tuple[str, ...]]] = set()
-
-
-def channel_to(address: str) -> SyncChannel:
-    """Return this process's channel to an address; it connects at its first call."""
-    key = (os.getpid(), address)
-    if key not in _channels:
-        _channels[key] = SyncChannel(address)
-    return _channels[key]
+_channels: dict[tuple[int, str, ClusterAccess], SyncChannel] = {}
+_responded: set[tuple[int, ClusterAccess]] = set()
 
 
 def now_ms() -> int:
@@ -91,20 +85,29 @@ def backoff() -> Backoff:
 class Cluster:
     """The cluster behind bootstrap addresses. Cheap to create; channels are pooled."""
 
-    def __init__(self, bootstrap: Sequence[str], *, patience_ms: int = 0) -> None:
+    def __init__(self, access: ClusterAccess, *, patience_ms: int = 0) -> None:
         """`patience_ms` is the minimum time of retries while no broker responds. It applies only
         after a first response in this process, so that a wrong address fails soon."""
-        self._bootstrap = tuple(bootstrap)  # "host:port", at least one
+        self._access = access
         self._patience_ms = patience_ms
         self._topology = Topology()
 
+    def channel_to(self, address: str) -> SyncChannel:
+        """Return this process's channel to an address; it connects at its first call."""
+        access = self._access
+        key = (os.getpid(), address, access)
+        if key not in _channels:
+            tls = None if access.tls is None else access.tls.files()
+            _channels[key] = SyncChannel(address, tls=tls, login=sync_login(access.credentials))
+        return _channels[key]
+
     def record_response(self) -> None:
         """Record that a broker has responded."""
-        _responded.add((os.getpid(), self._bootstrap))
+        _responded.add((os.getpid(), self._access))
 
     def retry_limit(self, attempts: int = ATTEMPTS) -> RetryLimit:
         """Return the limit of the retries that begin now."""
-        has_responded = (os.getpid(), self._bootstrap) in _responded
+        has_responded = (os.getpid(), self._access) in _responded
         return RetryLimit(now_ms() + (self._patience_ms if has_responded else 0), attempts)
 
     def repeat(self, what: str, job: Callable[[int], T], *, limit: RetryLimit | None = None) -> T:
@@ -244,7 +247,8 @@ class Cluster:
             topic_ids = {place.topic: now[place].topic_id for place in times_ms}
             for address, places in by_address({place: now[place] for place in times_ms}).items():
                 mine = {place: times_ms[place] for place in places}
-                found |= _list_offsets(address, mine, topic_ids, isolation)
+                channel = self.channel_to(address)
+                found |= _list_offsets(channel, mine, topic_ids, isolation)
             return {place: found[place] for place in times_ms}
 
         answer = self.repeat("list_offsets", ask) if times_ms else {}
@@ -260,7 +264,7 @@ class Cluster:
         found: dict[TopicPartition, Density] = {}
         for address in by_address(leaders):
             request = admin_pb2.DescribeLogDirsRequest(topics=topics)
-            channel = channel_to(address)
+            channel = self.channel_to(address)
             response = channel.call(ADMIN_DESCRIBE_LOG_DIRS, request, timeout_ms=CALL_TIMEOUT_MS)
             for log in (log for each in response.directories for log in each.logs):
                 place = TopicPartition(log.topic, log.partition)
@@ -348,29 +352,30 @@ class Cluster:
         self, method: Method[Q, R], request: Q, attempt: int, timeout_ms: int = CALL_TIMEOUT_MS
     ) -> R:
         """Try each bootstrap address in turn, starting with another one in each attempt."""
-        count = len(self._bootstrap)
+        bootstrap = self._access.bootstrap
+        count = len(bootstrap)
         failure: QuorumlogError | None = None
         for index in range(count):
-            address = self._bootstrap[(attempt + index) % count]
+            address = bootstrap[(attempt + index) % count]
             try:
-                return channel_to(address).call(method, request, timeout_ms=timeout_ms)
+                return self.channel_to(address).call(method, request, timeout_ms=timeout_ms)
             except (TransportError, TimedOut) as error:
                 failure = error
         assert failure is not None, "no bootstrap address"
         raise type(failure)(
-            f"no broker responds at {', '.join(self._bootstrap)} (option 'bootstrap'): {failure}"
+            f"no broker responds at {', '.join(bootstrap)} (option 'bootstrap'): {failure}"
         ) from failure
 
 
 def _list_offsets(
-    address: str,
+    channel: SyncChannel,
     times_ms: Mapping[TopicPartition, int],
     topic_ids: Mapping[str, bytes],
     isolation: Isolation,
 ) -> dict[TopicPartition, int | None]:
     """Return the first offset at or after a time for each partition of one leader."""
     request = list_offsets_request(times_ms, topic_ids, isolation=isolation_number(isolation))
-    answer = channel_to(address).call(LOG_LIST_OFFSETS, request, timeout_ms=CALL_TIMEOUT_MS)
+    answer = channel.call(LOG_LIST_OFFSETS, request, timeout_ms=CALL_TIMEOUT_MS)
     found: dict[TopicPartition, int | None] = {}
     for place, offset in listed_offsets(answer, times_ms).items():
         if isinstance(offset, QuorumlogError):

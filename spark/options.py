@@ -18,6 +18,13 @@ from quorumlog.errors import InvalidConfig
 from quorumlog.ids import TopicPartition
 from quorumlog.settings.quantities import parse_quantity
 from quorumlog.settings.query_groups import START_GROUP_PREFIX, can_hold
+from quorumlog.spark.cluster_access import (
+    ACCESS_OPTIONS,
+    ACCESS_REFUSED,
+    ClusterAccess,
+    parse_access,
+    unsupported_access,
+)
 from quorumlog.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -166,7 +173,7 @@ class ReadOptions:
     """The validated options of one read."""
 
     mode: Mode
-    bootstrap: tuple[str, ...]  # "host:port", at least one; tried in this order
+    access: ClusterAccess
     selection: Selection
     start: Position
     start_no_match: NoMatch
@@ -246,6 +253,7 @@ _OFFERED: Final[dict[str, _Option]] = {
         _Option("mode"),
         _Option("deadLetterTopic"),
         _Option("pushdown", _BATCHES_ALONE),
+        *(_Option(name) for name in ACCESS_OPTIONS),
     )
 }
 
@@ -271,7 +279,7 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
         *((name, "is for writing; remove it") for name in SINK_OPTIONS),
         ("topic", "is for writing; to read use 'subscribe'"),
         ("path", "means nothing here; name the topic with 'subscribe', not in load()"),
-        ("kafka.bootstrap.servers", "is the Kafka connector's; use 'bootstrap', host:port"),
+        *ACCESS_REFUSED,
         ("kafka.isolation.level", "is the Kafka connector's; use 'isolationLevel'"),
         ("kafka.group.id", "is the Kafka connector's; use 'groupId'"),
         ("kafkaConsumer.pollTimeoutMs", "is the Kafka connector's; use 'pollTimeoutMs'"),
@@ -306,6 +314,8 @@ def check_names(options: Mapping[str, str]) -> None:
         if name in _REFUSED:
             written, remedy = _REFUSED[name]
             _refuse(written, remedy)
+        if (reason := unsupported_access(name)) is not None:
+            _refuse(key, reason)
         if name.startswith("kafka."):
             _refuse(key, "sets a client of the Kafka connector; there is none here, remove it")
         near = difflib.get_close_matches(name, _OFFERED, n=1)
@@ -342,7 +352,7 @@ def parse_options(options: Mapping[str, str], mode: Mode) -> ReadOptions:
     group_id = _group_id(given)
     parsed = ReadOptions(
         mode=mode,
-        bootstrap=parse_bootstrap(given),
+        access=parse_access(given),
         selection=_selection(given),
         start=start,
         start_no_match=no_match,
@@ -426,21 +436,6 @@ class GivenOptions:
         if not lowest <= number <= NUMBER_MAX:
             _refuse(name, f"is {value!r}; it must be {lowest} {unit} or more")
         return number
-
-
-def parse_bootstrap(given: GivenOptions) -> tuple[str, ...]:
-    """Return the addresses of option bootstrap, "host:port" each; raise InvalidConfig."""
-    value = given.text("bootstrap")
-    if value is None:
-        _refuse("bootstrap", "is missing; give a broker's gRPC address, e.g. localhost:9094")
-    addresses = tuple(part.strip() for part in value.split(",") if part.strip())
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            _refuse("bootstrap", f"has {address!r}; an address is host:port")
-    if not addresses:
-        _refuse("bootstrap", "names no address; give host:port, e.g. localhost:9094")
-    return addresses
 
 
 def _selection(given: GivenOptions) -> Selection:

@@ -79,7 +79,7 @@ class TopicWriter:
         if self._is_open:
             return
         options = self._options
-        client = client_of(options.bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS)
+        client = client_of(options.access, connect_timeout_ms=CONNECT_TIMEOUT_MS)
         if options.topic is not None:
             _check_topic(client, options.topic)
         if options.delivery is DeliveryGuarantee.EXACTLY_ONCE:
@@ -95,7 +95,7 @@ class TopicWriter:
 
         A failed attempt is aborted, as far as the brokers can be reached.
         """
-        client = client_of(self._options.bootstrap)
+        client = client_of(self._options.access)
         options = self._options
         if write is None:
             with client.producer(partitioner=options.partitioner, **options.producer) as producer:
@@ -134,7 +134,7 @@ class TopicWriter:
         """
         is_fatal = self._options.on_different_batch is OnDifferentBatch.FAIL
         deadline_ms = now_ms() + COMMIT_TIMEOUT_MS
-        client = client_of(self._options.bootstrap, connect_timeout_ms=COMMIT_TIMEOUT_MS)
+        client = client_of(self._options.access, connect_timeout_ms=COMMIT_TIMEOUT_MS)
         try:
             committed = client.commit_write(
                 write,
@@ -162,7 +162,7 @@ class TopicWriter:
     def abort(self, write: StagedWrite) -> None:
         """Abort what is staged, as far as the brokers can be reached. Never decides a number."""
         try:
-            client = client_of(self._options.bootstrap, connect_timeout_ms=CONNECT_TIMEOUT_MS)
+            client = client_of(self._options.access, connect_timeout_ms=CONNECT_TIMEOUT_MS)
             client.abort_write(write)
         except QuorumlogError as error:
             logger.warning(

@@ -85,7 +85,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._values = values
         self._leaders: dict[TopicPartition, PartitionLeader] = {}
         self._leaders_until = 0.0  # on time.monotonic()
-        self._cluster = Cluster(options.bootstrap, patience_ms=options.poll_timeout_ms)
+        self._cluster = Cluster(options.access, patience_ms=options.poll_timeout_ms)
         self._cluster_id = ""  # empty: not looked up yet
         self._first: StreamOffsets | None = None  # the result of initialOffset
         self._latest: Offsets | None = None  # the last looked-up end offsets
@@ -99,10 +99,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lease: RetentionLease | None = None
         self._has_checked_dead_letters = False
         if options.group_id is not None:
-            self._group = QueryGroup(Cluster(options.bootstrap), options)
+            self._group = QueryGroup(Cluster(options.access), options)
             if options.hold is not None:
                 self._lease = RetentionLease(
-                    Cluster(options.bootstrap), options.group_id, bytes_max=options.hold.bytes_max
+                    Cluster(options.access), options.group_id, bytes_max=options.hold.bytes_max
                 )
 
     # --- offsets, on the driver ---
@@ -256,7 +256,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         # A partition deleted since still gets a task, which fails or skips it.
         anywhere = {
-            part.place: PartitionLeader(options.bootstrap[0], NO_EPOCH, to.id_of(part.place.topic))
+            part.place: PartitionLeader(
+                options.access.bootstrap[0], NO_EPOCH, to.id_of(part.place.topic)
+            )
             for part in ranges
         }
         return input_partitions(ranges, anywhere | leaders)

@@ -32,7 +32,7 @@ from quorumlog.proto import log_pb2
 from quorumlog.runtime import Buffer
 from quorumlog.runtime.grpc_network import SyncStream
 from quorumlog.spark.arrow_batches import Assembler, Gather
-from quorumlog.spark.broker_calls import Cluster, backoff, channel_to, isolation_number, now_ms
+from quorumlog.spark.broker_calls import Cluster, backoff, isolation_number, now_ms
 from quorumlog.spark.options import Isolation, ReadOptions
 from quorumlog.spark.plan import FAIL_ON_DATA_LOSS, Range
 from quorumlog.spark.values.bad_values import BadValues
@@ -121,7 +121,7 @@ class RangeFetcher:
             isolation=isolation_number(self._isolation),
             topic_id=self._leader.topic_id,
         )
-        self._stream = channel_to(self._leader.address).stream(SUBSCRIBE, [request])
+        self._stream = self._cluster.channel_to(self._leader.address).stream(SUBSCRIBE, [request])
         if self._is_cancelled:  # cancel() ran before this stream existed
             self._stream.close()
         try:
@@ -260,7 +260,7 @@ def read_task(
     # Below the prefetch timeout, so that the error has the cause and not only the timeout.
     patience_ms = options.poll_timeout_ms * 9 // 10
     fetcher = RangeFetcher(
-        Cluster(options.bootstrap, patience_ms=patience_ms),
+        Cluster(options.access, patience_ms=patience_ms),
         task.range,
         leader=task.leader,
         isolation=options.isolation,
@@ -269,7 +269,7 @@ def read_task(
     place = task.range.place
     task_values = None
     if values is not None:
-        bad = BadValues(values.options, options.bootstrap, place, timeout_ms=patience_ms)
+        bad = BadValues(values.options, options.access, place, timeout_ms=patience_ms)
         task_values = TaskValues(values, bad)
     assembler = Assembler(schema, columns, place, task_values)
     decoded = _decoded(fetcher, assembler, task.range.end)

@@ -14,13 +14,14 @@ from quorumlog.clients.config import ProducerSettings
 from quorumlog.clients.producer.partitioner import PARTITIONERS
 from quorumlog.errors import InvalidConfig
 from quorumlog.records.compression import Codec
-from quorumlog.spark.options import (
-    SINK_OPTIONS,
-    GivenOptions,
-    Mode,
-    is_read_option,
-    parse_bootstrap,
+from quorumlog.spark.cluster_access import (
+    ACCESS_OPTIONS,
+    ACCESS_REFUSED,
+    ClusterAccess,
+    parse_access,
+    unsupported_access,
 )
+from quorumlog.spark.options import SINK_OPTIONS, GivenOptions, Mode, is_read_option
 from quorumlog.staged_names import STAGE_TIMEOUT_MS_DEFAULT
 
 
@@ -43,7 +44,7 @@ class WriteOptions:
     """The validated options of one write."""
 
     mode: Mode
-    bootstrap: tuple[str, ...]  # "host:port", at least one
+    access: ClusterAccess
     topic: str | None  # overrides the column
     delivery: DeliveryGuarantee
     commit_name: str | None
@@ -76,7 +77,9 @@ DELIVERY_TIMEOUT_MS: Final = 120_000
 _STAGED_ALONE: Final = ("commitName", "commitNumber", "onDifferentBatch", "stageTimeout")
 """Options of exactly-once writes."""
 
-_OFFERED: Final = {name.lower(): name for name in ("bootstrap", "topic", *SINK_OPTIONS)}
+_OFFERED: Final = {
+    name.lower(): name for name in ("bootstrap", "topic", *SINK_OPTIONS, *ACCESS_OPTIONS)
+}
 
 _REFUSED: Final[dict[str, tuple[str, str]]] = {
     name.lower(): (name, remedy)
@@ -84,7 +87,7 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
         ("path", "means nothing here; name the topic with 'topic', not in save() or start()"),
         ("createTopic", "does not exist; create the topic before the write"),
         ("includeHeaders", "is for reading; a write takes a column 'headers'"),
-        ("kafka.bootstrap.servers", "is the Kafka connector's; use 'bootstrap', host:port"),
+        *ACCESS_REFUSED,
         ("kafka.compression.type", "is the Kafka connector's; use 'compression'"),
         ("kafka.partitioner.class", "is the Kafka connector's; use 'partitioner'"),
         ("kafka.buffer.memory", "is the Kafka connector's; use 'bufferSize'"),
@@ -112,7 +115,7 @@ def parse_write_options(options: Mapping[str, str], mode: Mode) -> WriteOptions:
     different = _choice(given, "onDifferentBatch", tuple(OnDifferentBatch))
     return WriteOptions(
         mode=mode,
-        bootstrap=parse_bootstrap(given),
+        access=parse_access(given),
         topic=given.text("topic"),
         delivery=delivery,
         commit_name=commit_name,
@@ -134,6 +137,8 @@ def _check_names(options: Mapping[str, str]) -> None:
         if name in _REFUSED:
             written, remedy = _REFUSED[name]
             _refuse(written, remedy)
+        if (reason := unsupported_access(name)) is not None:
+            _refuse(key, reason)
         if name.startswith("kafka."):
             _refuse(key, "sets a client of the Kafka connector; there is none here, remove it")
         if is_read_option(name):

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from quorumlog.spark.cluster_access import ClusterAccess
+
 
 class FileFormat(StrEnum):
     """The formats of files."""
@@ -165,7 +167,7 @@ def from_files(
     reading = dict(read_options or {})
     writes = NumberedWrites("from-files", bootstrap, topic, options)
     with pipeline_session(spark) as session:
-        now = _plan_now(bootstrap, topic, path, format)
+        now = _plan_now(writes.access, topic, path, format)
         if schema is not None:
             from pyspark.sql.types import StructType
 
@@ -242,14 +244,14 @@ def _bytes_or_text(batch: "DataFrame", expression: str) -> "Column":
     return f.expr(expression).cast("string")
 
 
-def _plan_now(bootstrap: str, topic: str, path: str, format: str) -> FilesPlan:
+def _plan_now(access: "ClusterAccess", topic: str, path: str, format: str) -> FilesPlan:
     """Return the plan of a run, without a schema. Raise UnknownTopicOrPartition."""
     from quorumlog.ids import TopicPartition
     from quorumlog.spark.broker_calls import Cluster
     from quorumlog.spark.offsets import topic_id_text
-    from quorumlog.spark.options import GivenOptions, Subscribed, parse_bootstrap
+    from quorumlog.spark.options import Subscribed
 
-    cluster = Cluster(parse_bootstrap(GivenOptions({"bootstrap": bootstrap})))
+    cluster = Cluster(access)
     leaders = cluster.leaders(Subscribed((topic,)))
     local = re.sub(r"^file:(//)?", "", path)
     return FilesPlan(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from quorumlog.spark.cluster_access import ClusterAccess
+
 POLL_S: Final = 0.25
 BATCH_BYTES: Final = 4 << 30
 """Default limit of the source's bytes in a micro-batch."""
@@ -229,6 +231,11 @@ class NumberedWrites:
         self._is_exactly_once = self._options.delivery is DeliveryGuarantee.EXACTLY_ONCE
         self._is_first = True
 
+    @property
+    def access(self) -> "ClusterAccess":
+        """The access to the cluster of the sink."""
+        return self._options.access
+
     def write(self, records: "DataFrame", number: int, query_id: str) -> int | None:
         """Write a micro-batch. Return 0 if it was written before, else None."""
         writer = records.write.format("quorumlog").options(**self._given)
@@ -249,7 +256,7 @@ class NumberedWrites:
         commits = replace(self._options, commit_name=commit_name).batch_name()
         assert commits is not None, "a commit name gives the commits a name"
         try:
-            return client_of(self._options.bootstrap).admin.describe_commits(commits).last_committed
+            return client_of(self._options.access).admin.describe_commits(commits).last_committed
         except TransactionalIdNotFound:
             return -1
 

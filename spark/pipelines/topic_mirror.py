@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as f
 
-import quorumlog
 from quorumlog.clients.mirror.target import OWN
 from quorumlog.clients.topology import PartitionLeader
 from quorumlog.errors import InvalidConfig, OffsetOutOfRange, UnknownTopicOrPartition
 from quorumlog.ids import TopicPartition
 from quorumlog.spark.broker_calls import Cluster
+from quorumlog.spark.cluster_access import SECURITY_NAMES, ClusterAccess
 from quorumlog.spark.offsets import Offsets, StreamOffsets, from_json, to_json, topic_id_text
 from quorumlog.spark.options import Isolation, Mode, ReadOptions, Subscribed, parse_options
 from quorumlog.spark.pipelines.query_run import (
@@ -43,6 +43,7 @@ from quorumlog.spark.pipelines.topic_scan import (
 from quorumlog.spark.pipelines.topic_verification import TopicPair, compare_pair
 from quorumlog.spark.pipelines.verification import Comparison, TopicDifference
 from quorumlog.spark.plan import Range, resolve, times_wanted, within
+from quorumlog.spark.process_client import client_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from quorumlog.clients.admin.descriptions import Topic
 
 PLAN_VERSION: Final = 1
+CONNECT_TIMEOUT_MS: Final = 5_000
 
 _REFUSED: Final = {
     "minpartitions": "splits partitions between tasks, which write at the same time",
@@ -165,10 +167,10 @@ def mirror(
         begun = time.monotonic()
         plan = _stored_plan(session, checkpoint)
         if plan is None:
-            plan = _new_plan(given, to, prefix, create=create, append=append)
+            plan = _new_plan(given, to, writes.access, prefix, create=create, append=append)
             _store_plan(session, checkpoint, plan)
         else:
-            _check_plan(plan, given, to, prefix, create=create)
+            _check_plan(plan, given, to, writes.access, prefix, create=create)
         reader = session.readStream.format("quorumlog").options(**stream_options(plan, given))
         copied = run_batches(
             reader.load(),
@@ -181,7 +183,8 @@ def mirror(
         if verify and not copied.is_interrupted:
             if on_progress is not None:
                 on_progress(PipelineProgress(records=copied.records, step="verify"))
-            verified, problems = _verify(session, plan, given, to, checkpoint)
+            target = {"bootstrap": to, **(to_options or {})}
+            verified, problems = _verify(session, plan, given, target, checkpoint)
         return PipelineReport(
             pipeline="mirror",
             records=copied.records,
@@ -211,6 +214,10 @@ def _without(given: Mapping[str, str], names: Collection[str]) -> dict[str, str]
     return {name: value for name, value in given.items() if name.lower() not in names}
 
 
+def _only(given: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    return {name: value for name, value in given.items() if name.lower() in names}
+
+
 # --- the plan ------------------------------------------------------------------------------------
 
 
@@ -232,15 +239,21 @@ def _store_plan(spark: "SparkSession", checkpoint: str, plan: CopyPlan) -> None:
 
 
 def _new_plan(
-    given: Mapping[str, str], to: str, prefix: str, *, create: bool, append: bool
+    given: Mapping[str, str],
+    to: str,
+    target_access: ClusterAccess,
+    prefix: str,
+    *,
+    create: bool,
+    append: bool,
 ) -> CopyPlan:
     """Return the plan of a first run. Create the missing topics."""
     parsed = parse_options(_without(given, _STREAM_ONLY), Mode.BATCH)
-    cluster = Cluster(parsed.bootstrap)
+    cluster = Cluster(parsed.access)
     starts = _starts(cluster, parsed)
     if not starts:
         raise UnknownTopicOrPartition("no topic matches the option 'subscribePattern'; correct it")
-    target = Cluster(to.split(","))
+    target = Cluster(target_access)
     ids = cluster.cluster_id(), target.cluster_id()
     if ids[0] == ids[1] and not prefix:
         raise InvalidConfig(
@@ -248,7 +261,7 @@ def _new_plan(
             " with a prefix"
         )
     topics = sorted({place.topic for place in starts})
-    prepare_topics(given["bootstrap"], to, topics, prefix, create=create)
+    prepare_topics(parsed.access, target_access, topics, prefix, create=create)
     leaders = target.leaders(Subscribed(tuple(prefix + topic for topic in topics)))
     # An undecided batch of another run counts: read_committed bounds do not include it.
     bounds = target.bounds(leaders, Isolation.READ_UNCOMMITTED)
@@ -296,10 +309,17 @@ def _starts(cluster: Cluster, parsed: ReadOptions) -> Offsets:
 
 
 def _check_plan(
-    plan: CopyPlan, given: Mapping[str, str], to: str, prefix: str, *, create: bool
+    plan: CopyPlan,
+    given: Mapping[str, str],
+    to: str,
+    target_access: ClusterAccess,
+    prefix: str,
+    *,
+    create: bool,
 ) -> None:
     """Raise InvalidConfig if a checkpoint is of another mirror. Create added partitions."""
-    cluster, target = Cluster(given["bootstrap"].split(",")), Cluster(to.split(","))
+    parsed = parse_options(_without(given, _STREAM_ONLY), Mode.BATCH)
+    cluster, target = Cluster(parsed.access), Cluster(target_access)
     ids = cluster.cluster_id(), target.cluster_id()
     if ids != (plan.source, plan.target) or prefix != plan.prefix:
         raise InvalidConfig(
@@ -307,7 +327,6 @@ def _check_plan(
             f" {plan.prefix!r}, and this one is from {ids[0]} to {ids[1]} with prefix {prefix!r};"
             " use another checkpoint"
         )
-    parsed = parse_options(_without(given, _STREAM_ONLY), Mode.BATCH)
     topics = sorted({place.topic for place in cluster.leaders(parsed.selection)})
     if set(topics) != set(plan.topics):
         raise InvalidConfig(
@@ -315,34 +334,41 @@ def _check_plan(
             f" {', '.join(topics)}; use another checkpoint for other topics"
         )
     check_target_ids(plan, target, to)
-    prepare_topics(given["bootstrap"], to, topics, prefix, create=create)
+    prepare_topics(parsed.access, target_access, topics, prefix, create=create)
 
 
 def prepare_topics(
-    bootstrap: str, to: str, topics: Sequence[str], prefix: str, *, create: bool
+    origin: ClusterAccess,
+    to: ClusterAccess,
+    topics: Sequence[str],
+    prefix: str,
+    *,
+    create: bool,
 ) -> None:
     """Create missing topics and partitions in the target. Raise UnknownTopicOrPartition without
     `create`, and InvalidConfig for a topic with more partitions than its source."""
-    with quorumlog.connect(bootstrap) as source, quorumlog.connect(to) as target:
-        found = {topic.name: topic for topic in target.admin.describe_topics()}
-        for topic in source.admin.describe_topics(topics):
-            name, partitions = prefix + topic.name, len(topic.partitions)
-            have = len(found[name].partitions) if name in found else 0
-            if have > partitions:
-                raise InvalidConfig(
-                    f"{name} has {have} partitions at {to}, its source {partitions}; a mirror keeps"
-                    " the partition of each record; use another prefix"
-                )
-            if have < partitions and not create:
-                raise UnknownTopicOrPartition(
-                    f"{to} has {have} of {partitions} partitions; create them, or let the mirror"
-                    " create them",
-                    topic=name,
-                )
-            if have == 0:
-                target.admin.create_topic(name, partitions=partitions, configs=_configs(topic))
-            elif have < partitions:
-                target.admin.create_partitions(name, partitions)
+    there = ",".join(to.bootstrap)
+    source = client_of(origin, connect_timeout_ms=CONNECT_TIMEOUT_MS)
+    target = client_of(to, connect_timeout_ms=CONNECT_TIMEOUT_MS)
+    found = {topic.name: topic for topic in target.admin.describe_topics()}
+    for topic in source.admin.describe_topics(topics):
+        name, partitions = prefix + topic.name, len(topic.partitions)
+        have = len(found[name].partitions) if name in found else 0
+        if have > partitions:
+            raise InvalidConfig(
+                f"{name} has {have} partitions at {there}, its source {partitions}; a mirror keeps"
+                " the partition of each record; use another prefix"
+            )
+        if have < partitions and not create:
+            raise UnknownTopicOrPartition(
+                f"{there} has {have} of {partitions} partitions; create them, or let the mirror"
+                " create them",
+                topic=name,
+            )
+        if have == 0:
+            target.admin.create_topic(name, partitions=partitions, configs=_configs(topic))
+        elif have < partitions:
+            target.admin.create_partitions(name, partitions)
 
 
 def _configs(topic: "Topic") -> dict[str, str]:
@@ -372,21 +398,31 @@ def _copies(frame: "DataFrame", prefix: str) -> "DataFrame":
 
 
 def _verify(
-    spark: "SparkSession", plan: CopyPlan, given: Mapping[str, str], to: str, checkpoint: str
+    spark: "SparkSession",
+    plan: CopyPlan,
+    given: Mapping[str, str],
+    target: Mapping[str, str],
+    checkpoint: str,
 ) -> tuple[str, list[str]]:
     """Compare both sides since their starts. Return the outcome, and the differences."""
     ends = _copied_ends(spark, f"{checkpoint}/query")
     here = TopicRanges(
         bootstrap=given["bootstrap"],
         ranges=_ranges(plan.starts, ends),
-        options={name: value for name, value in given.items() if name.lower() == "isolationlevel"},
+        options=_only(given, {"isolationlevel", *SECURITY_NAMES}),
     )
     copies = tuple(plan.prefix + topic for topic in plan.topics)
-    target = Cluster(to.split(","))
-    target_ends = target.latest(target.leaders(Subscribed(copies)), Isolation.READ_COMMITTED)
-    there = TopicRanges(bootstrap=to, ranges=_ranges(plan.target_starts, target_ends))
-    compacted = compacted_topics(given["bootstrap"], plan.topics), compacted_topics(to, copies)
-    configs = target.configs(copies)
+    there = TopicRanges(
+        bootstrap=target["bootstrap"], ranges={}, options=_only(target, SECURITY_NAMES)
+    )
+    copied = Cluster(there.access)
+    target_ends = copied.latest(copied.leaders(Subscribed(copies)), Isolation.READ_COMMITTED)
+    there = replace(there, ranges=_ranges(plan.target_starts, target_ends))
+    compacted = (
+        compacted_topics(here.access, plan.topics),
+        compacted_topics(there.access, copies),
+    )
+    configs = copied.configs(copies)
     records, differences = 0, []
     gone: list[str] = []
     for topic in plan.topics:

@@ -22,8 +22,9 @@ from quorumlog.ids import TopicPartition
 from quorumlog.records.batch import iterate_batches
 from quorumlog.spark.batch_reader import BatchReader
 from quorumlog.spark.broker_calls import Cluster
+from quorumlog.spark.cluster_access import SECURITY_NAMES, ClusterAccess, parse_access
 from quorumlog.spark.offsets import to_json
-from quorumlog.spark.options import Assigned, Isolation, Mode, parse_options
+from quorumlog.spark.options import Assigned, GivenOptions, Isolation, Mode, parse_options
 from quorumlog.spark.pipelines.record_digest import (
     DIGESTS,
     Digest,
@@ -51,7 +52,7 @@ TASK_RECORDS: Final = 2_000_000
 FOLLOW_S: Final = 0.5
 
 _SPLITS: Final = ("minpartitions", "maxrecordsperpartition")
-_KEPT: Final = ("isolationlevel", "polltimeoutms", "failondataloss", *_SPLITS)
+_KEPT: Final = ("isolationlevel", "polltimeoutms", "failondataloss", *_SPLITS, *SECURITY_NAMES)
 """Options that do not choose topics or positions."""
 
 _COLUMN_TYPES: Final = {
@@ -71,8 +72,13 @@ class TopicRanges:
 
     bootstrap: str
     ranges: Mapping[TopicPartition, Range]  # also empty ones
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may have a password
     """Options of the data source that do not choose records, such as isolationLevel."""
+
+    @property
+    def access(self) -> ClusterAccess:
+        """The access to the cluster."""
+        return parse_access(GivenOptions({**self.options, "bootstrap": self.bootstrap}))
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -115,25 +121,25 @@ def resolve_ranges(options: Mapping[str, str]) -> TopicRanges:
     whole = replace(parsed, min_partitions=None, max_records_per_partition=None)
     planned = BatchReader(whole, StructType([]), ()).partitions()
     ranges = [each.value.range for each in planned if isinstance(each.value, Task)]
-    places = Cluster(parsed.bootstrap).leaders(parsed.selection)
+    places = Cluster(parsed.access).leaders(parsed.selection)
     return TopicRanges(
-        bootstrap=",".join(parsed.bootstrap),
+        bootstrap=",".join(parsed.access.bootstrap),
         ranges={place: Range(place=place, start=0, end=0) for place in places}
         | {each.place: each for each in ranges},
         options={name: value for name, value in options.items() if name.lower() in _KEPT},
     )
 
 
-def compacted_topics(bootstrap: str, topics: Sequence[str]) -> frozenset[str]:
+def compacted_topics(access: ClusterAccess, topics: Sequence[str]) -> frozenset[str]:
     """Return the topics that are compacted."""
-    configs = Cluster(bootstrap.split(",")).configs(topics)
+    configs = Cluster(access).configs(topics)
     policies = {name: found.get("cleanup.policy", "") for name, found in configs.items()}
     return frozenset(name for name, policy in policies.items() if "compact" in policy)
 
 
 def deleted_records(ranges: TopicRanges) -> str | None:
     """Return a text on the first partition with deleted records in its range, None without one."""
-    cluster = Cluster(ranges.bootstrap.split(","))
+    cluster = Cluster(ranges.access)
     places = tuple(sorted(place for place, each in ranges.ranges.items() if each.size > 0))
     earliest = cluster.earliest(cluster.leaders(Assigned(places)), Isolation.READ_UNCOMMITTED)
     for place in places:
@@ -260,7 +266,7 @@ def later_keys(spark: "SparkSession", ranges: TopicRanges) -> "DataFrame | None"
 
     Compaction may have removed the records of these keys in the ranges.
     """
-    cluster = Cluster(ranges.bootstrap.split(","))
+    cluster = Cluster(ranges.access)
     leaders = cluster.leaders(Assigned(tuple(sorted(ranges.ranges))))
     later = {}
     for place, bound in cluster.bounds(leaders, Isolation.READ_COMMITTED).items():
@@ -415,17 +421,15 @@ def count_stored(spark: "SparkSession", ranges: TopicRanges) -> dict[TopicPartit
     if not rows:
         return {}
     frame = spark.createDataFrame(rows, _STORED_RANGES).repartition(len(rows))
-    bootstrap = tuple(ranges.bootstrap.split(","))
-    counted = frame.mapInArrow(
-        partial(_count_ranges, bootstrap=bootstrap), _STORED_COUNTS
-    ).collect()
+    count = partial(_count_ranges, access=ranges.access)
+    counted = frame.mapInArrow(count, _STORED_COUNTS).collect()
     return {TopicPartition(row["topic"], row["partition"]): row["stored"] for row in counted}
 
 
 def _count_ranges(
-    batches: Iterator[pa.RecordBatch], *, bootstrap: tuple[str, ...]
+    batches: Iterator[pa.RecordBatch], *, access: ClusterAccess
 ) -> Iterator[pa.RecordBatch]:
-    cluster = Cluster(bootstrap)
+    cluster = Cluster(access)
     for batch in batches:
         rows = []
         for row in batch.to_pylist():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from quorumlog.errors import InvalidConfig
 from quorumlog.ids import TopicPartition
+from quorumlog.spark.cluster_access import SECURITY_NAMES
 from quorumlog.spark.pipelines.query_run import pipeline_session
 from quorumlog.spark.pipelines.record_digest import COLUMNS, Digest
 from quorumlog.spark.pipelines.report import OnProgress, PipelineProgress
@@ -214,11 +215,14 @@ def options_of_counterpart(
     """Return the options that read the topic `other` as one topic here is read.
 
     Positions by topic are cut to the one topic. With option assign the same partitions are read.
+    A security option of the other side replaces all security options here.
     """
     topic = here.topics[0]
     chosen = {name: _of_topic(name, value, topic, other) for name, value in options.items()}
     found = {name: value for name, value in chosen.items() if name.lower() not in _SELECTIONS}
     found.pop("bootstrap", None)
+    if any(name.lower() in SECURITY_NAMES for name in against_options):
+        found = {name: each for name, each in found.items() if name.lower() not in SECURITY_NAMES}
     for name, value in against_options.items():
         found[name] = _of_topic(name, value, other, other)
     if any(name.lower() == "assign" for name in options):
@@ -531,7 +535,7 @@ def _findings(
     with_gaps = [place for place, each in found.items() if each.missing > 0]
     if not with_gaps:
         return tuple(found.values())
-    compacted = compacted_topics(here.bootstrap, sorted({place.topic for place in with_gaps}))
+    compacted = compacted_topics(here.access, sorted({place.topic for place in with_gaps}))
     stored = count_stored(
         spark, here.only([place for place in with_gaps if place.topic not in compacted])
     )

@@ -12,6 +12,7 @@ from typing import Final
 from quorumlog.errors import UndecodableValue, UnknownTopicOrPartition
 from quorumlog.ids import TopicPartition
 from quorumlog.spark.broker_calls import Cluster, now_ms
+from quorumlog.spark.cluster_access import ClusterAccess
 from quorumlog.spark.options import BadValueMode, Subscribed, ValueOptions
 
 LOGGED_MAX: Final = 10
@@ -52,14 +53,14 @@ class BadValues:
     def __init__(
         self,
         options: ValueOptions,
-        bootstrap: Sequence[str],
+        access: ClusterAccess,
         place: TopicPartition,
         *,
         timeout_ms: int,
     ) -> None:
         """`timeout_ms` limits the delivery of the dead letters of one batch."""
         self.options = options
-        self._bootstrap = tuple(bootstrap)
+        self._access = access
         self._timeout_ms = max(timeout_ms, DELIVERY_TIMEOUT_MS_MIN)
         self._place = place
         self._count = 0
@@ -124,7 +125,7 @@ class BadValues:
         topic = self.options.dead_letter_topic
         assert topic is not None, "the options have a topic for mode=deadletter"
         deadline_ms = now_ms() + self._timeout_ms
-        client = client_of(self._bootstrap, connect_timeout_ms=self._timeout_ms)
+        client = client_of(self._access, connect_timeout_ms=self._timeout_ms)
         left_ms = max(deadline_ms - now_ms(), DELIVERY_TIMEOUT_MS_MIN)
         with client.producer(delivery_timeout_ms=left_ms, max_block_ms=left_ms) as producer:
             deliveries = []

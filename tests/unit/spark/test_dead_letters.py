@@ -12,6 +12,7 @@ import quorumlog
 from quorumlog.errors import TimedOut, TransportError, UndecodableValue, UnknownTopicOrPartition
 from quorumlog.ids import TopicPartition
 from quorumlog.spark import process_client
+from quorumlog.spark.cluster_access import ClusterAccess
 from quorumlog.spark.options import parse_values
 from quorumlog.spark.source import QuorumlogSource
 from quorumlog.spark.values.bad_values import BadValue, BadValues
@@ -45,7 +46,7 @@ def letters(bootstrap: str, topic: str, place: TopicPartition, *, timeout_ms: in
     """Return the handling of bad values of one task."""
     options = parse_values({"valueFormat": "json", "mode": "deadletter", "deadLetterTopic": topic})
     assert options is not None
-    return BadValues(options, (bootstrap,), place, timeout_ms=timeout_ms)
+    return BadValues(options, ClusterAccess(bootstrap=(bootstrap,)), place, timeout_ms=timeout_ms)
 
 
 def bad(offset: int) -> BadValue:
@@ -80,8 +81,8 @@ def test_tasks_of_a_process_share_one_client(broker: Broker, log: quorumlog.Log)
         task = letters(broker.grpc, "shared", TopicPartition("t", partition), timeout_ms=AMPLE_MS)
         task.handle([bad(7), bad(8)])
         task.handle([bad(9)])
-    clients = [key for key in process_client._clients if broker.grpc in key[1]]
-    assert clients == [(os.getpid(), (broker.grpc,))]
+    access = ClusterAccess(bootstrap=(broker.grpc,))
+    assert [key for key in process_client._clients if key[1] == access] == [(os.getpid(), access)]
     with log.consumer("shared", until_end=True) as consumer:
         found = list(consumer)
     assert [record.value for record in found] == [b"7", b"8", b"9"] * 3

@@ -37,7 +37,7 @@ def stream(**options: str) -> ReadOptions:
 
 def test_defaults_of_a_batch_read_everything_committed_and_decided() -> None:
     options = batch()
-    assert options.bootstrap == ("localhost:9094",)
+    assert options.access.bootstrap == ("localhost:9094",)
     assert options.selection == Subscribed(("flights",))
     assert options.start == AtEarliest()
     assert options.end == AtLatest()
@@ -59,7 +59,7 @@ def test_names_and_keywords_are_case_insensitive_and_topics_are_not() -> None:
         },
         Mode.BATCH,
     )
-    assert options.bootstrap == ("a:1", "b:2")
+    assert options.access.bootstrap == ("a:1", "b:2")
     assert options.selection == Subscribed(("Flights", "delays"))
     assert options.fail_on_data_loss is False
     assert options.isolation is Isolation.READ_UNCOMMITTED
@@ -148,7 +148,7 @@ def test_a_retention_hold_is_bounded_in_bytes_whatever_is_said() -> None:
         ),
         ({"colour": "red"}, "'colour' is unknown; known are bootstrap"),
         ({"kafka.bootstrap.servers": "a:1"}, "'kafka.bootstrap.servers'.* use 'bootstrap'"),
-        ({"kafka.security.protocol": "SSL"}, "'kafka.security.protocol'.*remove it"),
+        ({"kafka.ssl.protocol": "TLS"}, "'kafka.ssl.protocol'.*remove it"),
         ({"path": "/x"}, "'path'.*'subscribe'"),
         ({"topic": "x"}, "'topic' is for writing"),
         ({"groupId": "g"}, "'groupId' is not for a batch read"),

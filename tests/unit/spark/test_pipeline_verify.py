@@ -11,6 +11,7 @@ from pyspark.sql import Row
 from quorumlog.errors import InvalidConfig
 from quorumlog.ids import TopicPartition
 from quorumlog.spark.broker_calls import Cluster
+from quorumlog.spark.cluster_access import ClusterAccess
 from quorumlog.spark.options import Subscribed
 from quorumlog.spark.pipelines.record_digest import Digest
 from quorumlog.spark.pipelines.topic_mirror import (
@@ -142,7 +143,7 @@ def test_stored_records_of_every_kind_are_counted(script: Any) -> None:
     script.add(A, 10, 10)
     script.mark(A)
     script.add(A, 4)
-    cluster = Cluster((script.address,))
+    cluster = Cluster(ClusterAccess(bootstrap=(script.address,)))
     assert count_range(cluster, Range(place=A, start=0, end=25)) == 25
     assert count_range(cluster, Range(place=A, start=3, end=22)) == 19
 
@@ -187,7 +188,7 @@ def test_wrong_options_of_the_sink_are_refused(options: Mapping[str, str]) -> No
 def test_a_target_topic_that_is_not_the_first_one_is_refused(script: Any) -> None:
     place = TopicPartition("p.t", 0)
     script.add(place, 1)
-    target = Cluster((script.address,))
+    target = Cluster(ClusterAccess(bootstrap=(script.address,)))
     plan = replace(PLAN, target_ids=topic_ids(target.leaders(Subscribed(("p.t",)))))
     check_target_ids(plan, target, "to:1")
     script.make_anew(1)

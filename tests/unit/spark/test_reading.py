@@ -29,6 +29,7 @@ from quorumlog.metadata.config import ControllerConfig
 from quorumlog.runtime.grpc_network import SyncChannel
 from quorumlog.spark import broker_calls, tasks
 from quorumlog.spark.broker_calls import Cluster
+from quorumlog.spark.cluster_access import ClusterAccess
 from quorumlog.spark.options import Isolation
 from quorumlog.spark.plan import Range
 from quorumlog.spark.source import QuorumlogSource
@@ -276,26 +277,25 @@ def test_a_wait_without_end_is_long_and_no_error(script: Any) -> None:
     assert values(read(script, pollTimeoutMs=str(2**63 - 1))) == expected(A, 0, 10)
 
 
-def test_cancelling_while_a_stream_is_being_opened_ends_the_reading(
-    script: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cancelling_while_a_stream_is_being_opened_ends_the_reading(script: Any) -> None:
     """The other thread cancels between the look at the flag and the first wait."""
     script.add(A, 10)
     script.faults += ["silence"]
     part = Range(place=A, start=0, end=10)
+
+    class CancellingCluster(Cluster):
+        def channel_to(self, address: str) -> SyncChannel:
+            reading.cancel()
+            return super().channel_to(address)
+
     reading = tasks.RangeFetcher(
-        Cluster((script.address,)),
+        CancellingCluster(ClusterAccess(bootstrap=(script.address,))),
         part,
         leader=PartitionLeader(script.address, NO_EPOCH),
         isolation=Isolation.READ_COMMITTED,
         fail_on_data_loss=True,
     )
 
-    def channel_to(address: str) -> SyncChannel:
-        reading.cancel()
-        return broker_calls.channel_to(address)
-
-    monkeypatch.setattr(tasks, "channel_to", channel_to)
     thread = threading.Thread(target=lambda: list(reading.responses()), daemon=True)
     thread.start()
     thread.join(20)
@@ -504,7 +504,7 @@ def test_what_brokers_say_does_not_exist_is_not_waited_for_as_they_are() -> None
         attempts.append(attempt)
         raise UnknownTopicOrPartition("it was deleted", topic="t", partition=0)
 
-    brokers = Cluster(("127.0.0.1:1",), patience_ms=1_000)
+    brokers = Cluster(ClusterAccess(bootstrap=("127.0.0.1:1",)), patience_ms=1_000)
     brokers.record_response()
     with pytest.raises(UnknownTopicOrPartition):
         brokers.repeat("list_offsets", ask)

@@ -11,6 +11,7 @@ from quorumlog.errors import InvalidConfig
 from quorumlog.ids import TopicPartition
 from quorumlog.settings.query_groups import HOLD_GROUPS_MAX, HOLD_MS_MAX, Hold, parse_holds
 from quorumlog.spark.broker_calls import Cluster
+from quorumlog.spark.cluster_access import ClusterAccess
 from quorumlog.spark.retention_lease import RENEW_MS, RetentionLease
 
 
@@ -70,7 +71,7 @@ def test_a_topic_that_takes_no_lease_keeps_no_other_from_its_own(
     script.holds["a"] = [
         str(Hold(f"g{number}", now_ms + 100_000, 1)) for number in range(HOLD_GROUPS_MAX)
     ]
-    cluster = Cluster([script.address])
+    cluster = Cluster(ClusterAccess(bootstrap=(script.address,)))
     with caplog.at_level(logging.WARNING, "quorumlog.spark"):
         RetentionLease(cluster, "q", bytes_max=1).renew({"a": b"", "b": b""})
     assert "17 groups have holds, the limit is 16" in caplog.text
@@ -90,7 +91,12 @@ def test_a_query_whose_batch_fails_again_and_again_keeps_its_lease(script: Any) 
 def test_a_query_that_slept_renews_its_lease_by_the_clock_on_the_wall(script: Any) -> None:
     script.add(A, 5)
     wall_ms = 1_800_000_000_000
-    lease = RetentionLease(Cluster([script.address]), "q", bytes_max=1, wall_ms=lambda: wall_ms)
+    lease = RetentionLease(
+        Cluster(ClusterAccess(bootstrap=(script.address,))),
+        "q",
+        bytes_max=1,
+        wall_ms=lambda: wall_ms,
+    )
     lease.take({"t": b""})
     for later_ms in (RENEW_MS + 5, -3 * RENEW_MS):
         lease.renew({"t": b""})

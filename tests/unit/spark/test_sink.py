@@ -32,6 +32,7 @@ from quorumlog.errors import (
     UnknownTopicOrPartition,
 )
 from quorumlog.spark import process_client, sink
+from quorumlog.spark.cluster_access import ClusterAccess
 from quorumlog.spark.options import Mode
 from quorumlog.spark.sink import BATCH_ID, QUERY_ID, BatchWriter, StreamRowWriter, StreamWriter
 from quorumlog.spark.source import QuorumlogSource
@@ -401,9 +402,11 @@ import os, sys
 import pyarrow as pa
 import quorumlog
 from quorumlog.spark import process_client
+from quorumlog.spark.cluster_access import ClusterAccess
 address, topic = sys.argv[1:]
+access = ClusterAccess(bootstrap=(address,))
 def send(value):
-    with process_client.client_of((address,)).producer() as producer:
+    with process_client.client_of(access).producer() as producer:
         producer.send_arrow(topic, pa.table({"value": [value]}), value="value")
 send("before")
 child = os.fork()
@@ -652,6 +655,6 @@ def test_rows_of_older_sparks_are_written_as_arrow_batches_are(
 def test_connection_is_kept_for_the_process(address: str, topic: Callable[..., str]) -> None:
     job = Job(address, KEYED, topic=topic())
     job.run(rows("a"))
-    client = process_client.client_of((address,))
+    client = process_client.client_of(ClusterAccess(bootstrap=(address,)))
     job.run(rows("a"))
-    assert process_client.client_of((address,)) is client
+    assert process_client.client_of(ClusterAccess(bootstrap=(address,))) is client

@@ -25,6 +25,7 @@ from quorumlog.ids import TopicPartition
 from quorumlog.records import encode_batch
 from quorumlog.records.arrow import decode_arrow
 from quorumlog.records.record import Record
+from quorumlog.spark.cluster_access import ClusterAccess
 from quorumlog.spark.options import Mode, parse_options, parse_values
 from quorumlog.spark.source import QuorumlogSource
 from quorumlog.spark.values import bad_values
@@ -171,7 +172,7 @@ class Recorder(bad_values.BadValues):
             {"valueFormat": "json", "mode": "deadletter", "deadLetterTopic": "dead"}
         )
         assert options is not None
-        super().__init__(options, ("h:1",), A, timeout_ms=1_000)
+        super().__init__(options, ClusterAccess(bootstrap=("h:1",)), A, timeout_ms=1_000)
         self.handled: list[bad_values.BadValue] = []
 
     def handle(self, bad: Sequence[bad_values.BadValue]) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from quorumlog.errors import InvalidConfig
+from quorumlog.spark.cluster_access import ClusterAccess
 from quorumlog.spark.options import Mode, check_names
 from quorumlog.spark.write_options import (
     DeliveryGuarantee,
@@ -24,7 +25,7 @@ def stream(**options: str) -> WriteOptions:
 
 def test_defaults_write_exactly_once_without_a_name() -> None:
     options = batch()
-    assert options.bootstrap == ("localhost:9094",)
+    assert options.access == ClusterAccess(bootstrap=("localhost:9094",))
     assert options.topic is None
     assert options.delivery is DeliveryGuarantee.EXACTLY_ONCE
     assert options.on_different_batch is OnDifferentBatch.FAIL
@@ -54,7 +55,7 @@ def test_names_and_values_are_case_insensitive_and_topics_are_not() -> None:
     )
     assert options == WriteOptions(
         mode=Mode.BATCH,
-        bootstrap=("a:1", "b:2"),
+        access=ClusterAccess(bootstrap=("a:1", "b:2")),
         topic="Delays",
         delivery=DeliveryGuarantee.EXACTLY_ONCE,
         commit_name="Nightly",
