@@ -10,19 +10,12 @@ from quorumlog.runtime.tls_connection import ReceiveBuffer, TlsConnection
 HANDSHAKE, AUTHENTICATE = 17, 36
 
 
-class TlsClient(RawClient):
-    """A raw client over TLS."""
-
-    def secured(self, certificate: object) -> None:
-        """Nothing waits for this."""
-
-
 async def connect_tls(runtime: Runtime, address: str, files: TlsFiles) -> RawClient:
     """Return a connection, which its caller ends; requests wait for the handshake."""
-    made: list[TlsClient] = []
+    made: list[RawClient] = []
 
-    def create(connection: ByteConnection) -> TlsClient:
-        made.append(TlsClient(connection))
+    def create(connection: ByteConnection) -> RawClient:
+        made.append(RawClient(connection))
         return made[0]
 
     context = files.client_context()
@@ -34,6 +27,7 @@ async def connect_tls(runtime: Runtime, address: str, files: TlsFiles) -> RawCli
             context=context,
             tasks=runtime.tasks,
             received=ReceiveBuffer(),
+            secured=lambda connection, certificate: None,
             server_name="localhost",
         ),
     )
