@@ -72,6 +72,9 @@ data.dir = "/var/lib/quorumlog"
 node.id = 1
 listeners.grpc = "0.0.0.0:9094"
 advertised.grpc = "broker-1.example.net:9094"
+grpc.security.protocol = "SASL_SSL"
+ssl.certificate.file = "/etc/quorumlog/broker-1.pem"
+ssl.key.file = "/etc/quorumlog/broker-1.key"
 fetch.bytes.max = "8MiB"
 ```
 

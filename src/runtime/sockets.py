@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import ipaddress
 import socket
 from typing import Any, Final, TypeAlias
 
@@ -27,6 +28,15 @@ async def _resolve(
         flags=socket.AI_PASSIVE if passive else 0,
     )
     return [(family, where) for family, _, _, _, where in found]
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if only this machine reaches a host: an address of loopback, or localhost. Other
+    names are not resolved."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _new_socket(family: socket.AddressFamily) -> socket.socket:

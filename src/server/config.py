@@ -16,6 +16,7 @@ from ..broker.transactions.config import TransactionConfig
 from ..errors import InvalidConfig
 from ..frontends.kafka.config import KafkaConfig
 from ..metadata.config import ControllerConfig
+from ..runtime.sockets import is_loopback
 from ..settings import (
     Resolved,
     Setting,
@@ -133,6 +134,13 @@ class NodeConfig:
         "by which the client reached the broker that it asked.",
         field_name="advertised.listeners",
     )
+    allow_insecure_listeners: bool = setting(
+        "allow.insecure.listeners",
+        False,
+        "Permit client listeners without encryption (PLAINTEXT, SASL_PLAINTEXT) and an HTTP "
+        "listener without authentication on addresses beyond loopback. Anyone on the network can "
+        "then read the traffic.",
+    )
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)
     controller_voters: tuple[str, ...] = setting(
@@ -224,6 +232,7 @@ class NodeConfig:
         self.security.check(self.kafka_names)
         self._check_voters()
         self.groups.check()
+        self._check_exposure()
 
     def _check_roles(self) -> None:
         if not self.roles or set(self.roles) - set(ROLES) or len(set(self.roles)) < len(self.roles):
@@ -281,6 +290,32 @@ class NodeConfig:
                 f" controller.election.timeout.ms={self.election_timeout_ms}; give at most"
                 f" {self.election_timeout_ms // 2}"
             )
+
+    def _check_exposure(self) -> None:
+        """Raise InvalidConfig for a client listener beyond loopback without encryption."""
+        if self.allow_insecure_listeners or not self.is_broker:
+            return
+        security = self.security
+        listeners = [
+            (
+                f"listeners.grpc: gRPC clients use {security.grpc_protocol}",
+                "grpc.security.protocol=SASL_SSL",
+                SecurityProtocol(security.grpc_protocol),
+                self.grpc_listener,
+            )
+        ]
+        for text in self.kafka_listeners:
+            name, address = split_listener(text)
+            protocol = security.protocol_of(name)
+            what = f"listeners.kafka: the listener {name} uses {protocol.value}"
+            listeners.append((what, f"SASL_SSL://{address}", protocol, address))
+        for what, remedy, protocol, address in listeners:
+            host, _ = parse_address("listeners", address)
+            if not protocol.is_encrypted and not is_loopback(host):
+                raise InvalidConfig(
+                    f"{what} on {address}, beyond loopback; give {remedy} with a certificate, or"
+                    " allow.insecure.listeners=true"
+                )
 
     @property
     def kafka_names(self) -> tuple[str, ...]:

@@ -132,6 +132,7 @@ class NamespaceLinks:
         return {
             "listeners.grpc": self.grpc(number),
             "listeners.controller": self.controller(number),
+            "allow.insecure.listeners": True,
         }
 
     def grpc(self, number: int) -> str:

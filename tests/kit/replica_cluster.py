@@ -42,6 +42,7 @@ class Cluster:
                 node_id=number,
                 cluster_id=CLUSTER,
                 grpc_listener=f"n{number}:9094",
+                allow_insecure_listeners=True,
                 controller_listener=f"n{number}:9093",
                 controller_voters=voters,
                 election_timeout_ms=300,

@@ -87,6 +87,7 @@ class Play:
             data_dir="/data",
             node_id=node_id,
             grpc_listener=f"{name}:9094",
+            allow_insecure_listeners=True,
             controller_listener=f"{name}:9093",
             **fields,
         )

@@ -29,6 +29,7 @@ def stranger(
         config,
         cluster_id="",
         grpc_listener="stranger:9094",
+        allow_insecure_listeners=True,
         controller_listener="stranger:9093",
     )
     without_voters = FormatOptions(directory_id=DirectoryId(b"s" * 16), voters=VoterSet(()))

@@ -270,6 +270,7 @@ class Cluster(SimulatedCluster[ClusterNode]):
             roles=roles,
             rack=f"rack-{node_id % options.racks}" if options.racks else "",
             grpc_listener=f"{name}:{CLIENT_PORT}",
+            allow_insecure_listeners=True,
             controller_listener=f"{name}:{CONTROLLER_PORT}",
             kafka_listeners=(f"{name}:{KAFKA_PORT}",) if options.has_kafka else (),
             kafka=KafkaConfig(auto_create_topics=False),  # the plans create topics explicitly

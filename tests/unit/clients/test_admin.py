@@ -416,5 +416,8 @@ def test_a_lost_response_is_retried_or_raised() -> None:
 
 
 CONFIG = NodeConfig(
-    data_dir="/data", grpc_listener="server:7000", controller_listener="server:7001"
+    data_dir="/data",
+    grpc_listener="server:7000",
+    controller_listener="server:7001",
+    allow_insecure_listeners=True,
 )

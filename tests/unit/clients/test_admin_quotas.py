@@ -18,7 +18,12 @@ from quorumlog.server.node import Node, format_directory
 
 def with_admin(work: Callable[[AsyncAdmin], Coroutine[Any, Any, None]]) -> None:
     async def main(runtime: Runtime) -> None:
-        config = NodeConfig(data_dir="/data", grpc_listener="n:9094", controller_listener="n:9093")
+        config = NodeConfig(
+            data_dir="/data",
+            grpc_listener="n:9094",
+            controller_listener="n:9093",
+            allow_insecure_listeners=True,
+        )
         await format_directory(runtime, config)
         async with Node(runtime, config), make_log(runtime, "n:9094") as log:
             await work(log.admin)

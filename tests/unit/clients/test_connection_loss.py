@@ -30,7 +30,10 @@ def test_acknowledged_records_are_where_they_were_acknowledged_in_order(
 ) -> None:
     """Repeats may duplicate; nothing acknowledged is lost, and first occurrences keep the order."""
     config = NodeConfig(
-        data_dir="/data", grpc_listener="server:9094", controller_listener="server:9093"
+        data_dir="/data",
+        grpc_listener="server:9094",
+        controller_listener="server:9093",
+        allow_insecure_listeners=True,
     )
     ready = asyncio.Event()
     acknowledged: dict[Delivered, bytes] = {}

@@ -111,6 +111,11 @@ def test_a_file_that_is_not_toml_is_named() -> None:
             "controllers in advertised.controller",
         ),
         (
+            {"data.dir": "/d", "listeners.grpc": "h:1"},
+            "listeners.grpc: gRPC clients use PLAINTEXT on h:1, beyond loopback; give"
+            " grpc.security.protocol=SASL_SSL with a certificate, or allow.insecure.listeners=true",
+        ),
+        (
             {"data.dir": "/d", "controller.heartbeat.ms": 501},
             "give at most 500",
         ),
@@ -135,6 +140,9 @@ def test_what_is_wrong_is_named_with_what_it_may_be(
         (["9092"], [], 'listeners.kafka: "9092"; give host:port'),
         ([":9092"], [], "0.0.0.0:9092 for every interface"),
         (["PLAINTEXT://:9092"], [], "0.0.0.0:9092 for every interface"),
+        (["h:1"], [], "PLAINTEXT uses PLAINTEXT on h:1, beyond loopback; give SASL_SSL://h:1 with"),
+        (["SASL_PLAINTEXT://[::]:1"], [], "SASL_PLAINTEXT on [::]:1, beyond loopback; give SASL_S"),
+        (["127.0.0.1.evil:1"], [], "PLAINTEXT on 127.0.0.1.evil:1, beyond loopback"),
         (["h:1", "h:2"], [], "two listeners are named PLAINTEXT; use another name"),
         (["A://h:1", "A://h:2"], [], "two listeners are named A"),
         (["in://h:1"], [], "use capital letters"),
@@ -161,6 +169,7 @@ def test_what_is_wrong_with_kafka_listeners_is_named(
 def test_several_kafka_listeners_are_told_apart_by_name() -> None:
     config = NodeConfig(
         data_dir="/d",
+        allow_insecure_listeners=True,
         kafka_listeners=("0.0.0.0:9092", "OUT_1://[::]:9192"),
         advertised_kafka=("OUT_1://broker.example.net:443",),
     )

@@ -62,7 +62,8 @@ def test_settings_that_do_not_fit_together_are_told_with_their_place(tmp_path: P
         InvalidConfig, match=r"node.toml:3: listeners.grpc: it is on every interface"
     ):
         load_config(str(file))
-    assert load_config(str(file), ["advertised.grpc=h:1"]).advertised_grpc == "h:1"
+    assignments = ["advertised.grpc=h:1", "allow.insecure.listeners=true"]
+    assert load_config(str(file), assignments).advertised_grpc == "h:1"
 
 
 def test_the_table_of_the_command_line_is_left_alone(tmp_path: Path) -> None:
@@ -139,7 +140,8 @@ def test_dev_says_where_a_wrong_listener_stands(
 
 
 def test_dev_may_listen_everywhere_if_clients_are_told_where() -> None:
-    found = resolve_dev(DevOptions(host="0.0.0.0", assignments=["advertised.grpc=me:9094"]))
+    permit = "allow.insecure.listeners=true"
+    found = resolve_dev(DevOptions(host="0.0.0.0", assignments=["advertised.grpc=me:9094", permit]))
     assert node_config(found).advertised_grpc == "me:9094"
 
 
@@ -169,7 +171,10 @@ def test_dev_opens_a_port_for_metrics_beside_that_of_clients(
         (DevOptions(grpc_port=0), ("127.0.0.1:0",)),
         (DevOptions(grpc_port=9000, kafka_port=9092), ("127.0.0.1:9092",)),
         (DevOptions(host="127.0.0.9"), ("127.0.0.9:9092",)),
-        (DevOptions(assignments=["listeners.kafka=A://h:1, B://h:2"]), ("A://h:1", "B://h:2")),
+        (
+            DevOptions(assignments=["listeners.kafka=A://[::1]:1, B://localhost:2"]),
+            ("A://[::1]:1", "B://localhost:2"),
+        ),
         (DevOptions(assignments=["listeners.kafka="]), ()),
     ],
 )

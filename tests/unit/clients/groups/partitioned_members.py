@@ -68,6 +68,7 @@ def staged(*, partitions: int = 4, records: int = 5) -> Iterator[Stage]:
     config = NodeConfig(
         data_dir="/data",
         grpc_listener="server:9094",
+        allow_insecure_listeners=True,
         controller_listener="server:9093",
         groups=GroupConfig(consumer_heartbeat_ms=HEARTBEAT_MS, consumer_session_ms=SESSION_MS),
     )

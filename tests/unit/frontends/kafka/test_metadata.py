@@ -250,7 +250,9 @@ def test_rights_are_told_only_to_who_asks(folder: str) -> None:
 
 def test_a_listener_on_every_interface_is_told_by_the_host_that_was_dialled(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
-        async with serving_kafka(runtime, folder, listeners_kafka=("0.0.0.0:0",)) as kafka:
+        async with serving_kafka(
+            runtime, folder, allow_insecure_listeners=True, listeners_kafka=("0.0.0.0:0",)
+        ) as kafka:
             port = int(kafka.address.rpartition(":")[2])
             for host in ("127.0.0.1", "127.0.0.2"):
                 async with connected(runtime, f"{host}:{port}") as client:
@@ -263,7 +265,9 @@ def test_a_listener_on_every_interface_is_told_by_the_host_that_was_dialled(fold
 def test_a_listener_of_both_families_is_told_as_the_client_dials(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         try:
-            async with serving_kafka(runtime, folder, listeners_kafka=("[::]:0",)) as kafka:
+            async with serving_kafka(
+                runtime, folder, allow_insecure_listeners=True, listeners_kafka=("[::]:0",)
+            ) as kafka:
                 port = int(kafka.address.rpartition(":")[2])
                 for dialled, host in (("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")):
                     async with connected(runtime, f"{dialled}:{port}") as client:
