@@ -26,7 +26,7 @@ from ..clients.mirror import (
 )
 from ..clients.mirror.group_offsets import CopiedOffsets, CopyEnd, copy_group_offsets
 from ..clients.offsets import PartitionLike
-from ..frontends.http import HttpRequest, HttpResponse, HttpServer
+from ..frontends.http import HttpRequest, HttpResponse, HttpServer, local_access
 from ..runtime import Runtime, Scope
 from ..runtime.memory import keep_freed_memory
 from ..runtime.real import run
@@ -196,7 +196,7 @@ async def _serve(runtime: Runtime, scope: Scope, mirror: Mirror, address: str) -
         body = metrics_page(mirror.copies, runtime.clock.now_ms())
         return HttpResponse(content_type=CONTENT_TYPE, body=body)
 
-    await HttpServer.open(runtime, scope, address, {"/metrics": page})
+    await HttpServer.open(runtime, scope, address, {"/metrics": page}, access=local_access(address))
 
 
 async def _print_progress(mirror: Mirror, plan: MirrorPlan) -> None:

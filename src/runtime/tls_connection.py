@@ -91,7 +91,7 @@ class TlsConnection:
         context: ssl.SSLContext,
         tasks: Tasks,
         received: ReceiveBuffer,
-        secured: Callable[["TlsConnection", PeerCertificate | None], None],
+        secured: Callable[["TlsConnection", PeerCertificate | None], None] | None = None,
         server_name: str | None = None,
     ) -> None:
         """`server_name` is the name in the server's certificate, for the client's side of a
@@ -262,7 +262,8 @@ class TlsConnection:
         self._send_outgoing()
         encoded = self._tls.getpeercert(binary_form=True)
         self.certificate = certificate_of(encoded) if encoded else None
-        self._secured(self, self.certificate)
+        if self._secured is not None:
+            self._secured(self, self.certificate)
         if not self._is_reading:
             self._transport.pause_reading()
         if self._queue:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..api.authentication.config import SecurityConfig
+from ..api.authentication.config import SecurityConfig, SecurityProtocol
 from ..broker.config import ReplicationConfig, RequestConfig
 from ..broker.groups.config import GroupConfig
 from ..broker.transactions.config import TransactionConfig
@@ -102,8 +102,9 @@ class NodeConfig:
     http_listener: str = setting(
         "listeners.http",
         "",
-        "host:port for metrics and health checks over HTTP, without access control; port 0 picks a "
-        "free port. Empty: none, but `quorumlog dev` and `quorumlog cluster up` open one.",
+        "host:port for metrics and health checks over HTTP; port 0 picks a free port. Beyond "
+        "loopback it uses TLS with the node's certificate, and callers authenticate. Empty: none, "
+        "but `quorumlog dev` and `quorumlog cluster up` open one.",
     )
     kafka_listeners: tuple[str, ...] = setting(
         "listeners.kafka",
@@ -293,9 +294,14 @@ class NodeConfig:
 
     def _check_exposure(self) -> None:
         """Raise InvalidConfig for a client listener beyond loopback without encryption."""
+        security = self.security
+        if self.is_http_secured and not (security.certificate_file and security.key_file):
+            raise InvalidConfig(
+                f"listeners.http: {self.http_listener} is beyond loopback, and needs TLS; give"
+                " ssl.certificate.file and ssl.key.file, or allow.insecure.listeners=true"
+            )
         if self.allow_insecure_listeners or not self.is_broker:
             return
-        security = self.security
         listeners = [
             (
                 f"listeners.grpc: gRPC clients use {security.grpc_protocol}",
@@ -316,6 +322,13 @@ class NodeConfig:
                     f"{what} on {address}, beyond loopback; give {remedy} with a certificate, or"
                     " allow.insecure.listeners=true"
                 )
+
+    @property
+    def is_http_secured(self) -> bool:
+        """True if the HTTP listener uses TLS and authenticates its callers."""
+        if self.allow_insecure_listeners or not self.http_listener:
+            return False
+        return not is_loopback(parse_address("listeners.http", self.http_listener)[0])
 
     @property
     def kafka_names(self) -> tuple[str, ...]:

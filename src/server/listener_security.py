@@ -30,6 +30,7 @@ RELOAD_S: Final = 1.0
 """Time between two looks at the certificate files."""
 
 FETCH_TIMEOUT_S: Final = 10.0  # of the keys of tokens
+HTTP_LISTENER: Final = "HTTP"  # in the audit log
 
 _LOG: Final = logging.getLogger("quorumlog.security")
 
@@ -43,10 +44,6 @@ class NodeSecurity:
         config: SecurityConfig,
         image: Callable[[], MetadataImage],
         audit: AuditLog | None,
-        *,
-        cluster_id: ClusterId,
-        node_id: int,
-        roles: Sequence[str],
     ) -> None:
         """Load the certificates that are configured. `image` returns the newest applied image.
         Raises InvalidConfig."""
@@ -67,35 +64,11 @@ class NodeSecurity:
             runtime.entropy.stream("session-key").token(32), runtime.clock.now_ms, image
         )
         self._is_closed = asyncio.Event()
-        self._tls: TlsCredentials | None = None
-        if config.certificate_file:
-            self._tls = TlsCredentials(
-                TlsFiles(
-                    certificate=config.certificate_file,
-                    key=config.key_file,
-                    key_password=config.key_password,
-                    ca=config.ca_file,
-                    client_auth=config.client_auth,
-                )
-            )
-        security = InternalSecurity(config.internal_security)
-        self._identities = NodeIdentities(
-            cluster_id, are_certified=security is InternalSecurity.REQUIRED
-        )
+        self._loaded: list[TlsCredentials] = []  # follow their files
+        self._tls = self._load(config.client_auth) if config.certificate_file else None
+        self._identities: NodeIdentities | None = None  # until the network of nodes is open
+        self._internal: InternalNetwork | None = None
         self._allowed_stamp: object = None
-        self._internal_tls: TlsCredentials | None = None
-        if security is not InternalSecurity.PLAINTEXT:
-            self._internal_tls = TlsCredentials(config.internal_files(), connects=True)
-            self._identities.check_own(self._internal_tls.certificate, node_id, roles)
-        self.internal_network = InternalNetwork(
-            runtime.network,
-            runtime.tasks,
-            self._identities,
-            security=security,
-            tls=self._internal_tls,
-        )
-        if config.internal_allowed_file:
-            self._load_allowed()
 
     def kafka_listener(self, name: str) -> ListenerSecurity:
         """Return the security of a Kafka listener."""
@@ -120,17 +93,15 @@ class NodeSecurity:
             return PLAIN_CALLS
         return CallSecurity(
             tls=self._tls if protocol.is_encrypted else None,
-            authenticator=CallAuthentication(
-                protocol=protocol,
-                clock=self._runtime.clock,
-                image=self._image,
-                rules=self._rules,
-                sessions=self._sessions,
-                tokens=self._sasl.tokens,
-                open_paths=OPEN_METHODS,
-                failures=self._failures,
-                audit=self._audit,
-            ),
+            authenticator=self._authentication(protocol, OPEN_METHODS),
+        )
+
+    def http(self) -> tuple[TlsCredentials, CallAuthentication]:
+        """Return the security of the HTTP listener: a certificate, and users with passwords and
+        tokens. Raises InvalidConfig."""
+        authentication = self._authentication(SecurityProtocol.SASL_SSL, frozenset())
+        return self._load("none"), replace(
+            authentication, passwords=self._sasl, listener=HTTP_LISTENER
         )
 
     def plaintext_calls(self) -> CallSecurity | None:
@@ -152,7 +123,7 @@ class NodeSecurity:
     @property
     def has_files(self) -> bool:
         """True if there are files to watch."""
-        return self._tls is not None or self._internal_tls is not None
+        return self._tls is not None or not self._config.is_internal_plaintext
 
     async def watch(self) -> None:
         """Load files that have changed, until `close`."""
@@ -167,33 +138,75 @@ class NodeSecurity:
                 await self._runtime.tasks.offload("read", self._reload)
             except QuorumlogError as error:  # the lane is full: next time
                 _LOG.info("security.reload_postponed error=%s", error)
-            self.internal_network.end_removed()
+            if self._internal is not None:
+                self._internal.end_removed()
 
     def close(self) -> None:
         """End `watch`."""
         self._is_closed.set()
 
+    def open_internal(
+        self, cluster_id: ClusterId, node_id: int, roles: Sequence[str]
+    ) -> InternalNetwork:
+        """Return the network between nodes. Raises InvalidConfig."""
+        config, runtime = self._config, self._runtime
+        security = InternalSecurity(config.internal_security)
+        identities = NodeIdentities(cluster_id, are_certified=security is InternalSecurity.REQUIRED)
+        tls = None
+        if security is not InternalSecurity.PLAINTEXT:
+            tls = TlsCredentials(config.internal_files(), connects=True)
+            identities.check_own(tls.certificate, node_id, roles)
+            self._loaded.append(tls)
+        if config.internal_allowed_file:
+            identities.allowed = read_node_ids(config.internal_allowed_file)
+            self._allowed_stamp = stamp_of(config.internal_allowed_file)
+        self._identities = identities
+        self._internal = InternalNetwork(
+            runtime.network, runtime.tasks, identities, security=security, tls=tls
+        )
+        return self._internal
+
+    def _load(self, client_auth: str) -> TlsCredentials:
+        config = self._config
+        loaded = TlsCredentials(
+            TlsFiles(
+                certificate=config.certificate_file,
+                key=config.key_file,
+                key_password=config.key_password,
+                ca=config.ca_file,
+                client_auth=client_auth,
+            )
+        )
+        self._loaded.append(loaded)
+        return loaded
+
     def _reload(self) -> None:
         """Load the files that have changed. Blocks on them."""
-        for tls in (self._tls, self._internal_tls):
-            if tls is not None:
-                tls.reload()
-        if not self._config.internal_allowed_file:
+        for loaded in self._loaded:
+            loaded.reload()
+        path = self._config.internal_allowed_file
+        if self._identities is None or not path or stamp_of(path) == self._allowed_stamp:
             return
+        self._allowed_stamp = stamp_of(path)
         try:
-            self._load_allowed()
+            self._identities.allowed = read_node_ids(path)
         except InvalidConfig as error:
             _LOG.warning("security.allowed_nodes_kept error=%s", error)
 
-    def _load_allowed(self) -> None:
-        """Load the ids of the nodes that may connect, if the file has changed. Raises
-        InvalidConfig, once for each change."""
-        path = self._config.internal_allowed_file
-        stamp = stamp_of(path)
-        if stamp == self._allowed_stamp:
-            return
-        self._allowed_stamp = stamp
-        self._identities.allowed = read_node_ids(path)
+    def _authentication(
+        self, protocol: SecurityProtocol, open_paths: frozenset[str]
+    ) -> CallAuthentication:
+        return CallAuthentication(
+            protocol=protocol,
+            clock=self._runtime.clock,
+            image=self._image,
+            rules=self._rules,
+            sessions=self._sessions,
+            tokens=self._sasl.tokens,
+            open_paths=open_paths,
+            failures=self._failures,
+            audit=self._audit,
+        )
 
     def _tokens(self) -> TokenVerifier | None:
         if "OAUTHBEARER" not in self._config.mechanisms:

@@ -115,7 +115,6 @@ class Node:
         self._config = config
         self._certified = certified
         self._internal = runtime  # with the network between nodes, once the directory is open
-        self._security: NodeSecurity | None = None  # None: no listener needs it
         self._broker_handlers = BrokerHandlers()
         self._origins = origins or {}
         self.parts = NodeParts()
@@ -127,6 +126,7 @@ class Node:
             authorizer or config.security.authorizer_config(config.kafka_names),
             denied=None if self._audit is None else self._audit.denied,
         )
+        self._security: NodeSecurity | None = None  # None: no listener needs it
         self._stack = AsyncExitStack()
         self._addresses: ListenerAddresses | None = None
 
@@ -191,9 +191,11 @@ class Node:
 
     async def _open(self, scope: Scope) -> ListenerAddresses:
         self._life.opened(self._observing.close)
-        await self._observing.open(scope)
+        self._security = self._open_security(scope)
+        await self._observing.open(scope, self._security, self._authorizer)
         directory = self.parts.directory = await self._open_directory(scope)
-        self._open_security(scope, directory.meta.cluster_id)
+        network = self._open_internal(directory.meta.cluster_id)
+        self._internal = replace(self._runtime, network=network)
         metadata = self.parts.metadata = MetadataStateMachine()
         publisher = self.parts.publisher = MetadataPublisher(metadata)
         replicas = self._open_replicas(scope, directory) if self._config.is_broker else None
@@ -386,28 +388,27 @@ class Node:
         )
         return AuditLog(write, self._runtime.clock.wall_ms)
 
-    def _open_security(self, scope: Scope, cluster_id: ClusterId) -> None:
-        """Load the certificates and follow their files, and create the network between nodes."""
-        config, runtime = self._config.security, self._runtime
-        if not config.is_plaintext(self._config.kafka_names):
-            from .listener_security import NodeSecurity
+    def _open_security(self, scope: Scope) -> "NodeSecurity | None":
+        """Load the certificate and follow its files; None if no listener needs it."""
+        config = self._config
+        clients_plain = config.security.is_plaintext(config.kafka_names) or not config.is_broker
+        is_plain = clients_plain and config.security.is_internal_plaintext
+        if is_plain and not config.is_http_secured:
+            return None
+        from .listener_security import NodeSecurity
 
-            self._security = NodeSecurity(
-                runtime,
-                config,
-                self._image,
-                self._audit,
-                cluster_id=cluster_id,
-                node_id=self._config.node_id,
-                roles=self._config.roles,
-            )
-            if self._security.has_files:
-                self._life.run(scope, "certificates", self._security.watch, self._security.close)
-            network: Network = self._security.internal_network
-        else:
-            identities = NodeIdentities(cluster_id, are_certified=self._certified)
-            network = InternalNetwork(runtime.network, runtime.tasks, identities)
-        self._internal = replace(runtime, network=network)
+        security = NodeSecurity(self._runtime, config.security, self._image, self._audit)
+        if security.has_files:
+            self._life.run(scope, "certificates", security.watch, security.close)
+        return security
+
+    def _open_internal(self, cluster_id: ClusterId) -> Network:
+        """Return the network between nodes."""
+        config, runtime = self._config, self._runtime
+        if self._security is not None:
+            return self._security.open_internal(cluster_id, config.node_id, config.roles)
+        identities = NodeIdentities(cluster_id, are_certified=self._certified)
+        return InternalNetwork(runtime.network, runtime.tasks, identities)
 
     def _mirror_service(
         self, directory: DataDirectory, publisher: MetadataPublisher, replicas: ReplicaManager

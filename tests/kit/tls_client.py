@@ -27,7 +27,6 @@ async def connect_tls(runtime: Runtime, address: str, files: TlsFiles) -> RawCli
             context=context,
             tasks=runtime.tasks,
             received=ReceiveBuffer(),
-            secured=lambda connection, certificate: None,
             server_name="localhost",
         ),
     )

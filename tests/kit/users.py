@@ -1,6 +1,15 @@
-"""Users of a node with passwords, set without a client that is authorized for it."""
+"""Users of a node with passwords and ACLs, set without a client that is authorized for it."""
 
-from quorumlog.metadata import AlterScramCredentials
+from quorumlog.metadata import AlterScramCredentials, CreateAcls
+from quorumlog.metadata.acls import (
+    CLUSTER_NAME,
+    Acl,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+    ResourcePattern,
+)
 from quorumlog.metadata.scram_credentials import ScramMechanism, credential_of_password
 from quorumlog.server.node import Node
 
@@ -23,7 +32,20 @@ async def remove_user(node: Node, user: str, mechanism: ScramMechanism = SHA_256
     await _alter(node, AlterScramCredentials(deletions=((user, mechanism),)))
 
 
-async def _alter(node: Node, command: AlterScramCredentials) -> None:
+async def add_acl(
+    node: Node,
+    principal: str,
+    operation: AclOperation,
+    kind: AclResourceType,
+    name: str = CLUSTER_NAME,
+) -> None:
+    """Let a principal do something; return when the node has applied it."""
+    pattern = ResourcePattern(kind, name, AclPatternType.LITERAL)
+    acl = Acl(pattern, principal, "*", operation, AclPermission.ALLOW)
+    await _alter(node, CreateAcls(acls=(acl,)))
+
+
+async def _alter(node: Node, command: AlterScramCredentials | CreateAcls) -> None:
     session, publisher = node.parts.session, node.parts.publisher
     assert session is not None
     assert publisher is not None

@@ -16,20 +16,12 @@ from confluent_kafka.admin import AdminClient
 from tests.kit.certificates import Certificates
 from tests.kit.issuer import TokenIssuer
 from tests.kit.kafka_node import KafkaNode, serving_kafka
-from tests.kit.users import SHA_256, SHA_512, set_password
+from tests.kit.users import SHA_256, SHA_512, add_acl, set_password
 from tests.kit.waits import run_patiently
 
 from quorumlog.clients.credentials import TLS, Token
 from quorumlog.clients.mirror.kafka_source import KafkaSource
-from quorumlog.metadata import CreateAcls
-from quorumlog.metadata.acls import (
-    Acl,
-    AclOperation,
-    AclPatternType,
-    AclPermission,
-    AclResourceType,
-    ResourcePattern,
-)
+from quorumlog.metadata.acls import AclOperation, AclResourceType
 from quorumlog.runtime import Runtime
 
 with warnings.catch_warnings():
@@ -44,21 +36,8 @@ WAIT_S: Final = 60.0
 
 async def permit(node: KafkaNode, principal: str) -> None:
     """Let a principal use every resource with the name of the topic."""
-    session, publisher = node.node.parts.session, node.node.parts.publisher
-    assert session is not None
-    assert publisher is not None
-    acls = tuple(
-        Acl(
-            ResourcePattern(kind, TOPIC, AclPatternType.LITERAL),
-            principal,
-            "*",
-            AclOperation.ALL,
-            AclPermission.ALLOW,
-        )
-        for kind in (AclResourceType.TOPIC, AclResourceType.GROUP)
-    )
-    done = await session.submit(CreateAcls(acls=acls), timeout_ms=60_000)
-    await publisher.wait_applied(done.offset, timeout_ms=60_000)
+    for kind in (AclResourceType.TOPIC, AclResourceType.GROUP):
+        await add_acl(node.node, principal, AclOperation.ALL, kind, TOPIC)
 
 
 @asynccontextmanager

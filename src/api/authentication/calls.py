@@ -1,5 +1,7 @@
-"""Authentication of gRPC calls: by certificate, by JSON Web Token, or by session token."""
+"""Authentication of calls: by certificate, by JSON Web Token, by session token, or, over HTTP, by
+password."""
 
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,14 +14,12 @@ from ..audit import AuditLog
 from .certificate_principals import PrincipalRule, user_of
 from .config import SecurityProtocol
 from .failures import FailureDelays
-from .sasl import AuthenticatedUser
+from .sasl import AuthenticatedUser, SaslServer
 from .sessions import PREFIX, SessionTokens
 from .tokens import TokenVerifier
 
 SESSIONS_MAX: Final = 10_000  # verified tokens that are kept
 KEPT_MS: Final = 60_000  # a key that the issuer withdraws counts for so long
-LISTENER: Final = "gRPC"  # in the audit log
-_BEARER: Final = "bearer "
 
 
 class AnonymousCalls:
@@ -43,6 +43,8 @@ class CallAuthentication:
     open_paths: frozenset[str]  # methods that need no authentication
     failures: FailureDelays
     audit: AuditLog | None
+    passwords: SaslServer | None = None  # None: no passwords in headers (Basic, RFC 7617)
+    listener: str = "gRPC"  # in the audit log
     # by token, with the time until which it is not verified again
     _users: dict[str, tuple[AuthenticatedUser, int]] = field(default_factory=dict)
 
@@ -54,7 +56,7 @@ class CallAuthentication:
             return CallSession(ClientIdentity(ANONYMOUS_CLIENT.principal, host))
         if peer.authorization:
             try:
-                user = await self._user(peer.authorization)
+                user = await self._user(peer.authorization, host)
             except SaslAuthenticationFailed as error:
                 self._report(host, "token", error)
                 await self.failures.after_failure(host)
@@ -81,12 +83,20 @@ class CallAuthentication:
     def _report(self, host: str, mechanism: str, error: SaslAuthenticationFailed) -> None:
         if self.audit is not None:
             client = ClientIdentity(ANONYMOUS_CLIENT.principal, host)
-            self.audit.refused(client, listener=LISTENER, mechanism=mechanism, reason=error.message)
+            self.audit.refused(
+                client, listener=self.listener, mechanism=mechanism, reason=error.message
+            )
 
-    async def _user(self, authorization: str) -> AuthenticatedUser:
-        if authorization[: len(_BEARER)].lower() != _BEARER:
+    async def _user(self, authorization: str, host: str) -> AuthenticatedUser:
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() == "basic" and self.passwords is not None:
+            await self.failures.before_attempt(host)
+            return await _user_with_password(self.passwords, given.strip())
+        if scheme.lower() != "bearer":
             raise SaslAuthenticationFailed("the authorization header is not 'Bearer TOKEN'")
-        token = authorization[len(_BEARER) :].strip()
+        return await self._user_of_token(given.strip())
+
+    async def _user_of_token(self, token: str) -> AuthenticatedUser:
         now_ms = self.clock.now_ms()
         known, kept_ms = self._users.get(token, (None, 0))
         if known is not None and now_ms < kept_ms and self._is_current(known):
@@ -111,3 +121,16 @@ class CallAuthentication:
         if user.expires_ms is not None and self.clock.now_ms() >= user.expires_ms:
             return False
         return user.is_current(self.image())
+
+
+async def _user_with_password(sasl: SaslServer, encoded: str) -> AuthenticatedUser:
+    """Return the user of "user:password" in base64."""
+    try:
+        user, colon, password = b64decode(encoded, validate=True).partition(b":")
+    except ValueError as error:
+        raise SaslAuthenticationFailed("the authorization header is not base64") from error
+    if not colon:
+        raise SaslAuthenticationFailed("the authorization header has no password")
+    step = await sasl.begin("PLAIN", ("PLAIN",)).step(b"\0" + user + b"\0" + password)
+    assert step.user is not None, "PLAIN has one step"
+    return step.user

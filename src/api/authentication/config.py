@@ -343,7 +343,7 @@ class SecurityConfig:
                 "internal.ssl.certificate.file and internal.ssl.key.file: one of them is empty;"
                 " give both, or none to use ssl.certificate.file and ssl.key.file"
             )
-        if self.internal_security == InternalSecurity.PLAINTEXT.value:
+        if self.is_internal_plaintext:
             if self.internal_allowed_file:
                 raise InvalidConfig(
                     "internal.allowed.nodes.file: nodes have no certificates, since"
@@ -384,11 +384,14 @@ class SecurityConfig:
                 f"sasl.oauthbearer.jwks.endpoint.url: {self.jwks_url!r}; give https:// or file://"
             )
 
+    @property
+    def is_internal_plaintext(self) -> bool:
+        """True if the traffic between nodes has neither encryption nor identities."""
+        return self.internal_security == InternalSecurity.PLAINTEXT.value
+
     def is_plaintext(self, listeners: Iterable[str]) -> bool:
-        """Return True if no listener encrypts or authenticates, that for other nodes included."""
+        """Return True if no listener for clients encrypts or authenticates."""
         plain = SecurityProtocol.PLAINTEXT
-        if self.internal_security != InternalSecurity.PLAINTEXT.value:
-            return False
         return all(each is plain for each in self._protocols(listeners).values())
 
     def _authenticates(self, listeners: Iterable[str]) -> bool:

@@ -7,6 +7,12 @@ node's start.
 """
 
 from .messages import HttpRequest, HttpResponse, Route
-from .server import HttpServer
+from .server import HttpServer, local_access
 
-__all__ = ["HttpServer", "HttpRequest", "HttpResponse", "Route"]
+__all__ = [
+    "HttpRequest",
+    "HttpResponse",
+    "HttpServer",
+    "Route",
+    "local_access",
+]

@@ -37,7 +37,7 @@ class Server(Protocol):
 
 
 class HttpConnection:
-    """A `ByteProtocol`: idle, or answering one request."""
+    """A `ByteProtocol`, or `TlsProtocol`: idle, or answering one request."""
 
     def __init__(self, connection: ByteConnection, server: Server, scope: Scope) -> None:
         """The tasks of requests run in `scope`."""
@@ -106,7 +106,7 @@ class HttpConnection:
 
     def _take(self, event: object) -> None:
         if isinstance(event, h11.Request):
-            self._request, self._body_bytes = _request_of(event), 0
+            self._request, self._body_bytes = self._request_of(event), 0
         elif isinstance(event, h11.Data):
             self._body_bytes += len(event.data)
             if self._body_bytes > BODY_BYTES_MAX:
@@ -117,6 +117,21 @@ class HttpConnection:
             self._is_answering = True
             self._connection.pause_reading()
             self._scope.spawn(self._answer(request), name="http.answer")
+
+    def _request_of(self, event: h11.Request) -> HttpRequest:
+        target = event.target.decode("ascii", "replace")
+        path, _, query = target.partition("?")
+        headers = {
+            bytes(name).decode("ascii"): bytes(value).decode("latin-1")
+            for name, value in event.headers
+        }
+        return HttpRequest(
+            method=bytes(event.method).decode("ascii"),
+            path=path,
+            query=query,
+            host=self._connection.peer.rpartition(":")[0],
+            headers=headers,
+        )
 
     async def _answer(self, request: HttpRequest) -> None:
         try:
@@ -195,14 +210,3 @@ class HttpConnection:
             self._set_timer()  # the route is slow, not the caller
         else:
             self._connection.close()
-
-
-def _request_of(event: h11.Request) -> HttpRequest:
-    target = event.target.decode("ascii", "replace")
-    path, _, query = target.partition("?")
-    headers = {
-        bytes(name).decode("ascii"): bytes(value).decode("latin-1") for name, value in event.headers
-    }
-    return HttpRequest(
-        method=bytes(event.method).decode("ascii"), path=path, query=query, headers=headers
-    )

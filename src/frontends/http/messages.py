@@ -9,6 +9,8 @@ JSON: Final = "application/json"
 REASONS: Final = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     413: "Content Too Large",
@@ -27,6 +29,7 @@ class HttpRequest:
     method: str  # GET or HEAD
     path: str  # without the query
     query: str = ""
+    host: str = ""  # of the caller
     # names in lower case; the last value of each
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -43,6 +46,10 @@ class HttpResponse:
 
 Route: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
 """Handles requests of one path; an exception becomes a 500 and a log line."""
+
+
+Access: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
+"""Returns the refusal of a request, or None for a request that is answered."""
 
 
 def sentence(status: int, text: str, **headers: str) -> HttpResponse:

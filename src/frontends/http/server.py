@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from ...errors import AddressInUse
 from ...runtime import ByteConnection, ByteProtocol, Listener, Runtime, Scope
-from .messages import HttpRequest, HttpResponse, Route, sentence
+from ...runtime.sockets import is_loopback
+from .messages import Access, HttpRequest, HttpResponse, Route, sentence
 
 if TYPE_CHECKING:
+    from ...runtime.tls import TlsCredentials
+    from ...runtime.tls_connection import ReceiveBuffer
     from .connection import HttpConnection
 
 CONNECTIONS_MAX: Final = 64
@@ -39,6 +43,8 @@ class HttpServer:
         scope: Scope,
         routes: Mapping[str, Route],
         *,
+        access: Access | None,
+        tls: "TlsCredentials | None",
         connections_max: int,
         idle_ms_max: int,
     ) -> None:
@@ -49,6 +55,9 @@ class HttpServer:
         self._runtime = runtime
         self._scope = scope
         self._routes = routes
+        self._access = access
+        self._tls = tls
+        self._tls_received: ReceiveBuffer | None = None  # of all connections
         self._connections_max = connections_max
         self._connections: dict[HttpConnection, None] = {}
         self._listener: Listener | None = None
@@ -61,15 +70,25 @@ class HttpServer:
         address: str,
         routes: Mapping[str, Route],
         *,
+        access: Access | None = None,
+        tls: "TlsCredentials | None" = None,
         connections_max: int = CONNECTIONS_MAX,
         idle_ms_max: int = IDLE_MS_MAX,
     ) -> "HttpServer":
-        """Listen on "host:port"; port 0 picks a free port. Raises AddressInUse."""
+        """Listen on "host:port"; port 0 picks a free port. Raises AddressInUse. `access`
+        None: every request is answered; `tls` None: no TLS."""
         server = cls(
-            runtime, scope, routes, connections_max=connections_max, idle_ms_max=idle_ms_max
+            runtime,
+            scope,
+            routes,
+            access=access,
+            tls=tls,
+            connections_max=connections_max,
+            idle_ms_max=idle_ms_max,
         )
+        accept = server._accept if tls is None else server._accept_tls
         try:
-            server._listener = await runtime.network.listen_bytes(address, server._accept)
+            server._listener = await runtime.network.listen_bytes(address, accept)
         except OSError as error:
             raise AddressInUse(f"{address}: cannot listen: {error.strerror or error}") from error
         return server
@@ -97,6 +116,9 @@ class HttpServer:
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer by the path's route; the error for an unknown path lists the paths."""
+        refusal = None if self._access is None else await self._access(request)
+        if refusal is not None:
+            return refusal
         if request.method not in ("GET", "HEAD"):
             return sentence(405, "Method not supported; use GET or HEAD.", Allow="GET, HEAD")
         route = self._routes.get(request.path)
@@ -114,7 +136,21 @@ class HttpServer:
         """Remove an ended connection."""
         self._connections.pop(connection, None)
 
-    def _accept(self, connection: ByteConnection) -> ByteProtocol:
+    def _accept_tls(self, transport: ByteConnection) -> ByteProtocol:
+        from ...runtime.tls_connection import ReceiveBuffer, TlsConnection
+
+        assert self._tls is not None, "the listener uses TLS"
+        if self._tls_received is None:
+            self._tls_received = ReceiveBuffer()
+        return TlsConnection(
+            transport,
+            self._accept,
+            context=self._tls.context,
+            tasks=self._runtime.tasks,
+            received=self._tls_received,
+        )
+
+    def _accept(self, connection: ByteConnection) -> "HttpConnection | _Refused":
         from .connection import HttpConnection  # imports h11 at the first connection
 
         if len(self._connections) >= self._connections_max or self.is_closing:
@@ -149,3 +185,35 @@ class _Refused:
     def closed(self, error: Exception | None) -> None:
         """Cancel the timer."""
         self._timer.cancel()
+
+
+def local_access(address: str) -> Access | None:
+    """Return the access to a listener on loopback, None for a "host:port" beyond it.
+
+    Every program of the machine may ask, but no page in a browser: a page can let its own name
+    resolve to loopback (DNS rebinding) and then read responses.
+    """
+    host = address.rpartition(":")[0]
+    return _refuse_foreign_names if is_loopback(host) else None
+
+
+async def _refuse_foreign_names(request: HttpRequest) -> HttpResponse | None:
+    """Refuse a request to a name that is not one of loopback, and one from a page of such a
+    name. Programs other than browsers may leave both headers out."""
+    for header, prefix in (("host", "//"), ("origin", "")):
+        value = request.headers.get(header)
+        if value is not None and not is_loopback(_host_in(prefix + value)):
+            return sentence(
+                403,
+                f"The header {header.title()} names another host than this machine; use localhost"
+                " or the address of the listener.",
+            )
+    return None
+
+
+def _host_in(url: str) -> str:
+    """Return the host of a URL, "" if there is none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

@@ -6,11 +6,12 @@ It opens before everything else and closes after it, so that a slow start or sto
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import __version__
+from ...api.authorizer import Authorizer
 from ...errors import QuorumlogError
-from ...frontends.http import HttpRequest, HttpResponse, HttpServer
+from ...frontends.http import HttpRequest, HttpResponse, HttpServer, local_access
 from ...ids import NodeId
 from ...metadata import MetadataImage
 from ...metrics import Scrape
@@ -22,6 +23,9 @@ from . import collectors
 from .call_metrics import CallMetrics, StallMonitor
 from .collectors import collect_kafka
 from .partition_tally import PartitionTally
+
+if TYPE_CHECKING:
+    from ..listener_security import NodeSecurity
 
 
 class HttpEndpoints:
@@ -44,13 +48,23 @@ class HttpEndpoints:
         self._server: HttpServer | None = None
         self._watching: asyncio.Task[None] | None = None
 
-    async def open(self, scope: Scope) -> None:
-        """Listen on the configured address; raises AddressInUse."""
-        if not self._config.http_listener:
+    async def open(
+        self, scope: Scope, security: "NodeSecurity | None", authorizer: Authorizer
+    ) -> None:
+        """Listen on the configured address; raises AddressInUse and InvalidConfig."""
+        address = self._config.http_listener
+        if not address:
             return
+        access, tls = local_access(address), None
+        if self._config.is_http_secured:
+            from ...frontends.http.access import AuthenticatedAccess  # needed by few nodes
+
+            assert security is not None, "a listener that is secured has a certificate"
+            tls, authentication = security.http()
+            access = AuthenticatedAccess(authentication, authorizer, has_users=self._has_users)
         routes = {"/metrics": self._metrics, "/health": self._health, "/ready": self._ready}
         self._server = await HttpServer.open(
-            self._runtime, scope, self._config.http_listener, routes
+            self._runtime, scope, address, routes, access=access, tls=tls
         )
         self._watching = scope.spawn(self._stalls.run(), name="stalls")
 
@@ -69,6 +83,10 @@ class HttpEndpoints:
     def counted(self, handlers: Mapping[str, Handler]) -> Mapping[str, Handler]:
         """Return the handlers wrapped with call metrics, if there is a listener."""
         return handlers if self._server is None else self._calls.counted(handlers)
+
+    def _has_users(self) -> bool:
+        publisher = self._parts.publisher
+        return publisher is not None and publisher.image.offset >= 0
 
     def leader_changed(self, leader_id: NodeId | None) -> None:
         """Count a change of the quorum's leader."""

@@ -111,6 +111,10 @@ def test_a_file_that_is_not_toml_is_named() -> None:
             "controllers in advertised.controller",
         ),
         (
+            {"data.dir": "/d", "listeners.http": "h:1"},
+            "listeners.http: h:1 is beyond loopback, and needs TLS; give ssl.certificate.file and",
+        ),
+        (
             {"data.dir": "/d", "listeners.grpc": "h:1"},
             "listeners.grpc: gRPC clients use PLAINTEXT on h:1, beyond loopback; give"
             " grpc.security.protocol=SASL_SSL with a certificate, or allow.insecure.listeners=true",

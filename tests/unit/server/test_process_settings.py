@@ -153,7 +153,7 @@ def test_dev_may_listen_everywhere_if_clients_are_told_where() -> None:
         (DevOptions(grpc_port=0), "127.0.0.1:0"),
         (DevOptions(grpc_port=9000, http_port=9095), "127.0.0.1:9095"),
         (DevOptions(host="127.0.0.9"), "127.0.0.9:9095"),
-        (DevOptions(assignments=["listeners.http=h:1"]), "h:1"),
+        (DevOptions(assignments=["listeners.http=[::1]:1"]), "[::1]:1"),
         (DevOptions(assignments=["listeners.http="]), ""),
     ],
 )

@@ -49,7 +49,8 @@ class Caller:
         self, path: str, *, method: str = "GET", **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
         """Ask and wait for the answer."""
-        lines = [f"{method} {path} HTTP/1.1", "Host: here"]
+        lines = [f"{method} {path} HTTP/1.1"]
+        headers = {"Host": "localhost"} | headers
         lines += [f"{name}: {value}" for name, value in headers.items()]
         self.connection.write(["\r\n".join([*lines, "", ""]).encode()])
         return await self.next_answer(method=method)
