@@ -178,8 +178,9 @@ def _walk(root: Any, words: list[str]) -> tuple[Any, Any, Any, list[str]]:
             if found is not None and not found.is_flag and "=" not in word:
                 option = found
         elif hasattr(command, "commands") and word in command.commands:
+            parent = _context(command, own, ctx.parent)
             command = command.commands[word]
-            ctx = _context(command, [], ctx)
+            ctx = _context(command, [], parent)
             own = []
             continue
         else:

@@ -210,6 +210,16 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _set_config(path: str) -> None:
+    if path:
+        os.environ["QUORUMLOG_CONFIG"] = path
+
+
+def _set_context(name: str) -> None:
+    if name:
+        os.environ["QUORUMLOG_CONTEXT"] = name
+
+
 @app.callback(
     epilog="\b\nGet started:\n"
     "  quorumlog dev                              # in another terminal\n"
@@ -231,6 +241,25 @@ def options(
             help="Print the version and exit",
         ),
     ] = False,
+    config: Annotated[
+        str,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            callback=_set_config,
+            help="TOML file with client settings  [env var: QUORUMLOG_CONFIG; default: "
+            "./quorumlog.toml, ~/.config/quorumlog/config.toml]",
+        ),
+    ] = "",
+    context: Annotated[
+        str,
+        typer.Option(
+            "--context",
+            metavar="NAME",
+            callback=_set_context,
+            help="Context of the file  [env var: QUORUMLOG_CONTEXT; default: its current-context]",
+        ),
+    ] = "",
     debug: Annotated[
         bool,
         typer.Option("--debug", help=f"Print tracebacks of errors  [env var: {DEBUG_VARIABLE}]"),

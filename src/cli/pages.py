@@ -56,7 +56,8 @@ $ quorumlog config show --config node.toml --set node.rack=r1 --changed
 - A number can have a **unit**: {units}. In a file it is then a string:
   `fetch.bytes.max = "8MiB"`. Ambiguous units (MB, m) are errors.
 
-Four more variables: `QUORUMLOG_CONFIG` is the path of the command line's file, `QUORUMLOG_LOG` the
+Five more variables: `QUORUMLOG_CONFIG` is the path of the command line's file, `QUORUMLOG_CONTEXT`
+the name of its [context](#the-command-line), `QUORUMLOG_LOG` the
 level of a node's log on stderr (DEBUG, INFO, WARNING, ERROR; default WARNING), `QUORUMLOG_DEBUG=1`
 prints tracebacks of errors, and `QUORUMLOG_BOOTSTRAP` is in the table of the command line.
 
@@ -79,7 +80,7 @@ fetch.bytes.max = "8MiB"
 ```
 
 Format the data directory once, with `quorumlog storage format --config node.toml`. A node ignores
-the table `[client]` of the file; it belongs to the command line.
+`[client]`, `[context]` and `current-context` of the file; they belong to the command line.
 """
 
 _TOPIC = """\
@@ -125,15 +126,31 @@ consumer protocol (KIP-848). Kafka's admin clients alter and describe them (reso
 _CLIENT = """\
 ## The command line
 
-The file is the path in `QUORUMLOG_CONFIG`, else `quorumlog.toml` in the current folder, else
-`quorumlog/quorumlog.toml` in `$XDG_CONFIG_HOME` or `~/.config`. Only its table `[client]` is read.
-`quorumlog config show --client` shows the effective values.
+The file is that of `--config` or `QUORUMLOG_CONFIG`, else `quorumlog.toml` in the current folder,
+else `quorumlog/config.toml` in `$XDG_CONFIG_HOME` or `~/.config`. A file has one *context* for each
+cluster:
 
 ```toml
+current-context = "test"
+
 [client]
-bootstrap = "broker-1.example.net:9094,broker-2.example.net:9094"
 connect_timeout_ms = "10s"
+
+[context.test]
+bootstrap = "broker-1.test.example.net:9094"
+
+[context.prod]
+bootstrap = "broker-1.example.net:9094,broker-2.example.net:9094"
+security_protocol = "SASL_SSL"
+tls_ca_file = "/etc/quorumlog/ca.pem"
+sasl_user = "alice"
+sasl_password = "file:/home/alice/.config/quorumlog/prod.password"
 ```
+
+`quorumlog --context prod topics list` uses the context `prod`. Without the flag `QUORUMLOG_CONTEXT`
+names the context, else `current-context` of the file. The table `[client]` is the context
+`default`. A context has no settings of another one. `quorumlog config show --client` shows the
+effective values and their lines in the file.
 """
 
 _PYTHON = """\

@@ -1,17 +1,19 @@
 """Client settings of the command line: a flag, the environment, a file, or the default.
 
-The file is $QUORUMLOG_CONFIG, else quorumlog.toml in the current folder, else the one in the
-user's configuration folder ($XDG_CONFIG_HOME/quorumlog, ~/.config/quorumlog); its table is
-[client]. A command passes the values of its flags, None for flags that were not given:
+The file is $QUORUMLOG_CONFIG, else quorumlog.toml in the current folder, else config.toml in the
+user's configuration folder ($XDG_CONFIG_HOME/quorumlog, ~/.config/quorumlog). A context of it has
+the settings: the table [context.NAME] of $QUORUMLOG_CONTEXT, else of the key current-context, else
+the table [client], the context `default`. The flags --config and --context set the two variables.
+A command passes the values of its flags, None for flags that were not given:
 
     with settings.open_log(bootstrap=bootstrap) as log: ...
     if settings.load(output=output).output == "json": ...
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -26,6 +28,7 @@ from ..settings import (
     read_settings,
     resolve,
     setting,
+    toml_tree,
     unknown_variables,
     variable_of,
 )
@@ -36,11 +39,16 @@ if TYPE_CHECKING:
     from ..clients.credentials import SCRAM, TLS, Token
 
 CONFIG_VARIABLE: Final = "QUORUMLOG_CONFIG"
+CONTEXT_VARIABLE: Final = "QUORUMLOG_CONTEXT"
 LOG_LEVEL_VARIABLE: Final = "QUORUMLOG_LOG"
 LOOP_VARIABLE: Final = "QUORUMLOG_LOOP"
 PLAIN_CODEC_VARIABLE: Final = "QUORUMLOG_PLAIN_CODEC"
 FILE_NAME: Final = "quorumlog.toml"
+USER_FILE_NAME: Final = "config.toml"  # in the user's configuration folder
 TABLE: Final = "client"
+CONTEXTS: Final = "context"
+CURRENT: Final = "current-context"
+DEFAULT_CONTEXT: Final = "default"  # the name of the table [client]
 _DAY_MS: Final = 86_400_000
 
 
@@ -275,7 +283,7 @@ def config_file(environment: Mapping[str, str]) -> str | None:
     if named:
         return named
     home = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    for path in (FILE_NAME, os.path.join(home, "quorumlog", FILE_NAME)):
+    for path in (FILE_NAME, os.path.join(home, "quorumlog", USER_FILE_NAME)):
         if os.path.isfile(path):
             return path
     return None
@@ -284,6 +292,7 @@ def config_file(environment: Mapping[str, str]) -> str | None:
 COMMAND_VARIABLES: Final = frozenset(
     (
         CONFIG_VARIABLE,
+        CONTEXT_VARIABLE,
         DEBUG_VARIABLE,
         LOG_LEVEL_VARIABLE,
         LOOP_VARIABLE,
@@ -310,9 +319,35 @@ def warn_of_unknown_variables(environment: Mapping[str, str]) -> None:
 
 
 def _file(environment: Mapping[str, str]) -> SettingSource:
-    path = config_file(environment)
+    path, context = config_file(environment), environment.get(CONTEXT_VARIABLE, "")
     if path is None:
+        if context not in ("", DEFAULT_CONTEXT):
+            raise InvalidConfig(
+                f"context {context!r}: there is no configuration file; name it with --config or"
+                f" {CONFIG_VARIABLE}"
+            )
         return SettingSource(values={})
     named_by = CONFIG_VARIABLE if environment.get(CONFIG_VARIABLE) else ""
     text = read_settings(path, named_by=named_by)
-    return file_source(CLIENT_SETTINGS, text, path=path, table=TABLE)
+    table = _table_of_context(toml_tree(text, path=path), context, path)
+    return file_source(CLIENT_SETTINGS, text, path=path, table=table)
+
+
+def _table_of_context(tree: Mapping[str, Any], context: str, path: str) -> Sequence[str]:
+    """Return the keys of a context's table, of the current context's without a name. Raise
+    InvalidConfig for an unknown context."""
+    contexts, current = tree.get(CONTEXTS, {}), tree.get(CURRENT, "")
+    if not isinstance(contexts, dict) or DEFAULT_CONTEXT in contexts:
+        raise InvalidConfig(
+            f"{path}: {CONTEXTS} is not a table of contexts; give [{CONTEXTS}.NAME], and [{TABLE}]"
+            f" for the context {DEFAULT_CONTEXT}"
+        )
+    if not isinstance(current, str):
+        raise InvalidConfig(f"{path}: {CURRENT} is {current!r}; give the name of a context")
+    name = context or current or DEFAULT_CONTEXT
+    if name == DEFAULT_CONTEXT:
+        return (TABLE,)
+    if name not in contexts:
+        known = ", ".join((DEFAULT_CONTEXT, *sorted(contexts)))
+        raise InvalidConfig(f"context {name!r}: not in {path}; its contexts are {known}")
+    return (CONTEXTS, name)

@@ -397,7 +397,8 @@ def settings() -> tuple[Setting, ...]:
     return tuple(row for row, _ in declared(NodeConfig).values())
 
 
-CLIENT_TABLE = "client"  # the command line's part of a shared file, ignored by nodes
+CLIENT_KEYS: Final = ("client", "context", "current-context")
+"""The command line's part of a shared file, ignored by nodes."""
 
 
 def parse_toml(text: str, *, source: str) -> NodeConfig:
@@ -407,8 +408,8 @@ def parse_toml(text: str, *, source: str) -> NodeConfig:
 
 
 def toml_source(text: str, *, path: str) -> SettingSource:
-    """Parse a node's file without the [client] table; raises InvalidConfig."""
-    return file_source(settings(), text, path=path, others=(CLIENT_TABLE,))
+    """Parse a node's file without the keys of the command line; raises InvalidConfig."""
+    return file_source(settings(), text, path=path, others=CLIENT_KEYS)
 
 
 def node_environment(environment: Mapping[str, str]) -> SettingSource:

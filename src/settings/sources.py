@@ -133,31 +133,25 @@ def file_source(
     text: str,
     *,
     path: str,
-    table: str = "",
+    table: Sequence[str] = (),
     others: Sequence[str] = (),
 ) -> SettingSource:
     """Read TOML; raise InvalidConfig with the file, line, key and remedy.
 
-    Dotted keys and tables are equivalent. `table`: read only this table; `others`: top-level tables
-    of other programs, which are ignored.
+    Dotted keys and tables are equivalent. `table`: read only the table of these keys; `others`:
+    top-level keys of other programs, which are ignored.
     """
-    import tomllib  # 12 ms, not needed without a file
-
-    try:
-        tree = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also a huge number or very deep nesting
-        raise InvalidConfig(f"{path} is not TOML: {error}") from None
-    if table:
-        part = tree.get(table, {})
+    part = {key: value for key, value in toml_tree(text, path=path).items() if key not in others}
+    for depth, key in enumerate(table, start=1):
+        part = part.get(key, {})
         if not isinstance(part, dict):
-            raise InvalidConfig(f"{path}: {table} is {part!r}; make it a table, [{table}]")
-    else:
-        part = {key: value for key, value in tree.items() if key not in others}
+            name = ".".join(table[:depth])
+            raise InvalidConfig(f"{path}: {name} is {part!r}; make it a table, [{name}]")
     by_name = {row.name: row for row in rows}
     lines = line_numbers(text)
     values: dict[str, tuple[Any, ValueOrigin]] = {}
     for name, value in sorted(_flatten(part, ""), key=lambda found: found[0]):
-        line = lines.get(f"{table}.{name}" if table else name)
+        line = lines.get(".".join((*table, name)))
         place = f"{path}:{line}" if line else path
         row = by_name.get(name)
         if row is None:
@@ -170,6 +164,16 @@ def file_source(
             raise InvalidConfig(f"{path}: {name} is given twice; give each setting once")
         values[name] = (checked, ValueOrigin(kind="file", place=place))
     return SettingSource(values=values)
+
+
+def toml_tree(text: str, *, path: str) -> dict[str, Any]:
+    """Parse TOML; raise InvalidConfig with the file."""
+    import tomllib  # 12 ms, not needed without a file
+
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also a huge number or very deep nesting
+        raise InvalidConfig(f"{path} is not TOML: {error}") from None
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:

@@ -1,6 +1,8 @@
 """Users of a node with passwords and ACLs, set without a client that is authorized for it."""
 
-from quorumlog.metadata import AlterScramCredentials, CreateAcls
+from typing import Any
+
+from quorumlog.metadata import AlterScramCredentials, CreateAcls, RelayedCommand
 from quorumlog.metadata.acls import (
     CLUSTER_NAME,
     Acl,
@@ -45,7 +47,7 @@ async def add_acl(
     await _alter(node, CreateAcls(acls=(acl,)))
 
 
-async def _alter(node: Node, command: AlterScramCredentials | CreateAcls) -> None:
+async def _alter(node: Node, command: RelayedCommand[Any]) -> None:
     session, publisher = node.parts.session, node.parts.publisher
     assert session is not None
     assert publisher is not None

@@ -221,12 +221,12 @@ def test_what_is_wrong_in_a_file_is_told_with_its_line(text: str, sentence: str)
 
 def test_a_table_of_a_file_may_be_read_alone_or_left_out() -> None:
     text = '[client]\nmode = "b"\n[node]\nname = "x"\n'
-    alone = file_source((MODE,), text, path="f", table="client")
+    alone = file_source((MODE,), text, path="f", table=("client",))
     assert alone.values == {"mode": ("b", ValueOrigin(kind="file", place="f:2"))}
     rest = file_source(ROWS, text, path="f", others=("client",))
     assert list(rest.values) == ["node.name"]
     with pytest.raises(InvalidConfig, match=r"client is 5; make it a table"):
-        file_source((MODE,), "client = 5", path="f", table="client")
+        file_source((MODE,), "client = 5", path="f", table=("client",))
 
 
 def test_lines_are_found_under_tables_and_dots_and_quotes() -> None:

@@ -13,6 +13,7 @@ from tests.kit.command import COMMAND, WAIT_S, invoke
 from quorumlog.cli.settings import CLIENT_SETTINGS, known_variables
 from quorumlog.metadata import TOPIC_CONFIGS
 from quorumlog.server.config import settings
+from quorumlog.server.main import load_config
 from quorumlog.settings import variable_of
 
 
@@ -269,7 +270,7 @@ def test_the_command_line_has_one_order_of_places(
         places = {
             "named": tmp_path / "own.toml",
             "here": tmp_path / "quorumlog.toml",
-            "home": tmp_path / "xdg" / "quorumlog" / "quorumlog.toml",
+            "home": tmp_path / "xdg" / "quorumlog" / "config.toml",
         }
         for at, (name, path) in enumerate(places.items()):
             if at >= list(places).index(file):  # those behind it lose
@@ -313,6 +314,82 @@ def test_a_wrong_file_is_one_sentence_with_its_line(
     text: str, sentence: str, tmp_path: Path
 ) -> None:
     (tmp_path / "quorumlog.toml").write_text(text)
+    result = invoke("topics", "list")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert sentence in result.stderr
+
+
+CONTEXTS = """\
+data.dir = "/d"
+current-context = "test"
+[client]
+bootstrap = "plain:1"
+call_timeout_ms = 7
+[context.test]
+bootstrap = "test:1"
+[context."prod.eu"]
+bootstrap = "prod:1"
+"""
+
+
+@pytest.mark.parametrize(
+    ("flag", "variable", "expected"),
+    [
+        ("", "", ("test:1", "quorumlog.toml:7")),
+        ("", "prod.eu", ("prod:1", "quorumlog.toml:9")),
+        ("default", "prod.eu", ("plain:1", "quorumlog.toml:4")),
+        ("prod.eu", "test", ("prod:1", "quorumlog.toml:9")),
+    ],
+)
+def test_context_is_chosen_by_flag_then_variable_then_file(
+    flag: str,
+    variable: str,
+    expected: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("QUORUMLOG_CONTEXT", variable)
+    (tmp_path / "quorumlog.toml").write_text(CONTEXTS)
+    words = ["--context", flag] if flag else []
+    rows = by_name(read(*words, "config", "show", "--client"))
+    assert (rows["bootstrap"]["value"], rows["bootstrap"]["place"]) == expected
+    is_default = flag == "default"  # no context has settings of another
+    assert (rows["call_timeout_ms"]["source"] == "file") == is_default
+    assert load_config(str(tmp_path / "quorumlog.toml")).data_dir == "/d"
+
+
+def test_file_of_a_flag_has_the_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("QUORUMLOG_CONFIG", "QUORUMLOG_CONTEXT"):
+        monkeypatch.setenv(name, "")
+    file = tmp_path / "other.toml"
+    file.write_text(CONTEXTS)
+    rows = by_name(read("--config", str(file), "--context", "test", "config", "show", "--client"))
+    assert rows["bootstrap"]["place"] == f"{file}:7"
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "sentence"),
+    [
+        (CONTEXTS, "prod", "context 'prod': not in quorumlog.toml; its contexts are default, pro"),
+        (None, "prod", "context 'prod': there is no configuration file; name it with --config"),
+        ("current-context = 'x'", "", "its contexts are default\n"),
+        ("current-context = 1", "", "current-context is 1; give the name of a context"),
+        ("context = 'x'", "", "context is not a table of contexts; give [context.NAME]"),
+        ("[context.default]", "", "and [client] for the context default"),
+        ("context.test = 'x'", "test", "context.test is 'x'; make it a table, [context.test]"),
+        ("[context.test]\nx = 1", "test", "quorumlog.toml:2: unknown setting x"),
+    ],
+)
+def test_wrong_context_is_one_sentence(
+    text: str | None,
+    context: str,
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("QUORUMLOG_CONTEXT", context)
+    if text is not None:
+        (tmp_path / "quorumlog.toml").write_text(text)
     result = invoke("topics", "list")
     assert (result.exit_code, result.stdout) == (1, "")
     assert sentence in result.stderr

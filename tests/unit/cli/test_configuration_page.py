@@ -58,5 +58,7 @@ def test_every_value_that_the_page_offers_is_taken_and_every_other_refused() -> 
 def test_the_example_files_are_configurations() -> None:
     node, client = re.findall(r"```toml\n(.*?)```", configuration_page(), re.DOTALL)
     assert parse_toml(node, source="example").advertised_grpc == "broker-1.example.net:9094"
-    read = file_source(CLIENT_SETTINGS, client, path="example", table="client")
+    read = file_source(CLIENT_SETTINGS, client, path="example", table=("client",))
     assert read.values["connect_timeout_ms"][0] == 10_000
+    read = file_source(CLIENT_SETTINGS, client, path="example", table=("context", "prod"))
+    assert read.values["sasl_user"][0] == "alice"

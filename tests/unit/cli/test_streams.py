@@ -331,6 +331,18 @@ def test_names_of_topics_are_completed_where_one_may_stand(
         assert [value for value, _ in candidates(get_command(app), line)] == expected
 
 
+def test_topics_are_those_of_the_context_in_the_line(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    succeed("topics", "create", "in-context", address=address)
+    for name in ("QUORUMLOG_CONFIG", "QUORUMLOG_CONTEXT"):
+        monkeypatch.setenv(name, "")
+    file = tmp_path / "config.toml"
+    file.write_text(f'[context.here]\nbootstrap = "{address}"\n')
+    line = f"quorumlog --config {file} --context here consume in-c"
+    assert [value for value, _ in candidates(get_command(app), line)] == ["in-context"]
+
+
 # --- Ctrl-C --------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ async def echo(request: HttpRequest) -> HttpResponse:
 
 @asynccontextmanager
 async def serving(
-    runtime: Runtime, route: Answering = echo, **limits: int
+    runtime: Runtime, route: Answering = echo, **limits: Any
 ) -> AsyncIterator[HttpServer]:
     async with runtime.tasks.scope("test") as scope:
         server = await HttpServer.open(
@@ -40,7 +40,7 @@ async def serving(
 
 @asynccontextmanager
 async def served(
-    runtime: Runtime, route: Answering = echo, **limits: int
+    runtime: Runtime, route: Answering = echo, **limits: Any
 ) -> AsyncIterator[tuple[HttpServer, Caller]]:
     async with (
         serving(runtime, route, **limits) as server,
