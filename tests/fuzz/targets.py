@@ -37,7 +37,7 @@ from quorumlog.storage.recovery import Recovery, recover
 from quorumlog.storage.segment import walk
 from quorumlog.storage.transaction_index import decode_aborted
 
-from . import kafka_targets
+from . import kafka_targets, security_targets
 
 INFLATE_LIMIT: Final = 1 << 20
 Target = Callable[[bytes], object]
@@ -245,6 +245,17 @@ def targets() -> list[Fuzzed]:
         Fuzzed("kafka header", kafka_targets.header, kafka_targets.headers()),
         Fuzzed("kafka request", kafka_targets.request, kafka_targets.requests()),
         Fuzzed("kafka served", kafka_targets.served, kafka_targets.conversations()),
+    ]
+    found += [
+        Fuzzed(f"sasl {mechanism}", security_targets.exchange(mechanism), messages)
+        for mechanism, messages in security_targets.exchanges().items()
+    ]
+    found += [
+        Fuzzed("token", security_targets.token, security_targets.tokens()),
+        Fuzzed("signed token", security_targets.signed_token, security_targets.parts_of_tokens()),
+        Fuzzed("session token", security_targets.session_token, security_targets.session_tokens()),
+        Fuzzed("key set", security_targets.key_set, security_targets.key_sets()),
+        Fuzzed("pem", security_targets.pem, security_targets.pems()),
     ]
     found += [
         Fuzzed(f"inflate {codec.name}", inflating(codec), [compress(codec, plain)])

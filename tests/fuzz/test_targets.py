@@ -55,6 +55,8 @@ def test_a_target_that_breaks_is_seen() -> None:
 
 TAKEN = {"headers", "validate", "validate sealed", "decode", "decode one", "arrow", "index"}
 TAKEN |= {"epochs", "offsets", "walk", "kafka frames", "kafka header", "kafka request"}
+TAKEN |= {"token", "signed token", "session token", "key set", "pem"}
+TAKEN |= {"sasl SCRAM-SHA-256", "sasl PLAIN", "sasl OAUTHBEARER"}
 
 
 @pytest.mark.parametrize(

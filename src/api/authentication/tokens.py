@@ -166,7 +166,10 @@ def parse_keys(content: bytes) -> dict[str, Any]:
     an id has the id "". Raises ValueError for another content."""
     import jwt
 
-    document = json.loads(content)
+    try:
+        document = json.loads(content)
+    except RecursionError as error:
+        raise ValueError("the JSON Web Key Set is nested too deeply") from error
     rows = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(rows, list) or not 0 < len(rows) <= KEYS_MAX:
         raise ValueError(f"not a JSON Web Key Set with 1..{KEYS_MAX} keys")
