@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from ...errors import OffsetOutOfRange, QuorumlogError, TimedOut
+from ...metadata import check_not_internal
 from ...runtime import Clock
 from ...storage import Log
 from ...storage.shell.data_directory import DataDirectory
@@ -84,13 +85,14 @@ class LogAdmin:
         """Delete the first records of partitions concurrently; a failure affects only its
         partition.
 
-        Records above the last stable offset are not deleted. The new log start offset is durable
-        before the answer. Opens closed logs.
+        Records above the last stable offset are not deleted, nor those of internal topics. The new
+        log start offset is durable before the answer. Opens closed logs.
         """
         return await asyncio.gather(*map(self._delete, specs))
 
     async def _delete(self, spec: DeletionSpec) -> DeletionOutcome:
         try:
+            check_not_internal(spec.topic)
             replica = self._hosted.replica_of(spec.topic, spec.partition, spec.topic_id)
             log = await replica.opened()
             replica.partition.check_leader(None)

@@ -15,6 +15,8 @@ from quorumlog.services import LOG_PUBLISH
 from .admin_calls import create_topic, timed
 
 DELETE_RECORDS = 21
+FIND_COORDINATOR = 10
+INVALID_TOPIC = 17
 RECORDS = 5
 
 
@@ -50,6 +52,19 @@ def test_records_below_an_offset_go_by_every_version(run: Run, folder: str, vers
             assert await deleted(kafka, version, t=below((0, -1))) == {("t", 0): (0, RECORDS)}
 
     run(main)
+
+
+def test_records_of_internal_topics_stay(folder: str) -> None:
+    """They are the state of groups and transactions."""
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, folder) as kafka:
+            for key_type, topic in ((0, "__consumer_offsets"), (1, "__transaction_state")):
+                await kafka.client.ask(FIND_COORDINATOR, 4, key_type=key_type, coordinator_keys="g")
+                results = await deleted(kafka, **{topic: below((0, 0))})
+                assert results == {(topic, 0): (INVALID_TOPIC, -1)}
+
+    simulation.run(main)
 
 
 def test_what_is_wrong_with_one_partition_does_not_stop_the_others(folder: str) -> None:
