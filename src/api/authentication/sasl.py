@@ -31,6 +31,7 @@ from .tokens import TokenVerifier
 
 SCRAM_MESSAGE_MAX: Final = 2_000  # bytes: the preparation of a name takes quadratic time
 NONCE_BYTES: Final = 24
+MECHANISM_MAX: Final = 64  # characters of an unknown one in errors and logs
 _SCRAM: Final = {each.sasl_name: each for each in ScramMechanism}
 
 
@@ -76,7 +77,8 @@ class SaslServer:
         UnsupportedSaslMechanism."""
         if mechanism not in offered:
             raise UnsupportedSaslMechanism(
-                f"SASL mechanism {mechanism!r} is not offered here; use one of {', '.join(offered)}"
+                f"SASL mechanism {mechanism[:MECHANISM_MAX]!r} is not offered here; use one of"
+                f" {', '.join(offered)}"
             )
         if mechanism == "PLAIN":
             return _Plain(self)

@@ -8,7 +8,7 @@ from typing import Final
 from ...api.audit import AuditLog
 from ...api.authentication.config import MESSAGE_BYTES_MAX
 from ...api.authentication.failures import FailureDelays
-from ...api.authentication.sasl import SaslServer
+from ...api.authentication.sasl import MECHANISM_MAX, SaslServer
 from ...api.authentication.sessions import SessionTokens
 from ...errors import InvalidRequest, SaslAuthenticationFailed
 from ...metadata.acls import host_of
@@ -18,7 +18,6 @@ from ...services import AUTH_AUTHENTICATE
 
 LOGIN_S: Final = 30.0  # of one exchange
 LISTENER: Final = "gRPC"  # in the logs
-MECHANISM_MAX: Final = 64  # characters of it in the logs
 OPEN_METHODS: Final = frozenset((AUTH_AUTHENTICATE.path,))
 """The methods that a client may call before it is authenticated."""
 

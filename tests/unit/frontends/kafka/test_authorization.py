@@ -186,9 +186,7 @@ class Asking:
 
     async def ask(self, key: int, version: int, name: str = "secret") -> Any:
         client = await self.kafka.connect()
-        schema = schema_of(key, version)
-        message = filled(schema, name, self.id_of(name), {**_BY_FIELD, **_SPECIAL.get(key, {})})
-        client.send_body(key, version, bytes_of(message))
+        client.send_body(key, version, request_about(key, version, name, self.id_of(name)))
         _, answer = await client.answer(key, version)
         client.connection.abort()
         return answer
@@ -234,6 +232,12 @@ _SPECIAL: Final[Mapping[int, Mapping[str, Any]]] = {
     74: {"resource_types": ()},
     80: {"port": 1, "voter_directory_id": UUID(int=1), "name": LISTENER},
 }
+
+
+def request_about(key: int, version: int, name: str, topic_id: bytes) -> bytes:
+    """Return the body of a request in which every resource has the name."""
+    fields = {**_BY_FIELD, **_SPECIAL.get(key, {})}
+    return bytes_of(filled(schema_of(key, version), name, topic_id, fields))
 
 
 def image_of(asking: Asking) -> MetadataImage:

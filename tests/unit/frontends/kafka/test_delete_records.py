@@ -61,7 +61,7 @@ def test_records_of_internal_topics_stay(folder: str) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             for key_type, topic in ((0, "__consumer_offsets"), (1, "__transaction_state")):
                 await kafka.client.ask(FIND_COORDINATOR, 4, key_type=key_type, coordinator_keys="g")
-                results = await deleted(kafka, **{topic: below((0, 0))})
+                results = await deleted(kafka, 2, **{topic: below((0, 0))})
                 assert results == {(topic, 0): (INVALID_TOPIC, -1)}
 
     simulation.run(main)
