@@ -60,6 +60,28 @@ class Certificates:
         pair.write_text("".join(parts))
         return pair
 
+    def end(self, name: str, ends: datetime) -> None:
+        """Replace a certificate by one that is valid until then."""
+        path = self.folder / f"{name}.pem"
+        old = x509.load_pem_x509_certificate(path.read_bytes())
+        authority_key = serialization.load_pem_private_key(
+            (self.folder / "ca.key").read_bytes(), None
+        )
+        assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(old.subject)
+            .issuer_name(old.issuer)
+            .public_key(old.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(ends - timedelta(days=1))
+            .not_valid_after(ends)
+        )
+        for extension in old.extensions:
+            builder = builder.add_extension(extension.value, extension.critical)
+        signed = builder.sign(authority_key, hashes.SHA256())
+        path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
     def settings(self) -> dict[str, Any]:
         """The settings of a node with the server's certificate."""
         return {

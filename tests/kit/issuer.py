@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -19,7 +20,8 @@ class TokenIssuer:
     """Use it in `with`."""
 
     def __init__(self, files: TlsFiles) -> None:
-        self._key = rsa.generate_private_key(65_537, 2_048)
+        self.key = rsa.generate_private_key(65_537, 2_048)
+        self.key_id = "key"
         self._server = HTTPServer(("127.0.0.1", 0), self._handler())
         context = files.server_context()
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
@@ -40,8 +42,20 @@ class TokenIssuer:
             "sasl_oauthbearer_expected_audience": (AUDIENCE,),
         }
 
-    def token(self, user: str, **claims: Any) -> str:
-        """A token of a user, valid for ten minutes."""
+    def rotate(self) -> None:
+        """Sign with another key from now on, which alone is in the key set."""
+        self.key, self.key_id = rsa.generate_private_key(65_537, 2_048), self.key_id + "+"
+
+    def token(
+        self,
+        user: str,
+        *,
+        key: Any = None,
+        algorithm: str = "RS256",
+        headers: Mapping[str, Any] | None = None,
+        **claims: Any,
+    ) -> str:
+        """A token of a user, valid for ten minutes. A claim None is left out."""
         content = {
             "iss": ISSUER,
             "aud": AUDIENCE,
@@ -49,13 +63,19 @@ class TokenIssuer:
             "exp": int(time.time()) + 600,
             **claims,
         }
-        return jwt.encode(content, self._key, "RS256", {"kid": "key"})
+        present = {name: value for name, value in content.items() if value is not None}
+        given = {"kid": self.key_id, **(headers or {})}
+        return jwt.encode(present, self.key if key is None else key, algorithm, given)
 
     def __enter__(self) -> "TokenIssuer":
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop serving the keys; tokens can still be signed."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -66,8 +86,8 @@ class TokenIssuer:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 issuer.requests += 1
-                public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(issuer._key.public_key()))
-                body = json.dumps({"keys": [{**public, "kid": "key"}]}).encode()
+                public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(issuer.key.public_key()))
+                body = json.dumps({"keys": [{**public, "kid": issuer.key_id}]}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

@@ -3,25 +3,33 @@
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from pathlib import Path
 
-from tests.kit.certificates import Certificates
-from tests.kit.kafka_client import RawClient
+import pytest
+from tests.kit.certificates import Certificates, self_signed
+from tests.kit.kafka_client import ConnectionEnded
 from tests.kit.kafka_node import KafkaNode, serving_kafka
-from tests.kit.tls_client import connect_tls
+from tests.kit.secure_client import SecureClient, connect_tls
 from tests.kit.waits import AMPLE_S, run_patiently
 
-from quorumlog.runtime import Runtime
+from quorumlog.errors import ConnectionFailed, OutcomeUnknown, TimedOut
+from quorumlog.proto import admin_pb2
+from quorumlog.runtime import ChannelSecurity, Runtime
 from quorumlog.runtime.tls import TlsFiles
 from quorumlog.server.certificates import issue
+from quorumlog.services import ADMIN_DESCRIBE_CLUSTER
 
+REFUSAL_MS = 1_500
 VERSIONS = {"client_software_name": "test", "client_software_version": "1"}
 
 
-async def connect(kafka: KafkaNode, files: TlsFiles) -> RawClient:
-    """A connection to the listener with TLS; requests wait for the handshake."""
-    return await connect_tls(kafka.runtime, kafka.node.addresses.kafka_listeners["SSL"], files)
+async def connect(kafka: KafkaNode, files: TlsFiles) -> SecureClient:
+    """A connection to the listener with TLS."""
+    address = kafka.node.addresses.kafka_listeners["SSL"]
+    return await connect_tls(kafka.runtime, address, files)
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -115,3 +123,132 @@ def test_authority_is_replaced_without_a_client_being_refused(tmp_path: Path) ->
             assert await accepts(by_new)
 
     run_patiently(main)
+
+
+@pytest.mark.parametrize("kind", ["none", "self-signed", "another authority", "expired"])
+def test_clients_without_a_valid_certificate_are_refused_by_both_front_ends(
+    tmp_path: Path, kind: str
+) -> None:
+    certificates = Certificates.create(tmp_path / "ca")
+    client = certificates.client("alice")
+    if kind == "none":
+        bad = certificates.client()
+    elif kind == "self-signed":
+        bad = replace(self_signed(tmp_path / "self"), ca=certificates.ca)
+    elif kind == "another authority":
+        bad = replace(Certificates.create(tmp_path / "other").client("alice"), ca=certificates.ca)
+    else:
+        bad = certificates.client("late")
+        certificates.end("late", datetime.now(UTC) - timedelta(minutes=1))
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(
+            runtime,
+            str(tmp_path / "node"),
+            **certificates.settings(),
+            ssl_client_auth="required",
+            grpc_security_protocol="SSL",
+            super_users=("User:CN=alice",),
+            listeners_kafka=("SSL://127.0.0.1:0",),
+        ) as kafka:
+            assert await is_served(kafka, client) == (True, True)
+            assert await is_served(kafka, bad) == (False, False)
+            assert await is_served(kafka, client) == (True, True)
+
+    run_patiently(main)
+
+
+@pytest.mark.parametrize("kind", ["another name", "another authority", "expired"])
+def test_clients_refuse_a_server_without_a_valid_certificate(tmp_path: Path, kind: str) -> None:
+    certificates = Certificates.create(tmp_path / "ca")
+    files = certificates.client()
+    if kind == "another name":
+        issue(certificates.folder, "server", name="server", hosts=("elsewhere",), replace=True)
+    elif kind == "another authority":
+        files = Certificates.create(tmp_path / "other").client()
+    else:
+        certificates.end("server", datetime.now(UTC) - timedelta(minutes=1))
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(
+            runtime,
+            str(tmp_path / "node"),
+            **certificates.settings(),
+            grpc_security_protocol="SSL",
+            listeners_kafka=("SSL://127.0.0.1:0",),
+        ) as kafka:
+            assert await is_served(kafka, files) == (False, False)
+
+    run_patiently(main)
+
+
+@pytest.mark.slow
+def test_certificate_that_expires_under_load_ends_no_connection_and_is_renewed(
+    tmp_path: Path,
+) -> None:
+    certificates = Certificates.create(tmp_path / "ca")
+    ends = (datetime.now(UTC) + timedelta(seconds=10)).replace(microsecond=0)
+    certificates.end("server", ends)
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(
+            runtime,
+            str(tmp_path / "node"),
+            **certificates.settings(),
+            grpc_security_protocol="SSL",
+            listeners_kafka=("SSL://127.0.0.1:0",),
+        ) as kafka:
+            files = certificates.client()
+            old = await connect(kafka, files)
+            is_over = asyncio.Event()
+
+            async def load() -> int:
+                count = 0
+                while not is_over.is_set():
+                    assert (await old.ask(18, 3, **VERSIONS)).error_code.value == 0
+                    count += 1
+                return count
+
+            loading = asyncio.create_task(load())
+
+            async def is_refused() -> bool:
+                return await is_served(kafka, files) == (False, False)
+
+            await eventually(is_refused)
+            assert datetime.now(UTC) > ends
+            issue(certificates.folder, "server", name="server", hosts=("localhost",), replace=True)
+
+            async def is_accepted() -> bool:
+                return await is_served(kafka, files) == (True, True)
+
+            await eventually(is_accepted)
+            is_over.set()
+            assert await loading > 100
+            old.connection.abort()
+
+    run_patiently(main)
+
+
+async def is_served(kafka: KafkaNode, files: TlsFiles) -> tuple[bool, bool]:
+    """Return True for each front end that answers a client: Kafka, gRPC."""
+    client = await connect(kafka, files)
+    client.send(18, 3, **VERSIONS)
+    try:
+        await client.answer(18, 3)
+        by_kafka = True
+    except ConnectionEnded:
+        by_kafka = False
+    finally:
+        client.connection.abort()
+    address = kafka.node.addresses.grpc.replace("127.0.0.1", "localhost")
+    channel = kafka.runtime.network.channel(address, ChannelSecurity(tls=files))
+    try:
+        await channel.call(
+            ADMIN_DESCRIBE_CLUSTER, admin_pb2.DescribeClusterRequest(), timeout_ms=REFUSAL_MS
+        )
+        by_grpc = True
+    except (ConnectionFailed, OutcomeUnknown, TimedOut):  # it connects again until then
+        by_grpc = False
+    finally:
+        await channel.close()
+    return by_kafka, by_grpc

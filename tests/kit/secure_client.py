@@ -1,0 +1,65 @@
+"""A raw Kafka client over TLS that logs in, on the real runtime."""
+
+from typing import Any
+
+import scramp
+
+from quorumlog.runtime import ByteConnection, PeerCertificate, Runtime
+from quorumlog.runtime.tls import TlsFiles
+from quorumlog.runtime.tls_connection import ReceiveBuffer, TlsConnection
+
+from .kafka_client import RawClient
+
+HANDSHAKE, AUTHENTICATE = 17, 36
+
+
+class SecureClient(RawClient):
+    """A raw client over TLS. Requests wait for the handshake."""
+
+    def secured(self, certificate: PeerCertificate | None) -> None:
+        """Nothing waits for this."""
+
+    async def begin(self, mechanism: str) -> Any:
+        """Begin an exchange of SASL."""
+        return await self.ask(HANDSHAKE, 1, mechanism=mechanism)
+
+    async def step(self, message: bytes) -> Any:
+        """Continue an exchange."""
+        return await self.ask(AUTHENTICATE, 2, auth_bytes=message)
+
+    async def log_in(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> Any:
+        """Log in with SCRAM; return the last answer."""
+        answer = await self.begin(mechanism)
+        if answer.error_code.value:
+            return answer
+        exchange = scramp.ScramClient([mechanism], user, password)
+        answer = await self.step(exchange.get_client_first().encode())
+        if answer.error_code.value:
+            return answer
+        exchange.set_server_first(answer.auth_bytes.decode())
+        return await self.step(exchange.get_client_final().encode())
+
+
+async def connect_tls(
+    runtime: Runtime, address: str, files: TlsFiles, *, name: str = "localhost"
+) -> SecureClient:
+    """Return a connection to a listener with TLS; its caller ends it."""
+    made: list[SecureClient] = []
+
+    def create(connection: ByteConnection) -> SecureClient:
+        made.append(SecureClient(connection))
+        return made[0]
+
+    context = files.client_context()
+    await runtime.network.connect_bytes(
+        address,
+        lambda transport: TlsConnection(
+            transport,
+            create,
+            context=context,
+            tasks=runtime.tasks,
+            received=ReceiveBuffer(),
+            server_name=name,
+        ),
+    )
+    return made[0]

@@ -1,0 +1,230 @@
+"""A user without ACLs, over TLS: every request about every kind of name, and what it can learn."""
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import pytest
+from tests.kit.certificates import Certificates
+from tests.kit.kafka_node import KafkaNode, serving_kafka
+from tests.kit.node import WAIT_MS
+from tests.kit.secure_client import SecureClient, connect_tls
+from tests.kit.users import add_acl, set_password
+from tests.kit.waits import run_patiently, with_time
+from tests.unit.frontends.kafka.admin_calls import create_topic
+from tests.unit.frontends.kafka.test_authorization import (
+    BY_ID,
+    DENIALS,
+    FILTERED,
+    NOT_ATTEMPTED,
+    OPEN,
+    codes_of,
+    request_about,
+)
+
+from quorumlog.clients.credentials import SCRAM, TLS, channel_security
+from quorumlog.errors import TopicAuthorizationFailed
+from quorumlog.frontends.kafka.apis import APIS
+from quorumlog.metadata import INTERNAL_TOPICS
+from quorumlog.metadata.acls import AclOperation, AclResourceType
+from quorumlog.proto import admin_pb2
+from quorumlog.runtime import Channel, Runtime
+from quorumlog.services import ADMIN_DESCRIBE_TOPICS
+
+PASSWORD: Final = "correct horse"
+SECRET, ABSENT, METADATA_LOG = "secret", "absent", "__cluster_metadata"
+NAMES: Final = (SECRET, *sorted(INTERNAL_TOPICS), METADATA_LOG)
+NO_ID: Final = bytes(15) + b"\x01"
+INVALID_TOPIC: Final = 17
+TRIES: Final = 1_000
+RATIO_MAX: Final = 1.1
+LIST_OFFSETS, METADATA, FIND_COORDINATOR, DESCRIBE_GROUPS = 2, 3, 10, 15
+DESCRIBE_TRANSACTIONS: Final = 65
+PRODUCE, FETCH, DELETE_TOPICS, DELETE_RECORDS = 0, 1, 20, 21
+
+
+class Rights:
+    """A node with the topic "secret", its users mallory and root, who may do everything."""
+
+    def __init__(self, kafka: KafkaNode, certificates: Certificates, topic_id: bytes) -> None:
+        self.kafka = kafka
+        self._certificates = certificates
+        self._topic_id = topic_id
+
+    async def log_in(self, user: str) -> SecureClient:
+        """Return a connection of a user."""
+        address = self.kafka.node.addresses.kafka_listeners["SASL_SSL"]
+        client = await connect_tls(self.kafka.runtime, address, self._certificates.client())
+        assert not (await client.log_in(user, PASSWORD)).error_code.value
+        return client
+
+    def channel(self, user: str) -> Channel:
+        """Return a gRPC channel of a user."""
+        address = self.kafka.node.addresses.grpc.replace("127.0.0.1", "localhost")
+        tls = TLS(ca=self._certificates.ca)
+        security = channel_security(tls, SCRAM(user=user, password=PASSWORD))
+        return self.kafka.runtime.network.channel(address, security)
+
+    async def ask(self, client: SecureClient, key: int, version: int, name: str) -> Any:
+        """Return the response to a request in which every resource has the name."""
+        topic_id = self._topic_id if name == SECRET else NO_ID
+        client.send_body(key, version, request_about(key, version, name, topic_id))
+        _, answer = await client.answer(key, version)
+        return answer
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """One authority for all tests."""
+    return Certificates.create(tmp_path_factory.mktemp("ca"))
+
+
+@asynccontextmanager
+async def rights(
+    runtime: Runtime, folder: Path, certificates: Certificates
+) -> AsyncIterator[Rights]:
+    async with serving_kafka(runtime, str(folder)) as kafka:
+        topic_id = await create_topic(kafka.channel, SECRET)
+        await set_password(kafka.node, "mallory", PASSWORD)
+        await set_password(kafka.node, "root", PASSWORD)
+        for key_type in (0, 1):  # creates the internal topics
+            await kafka.client.ask(
+                FIND_COORDINATOR, 4, key_type=key_type, coordinator_keys=(SECRET,)
+            )
+    async with serving_kafka(
+        runtime,
+        str(folder),
+        is_formatted=True,
+        **certificates.settings(),
+        grpc_security_protocol="SASL_SSL",
+        listeners_kafka=("SASL_SSL://127.0.0.1:0",),
+        super_users=("User:root",),
+    ) as kafka:
+        yield Rights(kafka, certificates, topic_id)
+
+
+async def error_of(channel: Channel, topic: str) -> str:
+    """Return the name of the error of a topic's description."""
+    request = admin_pb2.DescribeTopicsRequest(names=[topic])
+    answer = await channel.call(ADMIN_DESCRIBE_TOPICS, request, timeout_ms=WAIT_MS)
+    name: str = answer.results[0].error.name
+    return name
+
+
+def test_every_request_about_every_name_is_denied_alike(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """The answers about a name that exists and one that does not differ in the name alone. An id is
+    no name: a client that has one may know of the topic."""
+    failures: list[str] = []
+
+    async def main(runtime: Runtime) -> None:
+        async with rights(runtime, tmp_path / "node", certificates) as node:
+            client = await node.log_in("mallory")
+            for api in APIS:
+                if api.name in OPEN | FILTERED:
+                    continue
+                version = min(api.high, BY_ID.get(api.name, api.high + 1) - 1)
+                texts = {}
+                for name in (ABSENT, *NAMES):
+                    answer = await node.ask(client, api.key, version, name)
+                    codes = set(codes_of(answer))
+                    if name == METADATA_LOG and INVALID_TOPIC in codes:
+                        continue  # reserved in every cluster
+                    if not codes & DENIALS or codes - DENIALS - {0, NOT_ATTEMPTED}:
+                        failures.append(f"{api.name} {version} {name}: {sorted(codes)}")
+                    texts[name] = repr(answer).replace(name, "#")
+                differing = {name for name, text in texts.items() if text != texts[ABSENT]}
+                if differing - {SECRET}:
+                    failures.append(f"{api.name} {version} discloses {differing}")
+
+    run_patiently(main)
+    assert not failures, "\n".join(failures)
+
+
+def test_not_even_a_super_user_writes_internal_topics_or_reads_the_metadata_log(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """The metadata log has the keys of passwords."""
+    failures: list[str] = []
+
+    async def main(runtime: Runtime) -> None:
+        async with rights(runtime, tmp_path / "node", certificates) as node:
+            client = await node.log_in("root")
+            for key, version in ((PRODUCE, 9), (DELETE_TOPICS, 5), (DELETE_RECORDS, 2)):
+                for name in NAMES[1:]:
+                    codes = set(codes_of(await node.ask(client, key, version, name)))
+                    if not codes - {0}:
+                        failures.append(f"key {key} {name}: {sorted(codes)}")
+            for key, version in ((FETCH, 12), (LIST_OFFSETS, 7)):
+                codes = set(codes_of(await node.ask(client, key, version, METADATA_LOG)))
+                if codes - {0} != {3}:
+                    failures.append(f"key {key} {METADATA_LOG}: {sorted(codes)}")
+
+    run_patiently(main)
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.slow
+def test_time_of_an_answer_does_not_tell_whether_a_name_exists(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with rights(runtime, tmp_path / "node", certificates) as node:
+            client, channel = await node.log_in("mallory"), node.channel("mallory")
+
+            async def describe(name: str) -> None:
+                assert await error_of(channel, name) == TopicAuthorizationFailed.name
+
+            def asking(key: int, version: int) -> Callable[[str], Awaitable[object]]:
+                return lambda name: node.ask(client, key, version, name)
+
+            for ask in (
+                asking(METADATA, 9),
+                asking(LIST_OFFSETS, 6),
+                asking(DESCRIBE_GROUPS, 5),
+                asking(DESCRIBE_TRANSACTIONS, 0),
+                describe,
+            ):
+                await with_time(1, partial(compare, ask))
+            await channel.close()
+
+    async def compare(ask: Callable[[str], Awaitable[object]], _: int) -> None:
+        """Compare the medians of times that were taken in turns."""
+        taken: dict[str, list[float]] = {SECRET: [], ABSENT: []}
+        for number in range(2 * TRIES):
+            name = (SECRET, ABSENT)[number % 2]
+            began_s = time.perf_counter()
+            await ask(name)
+            taken[name].append(time.perf_counter() - began_s)
+        existing_s, missing_s = (median(taken[name]) for name in (SECRET, ABSENT))
+        assert 1 / RATIO_MAX < existing_s / missing_s < RATIO_MAX, f"{existing_s} and {missing_s}"
+
+    run_patiently(main)
+
+
+def test_acls_of_a_user_take_effect_on_an_open_connection_within_a_second(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with rights(runtime, tmp_path / "node", certificates) as node:
+            client, channel = await node.log_in("mallory"), node.channel("mallory")
+            assert await error_of(channel, SECRET) == TopicAuthorizationFailed.name
+            await add_acl(
+                node.kafka.node,
+                "User:mallory",
+                AclOperation.DESCRIBE,
+                AclResourceType.TOPIC,
+                SECRET,
+            )
+            # `add_acl` returns when the node has applied it: the next decision has it
+            assert not await error_of(channel, SECRET)
+            answer = await node.ask(client, LIST_OFFSETS, 6, SECRET)
+            assert not set(codes_of(answer)) & DENIALS
+            await channel.close()
+
+    run_patiently(main)
