@@ -246,17 +246,7 @@ def targets() -> list[Fuzzed]:
         Fuzzed("kafka request", kafka_targets.request, kafka_targets.requests()),
         Fuzzed("kafka served", kafka_targets.served, kafka_targets.conversations()),
     ]
-    found += [
-        Fuzzed(f"sasl {mechanism}", security_targets.exchange(mechanism), messages)
-        for mechanism, messages in security_targets.exchanges().items()
-    ]
-    found += [
-        Fuzzed("token", security_targets.token, security_targets.tokens()),
-        Fuzzed("signed token", security_targets.signed_token, security_targets.parts_of_tokens()),
-        Fuzzed("session token", security_targets.session_token, security_targets.session_tokens()),
-        Fuzzed("key set", security_targets.key_set, security_targets.key_sets()),
-        Fuzzed("pem", security_targets.pem, security_targets.pems()),
-    ]
+    found += _of_strangers()
     found += [
         Fuzzed(f"inflate {codec.name}", inflating(codec), [compress(codec, plain)])
         for codec in Codec
@@ -287,6 +277,21 @@ def targets() -> list[Fuzzed]:
         for name in FILES
     ]
     return found
+
+
+def _of_strangers() -> list[Fuzzed]:
+    """Return the targets of clients that are not authenticated, and of files of keys."""
+    return [
+        *(
+            Fuzzed(f"sasl {mechanism}", security_targets.exchange(mechanism), messages)
+            for mechanism, messages in security_targets.exchanges().items()
+        ),
+        Fuzzed("token", security_targets.token, security_targets.tokens()),
+        Fuzzed("signed token", security_targets.signed_token, security_targets.parts_of_tokens()),
+        Fuzzed("session token", security_targets.session_token, security_targets.session_tokens()),
+        Fuzzed("key set", security_targets.key_set, security_targets.key_sets()),
+        Fuzzed("pem", security_targets.pem, security_targets.pems()),
+    ]
 
 
 # --- mutations ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, Final
 from tests.kit.kafka_client import ConnectionEnded, connected
 from tests.kit.node_process import NodeProcess, free_port
 from tests.kit.waits import run_patiently
-from tests.unit.frontends.kafka.test_authorization import request_about
+from tests.unit.frontends.kafka.named_requests import request_about
 
 from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.runtime import Runtime

@@ -5,8 +5,7 @@ The requests are made from the schemas, so a new API is in the tests as soon as 
 
 import dataclasses
 import typing
-from collections.abc import Collection, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,9 +13,7 @@ from tests.kit.kafka_node import KafkaNode, serving_kafka
 
 from quorumlog import simulation
 from quorumlog.frontends.kafka.apis import APIS
-from quorumlog.frontends.kafka.apis.describe_quorum import LISTENER
 from quorumlog.frontends.kafka.schemas import error_code
-from quorumlog.frontends.kafka.shapes import without_none
 from quorumlog.metadata import MetadataImage
 from quorumlog.metadata.acls import AclOperation, AclResourceType
 from quorumlog.metadata.authorization import AuthorizerConfig
@@ -24,7 +21,18 @@ from quorumlog.runtime import Runtime
 
 from ..acl_changes import allow
 from .admin_calls import create_topic
-from .any_request import bytes_of, schema_of
+from .named_requests import (
+    BY_ID,
+    DENIALS,
+    FILTERED,
+    LOADING,
+    NOT_ATTEMPTED,
+    OPEN,
+    PLAIN_METADATA,
+    codes_of,
+    long_fetch,
+    request_about,
+)
 
 NOBODY: Final = AuthorizerConfig()
 ANONYMOUS: Final = AuthorizerConfig(super_users=frozenset({"User:ANONYMOUS"}))
@@ -88,90 +96,6 @@ NEEDS: Final[Mapping[str, tuple[tuple[AclOperation, AclResourceType], ...]]] = {
 }
 """The ACLs that each API needs, as in Apache Kafka's table of operations."""
 
-OPEN: Final = frozenset({"ApiVersions", "DescribeCluster", "SaslAuthenticate", "SaslHandshake"})
-"""They answer any client, which needs versions, a login and addresses to connect."""
-
-FILTERED: Final = frozenset({"ListGroups", "ListTransactions"})
-"""They leave out resources that the client may not describe."""
-
-DENIALS: Final = frozenset({29, 30, 31, 53})
-NOT_ATTEMPTED: Final = 55
-LOADING: Final = frozenset({14, 15, 16})
-"""The codes until the coordinator's topic is created and loaded."""
-
-BY_ID: Final[Mapping[str, int]] = {
-    "Produce": 13,
-    "Fetch": 13,
-    "Metadata": 12,
-    "OffsetCommit": 10,
-    "OffsetFetch": 10,
-    "DeleteTopics": 6,
-}
-"""The first versions that name topics by ids. An unknown id is reported as such: ids are random, so
-a client that has one may know of the topic."""
-
-_VALUES: Final[Mapping[str, Any]] = {
-    "int8": 0,
-    "int16": 0,
-    "int32": 0,
-    "int64": 0,
-    "uint16": 0,
-    "float64": 1.0,
-    "bool": False,
-    "bytes": b"",
-    "records": b"",
-    "error_code": error_code(0),
-    "timedelta_i32": timedelta(seconds=30),
-    "timedelta_i64": timedelta(seconds=30),
-    "datetime_i64": datetime.fromtimestamp(1, UTC),
-}
-_BY_FIELD: Final[Mapping[str, Any]] = {
-    "acks": 1,
-    "num_partitions": 1,
-    "replication_factor": 1,
-    "timestamp": -1,
-    "replica_id": -1,
-    "session_epoch": -1,
-    "resource_type": 2,  # a topic
-    "producer_id": 1,
-    "count": 5,
-}
-
-
-def filled(schema: type[Any], name: str, topic_id: bytes, fields: Mapping[str, Any]) -> Any:
-    """Return a request in which every resource has the name, and every list one element."""
-    hints = typing.get_type_hints(schema)
-    values: dict[str, Any] = {}
-    for field in dataclasses.fields(schema):
-        kind, _ = without_none(hints[field.name])
-        if "tag" in field.metadata:
-            continue
-        is_list = typing.get_origin(kind) is tuple
-        if is_list:
-            kind, _ = without_none(typing.get_args(kind)[0])
-        if field.name in fields:
-            values[field.name] = fields[field.name]
-            continue
-        if hasattr(kind, "__dataclass_fields__"):
-            value = filled(kind, name, topic_id, fields)
-        else:
-            kafka_type = field.metadata.get("kafka_type", "")
-            default = {"string": name, "uuid": UUID(bytes=topic_id)}.get(kafka_type)
-            value = _VALUES[kafka_type] if default is None else default
-        values[field.name] = (value,) if is_list else value
-    return schema(**values)
-
-
-def codes_of(message: Any) -> Iterator[int]:
-    """Yield every error code of a response."""
-    for field in dataclasses.fields(message):
-        value = getattr(message, field.name)
-        for each in value if isinstance(value, tuple) else (value,):
-            if dataclasses.is_dataclass(each):
-                yield from codes_of(each)
-            elif "error_code" in field.name:
-                yield each if isinstance(each, int) else int(each.value)
-
 
 @dataclasses.dataclass
 class Asking:
@@ -194,50 +118,6 @@ class Asking:
     async def allow(self, needs: Collection[tuple[AclOperation, AclResourceType]]) -> None:
         """Replace the ACLs by those of the needs on the resources named "secret"."""
         await allow(self.kafka.node, needs)
-
-
-_ALICE: Final = {"principal": "User:alice"}
-_ANY_ACL: Final = {
-    "resource_type_filter": 1,
-    "pattern_type_filter": 1,
-    "operation": 1,
-    "permission_type": 1,
-    "principal_filter": "User:alice",
-    "host_filter": None,
-}
-_PLAIN_METADATA: Final = {
-    "allow_auto_topic_creation": False,
-    "include_topic_authorized_operations": False,
-}
-_LONG_FETCH: Final = {
-    "current_leader_epoch": -1,
-    "max_wait": timedelta(seconds=20),
-    "min_bytes": 1,
-    "max_bytes": 1 << 20,
-    "partition_max_bytes": 1 << 20,
-}
-_SPECIAL: Final[Mapping[int, Mapping[str, Any]]] = {
-    0: {"transactional_id": None},
-    3: {"topic_id": UUID(int=0)},
-    8: {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None},
-    19: {"assignments": (), "configs": ()},
-    20: {"name": None},  # since version 6: the id names the topic
-    29: _ANY_ACL,
-    30: {"resource_pattern_type": 3, "operation": 3, "permission_type": 3, "host": "*", **_ALICE},
-    31: _ANY_ACL,
-    48: {"entity_type": "user", "match_type": 2, "match": None},
-    51: {"mechanism": 1, "iterations": 4_096, "salt": b"salt", "salted_password": b"x"},
-    55: {"topic_name": "__cluster_metadata"},
-    57: {"feature": "metadata.version", "upgrade_type": 1, "max_version_level": 1},
-    74: {"resource_types": ()},
-    80: {"port": 1, "voter_directory_id": UUID(int=1), "name": LISTENER},
-}
-
-
-def request_about(key: int, version: int, name: str, topic_id: bytes) -> bytes:
-    """Return the body of a request in which every resource has the name."""
-    fields = {**_BY_FIELD, **_SPECIAL.get(key, {})}
-    return bytes_of(filled(schema_of(key, version), name, topic_id, fields))
 
 
 def image_of(asking: Asking) -> MetadataImage:
@@ -354,12 +234,12 @@ def test_lists_have_the_topics_and_groups_that_may_be_described(folder: str) -> 
         assert codes == {0}
         groups = await client.ask(16, 5, states_filter=(), types_filter=())
         assert [each.group_id for each in groups.groups] == ["secret"]
-        everything = await client.ask(3, 12, topics=None, **_PLAIN_METADATA)
+        everything = await client.ask(3, 12, topics=None, **PLAIN_METADATA)
         assert [each.name for each in everything.topics] == ["secret"]  # not __consumer_offsets
         await asking.allow([])
         groups = await client.ask(16, 5, states_filter=(), types_filter=())
         assert groups.groups == ()
-        assert (await client.ask(3, 12, topics=None, **_PLAIN_METADATA)).topics == ()
+        assert (await client.ask(3, 12, topics=None, **PLAIN_METADATA)).topics == ()
 
     run_on_secret(main, folder, NOBODY)
 
@@ -396,8 +276,7 @@ def test_waiting_fetch_ends_when_the_right_is_withdrawn(folder: str) -> None:
     async def main(asking: Asking) -> None:
         client = await asking.kafka.connect()
         await asking.allow([(_READ, _TOPIC)])
-        message = filled(schema_of(1, 12), "secret", bytes(16), {**_BY_FIELD, **_LONG_FETCH})
-        client.send_body(1, 12, bytes_of(message))
+        client.send_body(1, 12, long_fetch("secret"))
         await asking.allow([])
         _, answer = await client.answer(1, 12)
         assert set(codes_of(answer)) == {0, 29}
