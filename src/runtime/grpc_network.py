@@ -197,6 +197,7 @@ class _GrpcListener:
         self._security = security
         # handlers in start order, with the client of each
         self._running: dict[asyncio.Task[Any], CallSession | None] = {}
+        self._expired: set[asyncio.Task[Any]] = set()  # cancelled, since their session has ended
         self._check: asyncio.TimerHandle | None = None  # ends calls of sessions that have ended
         self.address = ""  # set when the port is known
         self._readiness = readiness
@@ -291,14 +292,18 @@ class _GrpcListener:
         except DecodeError as error:
             failure = InvalidRequest(f"{path}: the request cannot be parsed; {error}")
         except asyncio.CancelledError:
-            if task.cancelling():  # the client disconnected, or the listener closes
+            if task in self._expired and not task.uncancel():
+                failure = SaslAuthenticationFailed(f"{path}: the session has ended; log in again")
+            elif task.cancelling():  # the client disconnected, or the listener closes
                 raise
-            failure = UnknownServerError(f"{path}: an operation of the handler was cancelled")
+            else:
+                failure = UnknownServerError(f"{path}: an operation of the handler was cancelled")
         except Exception:
             _log.exception("grpc.handler_failed method=%s", path)
             failure = UnknownServerError(f"{path}: the handler failed; see the server's log")
         finally:
             del self._running[task]
+            self._expired.discard(task)
         if context.done():  # the handler broke its stream: the client has its status
             return None
         code, text, metadata = encode_status(failure)
@@ -341,6 +346,7 @@ class _GrpcListener:
             if session.is_current():
                 found = True
             elif not task.cancelling():
+                self._expired.add(task)
                 task.cancel()
         if found:
             self._schedule_check()

@@ -13,27 +13,29 @@ from tests.kit.certificates import Certificates
 from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.node import WAIT_MS
 from tests.kit.secure_client import SecureClient, connect_tls
-from tests.kit.users import add_acl, set_password
+from tests.kit.users import add_acl, remove_user, set_password
 from tests.kit.waits import run_patiently, with_time
+from tests.unit.frontends.acl_changes import allow
 from tests.unit.frontends.kafka.admin_calls import create_topic
-from tests.unit.frontends.kafka.test_authorization import (
+from tests.unit.frontends.kafka.named_requests import (
     BY_ID,
     DENIALS,
     FILTERED,
     NOT_ATTEMPTED,
     OPEN,
     codes_of,
+    long_fetch,
     request_about,
 )
 
 from quorumlog.clients.credentials import SCRAM, TLS, channel_security
-from quorumlog.errors import TopicAuthorizationFailed
+from quorumlog.errors import SaslAuthenticationFailed, StreamBroken, TopicAuthorizationFailed
 from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.metadata import INTERNAL_TOPICS
 from quorumlog.metadata.acls import AclOperation, AclResourceType
-from quorumlog.proto import admin_pb2
+from quorumlog.proto import admin_pb2, log_pb2
 from quorumlog.runtime import Channel, Runtime
-from quorumlog.services import ADMIN_DESCRIBE_TOPICS
+from quorumlog.services import ADMIN_DESCRIBE_TOPICS, LOG_PUBLISH, LOG_SUBSCRIBE
 
 PASSWORD: Final = "correct horse"
 SECRET, ABSENT, METADATA_LOG = "secret", "absent", "__cluster_metadata"
@@ -41,6 +43,7 @@ NAMES: Final = (SECRET, *sorted(INTERNAL_TOPICS), METADATA_LOG)
 NO_ID: Final = bytes(15) + b"\x01"
 INVALID_TOPIC: Final = 17
 TRIES: Final = 1_000
+SECOND_MS: Final = 1_000
 RATIO_MAX: Final = 1.1
 LIST_OFFSETS, METADATA, FIND_COORDINATOR, DESCRIBE_GROUPS = 2, 3, 10, 15
 DESCRIBE_TRANSACTIONS: Final = 65
@@ -103,6 +106,7 @@ async def rights(
         grpc_security_protocol="SASL_SSL",
         listeners_kafka=("SASL_SSL://127.0.0.1:0",),
         super_users=("User:root",),
+        subscribe_heartbeat_ms=100,
     ) as kafka:
         yield Rights(kafka, certificates, topic_id)
 
@@ -226,5 +230,58 @@ def test_acls_of_a_user_take_effect_on_an_open_connection_within_a_second(
             answer = await node.ask(client, LIST_OFFSETS, 6, SECRET)
             assert not set(codes_of(answer)) & DENIALS
             await channel.close()
+
+    run_patiently(main)
+
+
+async def receive_all(stream: Any) -> None:
+    """Receive until the stream ends; raises its error."""
+    while await stream.receive() is not None:
+        continue
+
+
+@pytest.mark.parametrize("what", ["the right", "the user"])
+def test_waiting_requests_end_within_a_second_after_their_user_has_lost(
+    certificates: Certificates, tmp_path: Path, what: str
+) -> None:
+    """Requests that wait on open connections: a fetch, and a subscription."""
+
+    async def main(runtime: Runtime) -> None:
+        async with rights(runtime, tmp_path / "node", certificates) as node:
+            root = node.channel("root")
+            await with_time(SECOND_MS, partial(lose, node, root))
+            await root.close()
+
+    async def lose(node: Rights, root: Channel, time_ms: int) -> None:
+        broker, read = node.kafka.node, [(AclOperation.READ, AclResourceType.TOPIC)]
+        await set_password(broker, "mallory", PASSWORD)
+        await allow(broker, read, principal="User:mallory")
+        client, channel = await node.log_in("mallory"), node.channel("mallory")
+        stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
+        await stream.send(log_pb2.SubscribeRequest(topic=SECRET))
+        assert await stream.receive() is not None
+        client.send_body(FETCH, 12, long_fetch(SECRET))
+        began_s = time.monotonic()
+        if what == "the right":
+            await allow(broker, [], principal="User:mallory")
+            record = log_pb2.PublishRequest(topic=SECRET, records=[log_pb2.Record(value=b"v")])
+            await root.call(LOG_PUBLISH, record, timeout_ms=WAIT_MS)  # which would end the wait
+            _, answer = await client.answer(FETCH, 12)
+            assert set(codes_of(answer)) & DENIALS
+            assert not answer.responses[0].partitions[0].records
+            with pytest.raises(TopicAuthorizationFailed):
+                await receive_all(stream)
+        else:
+            await remove_user(broker, "mallory")
+            await client.ended()
+            with pytest.raises(StreamBroken, match="the session has ended"):
+                await receive_all(stream)
+        taken_ms = (time.monotonic() - began_s) * 1_000
+        if what == "the user":
+            with pytest.raises(SaslAuthenticationFailed):
+                await error_of(channel, SECRET)
+        client.connection.abort()
+        await channel.close()
+        assert taken_ms < time_ms
 
     run_patiently(main)
