@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.kit.client_security import ClientSecurity
-from tests.kit.tls_client import connect_with
+from tests.kit.secure_client import connect_with
 
 from quorumlog.proto import log_pb2
 from quorumlog.records import decode_all

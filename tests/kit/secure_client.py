@@ -4,20 +4,18 @@ from typing import Any
 
 import scramp
 
-from quorumlog.runtime import ByteConnection, PeerCertificate, Runtime
+from quorumlog.runtime import ByteConnection, Runtime
 from quorumlog.runtime.tls import TlsFiles
 from quorumlog.runtime.tls_connection import ReceiveBuffer, TlsConnection
 
-from .kafka_client import RawClient
+from .client_security import ClientSecurity
+from .kafka_client import RawClient, connect
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 
 
 class SecureClient(RawClient):
     """A raw client over TLS. Requests wait for the handshake."""
-
-    def secured(self, certificate: PeerCertificate | None) -> None:
-        """Nothing waits for this."""
 
     async def begin(self, mechanism: str) -> Any:
         """Begin an exchange of SASL."""
@@ -63,3 +61,17 @@ async def connect_tls(
         ),
     )
     return made[0]
+
+
+async def connect_with(
+    runtime: Runtime, address: str, security: ClientSecurity | None
+) -> RawClient:
+    """Return a connection that is ready for requests, logged in by PLAIN if it is secure."""
+    if security is None:
+        return await connect(runtime, address)
+    client = await connect_tls(runtime, address, TlsFiles(ca=security.ca))
+    handshake = await client.begin("PLAIN")
+    assert handshake.error_code.value == 0, handshake
+    outcome = await client.step(f"\0{security.user}\0{security.password}".encode())
+    assert outcome.error_code.value == 0, outcome
+    return client
