@@ -109,6 +109,23 @@ def quorumlog_cluster(
     cluster.close()
 
 
+@pytest.fixture(scope="session")
+def quorumlog_secure_cluster(
+    quorumlog_settings: Mapping[str, object], pytestconfig: pytest.Config
+) -> "Iterator[Cluster]":
+    """As `quorumlog_cluster`, with TLS between nodes and for clients, passwords and ACLs."""
+    from quorumlog.testing import Cluster
+
+    cluster = _started(lambda: Cluster(settings=quorumlog_settings, secure=True).__enter__())
+    running = pytestconfig.stash[RUNNING]
+    running.restores["quorumlog_secure_cluster"] = cluster.restore
+    running.logs["quorumlog_secure_cluster"] = {
+        f"secure node {number}": node.log_file for number, node in cluster.nodes.items()
+    }
+    yield cluster
+    cluster.close()
+
+
 def _started(start: Callable[[], T]) -> T:
     """Return the started object; fail the test with the node's error, without a traceback."""
     from quorumlog.errors import QuorumlogError

@@ -138,9 +138,9 @@ class NodeConfig:
     allow_insecure_listeners: bool = setting(
         "allow.insecure.listeners",
         False,
-        "Permit client listeners without encryption (PLAINTEXT, SASL_PLAINTEXT) and an HTTP "
-        "listener without authentication on addresses beyond loopback. Anyone on the network can "
-        "then read the traffic.",
+        "Permit listeners for clients and nodes without encryption, and an HTTP listener without "
+        "authentication, on addresses beyond loopback. Anyone on the network can then read the "
+        "traffic, and act as a node.",
     )
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)
@@ -300,7 +300,10 @@ class NodeConfig:
                 f"listeners.http: {self.http_listener} is beyond loopback, and needs TLS; give"
                 " ssl.certificate.file and ssl.key.file, or allow.insecure.listeners=true"
             )
-        if self.allow_insecure_listeners or not self.is_broker:
+        if self.allow_insecure_listeners:
+            return
+        self._check_internal_exposure()
+        if not self.is_broker:
             return
         listeners = [
             (
@@ -321,6 +324,21 @@ class NodeConfig:
                 raise InvalidConfig(
                     f"{what} on {address}, beyond loopback; give {remedy} with a certificate, or"
                     " allow.insecure.listeners=true"
+                )
+
+    def _check_internal_exposure(self) -> None:
+        if not self.security.is_internal_plaintext:
+            return
+        for name, address in (
+            ("listeners.controller", self.controller_listener),
+            ("listeners.raft", self.raft_listener),
+            ("listeners.replica", self.replica_listener),
+        ):
+            if address and not is_loopback(parse_address(name, address)[0]):
+                raise InvalidConfig(
+                    f"{name}: nodes use plaintext on {address}, beyond loopback; set"
+                    " internal.security=required with a certificate for each node, or"
+                    " allow.insecure.listeners=true on a network of the nodes alone"
                 )
 
     @property

@@ -105,20 +105,29 @@ def serve(
     tell: Callable[[QuorumlogError], None] = say,
     format_new: bool = False,
     secure: bool = False,
+    password_file: str = "",
     routes: Mapping[str, str] = NO_ROUTES,
 ) -> int:
     """Run the node of a configuration file, the environment and --set until a signal stops it.
     Return the exit code. `tell` is as in `dev`.
 
     `format_new` formats an unformatted directory, as `dev` does; `secure` is as in `DevOptions`;
-    `routes` are those of `RealNetwork`.
+    `password_file` has the password of the administrator in a directory that is formatted; `routes`
+    are those of `RealNetwork`.
     """
 
     def work() -> None:
         found, folder = resolve_server(config_path, assignments), None
         if secure:
             found, folder = secured(found)
-        _serve(found, format_new=format_new, as_json=as_json, routes=routes, security=folder)
+        _serve(
+            found,
+            format_new=format_new,
+            as_json=as_json,
+            routes=routes,
+            security=folder,
+            password_file=password_file,
+        )
 
     return _guarded(work, tell)
 
@@ -328,8 +337,11 @@ def _serve(
     as_json: bool,
     routes: Mapping[str, str] = NO_ROUTES,
     security: "SecurityFolder | None" = None,
+    password_file: str = "",
 ) -> None:
     config = node_config(found)
+    if security is not None:
+        password_file = str(security.password_file)
     if config.log_format == "json":
         write_json()
 
@@ -340,8 +352,11 @@ def _serve(
                 await format_directory(
                     runtime, config, cluster_id=config.cluster_id, forming=initial_voters(config)
                 )
-                if security is not None:
-                    await _store_users(runtime, config, {ADMINISTRATOR: security.password})
+                if password_file and config.is_controller:
+                    from ..runtime.tls import secret_of  # ssl is needed with passwords only
+
+                    password = secret_of(f"file:{password_file}")
+                    await _store_users(runtime, config, {ADMINISTRATOR: password})
             async with AsyncExitStack() as stack:
                 node = Node(runtime, config, origins=found.origins, with_process=True)
                 if await stop.comes_first(stack.enter_async_context(node)):

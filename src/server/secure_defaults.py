@@ -26,6 +26,9 @@ FOLDER_SUFFIX: Final = "-security"
 CLIENT_PROFILE: Final = "client.toml"
 KCAT_PROFILE: Final = "kcat.conf"
 JAVA_PROFILE: Final = "kafka.properties"
+MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+"""PLAIN, which is offered over TLS only, for clients with librdkafka before 2.6.1: their SCRAM
+repeats its nonce."""
 _PASSWORD_FILE: Final = "admin.password"
 _PASSWORD_BYTES: Final = 18
 
@@ -37,12 +40,31 @@ class SecurityFolder:
     path: Path
 
     @property
+    def password_file(self) -> Path:
+        """The file with the administrator's password."""
+        return self.path / _PASSWORD_FILE
+
+    @property
     def password(self) -> str:
         """The administrator's password."""
         try:
-            return (self.path / _PASSWORD_FILE).read_text(encoding="utf-8").strip()
+            return self.password_file.read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise InvalidConfig(f"{self.path / _PASSWORD_FILE}: {error.strerror}") from error
+            raise InvalidConfig(f"{self.password_file}: {error.strerror}") from error
+
+    def kafka_config(
+        self, bootstrap: str, user: str = ADMINISTRATOR, password: str | None = None
+    ) -> dict[str, str]:
+        """Return the configuration of a Kafka client in the names of librdkafka. `password` is
+        needed for users other than the administrator."""
+        return {
+            "bootstrap.servers": bootstrap,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.path / "ca.pem"),
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": self.password if password is None else password,
+        }
 
     @property
     def client_profile(self) -> Path:
@@ -72,6 +94,7 @@ class SecurityFolder:
         return {
             "grpc.security.protocol": "SASL_SSL",
             "internal.security": "required",
+            "sasl.enabled.mechanisms": MECHANISMS,
             "ssl.certificate.file": str(files.certificate),
             "ssl.key.file": str(files.key),
             "ssl.ca.file": str(files.authority),
@@ -80,7 +103,7 @@ class SecurityFolder:
 
     def write_profiles(self, *, grpc: str, kafka: str | None) -> None:
         """Write the files with which the administrator connects."""
-        ca, password = self.path / "ca.pem", self.path / _PASSWORD_FILE
+        ca, password = self.path / "ca.pem", self.password_file
         _write(
             self.client_profile,
             "[client]\n"
@@ -92,15 +115,8 @@ class SecurityFolder:
         )
         if kafka is None:
             return
-        _write(
-            self.path / KCAT_PROFILE,
-            f"bootstrap.servers={kafka}\n"
-            "security.protocol=SASL_SSL\n"
-            "sasl.mechanism=SCRAM-SHA-256\n"
-            f"sasl.username={ADMINISTRATOR}\n"
-            f"sasl.password={self.password}\n"
-            f"ssl.ca.location={ca}\n",
-        )
+        rows = self.kafka_config(kafka).items()
+        _write(self.path / KCAT_PROFILE, "".join(f"{name}={value}\n" for name, value in rows))
         _write(
             self.path / JAVA_PROFILE,
             f"bootstrap.servers={kafka}\n"

@@ -91,14 +91,9 @@ class Broker(NodeFixture):
         broker, with a user and the password."""
         if not self.is_secure:
             return {"bootstrap.servers": self.kafka}
-        return {
-            "bootstrap.servers": self.kafka,
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": self.ca_file,
-            "sasl.mechanism": "SCRAM-SHA-256",
-            "sasl.username": user,
-            "sasl.password": self.password if password is None else password,
-        }
+        from ..server.secure_defaults import SecurityFolder
+
+        return SecurityFolder(path=self._security).kafka_config(self.kafka, user, password)
 
     @property
     def log_file(self) -> Path:
@@ -178,7 +173,7 @@ class Broker(NodeFixture):
     ) -> str:
         """Create a topic and return its name, a unique one unless given. Clients can use it at
         once."""
-        from .cluster_state import create_topic
+        from .cluster_state import NodeAddress, create_topic
 
         topic = fresh_name("topic") if name is None else name
         if self.is_secure:
@@ -186,7 +181,7 @@ class Broker(NodeFixture):
                 log.admin.create_topic(topic, partitions=partitions, configs=configs)
             return topic
         create_topic(
-            [self.grpc] if self._node.is_up else [],
+            [NodeAddress(self.grpc)] if self._node.is_up else [],
             topic,
             partitions=partitions,
             replication=None,

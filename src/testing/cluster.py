@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from ..clients.blocking import Log
     from ..clients.config import ClientSettings
+    from ..server.secure_defaults import SecurityFolder
+    from .cluster_state import NodeAddress
 
 CutDirection: TypeAlias = tuple[int, int]  # (source, target): bytes in this direction do not arrive
 
@@ -131,6 +133,7 @@ class Cluster(NodeFixture):
         controllers: int = 0,
         settings: Mapping[str, object] | None = None,
         racks: Sequence[str] = (),
+        secure: bool = False,
         timeout_ms: int = START_MS,
     ) -> None:
         """Create the cluster without starting it.
@@ -138,8 +141,9 @@ class Cluster(NodeFixture):
         Without `controllers` every broker is a controller too; otherwise that many nodes are
         controllers only, numbered after the brokers. `settings` are those of docs/configuration.md
         by name, for every node, except addresses and ids; `racks` are assigned to brokers in turn.
-        Topics have three replicas unless set otherwise, or as many as there are brokers. A start
-        may take `timeout_ms`. Raises InvalidRequest.
+        Topics have three replicas unless set otherwise, or as many as there are brokers. With
+        `secure` nodes and clients use TLS, clients need a password and ACLs, and there is the
+        administrator "admin". A start may take `timeout_ms`. Raises InvalidRequest.
         """
         if brokers < 1 or controllers < 0:
             raise InvalidRequest(
@@ -159,6 +163,12 @@ class Cluster(NodeFixture):
             raise
         self.nodes: dict[int, ClusterNode] = {}
         shared = _shared_rows(addresses, roles) | dict(settings or {})
+        self.is_secure = secure
+        self._security: SecurityFolder | None = None  # None: not secure
+        if secure:
+            from ..server.secure_defaults import open_security_folder
+
+            self._security = open_security_folder(self._group.home.folder / "security")
         for number, kind in roles.items():
             self._add(number, kind, addresses[number], shared, racks)
 
@@ -178,7 +188,14 @@ class Cluster(NodeFixture):
             rows["controller.voters"] = []
         if is_broker and racks:
             rows["node.rack"] = racks[(number - 1) % len(racks)]
-        self._group.add(number, name, rows, self._wires.routes(number))
+        password_file = ""
+        if self._security is not None:
+            self._security.issue_node(str(shared["cluster.id"]), number, roles, ())
+            rows = self._security.settings(number) | rows
+            if is_broker:
+                rows["listeners.kafka"] = [f"SASL_SSL://{addresses.kafka}"]
+            password_file = str(self._security.password_file)
+        self._group.add(number, name, rows, self._wires.routes(number), password_file=password_file)
         self.nodes[number] = ClusterNode(
             id=number,
             roles=roles,
@@ -202,6 +219,23 @@ class Cluster(NodeFixture):
         """All brokers for `quorumlog.connect` and the command line, "host:port,host:port"."""
         return ",".join(node.grpc for node in self.nodes.values() if node.grpc)
 
+    @property
+    def ca_file(self) -> str:
+        """PEM file with the authority of a secure cluster's certificates."""
+        return str(self._secured().path / "ca.pem")
+
+    @property
+    def password(self) -> str:
+        """The password of a secure cluster's administrator, the user "admin"."""
+        return self._secured().password
+
+    def kafka_config(self, user: str = "admin", password: str | None = None) -> dict[str, str]:
+        """Return the configuration of a Kafka client in the names of librdkafka; of a secure
+        cluster, with a user and the password."""
+        if not self.is_secure:
+            return {"bootstrap.servers": self.kafka}
+        return self._secured().kafka_config(self.kafka, user, password)
+
     def is_up(self, node: int) -> bool:
         """Return True if a node was started, and not stopped or killed since."""
         return self._group.node(node).is_up
@@ -224,7 +258,7 @@ class Cluster(NodeFixture):
         from .cluster_state import leader_of
 
         found = self._wait(
-            lambda: self._meant(leader_of(self._asked("grpc"), topic, partition), other_than),
+            lambda: self._meant(leader_of(self._asked("broker"), topic, partition), other_than),
             lambda: f"partition {partition} of {topic} has no suitable leader",
         )
         assert found is not None, "waited for a leader"
@@ -261,7 +295,7 @@ class Cluster(NodeFixture):
         ailments = [""]
 
         def look() -> bool:
-            ailments[0] = unhealthy_reason(self._asked("grpc"), brokers)
+            ailments[0] = unhealthy_reason(self._asked("broker"), brokers)
             return not ailments[0]
 
         self._wait(look, lambda: ailments[0])
@@ -363,9 +397,14 @@ class Cluster(NodeFixture):
     # --- use ----------------------------------------------------------------------------------
 
     def connect(self, **settings: "Unpack[ClientSettings]") -> "Log":
-        """Return a client, as `quorumlog.connect` does; close it, or use it in `with`."""
+        """Return a client, as `quorumlog.connect` does; close it, or use it in `with`. That of a
+        secure cluster is the administrator's, unless other credentials are given."""
         from ..clients.blocking import connect
+        from ..clients.credentials import SCRAM, TLS
 
+        if self.is_secure:
+            settings.setdefault("tls", TLS(ca=self.ca_file))
+            settings.setdefault("credentials", SCRAM(user="admin", password=self.password))
         return connect(self.grpc, **settings)
 
     def create_topic(
@@ -382,7 +421,7 @@ class Cluster(NodeFixture):
 
         topic = fresh_name("topic") if name is None else name
         create_topic(
-            self._asked("grpc"),
+            self._asked("broker"),
             topic,
             partitions=partitions,
             replication=replication,
@@ -407,11 +446,30 @@ class Cluster(NodeFixture):
             return None
         return number if self._is_running(number) else None
 
-    def _asked(self, listener: str) -> list[str]:
-        """Return the addresses of a kind of listener of all running nodes."""
-        running = (number for number in self.nodes if self._is_running(number))
-        addresses = (getattr(self.nodes[number], listener) for number in running)
-        return [address for address in addresses if address]
+    def _asked(self, role: str) -> "list[NodeAddress]":
+        """Return the addresses of the running nodes with a role, as other nodes reach them."""
+        from ..runtime.tls import TlsFiles
+        from .cluster_state import NodeAddress
+
+        found = []
+        for number, node in self.nodes.items():
+            if role not in node.roles or not self._is_running(number):
+                continue
+            tls = None
+            if self._security is not None:
+                files = self._security.node_files(number)
+                tls = TlsFiles(
+                    certificate=str(files.certificate),
+                    key=str(files.key),
+                    ca=str(files.authority),
+                )
+            found.append(NodeAddress(node.controller, tls))
+        return found
+
+    def _secured(self) -> "SecurityFolder":
+        if self._security is None:
+            raise InvalidRequest("the cluster is not secure; create it with secure=True")
+        return self._security
 
     def _wait(self, look: Callable[[], T], why: Callable[[], str]) -> T:
         """Poll until the result is true and return it; raises TimedOut with the reason."""

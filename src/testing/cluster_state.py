@@ -6,7 +6,7 @@ Each node is queried separately; if answers differ, as in a network partition, t
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ..errors import InvalidRequest, QuorumlogError, UnknownTopicOrPartition
 from ..proto import admin_pb2, quorum_pb2
@@ -19,7 +19,18 @@ from ..services import (
     QUORUM_DESCRIBE,
 )
 
+if TYPE_CHECKING:
+    from ..runtime.tls import TlsFiles
+
 T = TypeVar("T")
+
+
+class NodeAddress(NamedTuple):
+    """The address of a node's listener."""
+
+    address: str  # "host:port"
+    tls: "TlsFiles | None" = None  # None: it has no TLS
+
 
 ANSWER_MS: Final = 2_000  # bound of a query
 CHANGE_MS: Final = 10_000  # bound of a change
@@ -27,7 +38,7 @@ AGAIN_S: Final = 0.05  # pause after a round without an answer
 
 
 def create_topic(
-    addresses: Sequence[str],
+    nodes: Sequence[NodeAddress],
     name: str,
     *,
     partitions: int,
@@ -39,7 +50,7 @@ def create_topic(
 
     Raises non-retriable errors at once, and the last error after `timeout_s`.
     """
-    if not addresses:
+    if not nodes:
         raise InvalidRequest("no broker is up: start one first")
     request = admin_pb2.CreateTopicRequest(
         name=name,
@@ -52,9 +63,9 @@ def create_topic(
         request.configs.add(name=key, value=text)
     end = time.monotonic() + timeout_s
     while True:
-        for address in addresses:
+        for node in nodes:
             try:
-                with SyncChannel(address) as channel:
+                with SyncChannel(node.address, tls=node.tls) as channel:
                     channel.call(ADMIN_CREATE_TOPIC, request, timeout_ms=CHANGE_MS)
                 return
             except QuorumlogError as error:
@@ -63,16 +74,16 @@ def create_topic(
         time.sleep(AGAIN_S)
 
 
-def leader_of(addresses: Iterable[str], topic: str, partition: int) -> int | None:
+def leader_of(nodes: Iterable[NodeAddress], topic: str, partition: int) -> int | None:
     """Return the leader of a partition, None if it has none, by the newest metadata at these
-    addresses. Raises UnknownTopicOrPartition."""
+    nodes. Raises UnknownTopicOrPartition."""
 
     def ask(channel: SyncChannel) -> tuple[int, admin_pb2.DescribeTopicResult]:
         request = admin_pb2.DescribeTopicsRequest(names=[topic])
         answer = channel.call(ADMIN_DESCRIBE_TOPICS, request, timeout_ms=ANSWER_MS)
         return answer.metadata_offset, answer.results[0]
 
-    found = _newest(addresses, ask)
+    found = _newest(nodes, ask)
     if found is None:
         return None
     for each in found.topic.partitions:
@@ -81,7 +92,7 @@ def leader_of(addresses: Iterable[str], topic: str, partition: int) -> int | Non
     raise UnknownTopicOrPartition("no such partition", topic=topic, partition=partition)
 
 
-def quorum_leader(addresses: Iterable[str]) -> int | None:
+def quorum_leader(nodes: Iterable[NodeAddress]) -> int | None:
     """Return the leader of the quorum in its newest epoch, None if there is none, as seen by the
     nodes at these addresses."""
 
@@ -92,13 +103,13 @@ def quorum_leader(addresses: Iterable[str]) -> int | None:
         is_known = answer.leader_id >= 0
         return (answer.leader_epoch, is_known), answer.leader_id
 
-    found = _newest(addresses, ask)
+    found = _newest(nodes, ask)
     return None if found is None or found < 0 else found
 
 
-def unhealthy_reason(addresses: Iterable[str], brokers: Sequence[int]) -> str:
+def unhealthy_reason(nodes: Iterable[NodeAddress], brokers: Sequence[int]) -> str:
     """Return the reason why a cluster of these brokers is unhealthy, "" if it is healthy."""
-    found = _newest(addresses, lambda channel: _ailment(channel, brokers))
+    found = _newest(nodes, lambda channel: _ailment(channel, brokers))
     return "no broker answers" if found is None else found
 
 
@@ -126,12 +137,12 @@ def _ailment(channel: SyncChannel, brokers: Sequence[int]) -> tuple[int, str]:
     return described.metadata_offset, ""
 
 
-def _newest(addresses: Iterable[str], ask: Callable[[SyncChannel], tuple[Any, T]]) -> T | None:
+def _newest(nodes: Iterable[NodeAddress], ask: Callable[[SyncChannel], tuple[Any, T]]) -> T | None:
     """Return the answer with the highest rank; None without an answer."""
     best: tuple[Any, T] | None = None
-    for address in addresses:
+    for node in nodes:
         try:
-            with SyncChannel(address) as channel:
+            with SyncChannel(node.address, tls=node.tls) as channel:
                 answer = ask(channel)
         except QuorumlogError as error:
             if not error.retriable:

@@ -12,6 +12,7 @@ class NodeArguments:
     parent: int  # the process that starts and supervises it
     routes: dict[str, str] = field(default_factory=dict)  # see `routed`
     secure: bool = False  # as `quorumlog dev --secure`
+    password_file: str = ""  # of the administrator of a new cluster; "": none
 
     def encode(self) -> str:
         """Return the parameters as one argument."""

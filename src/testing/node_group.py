@@ -35,10 +35,17 @@ class NodeGroup:
         routes: Mapping[str, str],
         *,
         secure: bool = False,
+        password_file: str = "",
     ) -> None:
         """Add a node; see `NodeProcess`."""
         self.nodes[number] = NodeProcess(
-            self.home, number, name, rows, routes=routes, secure=secure
+            self.home,
+            number,
+            name,
+            rows,
+            routes=routes,
+            secure=secure,
+            password_file=password_file,
         )
 
     def node(self, number: int) -> NodeProcess:

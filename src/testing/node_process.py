@@ -35,11 +35,13 @@ class NodeProcess:
         *,
         routes: Mapping[str, str] | None = None,
         secure: bool = False,
+        password_file: str = "",
     ) -> None:
         """Create the node's folder and configuration file.
 
         Errors refer to the node by `name`; `rows` are its settings; `routes` are those of
-        `node_program.routed`.
+        `node_program.routed`. `password_file` has the password of the administrator, a user of a
+        new cluster; "": there is none.
         """
         if os.name != "posix":
             raise NotImplementedHere(
@@ -56,6 +58,7 @@ class NodeProcess:
         self._home = home
         self._routes = dict(routes or {})
         self._secure = secure
+        self._password_file = password_file
         self.is_paused = False
         self._process: subprocess.Popen[str] | None = None
         self._first_line: Future[str] = Future()
@@ -81,6 +84,7 @@ class NodeProcess:
             parent=os.getpid(),
             routes=self._routes,
             secure=self._secure,
+            password_file=self._password_file,
         )
         with self.log_file.open("ab") as log:
             process = subprocess.Popen(

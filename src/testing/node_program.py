@@ -26,6 +26,7 @@ def run(task: NodeArguments) -> int:
         tell=_tell,
         format_new=True,
         secure=task.secure,
+        password_file=task.password_file,
         routes=task.routes,
     )
 

@@ -21,7 +21,7 @@ class NodeEndpoints:
     """The listen addresses of a node, each "host:port"."""
 
     kafka: str  # Kafka clients
-    grpc: str  # quorumlog clients and other brokers
+    grpc: str  # quorumlog clients
     controller: str  # the other nodes
     raft: str  # streams of quorum members
     replica: str  # streams of followers
@@ -42,7 +42,7 @@ class NodeEndpoints:
     def dialled(self, roles: Sequence[str]) -> tuple[str, ...]:
         """Return the addresses at which other nodes reach a node with these roles."""
         quorum = (self.controller, self.raft)
-        return (*quorum, self.grpc, self.replica) if "broker" in roles else quorum
+        return (*quorum, self.replica) if "broker" in roles else quorum
 
 
 def check_settings(settings: Mapping[str, object]) -> None:

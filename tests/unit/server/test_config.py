@@ -218,6 +218,7 @@ def test_a_node_asks_the_other_voters_who_leads() -> None:
         controller_voters=(f"1@h:1:{A}", f"2@h:2:{B}"),
         controller_bootstrap=("h:9", "h:1"),
         controller_listener="0.0.0.0:2",
+        allow_insecure_listeners=True,
     )
     assert config.quorum_bootstrap == ("h:1", "h:9")
     assert config.quorum_address == "h:2"
@@ -234,7 +235,8 @@ def test_a_controller_without_clients_needs_no_address_for_them() -> None:
 def test_streams_of_members_are_taken_beside_the_controller_unless_said_otherwise() -> None:
     assert NodeConfig(data_dir="/d").stream_listener == "127.0.0.1:0"
     assert NodeConfig(data_dir="/d", controller_listener="[::1]:5").stream_listener == "[::1]:0"
-    assert NodeConfig(data_dir="/d", raft_listener="h:7").stream_listener == "h:7"
+    elsewhere = NodeConfig(data_dir="/d", raft_listener="h:7", allow_insecure_listeners=True)
+    assert elsewhere.stream_listener == "h:7"
     with pytest.raises(InvalidConfig, match=r"listeners\.raft"):
         NodeConfig(data_dir="/d", raft_listener="nowhere")
 

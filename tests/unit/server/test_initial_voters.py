@@ -19,7 +19,7 @@ NO_VOTERS = VoterSet(())
 
 
 def config(node_id: int = 1, **fields: Any) -> NodeConfig:
-    return NodeConfig(data_dir="/d", node_id=node_id, **fields)
+    return NodeConfig(data_dir="/d", node_id=node_id, allow_insecure_listeners=True, **fields)
 
 
 def test_each_listed_voter_is_formatted_with_all_of_them_and_its_own_disk() -> None:
@@ -87,7 +87,7 @@ def test_what_contradicts_itself_is_refused_with_what_to_do(
 def test_formatting_again_changes_nothing(tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({}, {}),
-        ({"controller_listener": "h:7"}, {"standalone": True}),
+        ({"controller_listener": "127.0.0.1:7"}, {"standalone": True}),
         ({"controller_bootstrap": ("h:1",)}, {"no_initial_voters": True}),
         ({"controller_voters": VOTERS}, {}),
     ]
