@@ -33,6 +33,10 @@ UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 """Makes Spark and its Python workers use a Unix socket instead of TCP: about a third more rows per
 second, from Spark 4.1. Must be set before the session starts."""
 
+REDACTION: Final = ("spark.sql.redaction.string.regex", r"(?i)password\s*=.*")
+"""The server of a Spark Connect session shows requests with all options in its UI and its event
+log. This config hides a password of `kafka.sasl.jaas.config` there."""
+
 JAVA_VERSION_MIN: Final = 17
 _USUAL_PLACES: Final = (
     "/usr/lib/jvm/*",
@@ -92,6 +96,8 @@ def configure(spark: "SparkSession") -> None:
 
     if not type(spark).__module__.startswith("pyspark.sql.connect"):
         _check_driver(spark)
+    elif spark.conf.get(REDACTION[0], None) is None:
+        spark.conf.set(*REDACTION)
     spark.conf.set(*MAX_BYTES_PER_BATCH)
     try:
         spark.dataSource.register(QuorumlogSource)

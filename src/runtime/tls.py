@@ -77,7 +77,8 @@ class TlsFiles:
                 key = _decrypted(key, secret_of(self.key_password))
             return TlsPem(key=key, certificate=_read(self.certificate), ca=_read(self.ca))
         except (OSError, ValueError, TypeError) as error:
-            raise InvalidConfig(f"{self.certificate} and {self.key}: {error}") from error
+            place = f"{self.certificate} and {self.key}" if self.certificate else self.ca
+            raise InvalidConfig(f"{place}: {error}") from error
 
     def stamp(self) -> tuple[Stamp, ...]:
         """Return a value that differs after a change of a file."""

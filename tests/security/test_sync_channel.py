@@ -15,6 +15,7 @@ from quorumlog import SCRAM, TLS, Token
 from quorumlog.clients.credentials import sync_login
 from quorumlog.errors import (
     ConnectionFailed,
+    InvalidConfig,
     OutcomeUnknown,
     SaslAuthenticationFailed,
     StreamBroken,
@@ -141,6 +142,11 @@ def test_wrong_password_is_refused_after_one_attempt(broker: Broker) -> None:
         assert channel.logins == 1
         with pytest.raises(SaslAuthenticationFailed):
             channel.stream(LOG_SUBSCRIBE, [log_pb2.SubscribeRequest(topic="t")])
+
+
+def test_file_that_is_absent_on_this_machine_is_named() -> None:
+    with pytest.raises(InvalidConfig, match=r"^/absent/ca.pem: .*No such file"):
+        SyncChannel("127.0.0.1:1", tls=TLS(ca="/absent/ca.pem").files())
 
 
 class OneToken:

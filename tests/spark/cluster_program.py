@@ -30,14 +30,18 @@ CONFIG = {
 }
 
 
-def connect() -> "SparkSession":
-    """Return a session of Spark Connect that no one has configured."""
+def connect(events: Path) -> "SparkSession":
+    """Return a session of Spark Connect that no one has configured; its server writes what its UI
+    shows into a folder."""
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(find_java(os.environ))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.remote("local[2]")
-    for name, value in CONFIG.items():
+    events.mkdir()
+    log = {"enabled": "true", "compress": "false", "rolling.enabled": "false", "dir": f"{events}"}
+    config = CONFIG | {f"spark.eventLog.{name}": value for name, value in log.items()}
+    for name, value in config.items():
         builder = builder.config(name, value)
     made: SparkSession = builder.getOrCreate()
     return made
@@ -61,10 +65,24 @@ def summary(frame: "DataFrame") -> list[list[int]]:
     return [list(row) for row in rows]
 
 
+def refused_password(spark: "SparkSession", options: dict[str, str]) -> str:
+    """Return the error of a read with a password, which this broker does not need."""
+    from pyspark.errors import PySparkException
+
+    login = 'ScramLoginModule required username="etl" password="hunter2-top";'
+    reader = spark.read.format("quorumlog").options(**options)
+    try:
+        reader.option("kafka.sasl.jaas.config", login).load().count()
+    except PySparkException as error:
+        return str(error)
+    return ""
+
+
 def main() -> None:
     plan = json.loads(sys.argv[1])
     is_connect = plan["master"] == "connect"
-    spark = connect() if is_connect else session(master=plan["master"], config=CONFIG)
+    events = Path(plan["folder"]) / "events"
+    spark = connect(events) if is_connect else session(master=plan["master"], config=CONFIG)
     found: dict[str, Any] = {}
     options = {"bootstrap": plan["bootstrap"], "subscribe": plan["topic"]}
     try:
@@ -72,6 +90,7 @@ def main() -> None:
         spark.sql(f"CREATE TEMPORARY VIEW found USING quorumlog OPTIONS ({listed})")
         found["by itself"] = summary(spark.table("found"))
         configure(spark)
+        found["refused"] = refused_password(spark, options)
         records = spark.read.format("quorumlog").options(**options).load()
         found["batch"] = summary(records)
         writes = {"bootstrap": plan["bootstrap"], "topic": plan["written"]}

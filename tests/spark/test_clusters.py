@@ -56,12 +56,17 @@ def check(found: dict[str, Any], *, executors: int | None) -> None:
     assert found["by itself"] == expected
     assert found["batch"] == expected
     assert found["ends"]
+    assert "option 'kafka.sasl.jaas.config' needs 'securityProtocol'" in found["refused"]
+    assert "hunter2-top" not in found["refused"]
     assert found["stream"] == expected
     assert found.get("executors") == executors
 
 
-def test_spark_connect_reads_and_writes(run: Callable[..., dict[str, Any]]) -> None:
+def test_spark_connect_reads_and_writes(run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     check(run("connect"), executors=None)
+    events = "".join(path.read_text() for path in (tmp_path / "events").iterdir())
+    assert "kafka.sasl.jaas.config" in events
+    assert "hunter2-top" not in events, "the UI of the server would show it"
 
 
 @pytest.mark.long  # the standalone cluster has the same processes, and more

@@ -14,7 +14,8 @@ PAGE_S = 900
 GUIDE = "spark_quickstart.md"
 """A page that is played here only: its commands show the records of its programs."""
 
-PAGES = ("README.md", "docs/quickstart.md", "docs/spark.md", f"docs/{GUIDE}")
+# The last one: its commands need the credentials of its node.
+PAGES = ("README.md", "docs/quickstart.md", "docs/spark.md", f"docs/{GUIDE}", "docs/security.md")
 
 
 @pytest.mark.timeout(PAGE_S + 60)
