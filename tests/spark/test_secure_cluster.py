@@ -169,8 +169,8 @@ def test_password_is_in_no_plan_and_no_error(
     source, to = secure.topic("etl.hidden"), secure.topic("etl.hidden.copy")
     write(spark, range(10), topic=source, **access)
     batch = read(spark, subscribe=source, **access).select("value")
-    stream = spark.readStream.format("quorumlog").options(**access)
-    stream = stream.option("subscribe", source).option("startingOffsets", "earliest").load()
+    reader = spark.readStream.format("quorumlog").options(**access)
+    stream = reader.option("subscribe", source).option("startingOffsets", "earliest").load()
     given = ", ".join(f"`{key}` '{value}'" for key, value in access.items())
     spark.sql(
         f"CREATE TEMPORARY VIEW hidden USING quorumlog OPTIONS ({given}, subscribe '{source}')"
