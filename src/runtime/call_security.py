@@ -1,18 +1,19 @@
 """Encryption and authentication of gRPC listeners and channels."""
 
-import ssl
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import InvalidConfig
 from .ports import CallPeer, ClientIdentity, PeerCertificate
 from .quiet_grpc import grpc
-from .tls import TlsCredentials, TlsFiles, TlsPem, certificate_of
+
+if TYPE_CHECKING:
+    from .tls import TlsCredentials, TlsFiles, TlsPem
 
 _AUTHORIZATION: Final = "authorization"
 _ON_BEHALF_OF: Final = "quorumlog-on-behalf-of-bin"
 
 
-def server_credentials(tls: TlsCredentials) -> Any:
+def server_credentials(tls: "TlsCredentials") -> Any:
     """Return credentials that follow the changes of the files. A certificate of the client is
     either required or not asked for: gRPC cannot request one."""
     served = tls.pem
@@ -30,7 +31,7 @@ def server_credentials(tls: TlsCredentials) -> Any:
     )
 
 
-def channel_credentials(files: TlsFiles) -> Any:
+def channel_credentials(files: "TlsFiles") -> Any:
     """Return a channel's credentials; raises InvalidConfig."""
     pem = files.pem()
     if files.ca and not pem.ca:
@@ -68,11 +69,15 @@ def call_metadata(
 
 
 def _certificate(context: Any) -> PeerCertificate | None:
+    import ssl  # needed with TLS only, as the next
+
+    from .tls import certificate_of
+
     found = context.auth_context().get("x509_pem_cert")
     return certificate_of(ssl.PEM_cert_to_DER_cert(found[0].decode("ascii"))) if found else None
 
 
-def _configuration(pem: TlsPem) -> Any:
+def _configuration(pem: "TlsPem") -> Any:
     return grpc.ssl_server_certificate_configuration(
         [(pem.key, pem.certificate)], root_certificates=pem.ca or None
     )

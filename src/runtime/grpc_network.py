@@ -329,7 +329,7 @@ class _GrpcListener:
             assert task is not None, f"{handler.method.path}: handler outside a task"
             self._running[task] = session
             self._schedule_check()
-        return CallContext(deadline_ms, peer, session.identity, session.is_forwarded)
+        return CallContext(deadline_ms, peer, session.identity, session.forwarded_by)
 
     def _schedule_check(self) -> None:
         if self._check is None:

@@ -244,4 +244,4 @@ class _CallingNodes:
         is_current = partial(self._identities.admits, node)
         if peer.on_behalf_of is None:
             return CallSession(node, is_current)
-        return CallSession(peer.on_behalf_of, is_current, is_forwarded=True)
+        return CallSession(peer.on_behalf_of, is_current, forwarded_by=node)

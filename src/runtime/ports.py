@@ -294,7 +294,7 @@ class CallSession(NamedTuple):
 
     identity: ClientIdentity
     is_current: Callable[[], bool] | None = None  # None: it does not end
-    is_forwarded: bool = False  # a node calls on behalf of the client
+    forwarded_by: ClientIdentity | None = None  # the node that calls on behalf of the client
 
 
 class CallAuthenticator(Protocol):
@@ -352,7 +352,17 @@ class CallContext:
     deadline_ms: int
     peer: str  # "host:port" of the client, for logs only
     client: ClientIdentity = ANONYMOUS_CLIENT
-    is_forwarded: bool = False  # a node sent the call on behalf of the client
+    forwarded_by: ClientIdentity | None = None  # the node that sent the call of the client
+
+    @property
+    def is_forwarded(self) -> bool:
+        """True if a node sent the call on behalf of the client."""
+        return self.forwarded_by is not None
+
+    @property
+    def sender(self) -> ClientIdentity:
+        """The client, or the node that forwards its call."""
+        return self.client if self.forwarded_by is None else self.forwarded_by
 
 
 class Stream(Protocol[Q_contra, R_co]):

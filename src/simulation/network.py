@@ -270,7 +270,7 @@ class _ServerCall:
             if authenticator is not None:
                 session = await authenticator.authenticate(frame.path, self._facts)
                 context = replace(
-                    context, client=session.identity, is_forwarded=session.is_forwarded
+                    context, client=session.identity, forwarded_by=session.forwarded_by
                 )
             if self._stream is not None:
                 await call(self._stream, context)

@@ -211,7 +211,7 @@ class ControllerShell:
         """Respond when the change is committed and applied by the brokers it concerns, or after
         `applied_wait_ms` with applied=False."""
         self._check_cluster(request.cluster_id)
-        check_sender(context.client, request.broker_id, role=BROKER_ROLE)
+        check_sender(context.sender, request.broker_id, role=BROKER_ROLE)
         command = with_topic_id(decode_command(request), self._topic_ids)
         outcome = await self.submit(command)
         concerned = _concerned(outcome, NodeId(request.broker_id))
@@ -225,7 +225,7 @@ class ControllerShell:
     ) -> pb.AlterPartitionsResponse:
         """Respond when the changes are committed; partitions succeed or fail independently."""
         self._check_cluster(request.cluster_id)
-        check_sender(context.client, request.broker_id, role=BROKER_ROLE)
+        check_sender(context.sender, request.broker_id, role=BROKER_ROLE)
         command = decode_isr_changes(request)
         outcome = await self.submit(command)
         assert isinstance(outcome.reply, PartitionsAltered)
@@ -239,7 +239,7 @@ class ControllerShell:
         if first.WhichOneof("event") != "registration":
             raise InvalidRequest("broker session: the first message must be a registration")
         self._check_cluster(first.registration.cluster_id)
-        check_sender(context.client, first.registration.broker_id, role=BROKER_ROLE)
+        check_sender(context.sender, first.registration.broker_id, role=BROKER_ROLE)
         await self._streams.serve(stream, first.registration, context)
 
     def _check_cluster(self, cluster_id: str) -> None:

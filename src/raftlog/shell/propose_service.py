@@ -40,7 +40,7 @@ class ProposalService:
 
     async def _propose(self, stream: ProposalStream, context: CallContext) -> None:
         """Process requests until the caller ends the stream, then wait for the last responses."""
-        check_role(context.client, CONTROLLER_ROLE)
+        check_role(context.sender, CONTROLLER_ROLE)
         answers = _Answers(stream)
         async with self._runtime.tasks.scope("raft.proposals") as scope:
             scope.spawn(answers.run(), name="answers")

@@ -332,7 +332,7 @@ class Transport:
         self, introduction: pb.Introduction, context: CallContext, role: str = ""
     ) -> Introduction:
         try:
-            caller = self._introduced(introduction, context.client, role)
+            caller = self._introduced(introduction, context.sender, role)
         except QuorumlogError as error:
             self._error_log.log("raft.call_refused", _peer_name(context.peer, introduction), error)
             raise

@@ -35,7 +35,7 @@ from quorumlog.raftlog.frames import encode_frame as encode_raft_frame
 from quorumlog.raftlog.log_view import LogEnd
 from quorumlog.raftlog.messages import AppendRequest, VoteRequest
 from quorumlog.raftlog.voters import Voter
-from quorumlog.runtime import ClientIdentity, PeerCertificate, Runtime
+from quorumlog.runtime import ANONYMOUS_CLIENT, ClientIdentity, PeerCertificate, Runtime
 from quorumlog.runtime.frame_stream import FrameReader, open_stream
 from quorumlog.runtime.node_identity import node_uri
 from quorumlog.services import (
@@ -141,7 +141,7 @@ class Intruder:
         )
         channel = self._runtime.network.channel(target.config.controller_listener)
         try:
-            await channel.call(RAFT_VOTE, call, timeout_ms=CALL_MS)
+            await channel.call(RAFT_VOTE, call, timeout_ms=CALL_MS, on_behalf_of=self._behalf())
         finally:
             await channel.close()
 
@@ -210,10 +210,15 @@ class Intruder:
     ) -> None:
         channel = self._runtime.network.channel(target.config.controller_listener)
         try:
+            behalf = self._behalf()
             if isinstance(request, controller_pb2.RelayRequest):
-                await channel.call(CONTROLLER_RELAY, request, timeout_ms=CALL_MS)
+                await channel.call(
+                    CONTROLLER_RELAY, request, timeout_ms=CALL_MS, on_behalf_of=behalf
+                )
             else:
-                await channel.call(CONTROLLER_ALTER_PARTITIONS, request, timeout_ms=CALL_MS)
+                await channel.call(
+                    CONTROLLER_ALTER_PARTITIONS, request, timeout_ms=CALL_MS, on_behalf_of=behalf
+                )
         finally:
             await channel.close()
 
@@ -315,6 +320,11 @@ class Intruder:
             await channel.close()
 
     # --- inside --------------------------------------------------------------------------------
+
+    def _behalf(self) -> ClientIdentity | None:
+        """Return the client of a call that the intruder pretends to forward: a handler must not
+        take it for the sender."""
+        return _pick(self._entropy, (None, ADMINISTRATOR, ANONYMOUS_CLIENT))
 
     def _other(self, nodes: list[ClusterNode], target: ClusterNode) -> ClusterNode:
         return _pick(self._entropy, [node for node in nodes if node is not target])

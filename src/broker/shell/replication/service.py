@@ -51,7 +51,7 @@ class ReplicaService:
         self, request: pb.ReplicaEndpointRequest, context: CallContext
     ) -> pb.ReplicaEndpointResponse:
         """Return the port of streams, if the caller addresses this broker."""
-        check_role(context.client, BROKER_ROLE)
+        check_role(context.sender, BROKER_ROLE)
         self._check_cluster(request.cluster_id)
         self._check_leader(request.leader_id)
         assert self._port, "calls are served before streams"
@@ -61,7 +61,7 @@ class ReplicaService:
         self, request: pb.EpochEndOffsetsRequest, context: CallContext
     ) -> pb.EpochEndOffsetsResponse:
         """Return the end offsets of leader epochs in logs led here."""
-        check_role(context.client, BROKER_ROLE)
+        check_role(context.sender, BROKER_ROLE)
         self._check_cluster(request.cluster_id)
         response = pb.EpochEndOffsetsResponse()
         for part in request.partitions:

@@ -203,7 +203,7 @@ class CoordinationService:
         return response
 
     def _check_call(self, cluster_id: str, broker_id: int, context: CallContext) -> None:
-        check_role(context.client, BROKER_ROLE)
+        check_role(context.sender, BROKER_ROLE)
         if cluster_id != self._cluster_id:
             raise InconsistentClusterId(
                 f"this node belongs to cluster {self._cluster_id!r}, the request is for"
