@@ -1,24 +1,33 @@
 """The audit log: authentications, denials and changes, one JSON object a line.
 
-A denial is written at once. Equal ones that follow within a second are counted, and written as one
-line with their number; beyond `DENIALS_MAX` different ones within a second, the others are only
-counted. So a client cannot fill the disk, or push older lines out of the files.
+A denial or a failed authentication is written at once. Equal ones that follow within a second are
+counted, and written as one line with their number; beyond `REFUSALS_MAX` different ones within a
+second, the others are only counted. So a client cannot fill the disk, or push older lines out of
+the files.
 """
 
 import asyncio
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..metadata.acls import name_of
 from ..metadata.authorization import Action
 from ..runtime import ClientIdentity
 
 DETAIL_MAX: Final = 2_000  # characters of a change
-DENIALS_MAX: Final = 100  # different ones within a second that are written
+REFUSALS_MAX: Final = 100  # different ones within a second that are written
 NAME_MAX: Final = 249  # characters of a resource
 WINDOW_S: Final = 1.0
+
+
+class _Refusal(NamedTuple):
+    """A denial or a failed authentication."""
+
+    event: str
+    client: ClientIdentity
+    fields: tuple[tuple[str, str], ...]
 
 
 class AuditLog:
@@ -28,8 +37,8 @@ class AuditLog:
         """`write` takes one line, without its end."""
         self._write = write
         self._wall_ms = wall_ms
-        self._denials: dict[Action, int] = {}  # written once; how many have followed
-        self._others = 0  # denials beyond DENIALS_MAX
+        self._refusals: dict[_Refusal, int] = {}  # written once; how many have followed
+        self._others = 0  # refusals beyond REFUSALS_MAX
         self._timer: asyncio.TimerHandle | None = None
 
     def authenticated(self, client: ClientIdentity, *, listener: str, mechanism: str) -> None:
@@ -40,28 +49,23 @@ class AuditLog:
         self, client: ClientIdentity, *, listener: str, mechanism: str, reason: str
     ) -> None:
         """Record a failed authentication."""
-        self._line(
-            "authentication",
-            client,
-            listener=listener,
-            mechanism=mechanism,
-            outcome="refused",
-            reason=reason,
-        )
+        fields = {
+            "listener": listener,
+            "mechanism": mechanism,
+            "outcome": "refused",
+            "reason": reason[:DETAIL_MAX],
+        }
+        self._refusal(_Refusal("authentication", client, tuple(fields.items())))
 
     def denied(self, action: Action) -> None:
         """Record an action that is not authorized."""
-        action = action._replace(name=action.name[:NAME_MAX])
-        if action in self._denials:
-            self._denials[action] += 1
-            return
-        if len(self._denials) < DENIALS_MAX:
-            self._denials[action] = 0
-            self._denial(action, 1)
-        else:
-            self._others += 1
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WINDOW_S, self._count)
+        fields = {
+            "operation": name_of(action.operation),
+            "resource_type": name_of(action.type),
+            "resource": action.name[:NAME_MAX],
+        }
+        client = ClientIdentity(action.principal, action.host)
+        self._refusal(_Refusal("denial", client, tuple(fields.items())))
 
     def changed(self, client: ClientIdentity, *, change: object, outcome: str) -> None:
         """Record a change of the metadata that a client has asked for. `outcome` is "ok", the
@@ -75,30 +79,34 @@ class AuditLog:
         )
 
     def close(self) -> None:
-        """Write the denials that were counted."""
+        """Write the refusals that were counted."""
         if self._timer is not None:
             self._timer.cancel()
         self._count()
 
+    def _refusal(self, refusal: "_Refusal") -> None:
+        if refusal in self._refusals:
+            self._refusals[refusal] += 1
+        elif len(self._refusals) < REFUSALS_MAX:
+            self._refusals[refusal] = 0
+            self._refused(refusal, 1)
+        else:
+            self._others += 1
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WINDOW_S, self._count)
+
     def _count(self) -> None:
         self._timer = None
-        denials, self._denials = self._denials, {}
+        refusals, self._refusals = self._refusals, {}
         others, self._others = self._others, 0
         if others:
             self._line("denial", ClientIdentity("", ""), resource="others", count=others)
-        for action, more in denials.items():
+        for refusal, more in refusals.items():
             if more:
-                self._denial(action, more)
+                self._refused(refusal, more)
 
-    def _denial(self, action: Action, count: int) -> None:
-        self._line(
-            "denial",
-            ClientIdentity(action.principal, action.host),
-            operation=name_of(action.operation),
-            resource_type=name_of(action.type),
-            resource=action.name,
-            count=count,
-        )
+    def _refused(self, refusal: "_Refusal", count: int) -> None:
+        self._line(refusal.event, refusal.client, **dict(refusal.fields), count=count)
 
     def _line(self, event: str, client: ClientIdentity, **fields: object) -> None:
         when = datetime.fromtimestamp(self._wall_ms() / 1_000, UTC)

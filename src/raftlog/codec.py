@@ -79,7 +79,7 @@ def decode_introduction(
     if message.cluster_id != cluster_id:
         raise InconsistentClusterId(
             f"node {me.node_id}: its cluster is {cluster_id}, the caller's is"
-            f" {message.cluster_id[:40] or 'none'}; check the addresses"
+            f" {message.cluster_id[:40]!r}; check the addresses"
         )
     sender = decode_voter(message.sender)
     if message.HasField("receiver") and (called := decode_voter(message.receiver)) != me:

@@ -59,6 +59,7 @@ NEAR_RECEIVE_BUFFER: Final = 128 << 10
 when they are checked and written to a file."""
 COPIED_MAX: Final = 256 << 10  # bytes of a file that are read and sent at once without sendfile
 SENDFILES_A_TURN: Final = 4  # then the loop runs other connections
+PAUSES_LOGGED_S: Final = 10.0  # time between two log lines about that
 ACCEPT_PAUSE_S: Final = 0.1  # after running out of descriptors or memory
 WARM_RETRY_S: Final = 0.01  # while the read lane is full
 _IS_WINSOCK: Final = hasattr(socket, "SO_EXCLUSIVEADDRUSE")
@@ -177,6 +178,7 @@ class _ByteListener:
         self._connections: dict[_Connection, None] = {}
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
+        self._pause_logged_s = -PAUSES_LOGGED_S
         self._closed = False
         self._loop.add_reader(bound, self._on_acceptable)
 
@@ -214,7 +216,10 @@ class _ByteListener:
         except OSError as error:
             if error.errno not in _EXHAUSTED:
                 raise
-            _log.warning("bytes.accept_paused address=%s error=%s", self._address, error)
+            now_s = self._loop.time()
+            if now_s - self._pause_logged_s >= PAUSES_LOGGED_S:
+                self._pause_logged_s = now_s
+                _log.warning("bytes.accept_paused address=%s error=%s", self._address, error)
             self._loop.remove_reader(self._socket)
             self._pause = self._loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
             return

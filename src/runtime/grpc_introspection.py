@@ -6,15 +6,18 @@ messages are loaded at the first request.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 from google.protobuf.message import DecodeError
 
+from ..errors import TimedOut
 from .quiet_grpc import aio, grpc
 from .reflection import REFLECTION_SERVICES, answer_reflection, is_described
 
 RpcMethod: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _Context: TypeAlias = aio.ServicerContext[Any, Any]
+_Read: TypeAlias = Callable[[_Context], Awaitable[Any]]
 _Code: Final = grpc.StatusCode
 
 HEALTH: Final = "grpc.health.v1.Health"
@@ -83,12 +86,19 @@ class HealthStatus:
             await self.changed()
 
 
-def introspection_methods(services: list[str], readiness: HealthStatus) -> dict[str, RpcMethod]:
-    """Return the methods of both services by path, for a server with these services."""
-    return _health_methods(services, readiness) | _reflection_methods(services, readiness)
+def introspection_methods(
+    services: list[str], readiness: HealthStatus, read: _Read | None
+) -> dict[str, RpcMethod]:
+    """Return the methods of both services by path, for a server with these services. `read` reads
+    a message of a client without credentials; None: gRPC does."""
+    return _health_methods(services, readiness, read) | _reflection_methods(
+        services, readiness, read
+    )
 
 
-def _health_methods(services: list[str], readiness: HealthStatus) -> dict[str, RpcMethod]:
+def _health_methods(
+    services: list[str], readiness: HealthStatus, read: _Read | None
+) -> dict[str, RpcMethod]:
     def known() -> list[str]:
         return [*services, HEALTH, *REFLECTION_SERVICES, *readiness.names]
 
@@ -120,20 +130,47 @@ def _health_methods(services: list[str], readiness: HealthStatus) -> dict[str, R
             else:
                 await readiness.changed()
 
+    if read is None:
+        return {
+            f"/{HEALTH}/Check": grpc.unary_unary_rpc_method_handler(check),
+            f"/{HEALTH}/List": grpc.unary_unary_rpc_method_handler(list_all),
+            f"/{HEALTH}/Watch": grpc.unary_stream_rpc_method_handler(watch),
+        }
     return {
-        f"/{HEALTH}/Check": grpc.unary_unary_rpc_method_handler(check),
-        f"/{HEALTH}/List": grpc.unary_unary_rpc_method_handler(list_all),
-        f"/{HEALTH}/Watch": grpc.unary_stream_rpc_method_handler(watch),
+        f"/{HEALTH}/Check": _guarded(read, lambda raw, call: _answer(check(raw, call), call)),
+        f"/{HEALTH}/List": _guarded(read, lambda raw, call: _answer(list_all(raw, call), call)),
+        f"/{HEALTH}/Watch": _guarded(read, watch),
     }
 
 
-def _reflection_methods(services: list[str], readiness: HealthStatus) -> dict[str, RpcMethod]:
+def _guarded(read: _Read, handle: Callable[[bytes, _Context], Awaitable[None]]) -> RpcMethod:
+    """Return a method of one message, which `read` reads: as a stream, so that gRPC does not."""
+
+    async def serve(_: object, context: _Context) -> None:
+        try:
+            raw: Any = await read(context)
+        except TimedOut as error:
+            await context.abort(_Code.DEADLINE_EXCEEDED, error.message)
+        if raw is aio.EOF:
+            await context.abort(_Code.INVALID_ARGUMENT, "the call has no request")
+        await handle(raw, context)
+
+    return grpc.stream_stream_rpc_method_handler(serve)
+
+
+async def _answer(answer: Awaitable[bytes], context: _Context) -> None:
+    await context.write(await answer)
+
+
+def _reflection_methods(
+    services: list[str], readiness: HealthStatus, read: _Read | None
+) -> dict[str, RpcMethod]:
     reflected = sorted([name for name in services if is_described(name)] + [HEALTH])
     reflected += REFLECTION_SERVICES
 
     async def reflect(_: object, context: _Context) -> None:
         messages = _reflection_messages()
-        while (raw := await _read_until_closed(context, readiness)) is not aio.EOF:
+        while (raw := await _read_until_closed(context, readiness, read)) is not aio.EOF:
             request = await _parse(messages.ServerReflectionRequest, raw, context)
             response = messages.ServerReflectionResponse()
             answer_reflection(request, response, reflected)
@@ -144,16 +181,18 @@ def _reflection_methods(services: list[str], readiness: HealthStatus) -> dict[st
     return {f"/{service}/ServerReflectionInfo": method for service in REFLECTION_SERVICES}
 
 
-async def _read_until_closed(context: _Context, readiness: HealthStatus) -> Any:
+async def _read_until_closed(context: _Context, readiness: HealthStatus, read: _Read | None) -> Any:
     """Return the next message, or EOF when the client finishes or the server closes.
 
     Tools keep their stream open, and an idle one must not use up the grace of a stop.
     """
-    reading = asyncio.ensure_future(context.read())
+    reading = asyncio.ensure_future(context.read() if read is None else read(context))
     closing = asyncio.ensure_future(readiness.closed())
     try:
         await asyncio.wait({reading, closing}, return_when=asyncio.FIRST_COMPLETED)
         return reading.result() if reading.done() else aio.EOF
+    except TimedOut:
+        return aio.EOF
     finally:
         reading.cancel()
         closing.cancel()

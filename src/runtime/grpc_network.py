@@ -72,6 +72,7 @@ R = TypeVar("R", bound=Message)
 _Context: TypeAlias = aio.ServicerContext[Any, Any]
 _Code: Final = grpc.StatusCode
 _StreamCall: TypeAlias = aio.StreamStreamCall[bytes, bytes]
+ReadMessage: TypeAlias = Callable[[_Context], Awaitable[Any]]
 _Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...] | None
 
 # Errors that grpc raises for a write to a call that has ended.
@@ -80,6 +81,9 @@ _ENDED: Final = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
 MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: the largest batch and its envelope
 CLOSE_S: Final = 1.0  # for calls on a connection that could not be opened, which are about to fail
 SESSION_CHECK_S: Final = 0.5  # between two checks of the sessions of open streams
+STRANGER_READS_A_HOST: Final = 8  # messages of clients without credentials, at a time
+STRANGER_READS_MAX: Final = 32
+STRANGER_READ_S: Final = 5.0  # then the call ends
 END_SETTLE_S: Final = 0.01  # the two events were up to 0.7 ms apart; see _ServedStream.read
 
 _log = logging.getLogger(__name__)
@@ -190,6 +194,8 @@ class _GrpcListener:
     ) -> None:
         from .grpc_introspection import introspection_methods
 
+        self._strangers = StrangerReads()
+        is_guarded = security.authenticator is not None and not security.reads_at_once
         self._server = server
         self._clock = clock
         self._message_size_max = message_size_max
@@ -208,7 +214,11 @@ class _GrpcListener:
                 else self._unary_method(handler)
                 for path, handler in handlers.items()
             }
-            | introspection_methods(sorted({_service_of(path) for path in handlers}), readiness)
+            | introspection_methods(
+                sorted({_service_of(path) for path in handlers}),
+                readiness,
+                self._strangers.read if is_guarded else None,
+            )
         )
 
     def announce(self, *, is_ready: bool, service: str = "") -> None:
@@ -236,7 +246,7 @@ class _GrpcListener:
         call: Callable[[Any, CallContext], Awaitable[Any]] = handler.call
 
         async def answer(raw: bytes, context: _Context) -> bytes:
-            known = await self._call_context(handler, context)
+            known, _ = await self._call_context(handler, context)
             response: Message = await call(parse(raw), known)
             return encode_message(response, self._message_size_max)
 
@@ -244,8 +254,8 @@ class _GrpcListener:
             return await self._supervise(answer(raw, context), handler, context)
 
         async def answer_known(context: _Context) -> None:
-            known = await self._call_context(handler, context)
-            raw: Any = await context.read()
+            known, read = await self._call_context(handler, context)
+            raw: Any = await read(context)
             if raw is aio.EOF:
                 raise InvalidRequest(f"{handler.method.path}: the call has no request")
             response: Message = await call(parse(raw), known)
@@ -263,8 +273,8 @@ class _GrpcListener:
         call: Callable[[Any, CallContext], Awaitable[None]] = handler.call
 
         async def answer(context: _Context) -> None:
-            known = await self._call_context(handler, context)
-            raw = _ServedStream(handler.method.path, context)
+            known, read = await self._call_context(handler, context)
+            raw = _ServedStream(handler.method.path, context, read)
             stream = MessageStream(
                 handler.method.path, handler.method.request.FromString, raw, self._message_size_max
             )
@@ -309,15 +319,18 @@ class _GrpcListener:
         code, text, metadata = encode_status(failure)
         await context.abort(code, text, metadata)
 
-    async def _call_context(self, handler: Handler, context: _Context) -> CallContext:
-        """Authenticate the client of a call. Raise SaslAuthenticationFailed."""
+    async def _call_context(
+        self, handler: Handler, context: _Context
+    ) -> tuple[CallContext, ReadMessage]:
+        """Authenticate the client of a call; return its context, and the function that reads its
+        messages. Raise SaslAuthenticationFailed."""
         left_s: float | None = context.time_remaining()
         deadline_ms = NO_DEADLINE_MS
         if left_s is not None:
             deadline_ms = self._clock.now_ms() + int(left_s * 1000)
         peer, security = _plain_peer(context.peer()), self._security
         if security.authenticator is None:
-            return CallContext(deadline_ms=deadline_ms, peer=peer)
+            return CallContext(deadline_ms=deadline_ms, peer=peer), read_message
         from .call_security import peer_of
 
         host = peer.rpartition(":")[0].strip("[]")
@@ -329,7 +342,8 @@ class _GrpcListener:
             assert task is not None, f"{handler.method.path}: handler outside a task"
             self._running[task] = session
             self._schedule_check()
-        return CallContext(deadline_ms, peer, session.identity, session.forwarded_by)
+        known = CallContext(deadline_ms, peer, session.identity, session.forwarded_by)
+        return known, self._strangers.read if session.is_open else read_message
 
     def _schedule_check(self) -> None:
         if self._check is None:
@@ -355,14 +369,15 @@ class _GrpcListener:
 class _ServedStream:
     """The handler's side of a stream."""
 
-    def __init__(self, path: str, context: _Context) -> None:
+    def __init__(self, path: str, context: _Context, read: ReadMessage) -> None:
         self._path = path
+        self._read = read
         self._context = context
         self._abort: asyncio.Task[None] | None = None  # sends the breaking status
 
     async def read(self) -> bytes | None:
         try:
-            raw: Any = await self._context.read()
+            raw: Any = await self._read(self._context)
         except aio.BaseError as error:
             raise StreamBroken(f"{self._path}: the stream is broken") from error
         if raw is aio.EOF:
@@ -395,6 +410,45 @@ class _ServedStream:
             await self._context.abort(grpc.StatusCode.UNAVAILABLE, reason[:ERROR_TEXT_MAX])
         except aio.BaseError:
             return  # the normal end of abort()
+
+
+async def read_message(context: _Context) -> Any:
+    """Return the next message of a client, or EOF."""
+    return await context.read()
+
+
+class _HostReads:
+    """The reads from one host."""
+
+    def __init__(self) -> None:
+        self.permits = asyncio.Semaphore(STRANGER_READS_A_HOST)
+        self.count = 0
+
+
+class StrangerReads:
+    """Bounds the messages of clients without credentials, since gRPC collects a message of up to
+    the size limit in memory: in number, for each host and for all, and in time."""
+
+    def __init__(self) -> None:
+        self._permits = asyncio.Semaphore(STRANGER_READS_MAX)
+        self._hosts: dict[str, _HostReads] = {}
+
+    async def read(self, context: _Context) -> Any:
+        """Return the next message, or EOF. Raise TimedOut."""
+        name = _plain_peer(context.peer()).rpartition(":")[0]
+        host = self._hosts.setdefault(name, _HostReads())
+        host.count += 1
+        try:
+            async with host.permits, self._permits, asyncio.timeout(STRANGER_READ_S):
+                return await context.read()
+        except TimeoutError:
+            raise TimedOut(
+                f"no message within {STRANGER_READ_S:.0f} s of a client without credentials"
+            ) from None
+        finally:
+            host.count -= 1
+            if not host.count:
+                del self._hosts[name]
 
 
 class _MethodTable(grpc.GenericRpcHandler):

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 STREAMS_MAX: Final = 1000  # concurrent streams per connection; more wait at the client
+HANDSHAKE_MS: Final = 30_000  # of TLS and HTTP/2; then the connection is closed
 PING_INTERVAL_MS_MIN: Final = 1_000  # the minimum interval between a client's pings
 KEEPALIVE_MS: Final = 30_000  # a silent client is pinged after this time
 KEEPALIVE_TIMEOUT_MS: Final = 30_000  # and disconnected without a response after this time
@@ -39,6 +40,7 @@ def server_options(message_size_max: int) -> list[tuple[str, Any]]:
     return [
         *_options(message_size_max),
         ("grpc.max_concurrent_streams", STREAMS_MAX),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),

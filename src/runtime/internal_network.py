@@ -13,7 +13,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ..errors import ClusterAuthorizationFailed
+from ..errors import ClusterAuthorizationFailed, Overloaded, QuorumlogError
 from .node_identity import NodeIdentities
 from .ports import (
     PLAIN_CALLS,
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from .tls_connection import ReceiveBuffer, TlsConnection
 
 ProtocolFactory: TypeAlias = Callable[[ByteConnection], ByteProtocol]
+
+HANDSHAKES_MAX: Final = 256
+"""Accepted byte connections without an identity. Nodes open a few at a time; a stranger cannot use
+all descriptors of the process."""
 
 REFUSALS_LOGGED_S: Final = 1.0  # time between two log lines about refused connections
 
@@ -85,7 +89,8 @@ class InternalNetwork:
         self._security = security
         self._tls = tls
         self._received: ReceiveBuffer | None = None  # of all TLS connections
-        self._open: dict[ByteConnection, ClientIdentity] = {}  # accepted ones, some ended
+        self._open: dict[ByteConnection, ClientIdentity] = {}  # identified ones, some ended
+        self._handshakes: dict[_UnidentifiedNode, None] = {}  # accepted, without an identity yet
         self._pruned_at = 64  # number of `_open` at which ended ones are removed
         self._refusal_logged_s = -REFUSALS_LOGGED_S
 
@@ -102,9 +107,10 @@ class InternalNetwork:
         """Serve calls of nodes. Raise AddressInUse."""
         assert security is PLAIN_CALLS, f"{address}: the network has its own security"
         plain = CallSecurity(authenticator=_CallingNodes(self._identities), reads_at_once=True)
+        # A user may have a certificate of the same authority: identify a caller before reading.
         if self._tls is None:
             return await self._network.serve(address, handlers, is_ready=is_ready, security=plain)
-        secure = replace(plain, tls=self._tls)
+        secure = replace(plain, tls=self._tls, reads_at_once=False)
         if not self._security.accepts_both:
             return await self._network.serve(address, handlers, is_ready=is_ready, security=secure)
         from .tls_relay import serve_both
@@ -165,22 +171,32 @@ class InternalNetwork:
                 del self._open[connection]
 
     def _accept(self, factory: ProtocolFactory, connection: ByteConnection) -> ByteProtocol:
-        if self._identify(connection, connection.certificate, is_accepted=True):
+        if self._identify(connection, connection.certificate):
             return factory(connection)
         return RefusedConnection()
 
     def _accept_tls(self, factory: ProtocolFactory, transport: ByteConnection) -> ByteProtocol:
+        if len(self._handshakes) >= HANDSHAKES_MAX:
+            self._report(
+                transport.peer,
+                Overloaded(f"{len(self._handshakes)} connections are not identified yet"),
+            )
+            transport.abort()
+            return RefusedConnection()
+
         def secured(connection: "TlsConnection", certificate: PeerCertificate | None) -> None:
-            if self._identify(connection, certificate, is_accepted=True):
+            self._handshakes.pop(unidentified)
+            if self._identify(connection, certificate):
                 connection.protocol = factory(connection)
 
-        return self._over_tls(transport, lambda _: RefusedConnection(), secured)
+        unidentified = _UnidentifiedNode(self._handshakes)
+        return self._over_tls(transport, lambda _: unidentified, secured)
 
     def _connect_tls(
         self, factory: ProtocolFactory, host: str, transport: ByteConnection
     ) -> "TlsConnection":
         def secured(connection: "TlsConnection", certificate: PeerCertificate | None) -> None:
-            self._identify(connection, certificate, is_accepted=False)
+            self._identify(connection, certificate)
 
         return self._over_tls(transport, factory, secured, server_name=host)
 
@@ -209,26 +225,40 @@ class InternalNetwork:
             server_name=server_name,
         )
 
-    def _identify(
-        self, connection: ByteConnection, certificate: PeerCertificate | None, *, is_accepted: bool
-    ) -> bool:
+    def _identify(self, connection: ByteConnection, certificate: PeerCertificate | None) -> bool:
         """Set the node of a connection, or end the connection and return False."""
         host = connection.peer.rpartition(":")[0]
         try:
             connection.client = self._identities.identify(certificate, host)
         except ClusterAuthorizationFailed as error:
-            now_s = asyncio.get_running_loop().time()
-            if now_s - self._refusal_logged_s >= REFUSALS_LOGGED_S:
-                self._refusal_logged_s = now_s
-                _log.warning("internal.refused peer=%s error=%s", connection.peer, error)
+            self._report(connection.peer, error)
             connection.abort()
             return False
-        if is_accepted:
-            self._open[connection] = connection.client
-            if len(self._open) >= self._pruned_at:
-                self._open = {each: node for each, node in self._open.items() if each.local}
-                self._pruned_at = 64 + 2 * len(self._open)
+        self._open[connection] = connection.client
+        if len(self._open) >= self._pruned_at:
+            self._open = {each: node for each, node in self._open.items() if each.local}
+            self._pruned_at = 64 + 2 * len(self._open)
         return True
+
+    def _report(self, peer: str, error: QuorumlogError) -> None:
+        """Log a refused connection, unless another one was logged a moment ago."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._refusal_logged_s >= REFUSALS_LOGGED_S:
+            self._refusal_logged_s = now_s
+            _log.warning("internal.refused peer=%s error=%s", peer, error)
+
+
+class _UnidentifiedNode(RefusedConnection):
+    """The protocol of a connection during its handshake."""
+
+    def __init__(self, handshakes: "dict[_UnidentifiedNode, None]") -> None:
+        super().__init__()
+        self._handshakes = handshakes
+        handshakes[self] = None
+
+    def closed(self, error: Exception | None) -> None:
+        """Remove the connection, which has ended before or after its peer was refused."""
+        self._handshakes.pop(self, None)
 
 
 class _CallingNodes:
@@ -241,7 +271,13 @@ class _CallingNodes:
         """Return the node, or the client of a call that it forwards. Raise
         ClusterAuthorizationFailed."""
         node = self._identities.identify(peer.certificate, peer.host)
+        behalf = peer.on_behalf_of
+        if behalf is not None and behalf.is_node and behalf.principal != node.principal:
+            raise ClusterAuthorizationFailed(
+                f"{node.principal} from {peer.host}: it called on behalf of {behalf.principal!r}; a"
+                " node forwards calls of clients only"
+            )
         is_current = partial(self._identities.admits, node)
-        if peer.on_behalf_of is None:
+        if behalf is None:
             return CallSession(node, is_current)
-        return CallSession(peer.on_behalf_of, is_current, forwarded_by=node)
+        return CallSession(behalf, is_current, forwarded_by=node)

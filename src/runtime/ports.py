@@ -295,6 +295,7 @@ class CallSession(NamedTuple):
     identity: ClientIdentity
     is_current: Callable[[], bool] | None = None  # None: it does not end
     forwarded_by: ClientIdentity | None = None  # the node that calls on behalf of the client
+    is_open: bool = False  # the method needs no credentials
 
 
 class CallAuthenticator(Protocol):

@@ -9,6 +9,7 @@ import logging
 import os
 import ssl
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
@@ -21,6 +22,7 @@ CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 SECRET_BYTES_MAX: Final = 4_096
 NODES_BYTES_MAX: Final = 1 << 20
+ID_DIGITS_MAX: Final = 10
 CERTIFICATES_MAX: Final = 1_024  # with names that are kept
 
 _log = logging.getLogger(__name__)
@@ -98,7 +100,7 @@ class TlsFiles:
         password = secret_of(self.key_password) if self.key_password else ""
         try:
             context.load_cert_chain(self.certificate, self.key, password)
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, ssl.SSLError, ValueError) as error:  # the last one: a long password
             reason = getattr(error, "reason", None) or str(error)
             raise InvalidConfig(
                 f"{self.certificate} and {self.key}: no certificate with its key: {reason}"
@@ -108,11 +110,18 @@ class TlsFiles:
 class TlsCredentials:
     """The contexts of some files, reloaded when they change."""
 
-    def __init__(self, files: TlsFiles, *, connects: bool = False) -> None:
-        """Load the files; with `connects` for connections to other servers, too. Raises
-        InvalidConfig."""
+    def __init__(
+        self,
+        files: TlsFiles,
+        *,
+        connects: bool = False,
+        check: Callable[[PeerCertificate], None] | None = None,
+    ) -> None:
+        """Load the files; with `connects` for connections to other servers, too. `check` raises
+        InvalidConfig for a certificate that does not serve its purpose. Raises InvalidConfig."""
         self.files = files
         self._connects = connects
+        self._check = check
         self._stamp = files.stamp()
         self._load()
 
@@ -120,6 +129,8 @@ class TlsCredentials:
         files = self.files
         context, pem = files.server_context(), files.pem()
         client_context = files.client_context() if self._connects else None
+        if self._check is not None:
+            self._check(_first_certificate(pem.certificate))
         self.context = context  # for new connections
         self.client_context = client_context  # for connections to others; None: there are none
         self.pem = pem
@@ -128,13 +139,6 @@ class TlsCredentials:
     def requires_certificate(self) -> bool:
         """True if clients must present a certificate."""
         return self.files.client_auth == "required"
-
-    @property
-    def certificate(self) -> PeerCertificate:
-        """The own certificate, as peers see it."""
-        end = b"-----END CERTIFICATE-----"
-        first = self.pem.certificate.partition(end)[0] + end
-        return certificate_of(ssl.PEM_cert_to_DER_cert(first.decode("ascii").strip()))
 
     def reload(self) -> bool:
         """Load files that have changed; return True if the context is a new one. Files that do not
@@ -161,13 +165,20 @@ def certificate_of(encoded: bytes) -> PeerCertificate:
     certificate = x509.load_der_x509_certificate(encoded)
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
+    except (x509.ExtensionNotFound, ValueError):  # none, or malformed ones, which name no peer
         uris, hosts = [], []
     else:
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
         hosts = names.get_values_for_type(x509.DNSName)
     subject = certificate.subject.rfc4514_string()
     return PeerCertificate(subject=subject, uris=tuple(uris), hosts=tuple(hosts))
+
+
+def _first_certificate(pem: bytes) -> PeerCertificate:
+    """Return the names of the first certificate of a PEM file, which peers see."""
+    end = b"-----END CERTIFICATE-----"
+    first = pem.partition(end)[0] + end
+    return certificate_of(ssl.PEM_cert_to_DER_cert(first.decode("ascii").strip()))
 
 
 def stamp_of(path: str) -> Stamp:
@@ -188,7 +199,7 @@ def read_node_ids(path: str) -> frozenset[int]:
         raise InvalidConfig(f"{path}: no node ids can be read: {error}") from error
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     for line in filter(None, lines):
-        if not (line.isascii() and line.isdecimal()):
+        if not (line.isascii() and line.isdecimal() and len(line) <= ID_DIGITS_MAX):
             raise InvalidConfig(f"{path}: {line!r} is no node id; give one id a line")
     return frozenset(int(line) for line in lines if line)
 

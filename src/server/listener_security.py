@@ -154,8 +154,11 @@ class NodeSecurity:
         identities = NodeIdentities(cluster_id, are_certified=security is InternalSecurity.REQUIRED)
         tls = None
         if security is not InternalSecurity.PLAINTEXT:
-            tls = TlsCredentials(config.internal_files(), connects=True)
-            identities.check_own(tls.certificate, node_id, roles)
+            tls = TlsCredentials(
+                config.internal_files(),
+                connects=True,
+                check=partial(identities.check_own, node_id=node_id, roles=roles),
+            )
             self._loaded.append(tls)
         if config.internal_allowed_file:
             identities.allowed = read_node_ids(config.internal_allowed_file)

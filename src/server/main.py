@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from .secure_defaults import SecurityFolder
 
 NO_USERS: Final[Mapping[str, str]] = MappingProxyType({})
+PRIVATE_UMASK: Final = 0o027
+"""Files of a node are not readable by users outside of its group: they hold records and keys."""
 ADMINISTRATOR: Final = "admin"  # of `dev --secure`
 DEV_DATA_DIR = "quorumlog-data"
 DEV_HTTP_PORT = 9095
@@ -257,6 +259,7 @@ def format_storage(
     be written.
     """
     forming = initial_voters(config, standalone=standalone, no_initial_voters=no_initial_voters)
+    os.umask(PRIVATE_UMASK)
 
     async def main(runtime: Runtime) -> DirectoryMeta:
         meta = await format_directory(
@@ -371,6 +374,7 @@ def _serve(
                     await stop.wait()
                     scope.cancel()
 
+    os.umask(PRIVATE_UMASK)
     keep_freed_memory()
     with short_collections():
         run(main, name=f"node-{config.node_id}", routes=routes)

@@ -5,6 +5,7 @@ They are in one folder, which is created at the first start and kept.
 """
 
 import secrets
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,6 +136,11 @@ def open_security_folder(path: Path) -> SecurityFolder:
     folder = SecurityFolder(path=path.absolute())
     if not folder.path.exists():
         folder.path.mkdir(parents=True, mode=0o700)
+    elif folder.path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InvalidConfig(
+            f"{folder.path}: other users can write to it, and could replace the authority; run:"
+            f" chmod go-w {folder.path}"
+        )
     if not (folder.path / "ca.pem").exists():
         create_authority(folder.path, name="quorumlog development authority")
     if not (folder.path / _PASSWORD_FILE).exists():

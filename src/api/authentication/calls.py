@@ -53,7 +53,8 @@ class CallAuthentication:
         credentials on a listener with SASL."""
         host = host_of(peer.host)
         if path in self.open_paths:
-            return CallSession(ClientIdentity(ANONYMOUS_CLIENT.principal, host))
+            anonymous = ClientIdentity(ANONYMOUS_CLIENT.principal, host)
+            return CallSession(anonymous, is_open=True)
         if peer.authorization:
             try:
                 user = await self._user(peer.authorization, host)

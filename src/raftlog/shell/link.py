@@ -21,6 +21,7 @@ from ...errors import InvalidRequest, MessageTooLarge, OutcomeUnknown, Quorumlog
 from ...proto import raft_pb2 as pb
 from ...runtime import Entropy, Runtime
 from ...runtime.frame_stream import FrameStream
+from ...runtime.node_identity import check_sender
 from ..codec import decode_message
 from ..frames import encode_frame
 from ..messages import (
@@ -346,6 +347,8 @@ class PeerLink:
     def _take(self, frame: pb.RaftFrame) -> None:
         """Handle the peer's responses. Raise an error about them."""
         me, peer = self._member.me, self.peer
+        if not self.is_up and self._stream is not None:
+            check_sender(self._stream.client, peer.node_id)
         self._request_ms = None
         for encoded in frame.messages:
             message = decode_message(encoded, sender=peer, receiver=me)

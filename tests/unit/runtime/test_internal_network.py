@@ -20,7 +20,6 @@ from quorumlog.runtime import (
     ClientIdentity,
     Handler,
     Network,
-    PeerCertificate,
     Runtime,
     Stream,
 )
@@ -230,13 +229,15 @@ def test_node_that_is_removed_from_the_allowed_ones_loses_its_connections(
 def test_node_does_not_start_with_the_certificate_of_another_node(
     certificates: Certificates,
 ) -> None:
-    def certificate_of(name: str) -> PeerCertificate:
-        files = certificates.server(client_auth="required", name=name)
-        return TlsCredentials(files, connects=True).certificate
-
     identities = NodeIdentities(CLUSTER, are_certified=True)
-    identities.check_own(certificate_of("node2"), 2, ("broker", "controller"))
-    identities.check_own(certificate_of("node3"), 3, ("broker",))
+
+    def load(name: str, number: int, roles: tuple[str, ...]) -> None:
+        files = certificates.server(client_auth="required", name=name)
+        check = partial(identities.check_own, node_id=number, roles=roles)
+        TlsCredentials(files, connects=True, check=check)
+
+    load("node2", 2, ("broker", "controller"))
+    load("node3", 3, ("broker",))
     for name, number, roles in (
         ("node2", 1, ("broker",)),
         ("node3", 3, ("broker", "controller")),
@@ -244,7 +245,7 @@ def test_node_does_not_start_with_the_certificate_of_another_node(
         ("server", 1, ("broker",)),
     ):
         with pytest.raises(InvalidConfig, match="quorumlog tls issue"):
-            identities.check_own(certificate_of(name), number, roles)
+            load(name, number, roles)
 
 
 def test_only_a_node_calls_on_behalf_of_a_client(certificates: Certificates) -> None:

@@ -35,6 +35,7 @@ from ....proto import replica_pb2 as pb
 from ....runtime import Clock, Runtime, Scope
 from ....runtime.error_detail import decode_error
 from ....runtime.frame_stream import FrameReader, FrameStream, open_stream
+from ....runtime.node_identity import BROKER_ROLE, check_sender
 from ....services import REPLICA_ENDPOINT
 from ....storage import AppendOrigin
 from ....storage.rate_limit import Throttle
@@ -633,6 +634,7 @@ class ReplicaFetcher:
         if not self._is_held or stream is None or handed_over is None or handed_over.done():
             raise InvalidRequest("the answer came before its request")
         assert reader is not None, "a stream without a reader"
+        check_sender(stream.client, self.leader_id, role=BROKER_ROLE)
         self._is_held = False
         if self._logged_error:
             _LOG.info("broker.following leader=%d address=%s", self.leader_id, self.address)

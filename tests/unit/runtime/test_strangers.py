@@ -1,0 +1,65 @@
+"""Calls without credentials on a listener that authenticates its clients."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.kit.waits import AMPLE_MS, run_patiently
+
+from quorumlog.errors import QuorumlogError
+from quorumlog.proto import auth_pb2 as pb
+from quorumlog.runtime import (
+    ANONYMOUS_CLIENT,
+    CallContext,
+    CallPeer,
+    CallSecurity,
+    CallSession,
+    Handler,
+    Runtime,
+    Stream,
+)
+from quorumlog.runtime.grpc_network import STRANGER_READ_S, STRANGER_READS_A_HOST
+from quorumlog.services import AUTH_AUTHENTICATE
+
+
+class OpenMethods:
+    """A `CallAuthenticator` of methods that need no credentials."""
+
+    async def authenticate(self, path: str, peer: CallPeer) -> CallSession:
+        return CallSession(ANONYMOUS_CLIENT, is_open=True)
+
+
+async def repeat(stream: Stream[Any, Any], context: CallContext) -> None:
+    """Answer the first message."""
+    first = await stream.receive()
+    assert first is not None
+    await stream.send(pb.AuthenticateResponse(message=first.message))
+
+
+def test_silent_strangers_lose_their_calls_and_others_are_served() -> None:
+    async def main(runtime: Runtime) -> None:
+        listener = await runtime.network.serve(
+            "127.0.0.1:0",
+            {AUTH_AUTHENTICATE.path: Handler(AUTH_AUTHENTICATE, repeat)},
+            security=CallSecurity(authenticator=OpenMethods()),
+        )
+        channel = runtime.network.channel(listener.address)
+        silent = [
+            await channel.stream(AUTH_AUTHENTICATE, timeout_ms=AMPLE_MS)
+            for _ in range(STRANGER_READS_A_HOST)
+        ]
+        began_s = asyncio.get_running_loop().time()
+        client = await channel.stream(AUTH_AUTHENTICATE, timeout_ms=AMPLE_MS)
+        await client.send(pb.AuthenticateRequest(message=b"hello"))
+        answer = await client.receive()
+        assert answer is not None
+        assert answer.message == b"hello"
+        waited_s = asyncio.get_running_loop().time() - began_s
+        assert waited_s > STRANGER_READ_S / 2  # until a silent one has lost its permit
+        for stream in silent:
+            with pytest.raises(QuorumlogError, match="without credentials"):
+                await stream.receive()
+        await channel.close()
+        await listener.close(0)
+
+    run_patiently(main)
