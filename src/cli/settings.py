@@ -233,7 +233,8 @@ def load_source(bootstrap: str, path: str | None, *, flag: str) -> ClientSetting
     if path is None:
         return ClientSettings(bootstrap=bootstrap)
     text = read_settings(path, named_by=flag)
-    found = resolve(CLIENT_SETTINGS, (file_source(CLIENT_SETTINGS, text, path=path, table=TABLE),))
+    table = _table_of_context(toml_tree(text, path=path), "", path)
+    found = resolve(CLIENT_SETTINGS, (file_source(CLIENT_SETTINGS, text, path=path, table=table),))
     return ClientSettings(**{**found.values, "bootstrap": bootstrap})
 
 
