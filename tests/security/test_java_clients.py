@@ -212,7 +212,7 @@ def test_producer_authenticates_again_on_its_connection(secure: SecureProcess) -
     printed = alice("producer-perf-test", "--topic", TOPIC, *load)
     assert re.search(r"1200 records sent, .* 99.9th", printed), printed
     assert "Exception" not in printed
-    assert len(authentications(secure)) - before > 3  # one a connection without it
+    assert len(authentications(secure)) - before > 2  # without it there are two connections
 
 
 def authentications(secure: SecureProcess) -> list[str]:
