@@ -91,4 +91,4 @@ def test_the_demo_fails_unless_every_check_holds(demo: ModuleType) -> None:
 def test_the_demo_runs_and_every_check_holds() -> None:
     run = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, timeout=900)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "All 12 checks hold" in run.stdout
+    assert "All 14 checks hold" in run.stdout
