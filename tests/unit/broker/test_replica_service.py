@@ -62,7 +62,7 @@ class Follower:
 
     @classmethod
     async def connect(cls, runtime: Runtime) -> "Follower":
-        channel = runtime.network.channel("n1:9094")
+        channel = runtime.network.channel("n1:9093")
         request = pb.ReplicaEndpointRequest(cluster_id=CLUSTER, leader_id=1)
         endpoint = await channel.call(REPLICA_ENDPOINT, request, timeout_ms=5_000)
         follower = cls()
@@ -328,7 +328,7 @@ def test_the_ends_of_leader_epochs_are_told_for_what_is_led_here() -> None:
         epoch = replica.partition.leader_epoch
 
         async def end_offsets(runtime: Runtime) -> pb.EpochEndOffsetsResponse:
-            channel = runtime.network.channel("n1:9094")
+            channel = runtime.network.channel("n1:9093")
             request = pb.EpochEndOffsetsRequest(cluster_id=CLUSTER)
             for partition, asked in ((0, epoch), (0, epoch + 1), (9, epoch)):
                 request.partitions.add(
@@ -359,7 +359,7 @@ def test_the_port_is_told_to_who_means_this_broker_of_this_cluster() -> None:
         cluster = led_by_one(sim)
 
         async def wrong(runtime: Runtime) -> None:
-            channel = runtime.network.channel("n1:9094")
+            channel = runtime.network.channel("n1:9093")
             for request, error in (
                 (pb.ReplicaEndpointRequest(cluster_id="x", leader_id=1), InconsistentClusterId),
                 (pb.ReplicaEndpointRequest(cluster_id=CLUSTER, leader_id=2), InvalidRequest),

@@ -43,7 +43,7 @@ class Coordinating:
         return cast(Channel, self)
 
     async def call(
-        self, method: object, request: pb.VerifyTransactionsRequest, *, timeout_ms: int
+        self, method: object, request: pb.VerifyTransactionsRequest, **options: object
     ) -> pb.VerifyTransactionsResponse:
         self.asked_ms.append(self._clock_ms())
         error = self._answer()
