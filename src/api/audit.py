@@ -1,13 +1,14 @@
 """The audit log: authentications, denials and changes, one JSON object a line.
 
 A denial or a failed authentication is written at once. Equal ones that follow within a second are
-counted, and written as one line with their number; beyond `REFUSALS_MAX` different ones within a
-second, the others are only counted. So a client cannot fill the disk, or push older lines out of
+counted, and written as one line with their number; beyond the limits of different ones within
+a second, the others are only counted. So a client cannot fill the disk, or push older lines out of
 the files.
 """
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -17,7 +18,8 @@ from ..metadata.authorization import Action
 from ..runtime import ClientIdentity
 
 DETAIL_MAX: Final = 2_000  # characters of a change
-REFUSALS_MAX: Final = 100  # different ones within a second that are written
+REFUSALS_MAX: Final = 1_000  # different ones within a second that are written
+REFUSALS_A_HOST: Final = 100  # of them, for each kind and host
 NAME_MAX: Final = 249  # characters of a resource
 WINDOW_S: Final = 1.0
 
@@ -38,7 +40,8 @@ class AuditLog:
         self._write = write
         self._wall_ms = wall_ms
         self._refusals: dict[_Refusal, int] = {}  # written once; how many have followed
-        self._others = 0  # refusals beyond REFUSALS_MAX
+        self._written: Counter[tuple[str, str]] = Counter()  # by event and host
+        self._others: Counter[str] = Counter()  # refusals beyond the limits, by event
         self._timer: asyncio.TimerHandle | None = None
 
     def authenticated(self, client: ClientIdentity, *, listener: str, mechanism: str) -> None:
@@ -87,20 +90,25 @@ class AuditLog:
     def _refusal(self, refusal: "_Refusal") -> None:
         if refusal in self._refusals:
             self._refusals[refusal] += 1
-        elif len(self._refusals) < REFUSALS_MAX:
+        elif (
+            len(self._refusals) < REFUSALS_MAX
+            and self._written[refusal.event, refusal.client.host] < REFUSALS_A_HOST
+        ):
             self._refusals[refusal] = 0
+            self._written[refusal.event, refusal.client.host] += 1
             self._refused(refusal, 1)
         else:
-            self._others += 1
+            self._others[refusal.event] += 1
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WINDOW_S, self._count)
 
     def _count(self) -> None:
         self._timer = None
         refusals, self._refusals = self._refusals, {}
-        others, self._others = self._others, 0
-        if others:
-            self._line("denial", ClientIdentity("", ""), resource="others", count=others)
+        others, self._others = self._others, Counter()
+        self._written.clear()
+        for event, count in others.items():
+            self._line(event, ClientIdentity("", ""), resource="others", count=count)
         for refusal, more in refusals.items():
             if more:
                 self._refused(refusal, more)

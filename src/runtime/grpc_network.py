@@ -417,38 +417,37 @@ async def read_message(context: _Context) -> Any:
     return await context.read()
 
 
-class _HostReads:
-    """The reads from one host."""
-
-    def __init__(self) -> None:
-        self.permits = asyncio.Semaphore(STRANGER_READS_A_HOST)
-        self.count = 0
-
-
 class StrangerReads:
     """Bounds the messages of clients without credentials, since gRPC collects a message of up to
-    the size limit in memory: in number, for each host and for all, and in time."""
+    the size limit in memory: in number, for each host and for all, and in time. At a limit the
+    oldest read ends: the messages of a login arrive within milliseconds."""
 
     def __init__(self) -> None:
-        self._permits = asyncio.Semaphore(STRANGER_READS_MAX)
-        self._hosts: dict[str, _HostReads] = {}
+        self._hosts: dict[asyncio.Timeout, str] = {}  # of the reads in progress, oldest first
 
     async def read(self, context: _Context) -> Any:
         """Return the next message, or EOF. Raise TimedOut."""
-        name = _plain_peer(context.peer()).rpartition(":")[0]
-        host = self._hosts.setdefault(name, _HostReads())
-        host.count += 1
+        host = _plain_peer(context.peer()).rpartition(":")[0]
+        same = [bound for bound, other in self._hosts.items() if other == host]
+        if len(same) >= STRANGER_READS_A_HOST:
+            self._end(same[0])
+        elif len(self._hosts) >= STRANGER_READS_MAX:
+            self._end(next(iter(self._hosts)))
         try:
-            async with host.permits, self._permits, asyncio.timeout(STRANGER_READ_S):
-                return await context.read()
+            async with asyncio.timeout(STRANGER_READ_S) as bound:
+                self._hosts[bound] = host
+                try:
+                    return await context.read()
+                finally:
+                    self._hosts.pop(bound, None)
         except TimeoutError:
             raise TimedOut(
-                f"no message within {STRANGER_READ_S:.0f} s of a client without credentials"
+                "no message in time of a client without credentials; retry, and give credentials"
             ) from None
-        finally:
-            host.count -= 1
-            if not host.count:
-                del self._hosts[name]
+
+    def _end(self, bound: asyncio.Timeout) -> None:
+        del self._hosts[bound]
+        bound.reschedule(asyncio.get_running_loop().time())
 
 
 class _MethodTable(grpc.GenericRpcHandler):
@@ -568,7 +567,7 @@ class _GrpcChannel:
     ) -> None:
         self._address = address
         self._tls = security.tls
-        self._tls_stamp: object = None  # of the files at the opening
+        self._tls_version: object = None  # of the files at the opening
         self._login = None if security.login is None else security.login()
         self._keepalive_ms = keepalive_ms
         self._connect_ms = connect_ms  # grows
@@ -675,7 +674,11 @@ class _GrpcChannel:
             return  # another call has replaced it
         longer_ms = longer_connect_ms(self._connect_ms)
         if longer_ms == self._connect_ms or not is_unanswered(error.details() or ""):
-            if self._tls is None or self._tls.stamp() == self._tls_stamp:
+            if self._tls is None:
+                return
+            from .call_security import version_of
+
+            if version_of(self._tls) == self._tls_version:
                 return
             longer_ms = self._connect_ms
         if used.get_state() is grpc.ChannelConnectivity.READY:
@@ -695,9 +698,9 @@ class _GrpcChannel:
             if self._tls is None:
                 self._channel = aio.insecure_channel(self._address, options=options)
             else:
-                from .call_security import channel_credentials
+                from .call_security import channel_credentials, version_of
 
-                self._tls_stamp = self._tls.stamp()
+                self._tls_version = version_of(self._tls)
                 credentials = channel_credentials(self._tls)
                 self._channel = aio.secure_channel(self._address, credentials, options=options)
         return self._channel

@@ -42,8 +42,13 @@ if TYPE_CHECKING:
 ProtocolFactory: TypeAlias = Callable[[ByteConnection], ByteProtocol]
 
 HANDSHAKES_MAX: Final = 256
-"""Accepted byte connections without an identity. Nodes open a few at a time; a stranger cannot use
-all descriptors of the process."""
+"""Accepted byte connections without an identity, so that a stranger cannot use all descriptors of
+the process. At the limit the oldest one of the host with the most ends."""
+
+HANDSHAKE_S: Final = 5.0  # then a connection between nodes is reset
+_UNIDENTIFIED: Final = ClientIdentity("", "")
+"""The other side of a TLS connection before it is identified: no node, and not a peer without
+identity."""
 
 REFUSALS_LOGGED_S: Final = 1.0  # time between two log lines about refused connections
 
@@ -124,7 +129,7 @@ class InternalNetwork:
         assert security is PLAIN_CHANNEL, f"{address}: the network has its own security"
         if self._tls is None or not self._security.connects_with_tls:
             return self._network.channel(address)
-        return self._network.channel(address, ChannelSecurity(tls=self._tls.files))
+        return self._network.channel(address, ChannelSecurity(tls=self._tls))
 
     # --- byte connections -------------------------------------------------------------------------
 
@@ -177,19 +182,14 @@ class InternalNetwork:
 
     def _accept_tls(self, factory: ProtocolFactory, transport: ByteConnection) -> ByteProtocol:
         if len(self._handshakes) >= HANDSHAKES_MAX:
-            self._report(
-                transport.peer,
-                Overloaded(f"{len(self._handshakes)} connections are not identified yet"),
-            )
-            transport.abort()
-            return RefusedConnection()
+            self._end_handshake()
 
         def secured(connection: "TlsConnection", certificate: PeerCertificate | None) -> None:
-            self._handshakes.pop(unidentified)
+            self._handshakes.pop(unidentified, None)
             if self._identify(connection, certificate):
                 connection.protocol = factory(connection)
 
-        unidentified = _UnidentifiedNode(self._handshakes)
+        unidentified = _UnidentifiedNode(transport, self._handshakes)
         return self._over_tls(transport, lambda _: unidentified, secured)
 
     def _connect_tls(
@@ -215,7 +215,7 @@ class InternalNetwork:
         assert context is not None, "the credentials are for both sides"
         if self._received is None:
             self._received = ReceiveBuffer()
-        return TlsConnection(
+        connection = TlsConnection(
             transport,
             factory,
             context=context,
@@ -223,7 +223,23 @@ class InternalNetwork:
             received=self._received,
             secured=secured,
             server_name=server_name,
+            handshake_s=HANDSHAKE_S,
         )
+        connection.client = _UNIDENTIFIED
+        return connection
+
+    def _end_handshake(self) -> None:
+        """End the oldest handshake of the host with the most of them."""
+        by_host: dict[str, list[_UnidentifiedNode]] = {}
+        for each in self._handshakes:
+            by_host.setdefault(each.host, []).append(each)
+        oldest = max(by_host.values(), key=len)[0]
+        self._report(
+            oldest.transport.peer,
+            Overloaded(f"{len(self._handshakes)} connections are not identified yet"),
+        )
+        del self._handshakes[oldest]
+        oldest.transport.abort()
 
     def _identify(self, connection: ByteConnection, certificate: PeerCertificate | None) -> bool:
         """Set the node of a connection, or end the connection and return False."""
@@ -251,8 +267,12 @@ class InternalNetwork:
 class _UnidentifiedNode(RefusedConnection):
     """The protocol of a connection during its handshake."""
 
-    def __init__(self, handshakes: "dict[_UnidentifiedNode, None]") -> None:
+    def __init__(
+        self, transport: ByteConnection, handshakes: "dict[_UnidentifiedNode, None]"
+    ) -> None:
         super().__init__()
+        self.transport = transport
+        self.host = transport.peer.rpartition(":")[0]
         self._handshakes = handshakes
         handshakes[self] = None
 
@@ -272,11 +292,6 @@ class _CallingNodes:
         ClusterAuthorizationFailed."""
         node = self._identities.identify(peer.certificate, peer.host)
         behalf = peer.on_behalf_of
-        if behalf is not None and behalf.is_node and behalf.principal != node.principal:
-            raise ClusterAuthorizationFailed(
-                f"{node.principal} from {peer.host}: it called on behalf of {behalf.principal!r}; a"
-                " node forwards calls of clients only"
-            )
         is_current = partial(self._identities.admits, node)
         if behalf is None:
             return CallSession(node, is_current)

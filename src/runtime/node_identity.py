@@ -51,6 +51,15 @@ class NodeIdentities:
                     f"{host}: no certificate; only nodes of the cluster connect to this listener"
                 )
             return ClientIdentity(_PREFIX, host)
+        node = self._named(certificate, host)
+        if not self.admits(node):
+            raise ClusterAuthorizationFailed(
+                f"{host}: {node.principal} is not in the file of internal.allowed.nodes.file"
+            )
+        return node
+
+    def _named(self, certificate: PeerCertificate, host: str) -> ClientIdentity:
+        """Return the node of this cluster that a certificate names."""
         matches = [found for uri in certificate.uris if (found := _URI.fullmatch(uri))]
         if len(matches) != 1:
             raise ClusterAuthorizationFailed(
@@ -63,16 +72,12 @@ class NodeIdentities:
                 f"{host}: the certificate is for node {node_id} of cluster {cluster_id!r}, this is"
                 f" cluster {self._cluster_id!r}"
             )
-        if self.allowed is not None and int(node_id) not in self.allowed:
-            raise ClusterAuthorizationFailed(
-                f"{host}: node {node_id} is not in the file of internal.allowed.nodes.file"
-            )
         return ClientIdentity(f"{_PREFIX}{node_id}", host, tuple(roles.split("+")))
 
     def check_own(self, certificate: PeerCertificate, node_id: int, roles: Collection[str]) -> None:
         """Raise InvalidConfig unless a certificate is that of this node with its roles."""
         try:
-            named = self.identify(certificate, "this node")
+            named = self._named(certificate, "this node")
             check_sender(named, node_id)
             for role in roles:
                 check_role(named, role)

@@ -337,7 +337,7 @@ class ChannelLogin(Protocol):
 class ChannelSecurity:
     """The encryption and the credentials of channels."""
 
-    tls: "TlsFiles | None" = None  # None: no TLS
+    tls: "TlsFiles | TlsCredentials | None" = None  # None: no TLS
     login: Callable[[], ChannelLogin] | None = None  # for each channel; None: no credentials
 
 

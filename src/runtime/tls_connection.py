@@ -93,6 +93,7 @@ class TlsConnection:
         received: ReceiveBuffer,
         secured: Callable[["TlsConnection", PeerCertificate | None], None] | None = None,
         server_name: str | None = None,
+        handshake_s: float = HANDSHAKE_S,
     ) -> None:
         """`server_name` is the name in the server's certificate, for the client's side of a
         connection; None: the server's side. The protocol is created at once. `secured` is called
@@ -123,7 +124,7 @@ class TlsConnection:
         self._failure: StreamBroken | None = None
         self._loading: asyncio.Task[None] | None = None  # a lane reads the first range
         self._handshake_timer: asyncio.TimerHandle | None = self._loop.call_later(
-            HANDSHAKE_S, self._handshake_overdue
+            handshake_s, self._handshake_overdue
         )
         self._secured = secured
         self.certificate: PeerCertificate | None = None  # of the peer, after the handshake
@@ -202,7 +203,8 @@ class TlsConnection:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once with a reset."""
+        """Close at once with a reset. Nothing that has arrived is read any more."""
+        self._is_closing = True
         self._transport.abort()
 
     # --- ByteProtocol of the transport -----------------------------------------------------------
@@ -270,7 +272,7 @@ class TlsConnection:
             self._encrypt()
 
     def _handshake_overdue(self) -> None:
-        self._failure = StreamBroken(f"TLS with {self.peer}: no handshake within {HANDSHAKE_S} s")
+        self._failure = StreamBroken(f"TLS with {self.peer}: no handshake in time")
         self._transport.abort()
 
     def _stop_timer(self) -> None:

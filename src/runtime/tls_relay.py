@@ -23,7 +23,7 @@ from .ports import (
 ProtocolFactory: TypeAlias = Callable[[ByteConnection], ByteProtocol]
 
 TLS_HANDSHAKE: Final = 0x16
-FIRST_BYTE_S: Final = 30.0  # then a silent connection is reset
+FIRST_BYTE_S: Final = 5.0  # then a silent connection is reset
 RECEIVE_BYTES: Final = 64 << 10
 UNSENT_MAX: Final = 1 << 20  # bytes that wait for the slower side of a relayed connection
 

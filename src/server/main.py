@@ -259,7 +259,7 @@ def format_storage(
     be written.
     """
     forming = initial_voters(config, standalone=standalone, no_initial_voters=no_initial_voters)
-    os.umask(PRIVATE_UMASK)
+    os.umask(os.umask(PRIVATE_UMASK) | PRIVATE_UMASK)
 
     async def main(runtime: Runtime) -> DirectoryMeta:
         meta = await format_directory(
@@ -374,7 +374,7 @@ def _serve(
                     await stop.wait()
                     scope.cancel()
 
-    os.umask(PRIVATE_UMASK)
+    os.umask(os.umask(PRIVATE_UMASK) | PRIVATE_UMASK)
     keep_freed_memory()
     with short_collections():
         run(main, name=f"node-{config.node_id}", routes=routes)

@@ -4,6 +4,7 @@ certificate for each node, an administrator, and files with which clients connec
 They are in one folder, which is created at the first start and kept.
 """
 
+import os
 import secrets
 import stat
 from collections.abc import Sequence
@@ -136,11 +137,14 @@ def open_security_folder(path: Path) -> SecurityFolder:
     folder = SecurityFolder(path=path.absolute())
     if not folder.path.exists():
         folder.path.mkdir(parents=True, mode=0o700)
-    elif folder.path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise InvalidConfig(
-            f"{folder.path}: other users can write to it, and could replace the authority; run:"
-            f" chmod go-w {folder.path}"
-        )
+    else:
+        status = folder.path.stat()
+        is_own = status.st_uid in (0, os.getuid())
+        if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise InvalidConfig(
+                f"{folder.path}: other users can write to it, and could replace the authority; own"
+                f" it, and run: chmod go-w {folder.path}"
+            )
     if not (folder.path / "ca.pem").exists():
         create_authority(folder.path, name="quorumlog development authority")
     if not (folder.path / _PASSWORD_FILE).exists():

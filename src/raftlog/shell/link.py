@@ -347,7 +347,9 @@ class PeerLink:
     def _take(self, frame: pb.RaftFrame) -> None:
         """Handle the peer's responses. Raise an error about them."""
         me, peer = self._member.me, self.peer
-        if not self.is_up and self._stream is not None:
+        if not self.is_up:
+            if self._stream is None:
+                raise InvalidRequest("a response came before the introduction")
             check_sender(self._stream.client, peer.node_id)
         self._request_ms = None
         for encoded in frame.messages:

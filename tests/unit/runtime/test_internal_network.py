@@ -24,8 +24,9 @@ from quorumlog.runtime import (
     Stream,
 )
 from quorumlog.runtime.internal_network import InternalNetwork, InternalSecurity
-from quorumlog.runtime.node_identity import NodeIdentities, node_uri
+from quorumlog.runtime.node_identity import NodeIdentities, check_sender, node_uri
 from quorumlog.runtime.tls import TlsCredentials, TlsFiles
+from quorumlog.runtime.tls_connection import ReceiveBuffer, TlsConnection
 from quorumlog.server.certificates import issue
 from quorumlog.services import QUORUM_DESCRIBE, RAFT_PROPOSE
 
@@ -230,6 +231,7 @@ def test_node_does_not_start_with_the_certificate_of_another_node(
     certificates: Certificates,
 ) -> None:
     identities = NodeIdentities(CLUSTER, are_certified=True)
+    identities.allowed = frozenset({7})  # the own node need not be among the others
 
     def load(name: str, number: int, roles: tuple[str, ...]) -> None:
         files = certificates.server(client_auth="required", name=name)
@@ -246,6 +248,33 @@ def test_node_does_not_start_with_the_certificate_of_another_node(
     ):
         with pytest.raises(InvalidConfig, match="quorumlog tls issue"):
             load(name, number, roles)
+
+
+def test_node_reads_nothing_of_a_server_that_is_no_node(certificates: Certificates) -> None:
+    async def main(runtime: Runtime) -> None:
+        its, _ = node_network(runtime, certificates, "node2")
+        context = certificates.server(client_auth="required").server_context()
+
+        def accept(transport: ByteConnection) -> TlsConnection:
+            return TlsConnection(
+                transport,
+                Peer,
+                context=context,
+                tasks=runtime.tasks,
+                received=ReceiveBuffer(),
+                secured=lambda connection, _: connection.write([b"records"]),
+            )
+
+        listener = await runtime.network.listen_bytes("127.0.0.1:0", accept)
+        caller = await exchange(its, listener.address)
+        await caller.wait(lambda: bool(caller.errors))
+        assert not caller.got
+        assert not caller.connection.client.is_node
+        with pytest.raises(ClusterAuthorizationFailed):
+            check_sender(caller.connection.client, 1)
+        await listener.close(0)
+
+    run(main)
 
 
 def test_only_a_node_calls_on_behalf_of_a_client(certificates: Certificates) -> None:

@@ -1,6 +1,5 @@
 """Calls without credentials on a listener that authenticates its clients."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from quorumlog.runtime import (
     Runtime,
     Stream,
 )
-from quorumlog.runtime.grpc_network import STRANGER_READ_S, STRANGER_READS_A_HOST
+from quorumlog.runtime.grpc_network import STRANGER_READS_A_HOST
 from quorumlog.services import AUTH_AUTHENTICATE
 
 
@@ -36,7 +35,7 @@ async def repeat(stream: Stream[Any, Any], context: CallContext) -> None:
     await stream.send(pb.AuthenticateResponse(message=first.message))
 
 
-def test_silent_strangers_lose_their_calls_and_others_are_served() -> None:
+def test_silent_strangers_lose_their_calls_and_others_are_served_at_once() -> None:
     async def main(runtime: Runtime) -> None:
         listener = await runtime.network.serve(
             "127.0.0.1:0",
@@ -48,14 +47,11 @@ def test_silent_strangers_lose_their_calls_and_others_are_served() -> None:
             await channel.stream(AUTH_AUTHENTICATE, timeout_ms=AMPLE_MS)
             for _ in range(STRANGER_READS_A_HOST)
         ]
-        began_s = asyncio.get_running_loop().time()
         client = await channel.stream(AUTH_AUTHENTICATE, timeout_ms=AMPLE_MS)
         await client.send(pb.AuthenticateRequest(message=b"hello"))
         answer = await client.receive()
         assert answer is not None
         assert answer.message == b"hello"
-        waited_s = asyncio.get_running_loop().time() - began_s
-        assert waited_s > STRANGER_READ_S / 2  # until a silent one has lost its permit
         for stream in silent:
             with pytest.raises(QuorumlogError, match="without credentials"):
                 await stream.receive()
