@@ -23,7 +23,11 @@ from tests.planted.track_record import (
 
 PATCHES = patches()
 # whole clusters
-OF_NODES = patches("node") + patches("kafka") + patches("groups") + patches("transactions")
+OF_NODES = [
+    patch
+    for level in ("node", "kafka", "groups", "transactions", "intruder")
+    for patch in patches(level)
+]
 OF_CORES = [patch for patch in PATCHES if patch not in OF_NODES]
 SEEDS_OF_NODES = 40  # a minute of whole clusters each
 

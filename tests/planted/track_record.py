@@ -34,6 +34,7 @@ LEVELS: Final = {
     "kafka": ("broker", "frontends", "storage"),
     "groups": ("broker",),
     "transactions": ("broker", "clients", "storage"),
+    "intruder": ("broker", "metadata", "raftlog", "runtime"),
 }
 """By level of the simulation, which is the folder of its patches: the rooms that they change."""
 SEEDS_MAX: Final = 100  # that any planted bug may need

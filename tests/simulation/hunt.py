@@ -61,6 +61,7 @@ RUNS: Final[Mapping[str, Callable[[int], Run]]] = {
     "core": _core,
     "partitions": _partitions,
     "node": partial(_world, "node"),
+    "intruder": partial(_world, "intruder"),
     "kafka": partial(_world, "kafka"),
     "groups": partial(_world, "groups"),
     "transactions": partial(_world, "transactions"),
