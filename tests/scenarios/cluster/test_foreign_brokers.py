@@ -11,7 +11,8 @@ from tests.simulation.cluster.scripted import ScriptedCluster
 from quorumlog.errors import DuplicateBrokerRegistration, InconsistentClusterId
 from quorumlog.ids import ClusterId, DirectoryId
 from quorumlog.raftlog.voters import VoterSet
-from quorumlog.runtime import Runtime
+from quorumlog.runtime import PeerCertificate, Runtime
+from quorumlog.runtime.node_identity import node_uri
 from quorumlog.server.config import NodeConfig
 from quorumlog.server.directory_format import FormatOptions
 from quorumlog.server.node import Node, format_directory
@@ -23,8 +24,11 @@ pytestmark = pytest.mark.slow
 def stranger(
     stage: ScriptedCluster, config: NodeConfig, *, cluster_id: str = CLUSTER_ID
 ) -> SimNode:
-    """Start one more broker with a disk of its own on a machine of its own."""
+    """Start one more broker with a disk of its own on a machine of its own, with the certificate
+    of a broker."""
     sim = stage.world.node("stranger")
+    uri = node_uri(CLUSTER_ID, config.node_id, config.roles)
+    sim.machine.certificate = PeerCertificate("CN=stranger", (uri,), ())
     config = replace(
         config,
         cluster_id="",
