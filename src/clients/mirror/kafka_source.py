@@ -20,6 +20,7 @@ from ...errors import (
 )
 from ...records import Record
 from ...runtime import Runtime
+from ...runtime.tls import secret_of
 from ..credentials import SCRAM, TLS, Token
 from ..offsets import PartitionLike
 from .batches import encode_at_offsets
@@ -328,6 +329,8 @@ def security_settings(
             "ssl.key.location": tls.key,
         }
         found |= {name: path for name, path in files.items() if path}
+        if tls.key_password:
+            found["ssl.key.password"] = secret_of(tls.key_password)
     if isinstance(credentials, Token):
         found["sasl.mechanism"] = "OAUTHBEARER"
         found["oauth_cb"] = lambda _: (

@@ -1,10 +1,12 @@
 """The Kafka source with a simulated librdkafka consumer, without a broker."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from quorumlog.clients.credentials import TLS
 from quorumlog.clients.mirror.source import PartitionData, PartitionFetch
 from quorumlog.errors import OutcomeUnknown
 from quorumlog.records import decode_all, iterate_batches
@@ -15,6 +17,7 @@ from quorumlog.clients.mirror.kafka_source import (  # noqa: E402
     READ_BYTES,
     KafkaSource,
     reader_settings,
+    security_settings,
 )
 
 T = ("t", 0)
@@ -197,3 +200,18 @@ def test_a_read_takes_no_more_than_one_answer_holds(source: KafkaSource, reader:
     piece = read(source, 0)
     assert READ_BYTES <= len(piece.records) < READ_BYTES + 20 * size
     assert offsets(read(source, offsets(piece)[-1] + 1))[0] == offsets(piece)[-1] + 1
+
+
+def test_password_of_an_encrypted_key_is_read_from_its_place(tmp_path: Path) -> None:
+    place = tmp_path / "password"
+    place.write_text("secret\n")
+    place.chmod(0o600)
+    tls = TLS(ca="ca", certificate="own", key="own.key", key_password=f"file:{place}")
+    no_clock: Any = None  # is needed with tokens
+    assert security_settings(no_clock, tls, None) == {
+        "security.protocol": "SSL",
+        "ssl.ca.location": "ca",
+        "ssl.certificate.location": "own",
+        "ssl.key.location": "own.key",
+        "ssl.key.password": "secret",
+    }
