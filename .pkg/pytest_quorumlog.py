@@ -51,14 +51,7 @@ def quorumlog_broker(
 ) -> "Iterator[Broker]":
     """A broker shared by all tests of the run; `.kafka` and `.grpc` are its addresses. A test may
     kill, stop or pause it: it runs again before the next test."""
-    from quorumlog.testing import Broker
-
-    broker = _started(lambda: Broker(settings=quorumlog_settings).__enter__())
-    running = pytestconfig.stash[RUNNING]
-    running.restores["quorumlog_broker"] = broker.restore
-    running.logs["quorumlog_broker"] = {"the broker": broker.log_file}
-    yield broker
-    broker.close()
+    yield from _shared_broker(quorumlog_settings, pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -67,14 +60,7 @@ def quorumlog_secure_broker(
 ) -> "Iterator[Broker]":
     """As `quorumlog_broker`, with TLS, passwords and ACLs: `.connect()` is the administrator's
     client, `.kafka_config()` configures a Kafka client."""
-    from quorumlog.testing import Broker
-
-    broker = _started(lambda: Broker(settings=quorumlog_settings, secure=True).__enter__())
-    running = pytestconfig.stash[RUNNING]
-    running.restores["quorumlog_secure_broker"] = broker.restore
-    running.logs["quorumlog_secure_broker"] = {"the secure broker": broker.log_file}
-    yield broker
-    broker.close()
+    yield from _shared_broker(quorumlog_settings, pytestconfig, secure=True)
 
 
 @pytest.fixture
@@ -97,16 +83,7 @@ def quorumlog_cluster(
     quorumlog_settings: Mapping[str, object], pytestconfig: pytest.Config
 ) -> "Iterator[Cluster]":
     """Three nodes shared by the tests of the run. Faults of a test are undone after it."""
-    from quorumlog.testing import Cluster
-
-    cluster = _started(lambda: Cluster(settings=quorumlog_settings).__enter__())
-    running = pytestconfig.stash[RUNNING]
-    running.restores["quorumlog_cluster"] = cluster.restore
-    running.logs["quorumlog_cluster"] = {
-        f"node {number}": node.log_file for number, node in cluster.nodes.items()
-    }
-    yield cluster
-    cluster.close()
+    yield from _shared_cluster(quorumlog_settings, pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -114,13 +91,40 @@ def quorumlog_secure_cluster(
     quorumlog_settings: Mapping[str, object], pytestconfig: pytest.Config
 ) -> "Iterator[Cluster]":
     """As `quorumlog_cluster`, with TLS between nodes and for clients, passwords and ACLs."""
+    yield from _shared_cluster(quorumlog_settings, pytestconfig, secure=True)
+
+
+def _shared_broker(
+    settings: Mapping[str, object], config: pytest.Config, *, secure: bool = False
+) -> "Iterator[Broker]":
+    """Run a broker until the end of the run."""
+    from quorumlog.testing import Broker
+
+    fixture, name = "quorumlog_broker", "the broker"
+    if secure:
+        fixture, name = "quorumlog_secure_broker", "the secure broker"
+    broker = _started(lambda: Broker(settings=settings, secure=secure).__enter__())
+    running = config.stash[RUNNING]
+    running.restores[fixture] = broker.restore
+    running.logs[fixture] = {name: broker.log_file}
+    yield broker
+    broker.close()
+
+
+def _shared_cluster(
+    settings: Mapping[str, object], config: pytest.Config, *, secure: bool = False
+) -> "Iterator[Cluster]":
+    """Run three nodes until the end of the run."""
     from quorumlog.testing import Cluster
 
-    cluster = _started(lambda: Cluster(settings=quorumlog_settings, secure=True).__enter__())
-    running = pytestconfig.stash[RUNNING]
-    running.restores["quorumlog_secure_cluster"] = cluster.restore
-    running.logs["quorumlog_secure_cluster"] = {
-        f"secure node {number}": node.log_file for number, node in cluster.nodes.items()
+    fixture, name = "quorumlog_cluster", "node"
+    if secure:
+        fixture, name = "quorumlog_secure_cluster", "secure node"
+    cluster = _started(lambda: Cluster(settings=settings, secure=secure).__enter__())
+    running = config.stash[RUNNING]
+    running.restores[fixture] = cluster.restore
+    running.logs[fixture] = {
+        f"{name} {number}": node.log_file for number, node in cluster.nodes.items()
     }
     yield cluster
     cluster.close()

@@ -259,16 +259,7 @@ def start(
     Without a majority of the voters, the command waits only until the node answers. A node whose
     data directory was deleted gets a new directory id and is an observer.
     """
-    from .formation import form
-    from .probe import wait_serving
-
-    folder = os.path.abspath(data_dir)
-    with locked(folder):
-        cluster = load(folder)
-        cluster.node(node_id)
-        cluster = form(cluster)
-        cluster = _start(cluster, cluster.node(node_id))
-        wait_serving(cluster, [node_id], timeout)
+    cluster = _bring_up(node_id, data_dir, timeout, is_restart=False)
     _print_result(cluster, f"Node {node_id} is running.", output)
 
 
@@ -280,14 +271,7 @@ def restart(
     output: OutputOption = None,
 ) -> None:
     """Stop a node with SIGTERM, start it with its present settings, and wait until it serves."""
-    from .probe import wait_serving
-
-    folder = os.path.abspath(data_dir)
-    with locked(folder):
-        cluster = load(folder)
-        _stop([cluster.node(node_id)])
-        cluster = _start(cluster, cluster.node(node_id))
-        wait_serving(cluster, [node_id], timeout)
+    cluster = _bring_up(node_id, data_dir, timeout, is_restart=True)
     _print_result(cluster, f"Node {node_id} is running.", output)
 
 
@@ -307,6 +291,23 @@ def resume(
     """Resume a paused node (SIGCONT)."""
     cluster = _signal(node_id, data_dir, signal.SIGCONT)
     _print_result(cluster, f"Node {node_id} is resumed.", output)
+
+
+def _bring_up(node_id: int, data_dir: str, timeout: int, *, is_restart: bool) -> LocalCluster:
+    """Start a node, for a restart after stopping it; return the cluster once the node serves."""
+    from .formation import form
+    from .probe import wait_serving
+
+    folder = os.path.abspath(data_dir)
+    with locked(folder):
+        cluster = load(folder)
+        node = cluster.node(node_id)
+        if is_restart:
+            _stop([node])
+        cluster = form(cluster)
+        cluster = _start(cluster, cluster.node(node_id))
+        wait_serving(cluster, [node_id], timeout)
+    return cluster
 
 
 def _profile(cluster: LocalCluster) -> str:
