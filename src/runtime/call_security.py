@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import InvalidConfig
 from .ports import CallPeer, ClientIdentity, PeerCertificate
 from .quiet_grpc import grpc
 
@@ -31,29 +30,9 @@ def server_credentials(tls: "TlsCredentials") -> Any:
     )
 
 
-def newest_pem(tls: "TlsFiles | TlsCredentials") -> "TlsPem":
-    """Return the contents of files: those that were loaded and checked last, or the present ones.
-    Raises InvalidConfig."""
-    from .tls import TlsCredentials
-
-    return tls.pem if isinstance(tls, TlsCredentials) else tls.pem()
-
-
-def version_of(tls: "TlsFiles | TlsCredentials") -> object:
-    """Return a value that differs after a change of what `newest_pem` returns."""
-    from .tls import TlsCredentials
-
-    return tls.pem if isinstance(tls, TlsCredentials) else tls.stamp()
-
-
 def channel_credentials(tls: "TlsFiles | TlsCredentials") -> Any:
     """Return a channel's credentials; raises InvalidConfig."""
-    from .tls import TlsCredentials
-
-    pem = newest_pem(tls)
-    ca = (tls.files if isinstance(tls, TlsCredentials) else tls).ca
-    if ca and not pem.ca:
-        raise InvalidConfig(f"{ca}: empty; give the authorities of the brokers")
+    pem = tls.channel_pem()
     return grpc.ssl_channel_credentials(
         root_certificates=pem.ca or None,
         private_key=pem.key or None,

@@ -81,8 +81,8 @@ _ENDED: Final = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
 MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: the largest batch and its envelope
 CLOSE_S: Final = 1.0  # for calls on a connection that could not be opened, which are about to fail
 SESSION_CHECK_S: Final = 0.5  # between two checks of the sessions of open streams
-STRANGER_READS_A_HOST: Final = 8  # messages of clients without credentials, at a time
-STRANGER_READS_MAX: Final = 32
+STRANGER_READS_A_HOST: Final = 128  # messages of clients without credentials, at a time
+STRANGER_READS_MAX: Final = 512
 STRANGER_READ_S: Final = 5.0  # then the call ends
 END_SETTLE_S: Final = 0.01  # the two events were up to 0.7 ms apart; see _ServedStream.read
 
@@ -420,7 +420,8 @@ async def read_message(context: _Context) -> Any:
 class StrangerReads:
     """Bounds the messages of clients without credentials, since gRPC collects a message of up to
     the size limit in memory: in number, for each host and for all, and in time. At a limit the
-    oldest read ends: the messages of a login arrive within milliseconds."""
+    oldest read ends. The limits are above the number of processes of a job on one host, all of
+    which log in at once."""
 
     def __init__(self) -> None:
         self._hosts: dict[asyncio.Timeout, str] = {}  # of the reads in progress, oldest first
@@ -674,11 +675,7 @@ class _GrpcChannel:
             return  # another call has replaced it
         longer_ms = longer_connect_ms(self._connect_ms)
         if longer_ms == self._connect_ms or not is_unanswered(error.details() or ""):
-            if self._tls is None:
-                return
-            from .call_security import version_of
-
-            if version_of(self._tls) == self._tls_version:
+            if self._tls is None or self._tls.version() == self._tls_version:
                 return
             longer_ms = self._connect_ms
         if used.get_state() is grpc.ChannelConnectivity.READY:
@@ -698,9 +695,9 @@ class _GrpcChannel:
             if self._tls is None:
                 self._channel = aio.insecure_channel(self._address, options=options)
             else:
-                from .call_security import channel_credentials, version_of
+                from .call_security import channel_credentials
 
-                self._tls_version = version_of(self._tls)
+                self._tls_version = self._tls.version()
                 credentials = channel_credentials(self._tls)
                 self._channel = aio.secure_channel(self._address, credentials, options=options)
         return self._channel
@@ -793,7 +790,7 @@ class SyncChannel:
     def _call(self, method: Method[Q, R], request: Q, timeout_ms: int, authorization: str) -> R:
         used = self._channel
         invoke: Any = used.unary_unary(method.path, method.request.SerializeToString)
-        metadata = _metadata(authorization) or None
+        metadata = _metadata(authorization)
         try:
             raw = invoke(request, timeout=timeout_ms / 1000, metadata=metadata)
         except grpc.RpcError as error:
@@ -812,7 +809,7 @@ class SyncChannel:
         call = invoke(
             iter(requests),
             timeout=_seconds(timeout_ms),
-            metadata=_metadata(authorization) or None,
+            metadata=_metadata(authorization),
         )
         refused = None if login is None else partial(login.refused, authorization)
         on_failure = partial(self._maybe_allow_longer, used)

@@ -112,9 +112,9 @@ class InternalNetwork:
         """Serve calls of nodes. Raise AddressInUse."""
         assert security is PLAIN_CALLS, f"{address}: the network has its own security"
         plain = CallSecurity(authenticator=_CallingNodes(self._identities), reads_at_once=True)
-        # A user may have a certificate of the same authority: identify a caller before reading.
         if self._tls is None:
             return await self._network.serve(address, handlers, is_ready=is_ready, security=plain)
+        # A user may have a certificate of the same authority: identify a caller before reading.
         secure = replace(plain, tls=self._tls, reads_at_once=False)
         if not self._security.accepts_both:
             return await self._network.serve(address, handlers, is_ready=is_ready, security=secure)

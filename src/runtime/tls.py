@@ -82,6 +82,17 @@ class TlsFiles:
             place = f"{self.certificate} and {self.key}" if self.certificate else self.ca
             raise InvalidConfig(f"{place}: {error}") from error
 
+    def channel_pem(self) -> TlsPem:
+        """Return the present contents, for a client's channel. Raises InvalidConfig."""
+        found = self.pem()
+        if self.ca and not found.ca:
+            raise InvalidConfig(f"{self.ca}: empty; give the authorities of the brokers")
+        return found
+
+    def version(self) -> object:
+        """Return a value that differs after a change of `channel_pem`."""
+        return self.stamp()
+
     def stamp(self) -> tuple[Stamp, ...]:
         """Return a value that differs after a change of a file."""
         return tuple(map(stamp_of, filter(None, (self.certificate, self.key, self.ca))))
@@ -139,6 +150,14 @@ class TlsCredentials:
     def requires_certificate(self) -> bool:
         """True if clients must present a certificate."""
         return self.files.client_auth == "required"
+
+    def channel_pem(self) -> TlsPem:
+        """Return the contents that were loaded last, for a channel to another server."""
+        return self.pem
+
+    def version(self) -> object:
+        """Return a value that differs after a change of `channel_pem`."""
+        return self.pem
 
     def reload(self) -> bool:
         """Load files that have changed; return True if the context is a new one. Files that do not

@@ -37,7 +37,7 @@ class Server(Protocol):
 
 
 class HttpConnection:
-    """A `ByteProtocol`, or `TlsProtocol`: idle, or answering one request."""
+    """A `ByteProtocol`: idle, or answering one request."""
 
     def __init__(self, connection: ByteConnection, server: Server, scope: Scope) -> None:
         """The tasks of requests run in `scope`."""
