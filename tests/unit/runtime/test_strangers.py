@@ -59,3 +59,22 @@ def test_silent_strangers_lose_their_calls_and_others_are_served_at_once() -> No
         await listener.close(0)
 
     run_patiently(main)
+
+
+def test_processes_of_one_host_log_in_at_the_same_time() -> None:
+    async def main(runtime: Runtime) -> None:
+        listener = await runtime.network.serve(
+            "127.0.0.1:0",
+            {AUTH_AUTHENTICATE.path: Handler(AUTH_AUTHENTICATE, repeat)},
+            security=CallSecurity(authenticator=OpenMethods()),
+        )
+        channel = runtime.network.channel(listener.address)
+        streams = [await channel.stream(AUTH_AUTHENTICATE, timeout_ms=AMPLE_MS) for _ in range(100)]
+        for number, stream in enumerate(streams):  # all of them wait for their first message
+            await stream.send(pb.AuthenticateRequest(message=b"%d" % number))
+        answers = [await stream.receive() for stream in streams]
+        assert [each.message for each in answers if each] == [b"%d" % each for each in range(100)]
+        await channel.close()
+        await listener.close(0)
+
+    run_patiently(main)
