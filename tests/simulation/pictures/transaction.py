@@ -196,13 +196,13 @@ class _TracedChannel(_Delegate):
         self._node = node
         self._peer = int(address.partition(":")[0].removeprefix("n") or 0)
 
-    async def call(self, method: Method[Any, Any], request: Any, *, timeout_ms: int) -> Any:
+    async def call(self, method: Method[Any, Any], request: Any, **options: Any) -> Any:
         if not method.path.startswith(CALLS):
-            return await self._inner.call(method, request, timeout_ms=timeout_ms)
+            return await self._inner.call(method, request, **options)
         trace, place = self._trace, (self._peer, method.path)
         number = trace.send(self._node, self._peer, method.path.rpartition("/")[2])
         trace.requests[place].append((number, self._node))
-        answer = await self._inner.call(method, request, timeout_ms=timeout_ms)
+        answer = await self._inner.call(method, request, **options)
         trace.deliver(trace.responses[place].popleft())
         return answer
 

@@ -203,9 +203,16 @@ def test_a_cached_read_ends_with_the_file_and_not_with_what_is_resident(
         assert file.read_cached((4 << 20) - 10, size) == file.read((4 << 20) - 10, 10)
         assert file.read_cached(4 << 20, size) == b""
         descriptor = os.open(tmp_path / "cold", os.O_RDONLY)
-        os.posix_fadvise(descriptor, 1 << 20, 2 << 20, os.POSIX_FADV_DONTNEED)
-        os.close(descriptor)
-        assert file.read_cached((1 << 20) - 10, size) is None
+
+        def read_after_an_eviction() -> bytes | None:
+            # The kernel keeps a page that another processor is about to add to a list.
+            os.posix_fadvise(descriptor, 1 << 20, 2 << 20, os.POSIX_FADV_DONTNEED)
+            return file.read_cached((1 << 20) - 10, size)
+
+        try:
+            assert None in (read_after_an_eviction() for _ in range(100))
+        finally:
+            os.close(descriptor)
 
 
 def test_an_error_of_a_large_cached_read_has_the_kernels_number(tmp_path: Path) -> None:

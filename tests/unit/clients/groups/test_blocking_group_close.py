@@ -103,6 +103,23 @@ def test_a_callback_may_close_its_consumer(log: Log, topic: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_poll_whose_records_a_callback_discards_by_closing_raises(log: Log, topic: str) -> None:
+    def on_assigned(places: list[Place]) -> None:
+        assert consumer._running is not None
+        consumer._io.wait(consumer._ran(consumer._running[1]))  # as close() begins
+        while not consumer._ahead:
+            time.sleep(0.001)
+        consumer.close()
+
+    consumer = log.group_consumer("g-discards", topic, on_assigned=on_assigned)
+    with pytest.raises(ClientClosed):
+        consumer.poll(timeout_ms=AMPLE_MS)
+    with log.group_consumer("g-discards", topic) as after:
+        read = list(after.records(max_records=100, timeout_ms=AMPLE_MS))
+    assert len(read) == 100
+
+
+@pytest.mark.slow
 def test_a_callback_of_the_end_may_close_too_and_the_group_is_left(log: Log, topic: str) -> None:
     calls: list[list[Place]] = []
 
