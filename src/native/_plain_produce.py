@@ -27,6 +27,7 @@ from ..records.batch import (
     check_crc,
     parse_header,
 )
+from ..records.record import Body
 from ..records.validate import TimestampLimits, ValidationMode, validate_batch
 
 VERSION_MIN: Final = 3
@@ -38,6 +39,7 @@ CLIENT_ID_BYTES_MAX: Final = 1_024
 TAILS_MAX: Final = 64  # logs of one run
 PRODUCERS_MAX: Final = 16  # producers of one log in one run
 BATCHES_KEPT: Final = 5  # batches of a producer that a log remembers
+INFLATION_EXPECTED: Final = 4  # inflated bytes of one compressed byte
 
 _ID_BYTES: Final = 16
 _SEQUENCE_MASK: Final = 2**31 - 1
@@ -90,8 +92,9 @@ class RunTail:
 
     One object serves all runs of a segment. `owner` and `entry_of` are the caller's. Limits:
     `batch_bytes_max` of one batch, `position_max` of the file, `offset_max` (the highest end
-    offset). `keys_required`: of a compacted topic. `index_base` and `interval_bytes` are those of
-    the segment's index.
+    offset). `keys_required`: of a compacted topic. `takes_compressed`: compressed batches are
+    stored as they come, and their records are checked. `index_base` and `interval_bytes` are those
+    of the segment's index.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class RunTail:
         *,
         batch_bytes_max: int,
         keys_required: bool,
+        takes_compressed: bool,
         position_max: int,
         offset_max: int,
         index_base: int,
@@ -109,7 +113,7 @@ class RunTail:
         self.owner = owner
         self._entry_of = entry_of
         self._batch_bytes_max = batch_bytes_max
-        self._keys_required = keys_required
+        self._keys_required, self._takes_compressed = keys_required, takes_compressed
         self._position_max, self._offset_max = position_max, offset_max
         self._index_base, self._interval_bytes = index_base, interval_bytes
 
@@ -221,17 +225,26 @@ class RunTail:
             return False
         return self.position + self.size + size <= self._position_max
 
-    def check(self, batch: memoryview) -> bool:
-        """Return True if the batch of a client can be placed next: one sound, uncompressed batch
-        with timestamps, not transactional, within the limits, and the next one of its producer, if
-        it has one. The producer is known and has no open transaction."""
+    def check(self, batch: memoryview, inflated_left: int) -> int | None:
+        """Return the bytes to which the batch of a client was inflated, 0 for an uncompressed one;
+        None if it cannot be placed next.
+
+        It can be placed if it is sound, with timestamps, not transactional, within the limits, and
+        the next one of its producer, if it has one. The producer is known and has no open
+        transaction. A compressed one inflates to at most `inflated_left` bytes, and is not tried
+        if `INFLATION_EXPECTED` would lead beyond them.
+        """
         size = len(batch)
         if size > self._batch_bytes_max or not self._has_room(size):
-            return False
-        header = self._sound_header(batch)
-        if header is None or header.attributes & TRANSACTIONAL_BIT:
-            return False
-        return self._is_next(header)
+            return None
+        try:
+            header = parse_header(batch)
+            body = self._sound_body(batch, header, inflated_left)
+        except (QuorumlogError, Unusual):
+            return None
+        if header.attributes & TRANSACTIONAL_BIT or not self._is_next(header):
+            return None
+        return body.end - body.start if header.attributes & CODEC_MASK else 0
 
     def _is_next(self, header: BatchHeader) -> bool:
         """Return True if a valid batch is within the limits of timestamps and offsets, and the next
@@ -284,25 +297,27 @@ class RunTail:
             known.next_sequence = (last + 1) & _SEQUENCE_MASK
             known.last_offset = last_offset
 
-    def _sound_header(self, batch: memoryview) -> BatchHeader | None:
-        """Return the header of one valid, uncompressed batch of a client."""
-        limits = TimestampLimits(0, -self._oldest_ms, self._newest_ms)
-        try:
-            header = parse_header(batch)
-            if header.size != len(batch) or header.attributes & CODEC_MASK:
-                return None
-            validate_batch(
-                batch,
-                0,
-                header,
-                mode=ValidationMode.FULL,
-                max_bytes=header.size,
-                keys_required=self._keys_required,
-                timestamps=limits,
-            )
-        except QuorumlogError:
-            return None
-        return header
+    def _sound_body(self, batch: memoryview, header: BatchHeader, inflated_left: int) -> Body:
+        """Return the records of one valid batch of a client. Raises Unusual, QuorumlogError."""
+        size = len(batch)
+        if header.size != size:
+            raise Unusual
+        if header.attributes & CODEC_MASK and (
+            not self._takes_compressed or INFLATION_EXPECTED * (size - HEADER_SIZE) > inflated_left
+        ):
+            raise Unusual
+        body = validate_batch(
+            batch,
+            0,
+            header,
+            mode=ValidationMode.FULL,
+            max_bytes=size,
+            inflate_limit=inflated_left,
+            keys_required=self._keys_required,
+            timestamps=TimestampLimits(0, -self._oldest_ms, self._newest_ms),
+        )
+        assert body is not None, "the records are checked in full"
+        return body
 
     def _find(self, producer_id: int) -> _Producer | None:
         """Return the state of a known producer without an open transaction."""
@@ -333,10 +348,13 @@ class ProduceRun:
     """Usual produce requests with the same acks and timeout, in their order.
 
     The run ends with the first request that is not added, with `count_max` requests, and with a
-    frame above `frame_bytes_max` bytes.
+    frame above `frame_bytes_max` bytes. Its compressed batches inflate to at most
+    `inflated_bytes_max` bytes.
     """
 
-    def __init__(self, find: Find, frame_bytes_max: int, count_max: int) -> None:
+    def __init__(
+        self, find: Find, frame_bytes_max: int, count_max: int, inflated_bytes_max: int
+    ) -> None:
         self.count = 0  # of the requests
         self.size = 0  # bytes of their frames
         self.acks = 0
@@ -344,6 +362,7 @@ class ProduceRun:
         self.tails: list[RunTail] = []  # those without a batch included
         self._find = find
         self._frame_bytes_max, self._count_max = frame_bytes_max, count_max
+        self._inflated_left = inflated_bytes_max
         self._is_over = False
         self._known: dict[tuple[bytes, int], RunTail] = {}
         self._placed: list[PlacedRequest] = []
@@ -436,8 +455,10 @@ class ProduceRun:
             cursor.no_tags()
             batch = cursor.frame[at : at + size]
             tail = self._tail_of(acks, version >= BY_ID, title, partition)
-            if id(tail) in seen or not tail.check(batch):
+            inflated = None if id(tail) in seen else tail.check(batch, self._inflated_left)
+            if inflated is None:
                 raise Unusual
+            self._inflated_left -= inflated
             seen.add(id(tail))
             parts.append((partition, tail, batch))
         cursor.no_tags()

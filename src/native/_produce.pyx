@@ -14,13 +14,17 @@ The buffer is written between two calls of Python only, in the 16 bytes before a
 """
 
 from cpython.buffer cimport (
-    Py_buffer, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+    Py_buffer, PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memcmp, memcpy
 
-from quorumlog.records._codec cimport is_sealed, is_sound
+from quorumlog.records._codec cimport has_sound_header, has_sound_records, is_sealed, is_sound
+
+from quorumlog.errors import QuorumlogError
+from quorumlog.records.compression import codec_of, decompress
 
 # Fields of a batch's header and their positions; `records/batch.py` documents them, and a test
 # compares.
@@ -35,6 +39,7 @@ cdef enum:
     PRODUCER_ID_AT = 43
     PRODUCER_EPOCH_AT = 51
     SEQUENCE_AT = 53
+    CODEC_BITS = 0x07
     TRANSACTIONAL = 0x10
     CONTROL = 0x20
 
@@ -51,6 +56,7 @@ cdef enum:
     PRODUCERS_MAX = 16
     BATCHES_KEPT = 5
     UNLOCKED_BYTES_MIN = 65536  # below it, releasing and taking the GIL costs too much
+    INFLATION_EXPECTED = 4
 
 cdef int64_t SEQUENCE_MASK = 0x7FFFFFFF
 cdef int64_t NONE = -1
@@ -61,6 +67,7 @@ NUMBERS = {
     "VERSION_MIN": VERSION_MIN, "VERSION_MAX": VERSION_MAX,
     "CLIENT_ID_BYTES_MAX": CLIENT_ID_BYTES_MAX, "TAILS_MAX": TAILS_MAX,
     "PRODUCERS_MAX": PRODUCERS_MAX, "BATCHES_KEPT": BATCHES_KEPT,
+    "INFLATION_EXPECTED": INFLATION_EXPECTED, "CODEC_MASK": CODEC_BITS,
 }
 
 
@@ -162,7 +169,7 @@ cdef class RunTail:
     cdef int64_t leader_epoch, bytes_left, batch_bytes_max, oldest_ms, newest_ms
     cdef int64_t position_max, offset_max, timestamp_max, entries_left
     cdef int64_t index_base, interval_bytes, last_time
-    cdef bint keys_required
+    cdef bint keys_required, takes_compressed
     cdef object entry_of
     cdef list views
     cdef Block offsets, positions, times, time_offsets
@@ -175,10 +182,11 @@ cdef class RunTail:
 
     def __init__(
         self, owner, entry_of, *, int64_t batch_bytes_max, bint keys_required,
-        int64_t position_max, int64_t offset_max, int64_t index_base, int64_t interval_bytes,
+        bint takes_compressed, int64_t position_max, int64_t offset_max, int64_t index_base, int64_t interval_bytes,
     ):
         self.owner, self.entry_of = owner, entry_of
         self.batch_bytes_max, self.keys_required = batch_bytes_max, keys_required
+        self.takes_compressed = takes_compressed
         self.position_max, self.offset_max = position_max, offset_max
         self.index_base, self.interval_bytes = index_base, interval_bytes
 
@@ -293,11 +301,14 @@ cdef class RunTail:
             and self.position + self.size + size <= self.position_max
         )
 
-    cdef int check(self, bytes_t batch, int64_t size) except -1:
+    cdef int check(self, bytes_t batch, int64_t size, int64_t* inflated_left) except -1:
         """Return 1 if the batch of a client can be placed next."""
         if size > self.batch_bytes_max or not self.has_room(size):
             return 0
-        if size >= UNLOCKED_BYTES_MIN:
+        if self.takes_compressed and ql_get16(batch + ATTRIBUTES_AT) & CODEC_BITS:
+            if not self.is_sound_inflated(batch, size, inflated_left):
+                size = 0
+        elif size >= UNLOCKED_BYTES_MIN:
             with nogil:
                 if not is_sound(
                     batch, size, self.keys_required, self.oldest_ms, self.newest_ms
@@ -308,6 +319,33 @@ cdef class RunTail:
         if size == 0 or ql_get16(batch + ATTRIBUTES_AT) & TRANSACTIONAL:
             return 0
         return self.is_next(batch)
+
+    cdef int is_sound_inflated(
+        self, bytes_t batch, int64_t size, int64_t* inflated_left
+    ) except -1:
+        """Return 1 if a compressed batch is valid in header and records, and subtract its inflated
+        bytes."""
+        cdef Py_buffer view
+        cdef int is_right
+        cdef int64_t packed_size = size - HEADER_BYTES
+        if INFLATION_EXPECTED * packed_size > inflated_left[0]:
+            return 0
+        if not has_sound_header(batch, size, self.newest_ms):
+            return 0
+        packed = PyMemoryView_FromMemory(<char*> batch + HEADER_BYTES, packed_size, PyBUF_READ)
+        try:
+            codec = codec_of(ql_get16(batch + ATTRIBUTES_AT))
+            records = decompress(codec, packed, inflated_left[0])
+        except QuorumlogError:
+            return 0
+        PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+        is_right = has_sound_records(
+            batch, <bytes_t> view.buf, view.len, self.keys_required, self.oldest_ms
+        )
+        if is_right:
+            inflated_left[0] -= view.len
+        PyBuffer_Release(&view)
+        return is_right
 
     cdef int is_next(self, bytes_t batch) except -1:
         """Return 1 if a valid batch is within the limits of timestamps and offsets, and the next
@@ -442,7 +480,7 @@ cdef class ProduceRun:
     cdef readonly int64_t acks
     cdef readonly int64_t timeout_ms
     cdef readonly list tails
-    cdef int64_t frame_bytes_max, count_max
+    cdef int64_t frame_bytes_max, count_max, inflated_left
     cdef bint is_over
     cdef Key[TAILS_MAX] known
     cdef Block keys, names, placed, topics, parts, answer
@@ -450,9 +488,12 @@ cdef class ProduceRun:
     def __cinit__(self):
         self.tails = []
 
-    def __init__(self, find, int64_t frame_bytes_max, int64_t count_max):
+    def __init__(
+        self, find, int64_t frame_bytes_max, int64_t count_max, int64_t inflated_bytes_max
+    ):
         self.find = find
         self.frame_bytes_max, self.count_max = frame_bytes_max, count_max
+        self.inflated_left = inflated_bytes_max
 
     def __dealloc__(self):
         PyMem_RawFree(self.keys.data)
@@ -637,7 +678,9 @@ cdef class ProduceRun:
         if part.tail < 0:
             return False
         tail = <RunTail> self.tails[part.tail]
-        if tail.request == self.count or not tail.check(batch, part.size):
+        if tail.request == self.count:
+            return False
+        if not tail.check(batch, part.size, &self.inflated_left):
             return False
         tail.request = self.count
         part.at, part.base_offset = batch - data, tail.next_offset

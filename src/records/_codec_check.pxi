@@ -28,36 +28,53 @@ cdef bint is_sound(
     bytes_t p, Py_ssize_t size, bint keys_required, int64_t oldest_ms, int64_t newest_ms
 ) noexcept nogil:
     """Return True if the bytes are an uncompressed client batch, valid in header and records."""
-    cdef Bounds bounds
-    cdef int64_t index = 0
-    cdef int64_t attributes, max_timestamp
+    return (
+        has_sound_header(p, size, newest_ms)
+        and not get_be(p + CRC_FROM, 2) & CODEC_BITS
+        and has_sound_records(p, p + HEADER_BYTES, size - HEADER_BYTES, keys_required, oldest_ms)
+    )
+
+
+cdef bint has_sound_header(bytes_t p, Py_ssize_t size, int64_t newest_ms) noexcept nogil:
+    """Return True if the bytes are a client batch, valid in its CRC and header."""
+    cdef int64_t attributes, record_count, max_timestamp
     if not is_sealed(p, size):
         return False
     attributes = get_be(p + CRC_FROM, 2)
-    if attributes & (CODEC_BITS | NEVER_OF_CLIENTS):
+    if attributes & NEVER_OF_CLIENTS:
         return False
-    bounds.start = p + HEADER_BYTES
-    bounds.end = p + size
-    bounds.record_count = get_be(p + COUNT_AT, 4)
-    bounds.last_offset_delta = get_be(p + LAST_DELTA_AT, 4)
-    if not 1 <= bounds.record_count <= (size - HEADER_BYTES) // RECORD_SIZE_MIN:
-        return False
-    if bounds.last_offset_delta != bounds.record_count - 1:
+    record_count = get_be(p + COUNT_AT, 4)
+    if record_count < 1 or get_be(p + LAST_DELTA_AT, 4) != record_count - 1:
         return False
     if get_be(p + PRODUCER_ID_AT, 8) == -1:
         if attributes & TRANSACTIONAL:
             return False
     elif p[PRODUCER_ID_AT] & 0x80 or p[PRODUCER_EPOCH_AT] & 0x80 or p[SEQUENCE_AT] & 0x80:
         return False  # one of them is negative
+    max_timestamp = get_be(p + MAX_TIMESTAMP_AT, 8)
+    if get_be(p + BASE_TIMESTAMP_AT, 8) < -1 or max_timestamp < -1:
+        return False
+    return max_timestamp <= newest_ms or max_timestamp == -1
+
+
+cdef bint has_sound_records(
+    bytes_t p, bytes_t records, Py_ssize_t size, bint keys_required, int64_t oldest_ms
+) noexcept nogil:
+    """Return True if these are the records, inflated, of a batch with a sound header."""
+    cdef Bounds bounds
+    cdef int64_t index = 0
+    bounds.start = records
+    bounds.end = records + size
+    bounds.record_count = get_be(p + COUNT_AT, 4)
+    bounds.last_offset_delta = get_be(p + LAST_DELTA_AT, 4)
+    if bounds.record_count > size // RECORD_SIZE_MIN:
+        return False
     bounds.base_offset = 0
     bounds.base_timestamp = get_be(p + BASE_TIMESTAMP_AT, 8)
     bounds.is_append_time = False
-    max_timestamp = get_be(p + MAX_TIMESTAMP_AT, 8)
-    if bounds.base_timestamp < -1 or max_timestamp < -1:
-        return False
-    if max_timestamp > newest_ms and max_timestamp != -1:
-        return False
-    return walk(&bounds, oldest_ms, max_timestamp, keys_required, &index) == FINE
+    return walk(
+        &bounds, oldest_ms, get_be(p + MAX_TIMESTAMP_AT, 8), keys_required, &index
+    ) == FINE
 
 
 cdef object header_of(bytes_t p):

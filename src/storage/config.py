@@ -105,6 +105,12 @@ class LogConfig:
         """True if the log stores uncompressed batches of producers otherwise than they come."""
         return self.log_append_time or self.compression_type not in (None, Codec.NONE)
 
+    @property
+    def keeps_compressed(self) -> bool:
+        """True if the log checks the records of compressed batches, and stores them as they
+        come."""
+        return self.compression_type is None and self.record_validation is ValidationMode.FULL
+
     @staticmethod
     def from_topic_configs(configs: Mapping[str, str]) -> "LogConfig":
         """Read a topic's configs; other keys are skipped, missing ones default.

@@ -508,6 +508,7 @@ class LogAppender:
             self._entry_of,
             batch_bytes_max=config.message_bytes_max,
             keys_required=config.compacted,
+            takes_compressed=config.keeps_compressed,
             position_max=config.segment_bytes,
             offset_max=active.base_offset + RELATIVE_OFFSET_MAX,
             index_base=active.base_offset,

@@ -69,7 +69,7 @@ class Consumer:
         check_limit("max_records", limit)
         if not self._ahead:
             self._read_ahead(limit, timeout_ms)
-            if self._is_closed:  # meanwhile, and the records were discarded
+            if self._is_closed:  # during the read; the records are discarded
                 raise ClientClosed("the consumer is closed")
         return self._taken(limit)
 

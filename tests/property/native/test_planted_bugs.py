@@ -30,7 +30,7 @@ BUGS = {
         "        ql_put32(batch + EPOCH_AT, <uint32_t> self.leader_epoch)\n",
         "",
     ),
-    "one log twice in a request": ("if tail.request == self.count or not", "if not"),
+    "one log twice in a request": ("if tail.request == self.count:", "if False:"),
     "frame read beyond its end": ("size > end - start - 4", "size > end - start"),
     "transactional batch accepted": (" or ql_get16(batch + ATTRIBUTES_AT) & TRANSACTIONAL", ""),
     "segment beyond its size": (
@@ -57,6 +57,19 @@ BUGS = {
     ),
     "open transaction ignored": ("entry is None or entry[3] >= 0 or", "entry is None or"),
     "producer of a batch not counted": ("            known.count += 1\n", ""),
+    "compressed batch for a topic with another codec": (
+        "if self.takes_compressed and ql_get16",
+        "if ql_get16",
+    ),
+    "header of a compressed batch not checked": (
+        "if not has_sound_header(batch, size, self.newest_ms):",
+        "if False:",
+    ),
+    "records of a compressed batch not checked": (
+        "        if is_right:\n            inflated_left",
+        "        is_right = 1\n        if is_right:\n            inflated_left",
+    ),
+    "inflated bytes not counted": ("inflated_left[0] -= view.len", "pass"),
 }
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from quorumlog.native import _plain_produce as plain
 from quorumlog.records import Codec, Record, encode_batch
 from quorumlog.records.checksum import crc32c
+from quorumlog.records.compression import compress
 
 compiled: Any = pytest.importorskip("quorumlog.native._produce", exc_type=ImportError)
 
@@ -42,8 +43,11 @@ class Request(NamedTuple):
     oddity: str = ""
 
 
+CODECS = {codec.name.lower(): codec for codec in Codec}
+CODEC_BITS = {"codec 5": 5, "no frame": Codec.ZSTD}
 UNUSUAL_BATCHES: list[dict[str, Any]] = [
-    *({"kind": kind} for kind in ("lz4", "crc", "transactional", "cut", "two", "none")),
+    *({"kind": kind} for kind in ("crc", "transactional", "cut", "two", "none")),
+    *({"kind": kind} for kind in ("codec 5", "no frame", "lz4 records")),
     *({"gap": gap} for gap in (1, -1)),
     *({"epoch_step": step} for step in (1, -1)),
     *({"ms": ms} for ms in (NOW_MS + 2, NOW_MS + 3, NOW_MS - 101, NOW_MS + 10**6, -1)),
@@ -65,7 +69,8 @@ batches = st.tuples(
     st.lists(st.binary(max_size=40), min_size=1, max_size=4),
     st.sampled_from([-1, 7, 7, 8]),
     st.sampled_from([NOW_MS, NOW_MS + 1, NOW_MS - 5]),
-).map(lambda fields: Batch(*fields))
+    st.sampled_from(["plain", "plain", "gzip", "snappy", "lz4", "zstd"]),
+).map(lambda fields: Batch(*fields[:3], kind=fields[3]))
 
 
 @st.composite
@@ -116,7 +121,7 @@ def records_of(partition: int, batch: Batch, sequences: Sequences) -> bytes | No
             Record(at, batch.ms, b"key" if batch.has_keys else None, value)
             for at, value in enumerate(batch.values)
         ],
-        codec=Codec.LZ4 if batch.kind == "lz4" else Codec.NONE,
+        codec=CODECS.get(batch.kind, Codec.NONE),
         producer_id=batch.producer,
         producer_epoch=max(0, epoch + batch.epoch_step) if is_known else -1,
         base_sequence=max(0, first + batch.gap) if is_known else -1,
@@ -124,7 +129,18 @@ def records_of(partition: int, batch: Batch, sequences: Sequences) -> bytes | No
     )
     if batch.kind == "crc":
         return content[:-1] + bytes([content[-1] ^ 1])
+    if batch.kind in CODEC_BITS:  # the records do not inflate
+        return sealed(content, CODEC_BITS[batch.kind], content[61:])
+    if batch.kind == "lz4 records":  # they inflate to something else
+        return sealed(content, Codec.LZ4, compress(Codec.LZ4, content[61:-1]))
     return {"cut": content[:-1], "two": content * 2}.get(batch.kind, content)
+
+
+def sealed(batch: bytes, codec: int, records: bytes) -> bytes:
+    """Return the batch with other records of a codec, and a valid size and CRC."""
+    checked = pack(">h", codec) + batch[23:61] + records
+    size, crc = pack(">i", 49 + len(records)), pack(">I", crc32c(checked))
+    return batch[:8] + size + batch[12:17] + crc + checked
 
 
 def frame_of(request: Request, number: int, sequences: Sequences) -> bytes:
@@ -167,6 +183,7 @@ def begun(twin: Any, entry_of: Any, limits: dict[str, int], *, keys_required: bo
         entry_of,
         batch_bytes_max=400,
         keys_required=keys_required,
+        takes_compressed=bool(limits["compressed"]),
         position_max=limits["position_max"],
         offset_max=1_000 + limits["offsets"],
         index_base=900,
@@ -207,7 +224,7 @@ def play(twin: Any, content: bytes, limits: dict[str, int], *, is_large: bool) -
             tails[partition] = begun(twin, entry_of, limits, keys_required=partition == 2)
         return tails[partition]
 
-    run = twin.ProduceRun(find, limits["frame"], limits["count"])
+    run = twin.ProduceRun(find, limits["frame"], limits["count"], limits["inflated"])
     buffer = memoryview(bytearray(content))
     taken: Any = run.take_frame(buffer[4:]) if is_large else run.take(buffer, 0, len(buffer))
     order = {id(tail): partition for partition, tail in tails.items()}
@@ -223,6 +240,7 @@ def play(twin: Any, content: bytes, limits: dict[str, int], *, is_large: bool) -
 
 USUAL = {"position_max": 1 << 30, "offsets": 1 << 20, "interval": 100, "bytes_max": 1 << 20}
 USUAL |= {"entries": 1 << 20, "since": 0, "frame": 1 << 20, "count": 100}
+USUAL |= {"compressed": 1, "inflated": 1 << 20}
 LIMITS = [
     USUAL,
     *(
@@ -236,6 +254,8 @@ LIMITS = [
             "since": [150],
             "frame": [150, 300],
             "count": [2],
+            "compressed": [0],
+            "inflated": [0, 120, 600],
         }.items()
         for value in values
     ),
@@ -295,6 +315,20 @@ def test_both_twins_end_a_run_at_the_same_request(version: int, producer: int) -
             assert first == play(plain, content, limits, is_large=False)
             taken.append(first[0][1])
     assert set(taken) >= {0, 1, 4}
+
+
+@pytest.mark.parametrize("twin", [compiled, plain], ids=["compiled", "plain"])
+@pytest.mark.parametrize("kind", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_batches_are_placed_until_they_inflate_too_far(twin: Any, kind: str) -> None:
+    batch = Batch([bytes(800), b"second"], 7, kind=kind)
+    size = len(records_of(0, batch._replace(kind="plain"), {}) or b"") - 61
+    sequences: Sequences = {}
+    frames = [frame_of(Request(9, 1, {0: batch}), at, sequences) for at in range(5)]
+    placed = {
+        limit: play(twin, b"".join(frames), {**USUAL, "inflated": limit}, is_large=False)[0][1]
+        for limit in (0, size - 1, size, 3 * size - 1, 5 * size)
+    }
+    assert list(placed.values()) == [0, 0, 1, 2, 5]
 
 
 @settings(max_examples=100, deadline=None)

@@ -63,7 +63,7 @@ def run_from(memory: bytearray, directory: DataDirectory, log: Log) -> tuple[int
         assert (acks, by_id, title, partition) == (1, False, b"t", 0)
         return directory.inline.begin_run(OWNER, log, 0, 0)
 
-    taken = ProduceRun(find, 1 << 20, 100)
+    taken = ProduceRun(find, 1 << 20, 100, 1 << 20)
     with memoryview(memory) as buffer:
         taken.take(buffer, 0, len(buffer))
     for tail in taken.tails:

@@ -61,6 +61,7 @@ MAGIC: Final = 2  # of record batches
 _MAGIC_AT: Final = 16  # in a batch, and in a message of the old formats
 _ADDS: Final = 12  # the first version that adds the partition to the transaction (KIP-890)
 _KNOWS_ABORTABLE: Final = 11  # the first version with TRANSACTION_ABORTABLE
+INFLATED_BYTES_MAX: Final = 512 << 10  # of one run, on the event loop: a millisecond or two
 TIMEOUT_MS_MAX: Final = 600_000
 DISK_MS_MAX: Final = 60_000  # timeout of requests that do not wait for other replicas
 _WRITE_TOPIC: Final = (AclOperation.WRITE, AclResourceType.TOPIC)
@@ -217,7 +218,8 @@ class ProduceRequestRun:
         self._outcomes: dict[RunTail, DelayedProduce | AppendOutcome] = {}
         self._left = 0  # tails without an outcome
         self._step = 0  # of its deadline
-        self._run = ProduceRun(self._tail, broker.settings.request_bytes_max, count_max)
+        frame_bytes_max = broker.settings.request_bytes_max
+        self._run = ProduceRun(self._tail, frame_bytes_max, count_max, INFLATED_BYTES_MAX)
 
     @property
     def count(self) -> int:
