@@ -41,7 +41,8 @@ def channel_credentials(tls: "TlsFiles | TlsCredentials") -> Any:
 
 
 def peer_of(context: Any, host: str, *, has_tls: bool) -> CallPeer:
-    """Return the facts about the client of a call."""
+    """Return the facts about the client of a call. Raises SaslAuthenticationFailed for an expired
+    certificate of a resumed session."""
     authorization, forwarded = "", None
     for key, value in context.invocation_metadata() or ():
         if key == _AUTHORIZATION and isinstance(value, str):
@@ -68,10 +69,15 @@ def call_metadata(
 def _certificate(context: Any) -> PeerCertificate | None:
     import ssl  # needed with TLS only, as the next
 
-    from .tls import certificate_of
+    from .tls import certificate_of, resumed_certificate_of
 
-    found = context.auth_context().get("x509_pem_cert")
-    return certificate_of(ssl.PEM_cert_to_DER_cert(found[0].decode("ascii"))) if found else None
+    facts = context.auth_context()
+    found = facts.get("x509_pem_cert")
+    if not found:
+        return None
+    encoded = ssl.PEM_cert_to_DER_cert(found[0].decode("ascii"))
+    is_resumed = facts.get("ssl_session_reused") == [b"true"]
+    return (resumed_certificate_of if is_resumed else certificate_of)(encoded)
 
 
 def _configuration(pem: "TlsPem") -> Any:

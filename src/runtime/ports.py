@@ -10,6 +10,7 @@ Pure code imports this module: it has protocols and frozen values, and imports n
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
@@ -278,6 +279,7 @@ class PeerCertificate(NamedTuple):
     subject: str  # distinguished name as in RFC 4514: "CN=alice,O=Example"
     uris: tuple[str, ...]  # subject alternative names
     hosts: tuple[str, ...]  # DNS names
+    expires_s: float = inf  # Unix time
 
 
 class CallPeer(NamedTuple):

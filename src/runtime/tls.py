@@ -9,12 +9,13 @@ import logging
 import os
 import ssl
 import stat
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from ..errors import InvalidConfig
+from ..errors import InvalidConfig, SaslAuthenticationFailed
 from .ports import PeerCertificate
 
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -189,8 +190,24 @@ def certificate_of(encoded: bytes) -> PeerCertificate:
     else:
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
         hosts = names.get_values_for_type(x509.DNSName)
-    subject = certificate.subject.rfc4514_string()
-    return PeerCertificate(subject=subject, uris=tuple(uris), hosts=tuple(hosts))
+    return PeerCertificate(
+        subject=certificate.subject.rfc4514_string(),
+        uris=tuple(uris),
+        hosts=tuple(hosts),
+        expires_s=certificate.not_valid_after_utc.timestamp(),
+    )
+
+
+def resumed_certificate_of(encoded: bytes) -> PeerCertificate:
+    """Return the names of the certificate of a resumed session. Its handshake has verified nothing:
+    the certificate was valid when the session began. Raises SaslAuthenticationFailed if it has
+    expired."""
+    certificate = certificate_of(encoded)
+    if time.time() > certificate.expires_s:
+        raise SaslAuthenticationFailed(
+            f"certificate of {certificate.subject!r}: expired; connect with a new certificate"
+        )
+    return certificate
 
 
 def _first_certificate(pem: bytes) -> PeerCertificate:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ..errors import Overloaded, StreamBroken
+from ..errors import Overloaded, SaslAuthenticationFailed, StreamBroken
 from .ports import (
     ANONYMOUS_CLIENT,
     Buffer,
@@ -26,7 +26,7 @@ from .ports import (
     PeerCertificate,
     Tasks,
 )
-from .tls import certificate_of
+from .tls import certificate_of, resumed_certificate_of
 
 RECEIVE_BYTES: Final = 256 << 10
 """Received bytes that are decrypted together: 16 records of the largest size."""
@@ -259,11 +259,18 @@ class TlsConnection:
         except ssl.SSLError as error:
             self._fail(error)
             return
+        encoded = self._tls.getpeercert(binary_form=True)
+        if encoded:
+            read = resumed_certificate_of if self._tls.session_reused else certificate_of
+            try:
+                self.certificate = read(encoded)
+            except SaslAuthenticationFailed as error:
+                self._failure = StreamBroken(f"TLS with {self.peer}: {error.message}")
+                self._transport.abort()
+                return
         self._is_secured = True
         self._stop_timer()
         self._send_outgoing()
-        encoded = self._tls.getpeercert(binary_form=True)
-        self.certificate = certificate_of(encoded) if encoded else None
         if self._secured is not None:
             self._secured(self, self.certificate)
         if not self._is_reading:

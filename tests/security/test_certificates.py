@@ -1,14 +1,19 @@
 """Certificates of a running node: renewed ones, and an authority that is replaced."""
 
 import asyncio
+import socket
 import ssl
+import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from grpc.experimental.session_cache import ssl_session_cache_lru
 from tests.kit.certificates import Certificates, self_signed
 from tests.kit.kafka_client import ConnectionEnded
 from tests.kit.kafka_node import KafkaNode, serving_kafka
@@ -156,6 +161,89 @@ def test_clients_without_a_valid_certificate_are_refused_by_both_front_ends(
             assert await is_served(kafka, client) == (True, True)
 
     run_patiently(main)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_expired_certificate_of_a_resumed_session_is_refused(
+    tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    """OpenSSL verifies a certificate in full handshakes only."""
+    certificates = Certificates.create(tmp_path / "ca")
+    files = certificates.client("alice")
+    context = ssl.create_default_context(cafile=files.ca)
+    context.maximum_version = version
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(
+            runtime,
+            str(tmp_path / "node"),
+            **certificates.settings(),
+            ssl_client_auth="required",
+            grpc_security_protocol="SSL",
+            super_users=("User:CN=alice",),
+            listeners_kafka=("SSL://127.0.0.1:0",),
+        ) as kafka:
+            ends = datetime.now(UTC) + timedelta(seconds=3)
+            certificates.end("alice", ends)
+            context.load_cert_chain(files.certificate, files.key)
+            calls = ResumingCalls(kafka.node.addresses.grpc, files)
+            address = kafka.node.addresses.kafka_listeners["SSL"]
+            answers, session = await asyncio.to_thread(api_versions, address, context, None)
+            assert (answers, await asyncio.to_thread(calls.is_answered)) == (True, True)
+            resumed = await asyncio.to_thread(api_versions, address, context, session)
+            assert (resumed[0], await asyncio.to_thread(calls.is_answered)) == (True, True)
+
+            async def has_expired() -> bool:
+                return datetime.now(UTC) > ends + timedelta(seconds=1)
+
+            await eventually(has_expired)
+            answers, _ = await asyncio.to_thread(api_versions, address, context, resumed[1])
+            assert (answers, await asyncio.to_thread(calls.is_answered)) == (False, False)
+
+    run_patiently(main)
+
+
+def api_versions(
+    address: str, context: ssl.SSLContext, session: ssl.SSLSession | None
+) -> tuple[bool, ssl.SSLSession | None]:
+    """Ask for the versions on a connection of its own, which resumes a session; return True if
+    there is an answer, and the session for the next one."""
+    host, _, port = address.rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), AMPLE_S) as plain,
+        context.wrap_socket(plain, server_hostname="localhost", session=session) as connection,
+    ):
+        assert connection.session_reused is (session is not None)
+        connection.sendall(struct.pack(">ihhih", 10, 18, 0, 1, -1))
+        try:
+            return len(connection.recv(4)) == 4, connection.session
+        except ConnectionResetError:
+            return False, None
+
+
+class ResumingCalls:
+    """Calls, each on a connection of its own, which resumes the session of the one before."""
+
+    def __init__(self, address: str, files: TlsFiles) -> None:
+        self._target = address.replace("127.0.0.1", "localhost")
+        pem = files.pem()
+        self._credentials = grpc.ssl_channel_credentials(pem.ca, pem.key, pem.certificate)
+        self._cache: Any = ssl_session_cache_lru(1)  # type: ignore[no-untyped-call]
+
+    def is_answered(self) -> bool:
+        """Describe the cluster; return True if there is an answer."""
+        options = (
+            ("grpc.ssl_session_cache", self._cache),
+            ("grpc.use_local_subchannel_pool", 1),
+        )
+        with grpc.secure_channel(self._target, self._credentials, options) as channel:
+            method: Any = channel.unary_unary(ADMIN_DESCRIBE_CLUSTER.path)
+            try:
+                method(b"", timeout=REFUSAL_MS / 1_000)
+            except grpc.RpcError:
+                return False
+            return True
 
 
 @pytest.mark.parametrize("kind", ["another name", "another authority", "expired"])
