@@ -377,6 +377,24 @@ SECTIONS = (
         rows=wire.starts,
     ),
     Section(
+        title="Kafka protocol: TLS",
+        name="kafka_wire_tls",
+        about=wire.TLS,
+        rows=wire.throughput,
+    ),
+    Section(
+        title="Kafka protocol: connections and logins",
+        name="kafka_wire_logins",
+        about=wire.LOGINS,
+        rows=wire.logins,
+    ),
+    Section(
+        title="Kafka protocol: authorization",
+        name="kafka_wire_authorization",
+        about=wire.AUTHORIZATION,
+        rows=wire.authorization,
+    ),
+    Section(
         title="Record codec",
         name="codec",
         about="Values of 100 bytes, CRC included, on one core, compiled and in plain Python.",

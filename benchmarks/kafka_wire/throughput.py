@@ -54,6 +54,7 @@ GOALS: Final = {
     (3, PRODUCE, MIB): (">= 1.5", "<= 0.5"),
 }
 FETCH_GOALS: Final = (">= 1.2", "<= 0.7")
+TLS_GOALS: Final = (">= 1.0", "<= 0.7")
 
 
 @dataclass(slots=True)
@@ -364,6 +365,8 @@ def compared(
             if not mine or not theirs:
                 continue
             bounds = GOALS.get((run.brokers, direction, workload.batch_bytes), FETCH_GOALS)
+            if run.tls:
+                bounds = TLS_GOALS
             what = f"{direction}, {workload.name}"
             yield from pairs.compare_costs(
                 Goal(what=f"{what}: rate", figure=lambda each: each.mb_per_s, bound=bounds[0]),

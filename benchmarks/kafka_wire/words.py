@@ -43,6 +43,21 @@ STARTS = (
     "One broker on a new, formatted directory: the time from its command to the first record "
     "acknowledged over the Kafka protocol, and its memory and CPU at rest. " + PAIRS
 )
+TLS = (
+    "The same load on one broker over TLS 1.3, with the cipher that both prefer: quorumlog and "
+    "Apache Kafka, each with one more listener."
+)
+LOGINS = (
+    "New connections over TLS 1.3, without resumption of sessions, from one process with 16 at a "
+    "time: a handshake counts when ApiVersions was answered, a login when SCRAM-SHA-256 has ended "
+    "(4,096 iterations, computed by the client once). In a storm 1,000 clients connect at once, "
+    "log in and ask for metadata; its time is that of the slowest. " + PAIRS
+)
+AUTHORIZATION = (
+    "Produce requests of one record of 100 bytes, 16 in flight on one connection, to two nodes of "
+    "quorumlog: with `authorizer=acl` and without. A decision is cached by principal and host. "
+    + PAIRS
+)
 
 
 def compared(result: Result) -> Iterator[str]:
@@ -172,5 +187,41 @@ def starts(result: Result) -> Iterator[str]:
             f"{row['memory_mb']:,.0f}",
             f"{row['idle_share']:.1%}",
         )
+    yield ""
+    yield from compared(result)
+
+
+def logins(result: Result) -> Iterator[str]:
+    """Yield a row a system and kind of connection."""
+    yield f"{subject(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s."
+    yield ""
+    yield from head("system", "", "a second", "slowest s", "broker CPU ms each")
+    for row in result["rows"]:
+        is_storm = row["count"] is not None
+        bound = " (client-bound)" if row["client_bound"] else ""
+        yield line(
+            row["system"],
+            f"{row['count']:,} clients at once" if is_storm else row["what"],
+            f"{row['per_s']:,.0f}{bound}",
+            f"{row['seconds']:.1f}" if is_storm else "",
+            f"{row['broker_cpu_ms']:.2f}",
+        )
+    yield ""
+    yield from compared(result)
+    yield ""
+    missed = "" if result["slowest_met"] else " (missed)"
+    yield (
+        f"The slowest client of all storms of quorumlog took {result['slowest_s']:g} s;"
+        f" goal {result['slowest_goal_s']:g} s{missed}."
+    )
+
+
+def authorization(result: Result) -> Iterator[str]:
+    """Yield a row a node."""
+    yield f"{subject(result)}; medians of {result['rounds']} rounds of {result['seconds']:g} s."
+    yield ""
+    yield from head("node", "CPU µs a request")
+    for row in result["rows"]:
+        yield line(row["system"], f"{row['cpu_us']:.2f}")
     yield ""
     yield from compared(result)

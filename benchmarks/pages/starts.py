@@ -11,6 +11,8 @@ def startup(result: Result) -> Iterator[str]:
     yield ""
     yield from head("what", "median")
     yield line("from the command to the ready line", f"{result['ready_s_median']:.2f} s")
+    if seconds := result.get("secure_ready_s_median"):
+        yield line("the same with `--secure`", f"{seconds:.2f} s")
     yield line("a bare Python that imports grpc", f"{result['import_grpc_s_median']:.2f} s")
     for what, key in (("quorumlog --help", "help"), ("import quorumlog", "import")):
         if spent := result.get(f"{key}_cpu_s_median"):
