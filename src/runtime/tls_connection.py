@@ -154,6 +154,11 @@ class TlsConnection:
         """Queue bytes; as much as the transport takes is encrypted at once."""
         if self._is_closing or self._has_ended:
             return
+        if not (more or self._queue) and self._may_encrypt():
+            piece = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+            if 0 < len(piece) <= PIECE_BYTES:
+                self._send_piece(piece, now=now)
+                return
         for buffer in buffers:
             view = memoryview(buffer).cast("B")
             self._queue.append(view)
@@ -347,22 +352,33 @@ class TlsConnection:
 
     def _encrypt(self, *, now: bool = False) -> None:
         """Encrypt the queue until it is empty, the transport has enough, or a range is read."""
-        if not self._is_secured or self._has_ended or self._loading is not None:
-            return
-        transport = self._transport
-        while self._queue and transport.unsent_bytes() < UNSENT_MAX:
+        while self._queue and self._may_encrypt():
             piece = self._next_piece()
             if piece is None:
                 return
-            try:
-                self._tls.write(piece)
-            except ssl.SSLError as error:
-                self._fail(error)
-                return
             self._queued -= len(piece)
-            transport.write((self._outgoing.read(),), now=now)
-        if self._is_closing and not self._queue:
+            if not self._send_piece(piece, now=now):
+                return
+        if self._is_closing and self._is_secured and not (self._queue or self._has_ended):
             self._say_goodbye()
+
+    def _may_encrypt(self) -> bool:
+        return (
+            self._is_secured
+            and not self._has_ended
+            and self._loading is None
+            and self._transport.unsent_bytes() < UNSENT_MAX
+        )
+
+    def _send_piece(self, piece: Buffer, *, now: bool) -> bool:
+        """Encrypt and send bytes. Return False if TLS has failed."""
+        try:
+            self._tls.write(piece)
+        except ssl.SSLError as error:
+            self._fail(error)
+            return False
+        self._transport.write((self._outgoing.read(),), now=now)
+        return True
 
     def _next_piece(self) -> Buffer | None:
         """Take up to PIECE_BYTES from the queue; None if a lane reads them first."""

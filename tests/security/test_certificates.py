@@ -215,10 +215,10 @@ def api_versions(
         context.wrap_socket(plain, server_hostname="localhost", session=session) as connection,
     ):
         assert connection.session_reused is (session is not None)
-        connection.sendall(struct.pack(">ihhih", 10, 18, 0, 1, -1))
         try:
+            connection.sendall(struct.pack(">ihhih", 10, 18, 0, 1, -1))
             return len(connection.recv(4)) == 4, connection.session
-        except ConnectionResetError:
+        except (ConnectionError, ssl.SSLEOFError):
             return False, None
 
 
