@@ -1,4 +1,4 @@
-"""Mutants of the consensus core's decisions: every function with one small thing about it changed.
+"""Mutants of decisions: functions with one small change each.
 
 The changes are those of mutmut, and a few that tell more of a decision: one side of an `and` or
 `or` left out, a condition that always or never holds, a call or an assignment that is not made,
@@ -23,21 +23,21 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation.mutators import mutation_operators
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-CORE: Final = ROOT / "src" / "raftlog"
+SOURCE: Final = ROOT / "src"
 MODULES: Final = (
-    "candidate",
-    "follower",
-    "leader",
-    "writes",
-    "voters",
-    "progress",
-    "state",
-    "messages",
-    "log_view",
-    "raft",
+    "raftlog.candidate",
+    "raftlog.follower",
+    "raftlog.leader",
+    "raftlog.writes",
+    "raftlog.voters",
+    "raftlog.progress",
+    "raftlog.state",
+    "raftlog.messages",
+    "raftlog.log_view",
+    "raftlog.raft",
 )
-"""The pure modules that make decisions. Left out: values (config, ready, status) and the transition
-table (roles), from which `docs/raft.md` is generated."""
+"""The pure modules of the consensus core that make decisions. Left out: values (config, ready,
+status) and the transition table (roles), from which `docs/raft.md` is generated."""
 
 UNTOUCHED: Final = frozenset(
     {"check_invariants", "__str__", "drop", "_report_role_change", "_voters_changed"}
@@ -73,9 +73,14 @@ class Mutant:
         return f"{self.module}.{self.function}"
 
 
+def file_of(module: str) -> Path:
+    """The source of a module."""
+    return SOURCE.joinpath(*module.split(".")).with_suffix(".py")
+
+
 def mutants_of(module: str) -> list[Mutant]:
-    """Every mutant of a module of the core, in the order of its lines."""
-    wrapper = MetadataWrapper(cst.parse_module((CORE / f"{module}.py").read_text()))
+    """Every mutant of a module, as "raftlog.leader", in the order of its lines."""
+    wrapper = MetadataWrapper(cst.parse_module(file_of(module).read_text()))
     finder = _Finder(wrapper.resolve(PositionProvider))
     wrapper.module.visit(finder)
     found: list[Mutant] = []

@@ -76,7 +76,7 @@ def table(outcomes: Iterable[Outcome]) -> str:
     ]
     every: Counter[str] = Counter()
     for module, count in counts.items():
-        lines.append(_row(f"`{module}.py`", count))
+        lines.append(_row(f"`{module}`", count))
         every += count
     return "\n".join([*lines, _row("all", every)])
 
@@ -90,7 +90,7 @@ def survivors() -> str:
     """Every survivor and why it is one."""
     lines = ["| survivor | where | why no test fails |", "|---|---|---|"]
     for each in sorted(
-        explanations(), key=lambda each: MODULES.index(each.place.partition(".")[0])
+        explanations(), key=lambda each: MODULES.index(".".join(each.place.split(".")[:2]))
     ):
         changes = "<br>".join(f"`{change}`".replace("|", "\\|") for change in each.changes)
         lines.append(f"| {changes} | `{each.place}` | {each.why} |")

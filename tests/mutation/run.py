@@ -27,7 +27,7 @@ import coverage
 import pytest
 from _pytest.runner import runtestprotocol
 
-from .mutants import CORE, MODULES, ROOT, Mutant, mutants_of
+from .mutants import MODULES, ROOT, SOURCE, Mutant, mutants_of
 from .page import Outcome, report
 from .types import refused_by_types
 
@@ -105,7 +105,7 @@ class Run:
 def _reach(session: pytest.Session) -> Reached:
     """Run every test as it is; raises SystemExit when one fails."""
     recorder = coverage.Coverage(
-        data_file=None, config_file=False, include=[str(CORE / "*"), str(CORE.resolve() / "*")]
+        data_file=None, config_file=False, include=[str(SOURCE / "raftlog" / "*")]
     )
     seconds: dict[str, float] = {}
     recorder.start()
@@ -121,7 +121,7 @@ def _reach(session: pytest.Session) -> Reached:
     data = recorder.get_data()
     for file in data.measured_files():
         for line, names in data.contexts_by_lineno(file).items():
-            by_line[Path(file).stem, line] = {name for name in names if name}
+            by_line[f"raftlog.{Path(file).stem}", line] = {name for name in names if name}
     return Reached({item.nodeid: item for item in session.items}, seconds, by_line)
 
 
@@ -167,7 +167,7 @@ def _first_failure(mutant: Mutant | None, tests: list[str], reached: Reached) ->
 
 def infect(mutant: Mutant) -> None:
     """Put the mutant's code into the function of this process."""
-    found: Any = importlib.import_module(f"quorumlog.raftlog.{mutant.module}")
+    found: Any = importlib.import_module(f"quorumlog.{mutant.module}")
     for name in mutant.function.split("."):
         found = vars(found)[name]
     if isinstance(found, property):

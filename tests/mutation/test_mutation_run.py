@@ -7,7 +7,7 @@ import pytest
 
 from quorumlog.raftlog.leader import ReadIndexQueue
 
-from .mutants import CORE, Mutant, mutants_of
+from .mutants import Mutant, file_of, mutants_of
 from .page import BEGIN, END, PAGE, Explanation, Outcome, explanations, survivors, table
 from .run import infect
 
@@ -18,8 +18,8 @@ def one_line(text: str) -> str:
 
 @pytest.mark.parametrize("explanation", explanations(), ids=lambda each: each.place)
 def test_what_is_explained_is_in_the_core(explanation: Explanation) -> None:
-    module = explanation.place.partition(".")[0]
-    source = one_line((CORE / f"{module}.py").read_text())
+    module = ".".join(explanation.place.split(".")[:2])
+    source = one_line(file_of(module).read_text())
     for change in explanation.changes:
         assert change.partition(" -> ")[0] in source
 
@@ -32,7 +32,7 @@ def test_the_page_has_every_explanation() -> None:
 def test_a_table_counts_each_end_of_a_mutant_once() -> None:
     ends = ["", "types", "endless", "tests/x.py::test_a", "tests/x.py::test_b"]
     outcomes = [
-        Outcome(module="leader", place="p", change=str(n), line=1, killed_by=end)
+        Outcome(module="raftlog.leader", place="p", change=str(n), line=1, killed_by=end)
         for n, end in enumerate(ends)
     ]
     assert table(outcomes).splitlines()[-1] == "| all | 5 | 3 | 1 | 1 |"
@@ -40,7 +40,7 @@ def test_a_table_counts_each_end_of_a_mutant_once() -> None:
 
 @pytest.fixture(scope="module")
 def of_reads() -> list[Mutant]:
-    found = mutants_of("leader")
+    found = mutants_of("raftlog.leader")
     return [each for each in found if each.function.startswith("ReadIndexQueue.")]
 
 
@@ -51,10 +51,10 @@ def test_functions_and_properties_are_changed_but_neither_words_nor_assertions(
     changes = {(each.place, each.change) for each in of_reads}
     assert len(changes) == len(of_reads), "each is told from the others"
     assert (
-        "leader.ReadIndexQueue.has_round",
+        "raftlog.leader.ReadIndexQueue.has_round",
         "return bool(self._asked) -> return False",
     ) in changes
-    assert ("leader.ReadIndexQueue.add", "self._count += 1 -> self._count -= 1") in changes
+    assert ("raftlog.leader.ReadIndexQueue.add", "self._count += 1 -> self._count -= 1") in changes
     assert not [each for each in of_reads if "wait for the quorum" in each.change]
 
 

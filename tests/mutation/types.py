@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from .mutants import CORE, MODULES, ROOT, Mutant
+from .mutants import MODULES, ROOT, SOURCE, Mutant
 
 CACHE: Final = ROOT / "build" / "mypy-mutation"
 
@@ -25,7 +25,7 @@ def refused_by_types(mutants: Iterable[Mutant]) -> set[tuple[str, str]]:
         assert not problem, f"mypy refuses the core without a mutant: {problem}"
         refused = set()
         for mutant in mutants:
-            file = core / f"{mutant.module}.py"
+            file = core / f"{mutant.module.rpartition('.')[2]}.py"
             before = file.read_text()
             file.write_text(mutant.whole())
             if _problem(folder):
@@ -45,8 +45,8 @@ def _copy(folder: Path) -> Path:
     for child in (ROOT / "src").iterdir():
         if child.name not in ("raftlog", "__pycache__"):
             (package / child.name).symlink_to(child)
-    for child in CORE.iterdir():
-        if child.stem in MODULES:
+    for child in (SOURCE / "raftlog").iterdir():
+        if f"raftlog.{child.stem}" in MODULES:
             shutil.copy(child, core)
         elif child.name != "__pycache__":
             (core / child.name).symlink_to(child)
@@ -58,7 +58,7 @@ def _problem(folder: Path) -> str:
         [
             *(sys.executable, "-m", "mypy", "--cache-dir", str(CACHE)),
             *("--no-warn-unreachable", "--disable-error-code", "redundant-expr"),
-            *(word for module in MODULES for word in ("-m", f"quorumlog.raftlog.{module}")),
+            *(word for module in MODULES for word in ("-m", f"quorumlog.{module}")),
         ],
         cwd=folder,
         capture_output=True,
