@@ -248,6 +248,7 @@ def _without_result(level: str, seed: int, status: int) -> dict[str, Any]:
         facts={},
         options="unknown",
         failure=failure,
+        error="",
         last_events=[],
     )
     return asdict(outcome) | {"wall_s": WALL_S_MAX}

@@ -27,6 +27,7 @@ class Outcome:
     facts: dict[str, int]  # counts of the scenario
     options: str  # the drawn faults
     failure: str  # "" if the seed passed
+    error: str  # the class of the error that failed it; "" if none was raised
     last_events: list[str]  # of a failed seed
 
 
@@ -45,13 +46,13 @@ def play_seed(
 ) -> Outcome:
     """Play a seed; a failure of the scenario is part of the outcome."""
     faults = faults_of(level, seed)
-    failure, facts = "", {}
+    failure, error_name, facts = "", "", {}
     with SimWorld(seed, faults=faults, trace=trace) as world:
         try:
             facts = scenario(world)
         except Exception as error:
             shown = traceback.format_exception(error, limit=-6)
-            failure = "".join(shown).strip()
+            failure, error_name = "".join(shown).strip(), type(error).__name__
         if not failure and world.loop.unawaited_errors:
             failure = "unawaited errors: " + "; ".join(world.loop.unawaited_errors[:3])
         return Outcome(
@@ -63,6 +64,7 @@ def play_seed(
             facts=facts,
             options=repr(faults),
             failure=failure,
+            error=error_name,
             last_events=list(world.events.last(LINES_SHOWN)) if failure else [],
         )
 

@@ -22,10 +22,12 @@ def play_core(
     the run.
     """
     run, failure = CoreRun(seed, tracer=tracer), ""
+    error_name = ""
     try:
         run.play()
     except Exception as error:
         failure = "".join(traceback.format_exception(error, limit=-FRAMES_SHOWN)).strip()
+        error_name = type(error).__name__
     recorder = run.harness.recorder
     if trace is not None:
         for line in recorder.lines(MESSAGE_NAMES):
@@ -40,5 +42,6 @@ def play_core(
         facts=run.facts,
         options=run.options.differing(),
         failure=failure,
+        error=error_name,
         last_events=last_events,
     )

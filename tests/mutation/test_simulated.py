@@ -1,0 +1,57 @@
+"""The run of mutants by simulation draws the same sample again, and counts each ending once."""
+
+import re
+
+import pytest
+
+from .cores import CI_SEEDS, CORES, Core
+from .mutants import ROOT, file_of
+from .simulated import Ending, Result, Seed, interval, judge, reach, row, sample
+from .test_mutation_run import one_line
+
+ISR = Core(name="isr", modules=("broker.isr",), levels=("partitions",))
+
+
+def test_the_seeds_are_those_that_ci_plays() -> None:
+    played = {}
+    for line in (ROOT / "Makefile").read_text().splitlines():
+        found = re.search(r"simulate LEVEL=(\w+) (?:FIRST=(\d+) )?SEEDS=(\d+) TWICE", line)
+        if found:
+            first = int(found[2] or 0)
+            played[found[1]] = range(first, first + int(found[3]))
+    assert played == CI_SEEDS
+
+
+def test_every_module_of_a_core_exists_in_one_core_alone() -> None:
+    modules = [module for core in CORES for module in core.modules]
+    assert len(set(modules)) == len(modules)
+    assert all(file_of(module).exists() for module in modules)
+
+
+def test_python_errors_and_unreached_mutants_do_not_count() -> None:
+    endings = [*Ending, Ending.FOUND, Ending.FOUND]
+    results = [
+        Result(module="m", place="p", change=str(at), line=1, ending=each, by="", seeds=1)
+        for at, each in enumerate(endings)
+    ]
+    assert row("core", results) == "| core | 7 | 1 | 1 | 1 | 3 | 1 | 60% (23% to 88%) |"
+
+
+def test_the_interval_of_a_share() -> None:
+    low, high = interval(360, 400)
+    assert (round(low, 3), round(high, 3)) == (0.867, 0.926)  # 90 % of 400
+    assert interval(0, 0) == (0.0, 1.0)
+
+
+@pytest.mark.slow
+def test_a_mutant_is_found_by_the_seeds_that_reach_it() -> None:
+    drawn = sample(ISR, 30, "a commit")
+    assert [each.change for each in drawn] == [each.change for each in sample(ISR, 30, "a commit")]
+    assert len(drawn) == 30
+    seed = Seed(**reach(ISR, "partitions", 0))
+    source = one_line(file_of("broker.isr").read_text())
+    assert all(each.change.partition(" -> ")[0].split(" (")[0] in source for each in drawn[:5])
+    results = [judge(each, [seed]) for each in drawn]
+    assert {Ending.FOUND, Ending.EQUAL} <= {each.ending for each in results}
+    unreached = Seed(level="partitions", seed=0, event_hash="", cpu_s=0.0, lines={})
+    assert judge(drawn[0], [unreached]).ending is Ending.NOT_REACHED
