@@ -1,6 +1,7 @@
-"""`quorumlog tls init-ca|issue|renew|inspect`: certificates for development and small clusters."""
+"""`quorumlog tls init-ca|issue|renew|rotate|inspect`: certificates of small clusters."""
 
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,16 @@ app = typer.Typer(
 )
 
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the authority")]
+
+
+class RotationStep(StrEnum):
+    """A step of the change of an authority."""
+
+    TRUST_BOTH = "trust-both"
+    RENEW = "renew"
+    TRUST_NEW = "trust-new"
+
+
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the files: NAME.pem and NAME.key")
 ]
@@ -134,6 +145,41 @@ def renew(
         folder, file_name, days=certificates.CERTIFICATE_DAYS if days is None else days
     )
     _print_paths(paths)
+
+
+@app.command(
+    "rotate",
+    short_help="Change the authority, in three steps",
+    epilog="""\b
+Examples:
+  quorumlog tls rotate certificates trust-both   # then restart Kafka clients
+  quorumlog tls rotate certificates renew
+  quorumlog tls rotate certificates trust-new
+""",
+)
+def rotate(
+    folder: FolderArgument,
+    step: Annotated[
+        RotationStep, typer.Argument(metavar="STEP", help="trust-both, renew or trust-new")
+    ],
+) -> None:
+    """Change the authority of a folder, in three steps. Before the next step, every node and client
+    must have loaded the files of the last one; a node loads them within seconds.
+
+    trust-both adds a new authority to ca.pem. renew signs with it, and renews every certificate in
+    the folder for the same name, hosts and node. trust-new removes the old authority from ca.pem.
+    """
+    from ..server import certificates
+
+    match step:
+        case RotationStep.TRUST_BOTH:
+            changed = [certificates.trust_both(folder)]
+        case RotationStep.RENEW:
+            changed = certificates.renew_all(folder)
+        case RotationStep.TRUST_NEW:
+            changed = [certificates.trust_new(folder)]
+    for paths in changed:
+        _print_paths(paths)
 
 
 @app.command(

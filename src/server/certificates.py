@@ -8,7 +8,8 @@ URI with its cluster, id and roles; a client's certificate has its user as commo
 import ipaddress
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,7 @@ CERTIFICATE_DAYS: Final = 397
 BACKDATED: Final = timedelta(minutes=10)  # for nodes with a clock that is behind
 NAME_MAX: Final = 64  # characters of a common name (RFC 5280, appendix A.1)
 _AUTHORITY: Final = "ca"
+_NEXT_KEY: Final = "ca-next.key"  # from `trust_both` until `renew_all`
 KEY_MODE: Final = 0o600
 
 
@@ -70,13 +72,55 @@ def create_authority(folder: Path, *, name: str, days: int = AUTHORITY_DAYS) -> 
     already."""
     paths = CertificatePaths.of(folder, _AUTHORITY)
     if paths.certificate.exists() or paths.key.exists():
-        raise InvalidConfig(f"{folder}: has an authority already; use it, or give another folder")
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(name)
-    builder = _builder(subject, subject, key.public_key(), days)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_usage(is_authority=True), critical=True)
-    _write_pair(paths, builder.sign(key, hashes.SHA256()), key)
+        raise InvalidConfig(
+            f"{folder}: has an authority already; use it, change it with `quorumlog tls rotate`,"
+            " or give another folder"
+        )
+    _write_pair(paths, *_new_authority(_name(name), days))
+    return paths
+
+
+def trust_both(folder: Path) -> CertificatePaths:
+    """Begin to change the authority of a folder: add a new one of the same name to ca.pem. The old
+    one signs until `renew_all`. Raises InvalidConfig if a change has begun."""
+    authority, _ = _authority(folder)
+    paths = CertificatePaths.of(folder, _AUTHORITY)
+    if len(_load(paths.certificate)) > 1:
+        step = "renew" if (folder / _NEXT_KEY).exists() else "trust-new"
+        raise InvalidConfig(
+            f"{paths.certificate}: trusts more than one authority already; end that change with"
+            f" `quorumlog tls rotate {folder} {step}`"
+        )
+    added, key = _new_authority(authority.subject, AUTHORITY_DAYS)
+    paths = replace(paths, key=folder / _NEXT_KEY)
+    _write_pair(paths, [authority, *added], key)
+    return paths
+
+
+def renew_all(folder: Path) -> list[CertificatePaths]:
+    """Sign with the new authority of `trust_both`, and renew the certificates of the old one.
+    Return their files. Raises InvalidConfig without a new authority. An interrupted call can be
+    repeated."""
+    paths = CertificatePaths.of(folder, _AUTHORITY)
+    _check_has_begun(folder)
+    if (folder / _NEXT_KEY).exists():
+        (folder / _NEXT_KEY).replace(paths.key)
+    return [renew(folder, path.stem) for path in _signed_by_others(folder)]
+
+
+def trust_new(folder: Path) -> CertificatePaths:
+    """End the change of an authority: remove the old one from ca.pem. Raises InvalidConfig while it
+    signs, or certificates of it are in the folder."""
+    _check_has_begun(folder)
+    signed = [folder / _NEXT_KEY] if (folder / _NEXT_KEY).exists() else _signed_by_others(folder)
+    if signed:
+        raise InvalidConfig(
+            f"{signed[0]}: not in use yet, or of the old authority; run `quorumlog tls rotate"
+            f" {folder} renew` first"
+        )
+    paths = CertificatePaths.of(folder, _AUTHORITY)
+    authority, key = _authority(folder)
+    _write_pair(paths, [authority], key)
     return paths
 
 
@@ -118,7 +162,7 @@ def issue(
         x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
         critical=False,
     )
-    _write_pair(paths, builder.sign(authority_key, hashes.SHA256()), key)
+    _write_pair(paths, [builder.sign(authority_key, hashes.SHA256())], key)
     return paths
 
 
@@ -184,24 +228,65 @@ def _load(path: Path) -> list[x509.Certificate]:
 
 
 def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Return the authority that signs, of those in ca.pem, and its key."""
     paths = CertificatePaths.of(folder, _AUTHORITY)
     if not paths.certificate.exists():
         raise InvalidConfig(f"{folder}: no authority; run `quorumlog tls init-ca {folder}` first")
-    certificate = _load(paths.certificate)[0]
+    trusted = _load(paths.certificate)
     try:
         key = serialization.load_pem_private_key(paths.key.read_bytes(), password=None)
     except (OSError, ValueError, TypeError) as error:
         raise InvalidConfig(f"{paths.key}: no key can be read: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InvalidConfig(f"{paths.key}: not an ECDSA key")
+    for each in trusted:
+        if each.public_key() == key.public_key() and _is_signed_by(each, each):
+            return each, key
+    raise InvalidConfig(
+        f"{paths.key}: not the key of {paths.certificate}; put the ca.key of that authority there."
+        f" To change an authority, run `quorumlog tls rotate {folder} trust-both`"
+    )
+
+
+def _new_authority(
+    name: x509.Name, days: int
+) -> tuple[list[x509.Certificate], ec.EllipticCurvePrivateKey]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(name, name, key.public_key(), days)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(is_authority=True), critical=True)
+    return [builder.sign(key, hashes.SHA256())], key
+
+
+def _check_has_begun(folder: Path) -> None:
+    path = CertificatePaths.of(folder, _AUTHORITY).certificate
+    if len(_load(path)) < 2:
+        raise InvalidConfig(
+            f"{path}: trusts one authority; run `quorumlog tls rotate {folder} trust-both` first"
+        )
+
+
+def _signed_by_others(folder: Path) -> list[Path]:
+    """Return the certificates of a folder that one of its authorities has signed, other than the
+    one that signs now."""
+    authority, _ = _authority(folder)
+    path = CertificatePaths.of(folder, _AUTHORITY).certificate
+    others = [each for each in _load(path) if each != authority]
+    found = []
+    for each in sorted(folder.glob("*.pem")):
+        with suppress(InvalidConfig):  # a file without a certificate
+            certificate = _load(each)[0]
+            if each != path and any(_is_signed_by(certificate, other) for other in others):
+                found.append(each)
+    return found
+
+
+def _is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
-        certificate.verify_directly_issued_by(certificate)
-        matches = certificate.public_key() == key.public_key()
+        certificate.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError):
-        matches = False
-    if not matches:
-        raise InvalidConfig(f"{paths.key}: not the key of {paths.certificate}")
-    return certificate, key
+        return False
+    return True
 
 
 def _builder(
@@ -253,7 +338,9 @@ def _host(host: str) -> x509.GeneralName:
 
 
 def _write_pair(
-    paths: CertificatePaths, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
+    paths: CertificatePaths,
+    certificates: Sequence[x509.Certificate],
+    key: ec.EllipticCurvePrivateKey,
 ) -> None:
     """Write both files, each one replaced at once. A reader between the two sees a key and a
     certificate that do not match, and keeps its old ones."""
@@ -265,9 +352,8 @@ def _write_pair(
     try:
         paths.key.parent.mkdir(parents=True, exist_ok=True)
         replace_file(paths.key, encoded, KEY_MODE)
-        replace_file(
-            paths.certificate, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644
-        )
+        written = [each.public_bytes(serialization.Encoding.PEM) for each in certificates]
+        replace_file(paths.certificate, b"".join(written), mode=0o644)
     except OSError as error:
         raise InvalidConfig(f"{paths.key.parent}: cannot write: {error.strerror}") from error
 

@@ -1,0 +1,89 @@
+"""The authority of a folder, and its change."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from quorumlog.errors import InvalidConfig
+from quorumlog.server.certificates import (
+    CertificateFacts,
+    create_authority,
+    inspect,
+    issue,
+    renew,
+    renew_all,
+    trust_both,
+    trust_new,
+)
+
+HOSTS = ("localhost", "127.0.0.1", "::1")
+URI = "quorumlog://cluster/node/1?roles=broker"
+
+
+def facts(folder: Path, name: str) -> CertificateFacts:
+    """The facts of one certificate."""
+    return inspect(folder / f"{name}.pem")[0]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An authority with the certificates of a node and a client, beside a file with neither."""
+    create_authority(tmp_path, name="authority")
+    issue(tmp_path, "node-1", name="node 1", hosts=HOSTS, uris=[URI])
+    issue(tmp_path, "alice", name="alice")
+    (tmp_path / "parameters.pem").write_text("none")
+    return tmp_path
+
+
+def test_change_of_an_authority_keeps_names_hosts_and_identities(folder: Path) -> None:
+    old, before = facts(folder, "ca"), facts(folder, "node-1")
+    trust_both(folder)
+    assert facts(folder, "node-1") == before
+    issue(folder, "bob", name="bob")  # still by the old authority
+    assert [paths.certificate.stem for paths in renew_all(folder)] == ["alice", "bob", "node-1"]
+    assert renew_all(folder) == []
+    assert old in inspect(folder / "ca.pem")
+    trust_new(folder)
+    (new,) = inspect(folder / "ca.pem")
+    after = facts(folder, "node-1")
+    assert (new.subject, new.fingerprint == old.fingerprint) == (old.subject, False)
+    assert (after.subject, sorted(after.hosts), after.uris) == (
+        before.subject,
+        sorted(HOSTS),
+        (URI,),
+    )
+    renew(folder, "node-1")
+    issue(folder, "node-2", name="node 2")
+    assert not (folder / "ca-next.key").exists()
+
+
+def test_steps_out_of_order_change_nothing_and_name_the_next_one(folder: Path) -> None:
+    def contents() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def refused(step: Callable[[Path], object], remedy: str) -> None:
+        before = contents()
+        with pytest.raises(InvalidConfig, match=f"rotate {folder} {remedy}"):
+            step(folder)
+        assert contents() == before
+
+    refused(renew_all, "trust-both")
+    refused(trust_new, "trust-both")
+    trust_both(folder)
+    refused(trust_both, "renew")
+    refused(trust_new, "renew")
+    old = (folder / "alice.pem").read_bytes()
+    renew_all(folder)
+    refused(trust_both, "trust-new")
+    (folder / "alice.pem").write_bytes(old)  # as if `renew` had been interrupted
+    refused(trust_new, "renew")
+    assert [paths.certificate.stem for paths in renew_all(folder)] == ["alice"]
+    trust_new(folder)
+
+
+def test_key_of_another_authority_is_refused_with_the_remedy(folder: Path, tmp_path: Path) -> None:
+    other = create_authority(tmp_path / "other", name="authority")
+    (folder / "ca.pem").write_bytes(other.certificate.read_bytes())
+    with pytest.raises(InvalidConfig, match=r"not the key of .*ca\.pem; put the ca\.key"):
+        renew(folder, "node-1")
