@@ -132,9 +132,8 @@ def up(
     found = load_if_any(folder)
     if shape != Shape() and found is None:
         shape.check_new()
-    if assignments is not None:
-        files = [] if found is None else found.config_files
-        check_settings(assignments, _environment(), files)
+    old, files = ((), []) if found is None else (found.settings, found.config_files)
+    check_settings(old if assignments is None else assignments, _environment(), files)
     names = _rack_names(racks)
     with locked(folder, make=True):
         cluster = _planned(folder, shape, names, is_secure=secure)

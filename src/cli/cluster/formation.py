@@ -179,8 +179,8 @@ def form(cluster: LocalCluster) -> LocalCluster:
     The controllers of a new cluster are its voters. A node that is added later, or whose data
     directory was deleted, is an observer until `quorum add-voter`.
     """
+    security = _security_of(cluster)  # before a change is stored: it may fail
     _store_with_folders(cluster)
-    security = _security_of(cluster)
     users = {} if security is None else {ADMINISTRATOR: security.password}
     for node in cluster.nodes:
         path = cluster.config_file(node.id)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.kit.command import invoke
 
 from quorumlog.cli.cluster.formation import (
     PORTS,
@@ -117,6 +118,27 @@ def test_a_cluster_grows_by_nodes_without_a_vote(tmp_path: Path) -> None:
     assert voting(more, 4) == ()
     assert len(load_config(more.config_file(5)).controller_bootstrap) == 4
     assert load(str(tmp_path)) == more
+
+
+def test_cluster_that_cannot_grow_is_unchanged(tmp_path: Path) -> None:
+    cluster = form(new_cluster(str(tmp_path), Shape(nodes=1), is_secure=True))
+    profile = (cluster.security_folder / "client.toml").read_text()
+    (cluster.security_folder / "ca.key").unlink()
+    with pytest.raises(InvalidConfig, match=r"ca\.key"):
+        form(grown(cluster, Shape(nodes=2)))
+    assert load(str(tmp_path)) == cluster
+    assert not Path(cluster.node_folder(2)).exists()
+    assert (cluster.security_folder / "client.toml").read_text() == profile
+
+
+def test_cluster_does_not_grow_with_an_invalid_setting_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = form(new_cluster(str(tmp_path), Shape(nodes=1)))
+    monkeypatch.setenv("QUORUMLOG_KAFKA_CONNECTIONS_MAX", "many")
+    result = invoke("cluster", "up", "--nodes", "2", "--data-dir", str(tmp_path))
+    assert isinstance(result.exception, InvalidConfig | SystemExit)
+    assert load(str(tmp_path)) == cluster
 
 
 @pytest.mark.parametrize("shape", [Shape(controllers=2), Shape(nodes=3), Shape(nodes=4)])
