@@ -11,10 +11,11 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from ..metadata.acls import name_of
+from ..metadata.acls import AclEnum, name_of
 from ..metadata.authorization import Action
+from ..metadata.scram_credentials import ScramCredential, ScramMechanism
 from ..runtime import ClientIdentity
 
 DETAIL_MAX: Final = 2_000  # characters of a change
@@ -73,13 +74,11 @@ class AuditLog:
     def changed(self, client: ClientIdentity, *, change: object, outcome: str) -> None:
         """Record a change of the metadata that a client has asked for. `outcome` is "ok", the
         name of an error, or "unknown"."""
-        self._line(
-            "change",
-            client,
-            operation=type(change).__name__,
-            detail=repr(change)[:DETAIL_MAX],
-            outcome=outcome,
-        )
+        detail = _json(change)
+        if len(text := json.dumps(detail)) > DETAIL_MAX:
+            detail = text[:DETAIL_MAX]
+        operation = type(change).__name__
+        self._line("change", client, operation=operation, detail=detail, outcome=outcome)
 
     def close(self) -> None:
         """Write the refusals that were counted."""
@@ -126,3 +125,19 @@ class AuditLog:
             **fields,
         }
         self._write(json.dumps(row))
+
+
+def _json(value: object) -> Any:
+    """Return a value of a command in the types of JSON, without keys of passwords."""
+    if isinstance(value, ScramCredential):
+        return {"iterations": value.iterations}
+    if isinstance(value, ScramMechanism):
+        return value.sasl_name
+    if isinstance(value, AclEnum):
+        return name_of(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    for fields in ("__struct_fields__", "__dataclass_fields__", "_fields"):
+        if hasattr(value, fields):
+            return {name: _json(getattr(value, name)) for name in getattr(value, fields)}
+    return [_json(each) for each in value] if isinstance(value, tuple) else value

@@ -52,6 +52,7 @@ NO_USERS: Final[Mapping[str, str]] = MappingProxyType({})
 PRIVATE_UMASK: Final = 0o027
 """Files of a node are not readable by users outside of its group: they hold records and keys."""
 ADMINISTRATOR: Final = "admin"  # of `dev --secure`
+AUDIT_FILE: Final = "audit.log"
 DEV_DATA_DIR = "quorumlog-data"
 DEV_HTTP_PORT = 9095
 DEV_KAFKA_PORT = 9092
@@ -203,7 +204,8 @@ def secured(found: Resolved) -> "tuple[Resolved, SecurityFolder]":
     folder = open_security_folder(Path(f"{config.data_dir.rstrip('/')}{FOLDER_SUFFIX}"))
     folder.issue_node(cluster_id, config.node_id, config.roles, [host])
     values, origins = {**found.values}, {**found.origins}
-    for name, value in {"cluster.id": cluster_id, **folder.settings(config.node_id)}.items():
+    own = {"cluster.id": cluster_id, "audit.log.file": str(folder.path / AUDIT_FILE)}
+    for name, value in {**own, **folder.settings(config.node_id)}.items():
         if name not in origins or origins[name] == DEFAULT:
             values[name], origins[name] = value, DEFAULT
     kafka = found.values["listeners.kafka"]

@@ -20,7 +20,13 @@ from ...server.config import (
     settings,
     toml_source,
 )
-from ...server.main import ADMINISTRATOR, format_storage, is_formatted_storage, load_config
+from ...server.main import (
+    ADMINISTRATOR,
+    AUDIT_FILE,
+    format_storage,
+    is_formatted_storage,
+    load_config,
+)
 from ...settings import DEFAULT, SettingSource, flag_source, read_settings, split_assignments
 from .state import BOTH, BROKER, CONTROLLER, LocalCluster, LocalNode, store
 
@@ -278,6 +284,7 @@ def _toml(cluster: LocalCluster, node: LocalNode, security: "SecurityFolder | No
         rows["listeners.kafka"] = [node.kafka if security is None else f"SASL_SSL://{node.kafka}"]
     if security is not None:
         rows.update(security.settings(node.id))
+        rows["audit.log.file"] = os.path.join(cluster.node_folder(node.id), AUDIT_FILE)
     if node.http is not None:
         rows["listeners.http"] = node.http
     head = f"# Node {node.id} of the cluster in {cluster.folder}; by `quorumlog cluster up`.\n"

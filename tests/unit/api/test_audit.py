@@ -6,8 +6,17 @@ from typing import Any
 
 from quorumlog import simulation
 from quorumlog.api.audit import AuditLog
-from quorumlog.metadata import AlterScramCredentials
-from quorumlog.metadata.acls import AclOperation, AclResourceType
+from quorumlog.ids import TopicId
+from quorumlog.metadata import AlterScramCredentials, CreateAcls, DeleteAcls, DeleteTopic
+from quorumlog.metadata.acls import (
+    Acl,
+    AclFilter,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+    ResourcePattern,
+)
 from quorumlog.metadata.authorization import Action
 from quorumlog.metadata.scram_credentials import ScramCredential, ScramMechanism
 from quorumlog.runtime import ClientIdentity, Runtime
@@ -85,8 +94,45 @@ def test_changes_and_authentications_never_have_a_secret() -> None:
         found.log.refused(ALICE, listener="gRPC", mechanism="PLAIN", reason="wrong")
         assert [row["event"] for row in found.rows] == ["change", *["authentication"] * 2]
         assert found.rows[0]["operation"] == "AlterScramCredentials"
-        assert "bob" in found.rows[0]["detail"]
+        assert found.rows[0]["detail"] == {
+            "deletions": [],
+            "upsertions": [[["bob", "SCRAM-SHA-256"], {"iterations": 4_096}]],
+        }
         for secret in ("STORED", "SERVER", "salt-bytes"):
             assert secret not in "".join(found.lines)
+
+    simulation.run(main)
+
+
+def test_detail_of_a_change_is_json_of_a_limited_size() -> None:
+    async def main(runtime: Runtime) -> None:
+        found = Lines(runtime)
+        orders = ResourcePattern(AclResourceType.TOPIC, "orders", AclPatternType.PREFIXED)
+        acl = Acl(orders, "User:alice", "*", AclOperation.READ, AclPermission.ALLOW)
+        for change in (
+            CreateAcls(acls=(acl,)),
+            DeleteAcls(filters=(AclFilter(principal="User:alice"),)),
+            DeleteTopic(topic_id=TopicId(b"\x01" * 16)),
+            CreateAcls(acls=(acl,) * 1_000),
+        ):
+            found.log.changed(ALICE, change=change, outcome="ok")
+        created, deleted, topic, large = (row["detail"] for row in found.rows)
+        assert created == {
+            "acls": [
+                {
+                    "resource": {"type": "Topic", "name": "orders", "pattern": "Prefixed"},
+                    "principal": "User:alice",
+                    "host": "*",
+                    "operation": "Read",
+                    "permission": "Allow",
+                }
+            ]
+        }
+        assert (deleted["filters"][0]["principal"], deleted["filters"][0]["host"]) == (
+            "User:alice",
+            None,
+        )
+        assert topic == {"name": "", "topic_id": "01" * 16}
+        assert large == json.dumps({"acls": created["acls"] * 1_000})[:2_000]
 
     simulation.run(main)

@@ -120,6 +120,12 @@ def test_a_cluster_grows_by_nodes_without_a_vote(tmp_path: Path) -> None:
     assert load(str(tmp_path)) == more
 
 
+def test_node_of_a_secure_cluster_has_an_audit_log(tmp_path: Path) -> None:
+    cluster = form(new_cluster(str(tmp_path), Shape(nodes=1), is_secure=True))
+    security = load_config(cluster.config_file(1)).security
+    assert security.audit_file == str(tmp_path / "node-1" / "audit.log")
+
+
 def test_cluster_that_cannot_grow_is_unchanged(tmp_path: Path) -> None:
     cluster = form(new_cluster(str(tmp_path), Shape(nodes=1), is_secure=True))
     profile = (cluster.security_folder / "client.toml").read_text()
