@@ -175,6 +175,8 @@ class Player:
             for query in spark.streams.active:
                 query.processAllAvailable()
                 query.stop()
+        for name in self._exported:
+            os.environ.pop(name, None)
         self._names.clear()
         self._loop.close()
         self._node.stop()

@@ -14,14 +14,21 @@ PAGE_S = 900
 GUIDE = "spark_quickstart.md"
 """A page that is played here only: its commands show the records of its programs."""
 
-# The last one: its commands need the credentials of its node.
+CLUSTER = "docs/secure_cluster.md"
+"""A page that is played up to its program; `test_secure_cluster.py` plays it without Spark."""
+
 PAGES = ("README.md", "docs/quickstart.md", "docs/spark.md", f"docs/{GUIDE}", "docs/security.md")
 
 
 @pytest.mark.timeout(PAGE_S + 60)
-def test_the_pages_do_what_they_say_with_spark_too() -> None:
+def test_the_pages_do_what_they_say_with_spark_too(tmp_path: Path) -> None:
     """In a process and a JVM of their own, as a reader would."""
-    command = [sys.executable, str(PLAYER), *(str(ROOT / page) for page in PAGES), "--spark"]
+    begun, _, rest = (ROOT / CLUSTER).read_text().partition("\n## On several machines\n")
+    assert "quorumlog.spark" in begun
+    assert "quorumlog.spark" not in rest
+    (tmp_path / "begun.md").write_text(begun)
+    pages = [*(ROOT / page for page in PAGES), tmp_path / "begun.md"]
+    command = [sys.executable, str(PLAYER), *map(str, pages), "--spark"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PAGE_S, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -30,4 +37,4 @@ def test_no_page_with_a_spark_program_is_forgotten() -> None:
     pages = {*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")}
     pages.remove(ROOT / "docs" / "package_page.md")  # its programs are the first page's
     with_spark = [path for path in pages if "from quorumlog.spark" in path.read_text()]
-    assert {str(path.relative_to(ROOT)) for path in with_spark} == set(PAGES)
+    assert {str(path.relative_to(ROOT)) for path in with_spark} == {*PAGES, CLUSTER}
