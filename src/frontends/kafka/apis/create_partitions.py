@@ -10,6 +10,7 @@ from typing import Any, Final
 from ....errors import InvalidPartitions, InvalidReplicaAssignment, InvalidRequest, QuorumlogError
 from ....ids import NodeId
 from ....metadata import CreatePartitions
+from ....metadata.acls import AclOperation, AclResourceType
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
@@ -24,6 +25,10 @@ async def create_partitions(broker: BrokerContext, call: Call) -> Answer:
     topics = [topic for topic in body.topics if topic.name not in twice]
 
     async def grow(topic: Any) -> None:
+        # before the count is compared: the answer must not depend on the topic
+        broker.api.authorizer.check(
+            context.client, AclOperation.ALTER, AclResourceType.TOPIC, topic.name
+        )
         command = _command(broker, topic, validate_only=body.validate_only)
         submitted = await broker.api.topics.create_partitions(command, context)
         await wait_applied(broker, submitted.offset, context)

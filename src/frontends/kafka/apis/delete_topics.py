@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from ....errors import InvalidRequest, QuorumlogError
 from ....ids import TopicId
-from ....metadata import DeleteTopic, MetadataImage
+from ....metadata import DeleteTopic
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
+from ..authorized_operations import describes
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
 from ..item_results import outcomes, repeated, wait_applied, with_timeout
@@ -35,10 +36,11 @@ async def delete_topics(broker: BrokerContext, call: Call) -> Answer:
     context = with_timeout(call, body.timeout)
     wanted = _read(body)
     image = broker.image
-    twice = repeated(_meant(image, named) for named in wanted)
+    meant = {each: _meant(broker, call, each) for each in wanted}
+    twice = repeated(meant[each] for each in wanted)
 
     async def delete(named: Named) -> Fields:
-        if _meant(image, named) in twice:
+        if meant[named] in twice:
             raise InvalidRequest("topic: named twice in the request; name each topic once")
         if bool(named.name) == bool(named.topic_id):
             raise InvalidRequest("topic: give either its name or its id")
@@ -52,7 +54,7 @@ async def delete_topics(broker: BrokerContext, call: Call) -> Answer:
         name = named.name if topic is None else topic.name
         return {"name": name, "topic_id": topic_id}
 
-    named = list(dict.fromkeys(wanted))
+    named = list(meant)
     results = await outcomes(broker, named, delete, context=context)
     responses = (_result(*each) for each in zip(named, results, strict=True))
     return await encode_if_large(broker, call, {"responses": responses}, elements=len(named))
@@ -68,10 +70,12 @@ def _read(body: Any) -> Sequence[Named]:
     ]
 
 
-def _meant(image: MetadataImage, named: Named) -> str | bytes | None:
-    """Return the id of the topic if it is known here, otherwise the id or name given."""
-    topic = image.topic(named.name) if named.name and not named.topic_id else None
-    return topic.id if topic is not None else named.topic_id or named.name
+def _meant(broker: BrokerContext, call: Call, named: Named) -> str | bytes | None:
+    """Return the id of the topic if the client may describe it, otherwise the id or name given."""
+    if not named.name or named.topic_id or not describes(broker, call, named.name):
+        return named.topic_id or named.name
+    topic = broker.image.topic(named.name)
+    return named.name if topic is None else topic.id
 
 
 def _result(named: Named, outcome: Fields | QuorumlogError) -> Fields:

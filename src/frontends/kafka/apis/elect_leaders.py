@@ -11,6 +11,7 @@ from typing import Any, Final
 from ....api.validation import check_partition
 from ....errors import InvalidRequest, QuorumlogError
 from ....metadata import ElectLeaders
+from ....metadata.acls import AclOperation, AclResourceType
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, error_fields
@@ -52,6 +53,8 @@ async def elect_leaders(broker: BrokerContext, call: Call) -> Answer:
 
 async def _elected(broker: BrokerContext, call: Call) -> dict[Place, QuorumlogError | None]:
     body = call.body
+    # here too: the partitions without a leader are collected before the operation checks it
+    broker.api.authorizer.check(call.client.identity, AclOperation.ALTER, AclResourceType.CLUSTER)
     kind = getattr(body, "election_type", PREFERRED)
     if kind not in (PREFERRED, UNCLEAN):
         raise InvalidRequest(f"election type {kind}: unknown; give 0 (preferred) or 1 (unclean)")

@@ -63,8 +63,15 @@ _BY_FIELD: Final[Mapping[str, Any]] = {
 }
 
 
-def filled(schema: type[Any], name: str, topic_id: bytes, fields: Mapping[str, Any]) -> Any:
-    """Return a request in which every resource has the name, and every list one element."""
+def filled(
+    schema: type[Any],
+    name: str,
+    topic_id: bytes,
+    fields: Mapping[str, Any],
+    number: int | None = None,
+) -> Any:
+    """Return a request in which every resource has the name, and every list one element; `number`
+    is the value of integers, None for a usual one."""
     hints = typing.get_type_hints(schema)
     values: dict[str, Any] = {}
     for field in dataclasses.fields(schema):
@@ -78,11 +85,13 @@ def filled(schema: type[Any], name: str, topic_id: bytes, fields: Mapping[str, A
             values[field.name] = fields[field.name]
             continue
         if hasattr(kind, "__dataclass_fields__"):
-            value = filled(kind, name, topic_id, fields)
+            value = filled(kind, name, topic_id, fields, number)
         else:
             kafka_type = field.metadata.get("kafka_type", "")
             default = {"string": name, "uuid": UUID(bytes=topic_id)}.get(kafka_type)
             value = _VALUES[kafka_type] if default is None else default
+            if number is not None and type(value) is int:
+                value = number
         values[field.name] = (value,) if is_list else value
     return schema(**values)
 
@@ -136,10 +145,16 @@ _SPECIAL: Final[Mapping[int, Mapping[str, Any]]] = {
 }
 
 
-def request_about(key: int, version: int, name: str, topic_id: bytes) -> bytes:
-    """Return the body of a request in which every resource has the name."""
+def request_about(
+    key: int, version: int, name: str, topic_id: bytes, *, number: int | None = None
+) -> bytes:
+    """Return the body of a request in which every resource has the name; `number` is the value of
+    every integer but acks, without which there is no answer."""
     fields = {**_BY_FIELD, **_SPECIAL.get(key, {})}
-    return bytes_of(filled(schema_of(key, version), name, topic_id, fields))
+    if number is not None:
+        kept = {each: value for each, value in fields.items() if type(value) is not int}
+        fields = {**kept, "acks": 1}
+    return bytes_of(filled(schema_of(key, version), name, topic_id, fields, number))
 
 
 def long_fetch(topic: str) -> bytes:

@@ -6,6 +6,7 @@ The requests are made from the schemas, so a new API is in the tests as soon as 
 import dataclasses
 import typing
 from collections.abc import Collection, Mapping
+from itertools import product
 from typing import Any, Final
 from uuid import UUID
 
@@ -108,9 +109,12 @@ class Asking:
         """Return the topic id that requests for a name have."""
         return self.topic_id if name == "secret" else bytes(15) + b"\x01"
 
-    async def ask(self, key: int, version: int, name: str = "secret") -> Any:
+    async def ask(
+        self, key: int, version: int, name: str = "secret", *, number: int | None = None
+    ) -> Any:
         client = await self.kafka.connect()
-        client.send_body(key, version, request_about(key, version, name, self.id_of(name)))
+        topic_id = self.id_of(name)
+        client.send_body(key, version, request_about(key, version, name, topic_id, number=number))
         _, answer = await client.answer(key, version)
         client.connection.abort()
         return answer
@@ -186,15 +190,15 @@ def test_denied_requests_change_nothing(folder: str) -> None:
 
 def test_denials_do_not_disclose_topics(folder: str) -> None:
     """The answers about a topic that exists and one that does not differ in nothing but the name
-    and the id that the client sent."""
+    and the id that the client sent, also with the numbers of its partition and of its count."""
     failures: list[str] = []
 
     async def main(asking: Asking) -> None:
-        for api in APIS:
+        for api, number in product(APIS, (None, 0, 1)):
             for version in (api.low, min(api.high, BY_ID.get(api.name, api.high + 1) - 1)):
                 answers = []
                 for name in ("secret", "absent"):
-                    answer = repr(await asking.ask(api.key, version, name=name))
+                    answer = repr(await asking.ask(api.key, version, name=name, number=number))
                     for own in (name, str(UUID(bytes=asking.id_of(name)))):
                         answer = answer.replace(own, "#")
                     answers.append(answer)
@@ -203,6 +207,30 @@ def test_denials_do_not_disclose_topics(folder: str) -> None:
 
     run_on_secret(main, folder, NOBODY)
     assert not failures, "\n".join(failures)
+
+
+def test_deletion_by_id_does_not_confirm_a_guessed_name(folder: str) -> None:
+    async def main(asking: Asking) -> None:
+        client, answers = await asking.kafka.connect(), []
+        by_id = {"name": None, "topic_id": asking.topic_id}
+        for guess in ("secret", "absent"):
+            by_name = {"name": guess, "topic_id": bytes(16)}
+            answer = await client.ask(20, 6, topics=(by_name, by_id), timeout=2_000)
+            answers.append(repr(answer).replace(guess, "#"))
+        assert answers[0] == answers[1]
+
+    run_on_secret(main, folder, NOBODY)
+
+
+def test_election_in_all_partitions_without_a_leader_is_denied(folder: str) -> None:
+    """There is none, which the answer does not disclose."""
+
+    async def main(asking: Asking) -> None:
+        client = await asking.kafka.connect()
+        answer = await client.ask(43, 2, election_type=1, topic_partitions=None, timeout=2_000)
+        assert answer.error_code == error_code(31)
+
+    run_on_secret(main, folder, NOBODY)
 
 
 def test_each_api_needs_exactly_its_acls(folder: str) -> None:
