@@ -54,6 +54,9 @@ _LOG: Final = logging.getLogger("quorumlog.kafka")
 FRAME_BYTES_PER_MS_MIN: Final = 64
 """The slowest rate at which a client may continue a frame; a slower one is disconnected."""
 
+FULL_CHECK_BYTES: Final = 10_000 * FRAME_BYTES_PER_MS_MIN
+"""Bytes of a large frame that must arrive between two checks while the request memory is full."""
+
 FULL_READ_BYTES: Final = 4 << 10
 """The read size while the request memory is full: these bytes may stay in memory until there is
 room, on thousands of connections at once."""
@@ -78,6 +81,7 @@ class KafkaConnection:
             "_is_advancing",
             "_is_over",
             "_large_held",
+            "_large_due",
             "_throttle_timer",
             "_quiet_since_ms",
             "_reads",
@@ -120,6 +124,7 @@ class KafkaConnection:
         self._is_over = False
         self._end_reason = CLIENT
         self._large_held = 0  # bytes of the server's memory for a frame that is being read
+        self._large_due = 0  # bytes of it that must arrive until the next check
         self._encoding_us = 0  # time spent on encoding responses, charged with the next one
         self._taken = 0  # requests read so far
         # For `check_progress`, which records the time; the other methods only set the flag.
@@ -147,7 +152,8 @@ class KafkaConnection:
     def buffer(self, size_hint: int) -> memoryview:
         """Return the buffer for the next read."""
         room = self._frames.buffer()
-        if self._server.memory.is_full and not self._large_held:
+        memory = self._server.memory
+        if memory.is_full and not memory.may_read(self):
             return room[:FULL_READ_BYTES]
         return room
 
@@ -156,6 +162,10 @@ class KafkaConnection:
         self._server.figures.received_bytes += count
         if self._frames.received(count):
             self._advance()
+        elif not self._is_over:
+            self._hold_large()
+            if self._server.memory.is_full:
+                self._advance()  # stops reading, unless this frame may continue alone
 
     def secured(self, certificate: PeerCertificate | None) -> None:
         """Continue after the handshake of TLS."""
@@ -221,10 +231,15 @@ class KafkaConnection:
         if not (self._reads and self._frames.is_within_frame) or self._taken != self._taken_seen:
             self._taken_seen = self._taken
             self._slow_since_ms = now_ms
+            self._large_due = 0
             return
         slow_ms = now_ms - self._slow_since_ms
         # received bytes, not the claimed size, which costs nothing
         received = self._frames.large_received_bytes
+        if self._server.memory.is_full and 0 < received < self._large_due:
+            self._end(SLOW, f"incomplete request of {received} bytes while others wait for memory")
+            return
+        self._large_due = received + FULL_CHECK_BYTES
         if slow_ms >= settings.frame_ms_max + received // FRAME_BYTES_PER_MS_MIN:
             self._end(SLOW, f"incomplete request for {slow_ms} ms")
 
@@ -257,6 +272,7 @@ class KafkaConnection:
         if self._reads is not (reads := self._has_room()):
             self._reads = reads
             if reads:
+                self._large_due = 0
                 self._connection.resume_reading()
             else:
                 self._connection.pause_reading()
@@ -289,12 +305,14 @@ class KafkaConnection:
         server = self._server
         if self._is_open and (self._under_way or self._waiting):
             return False  # one request at a time
-        if server.memory.is_full and not self._large_held:  # a large frame has its memory already
-            server.memory.wait(self, self._advance)
-            return False
         if (self._under_way or self._waiting) and self._pending_count() >= server.inflight_max:
             return False
-        return self._connection.unsent_bytes() < server.unsent_bytes_max
+        if self._connection.unsent_bytes() >= server.unsent_bytes_max:
+            return False
+        if server.memory.is_full and not server.memory.may_read(self):
+            server.memory.wait(self, self._advance)
+            return False
+        return True
 
     def _maybe_end(self) -> bool:
         """End the connection if no more responses are due; return True if it has ended."""
@@ -317,10 +335,21 @@ class KafkaConnection:
         except QuorumlogError as error:
             self._invalid = error
             return None
-        if frame is None and self._frames.large_bytes and not self._large_held:
-            self._large_held = self._frames.large_bytes
-            self._server.memory.take(self._large_held)
+        if frame is None and self._frames.large_bytes:
+            self._hold_large()
         return frame
+
+    def _hold_large(self) -> None:
+        """Take memory for the bytes of a large incomplete frame that have arrived; the claimed size
+        costs nothing."""
+        received = self._frames.large_received_bytes
+        self._server.memory.take_incomplete(self, received - self._large_held)
+        self._large_held = received
+
+    def _release_large(self) -> int:
+        """Return the bytes of a large frame that is complete now; the caller gives them back."""
+        self._large_held = 0
+        return self._server.memory.complete(self)
 
     def _take(self, frame: memoryview) -> None:
         """Queue a request until the earlier ones permit it to begin."""
@@ -332,10 +361,8 @@ class KafkaConnection:
         """Read the header of a frame, and count it; None if it is invalid."""
         self._taken += 1
         self._has_moved = True
-        if self._large_held:
-            self._large_held = 0  # moved to the request
-        else:
-            self._server.memory.take(len(frame))
+        held = self._release_large() if self._large_held else 0  # moves to the request
+        self._server.memory.take(len(frame) - held)
         try:
             server = self._server
             request = read_request(frame, self.client, self._find, server.now_ms())
@@ -413,8 +440,7 @@ class KafkaConnection:
         self._taken += 1
         self._has_moved = True
         if self._large_held:
-            server.memory.give(self._large_held)
-            self._large_held = 0
+            server.memory.give(self._release_large())
         flexible = version >= api.flexible
         if isinstance(answer, PreparedResponse):
             self._send_parts(answer.parts(0), correlation_id, flexible=flexible)
@@ -468,8 +494,7 @@ class KafkaConnection:
         self._taken += count
         self._has_moved = True
         if self._large_held:
-            server.memory.give(self._large_held)
-            self._large_held = 0
+            server.memory.give(self._release_large())
         answer = run.end()
         figures = server.figures.api(api.name)
         figures.usual += count
@@ -796,8 +821,7 @@ class KafkaConnection:
         memory = self._server.memory
         memory.forget(self)
         if self._large_held:
-            memory.give(self._large_held)
-            self._large_held = 0
+            memory.give(self._release_large())
 
 
 def _reason_of(failure: Exception) -> str:

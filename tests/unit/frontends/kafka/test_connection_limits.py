@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.kit.kafka_client import ConnectionEnded, connect, connected
+from tests.kit.kafka_client import ConnectionEnded, RawClient, connect, connected
 from tests.kit.node import Run
 from tests.kit.waits import wait_until
 
@@ -113,9 +113,7 @@ def test_a_request_that_comes_a_byte_now_and_then_ends_its_connection(size: int)
     simulation.run(main)
 
 
-def test_what_a_request_claims_buys_it_no_time() -> None:
-    """Its memory is taken from all, and is given back when it does not come."""
-
+def test_claimed_size_holds_no_memory_and_buys_no_time() -> None:
     async def main(runtime: Runtime) -> None:
         async with (
             bare_server(runtime, frame_ms_max=5_000, requests_bytes_max=900_000) as (_, addresses),
@@ -123,9 +121,11 @@ def test_what_a_request_claims_buys_it_no_time() -> None:
             connected(runtime, addresses["one"]) as good,
         ):
             began_ms = runtime.clock.now_ms()
-            slow.send_raw(struct.pack(">ihh", 1_000_000, PLAIN_KEY, 5))
+            claim(slow, 1_000_000, 70_000)
             await asyncio.sleep(1)
             assert await is_served(good)
+            assert runtime.clock.now_ms() - began_ms < 2_000
+            await slow.ended()
             assert 5_000 <= runtime.clock.now_ms() - began_ms <= 12_000
 
     simulation.run(main)
@@ -292,6 +292,61 @@ def test_a_frame_larger_than_all_the_memory_is_read_when_nobody_else_holds_any(r
             assert server.memory.taken == 0
 
     run(main)
+
+
+def claim(client: RawClient, size: int, sent: int) -> None:
+    """Send the beginning of a request of a size, whose further bytes are zeros."""
+    client.send_raw(struct.pack(">ihhih", size, GATED_KEY, 1, 1, -1) + bytes(sent - 10))
+
+
+def test_large_frames_that_fill_the_memory_are_completed_one_after_another(run: Run) -> None:
+    size = 600_000
+
+    async def main(runtime: Runtime) -> None:
+        gate = Gate()
+        async with (
+            bare_server(runtime, gate.api, requests_bytes_max=1_000_000) as (server, addresses),
+            connected(runtime, addresses["one"]) as other,
+        ):
+            crowd = [await connect(runtime, addresses["one"]) for _ in range(5)]
+            for client in crowd:
+                claim(client, size, 300_000)
+            await wait_until(lambda: server.memory.is_full)
+            other.send(PLAIN_KEY, 5, **topics("waits"))
+            for client in crowd:
+                client.send_raw(bytes(size - 300_000))
+            await gate.reached(1)
+            assert server.memory.taken < 1_000_000 + size
+            gate.open(0)
+            for client in crowd:
+                await client.answer(GATED_KEY, 1)
+                client.connection.abort()
+            await other.answer(PLAIN_KEY, 5)
+            await wait_until(lambda: server.memory.taken == 0)
+
+    run(main)
+
+
+def test_large_frame_that_stops_does_not_keep_the_memory() -> None:
+    """One of several that fill the memory together, of a client that sends no more of it."""
+
+    async def main(runtime: Runtime) -> None:
+        gate = Gate()
+        async with (
+            bare_server(runtime, gate.api, requests_bytes_max=400_000) as (server, addresses),
+            connected(runtime, addresses["one"]) as first,
+            connected(runtime, addresses["one"]) as second,
+            connected(runtime, addresses["one"]) as other,
+        ):
+            for client in (first, second):
+                claim(client, 1 << 20, 300_000)
+            await wait_until(lambda: server.memory.is_full)
+            began_ms = runtime.clock.now_ms()
+            assert await is_served(other)
+            assert runtime.clock.now_ms() - began_ms < 30_000
+            assert server.figures.listeners["one"].ended == {"slow": 1}
+
+    simulation.run(main)
 
 
 def test_while_the_memory_is_full_a_connection_brings_no_more_than_a_little() -> None:
