@@ -6,7 +6,7 @@ import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from tests.kit.kafka_client import ConnectionEnded, framed
 from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.secure_client import SecureClient, connect_tls
 from tests.kit.users import set_password
-from tests.kit.waits import AMPLE_MS, run_patiently
+from tests.kit.waits import AMPLE_MS, run_patiently, wait_until
 
 from quorumlog import services
 from quorumlog.clients.credentials import SCRAM, TLS, channel_security
@@ -25,6 +25,7 @@ from quorumlog.errors import (
     IllegalSaslState,
     NotImplementedHere,
     SaslAuthenticationFailed,
+    TransportError,
 )
 from quorumlog.frontends.grpc.auth_service import OPEN_METHODS
 from quorumlog.frontends.kafka.apis import APIS
@@ -253,6 +254,49 @@ def test_client_gives_no_proof_for_few_rounds_and_does_not_compute_very_many(
         await channel.close()
         await listener.close(0)
         assert not proofs, "the password can be guessed from a proof"
+
+    run_patiently(main)
+
+
+def test_strangers_end_at_the_limit_of_connections_in_place_of_clients(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """The oldest one of the address with the most of them; an authenticated client never does."""
+
+    async def open_from(source: str, address: str, stack: ExitStack) -> socket.socket:
+        stranger = stack.enter_context(socket.socket())
+        stranger.setblocking(False)
+        stranger.bind((source, 0))
+        host, _, port = address.rpartition(":")
+        await asyncio.get_running_loop().sock_connect(stranger, (host, int(port)))
+        return stranger
+
+    async def main(runtime: Runtime) -> None:
+        clients = []
+        async with secured(
+            runtime, tmp_path / "node", certificates, kafka_connections_max=7
+        ) as node:
+            address = node.kafka.node.addresses.kafka_listeners["SASL_SSL"]
+            server = node.kafka.node.parts.kafka
+            assert server is not None
+            with ExitStack() as stack:
+                alone = await open_from("127.0.0.2", address, stack)
+                crowd = [await open_from("127.0.0.3", address, stack) for _ in range(5)]
+                await wait_until(lambda: server.connection_count == 7)  # and the fixture's client
+                for stranger in crowd:
+                    clients.append(await node.connect())
+                    assert not (await clients[-1].log_in("alice", PASSWORD)).error_code.value
+                    with pytest.raises(ConnectionResetError):
+                        await asyncio.get_running_loop().sock_recv(stranger, 1)
+                with pytest.raises(BlockingIOError):
+                    alone.recv(1)
+                for _ in range(2):
+                    clients.append(await node.connect())
+                    assert not (await clients[-1].log_in("alice", PASSWORD)).error_code.value
+                with pytest.raises((ConnectionEnded, TransportError)):
+                    await (await node.connect()).begin("SCRAM-SHA-256")
+                for client in clients:
+                    assert await may_describe(client)
 
     run_patiently(main)
 

@@ -170,7 +170,7 @@ class KafkaConnection:
     def secured(self, certificate: PeerCertificate | None) -> None:
         """Continue after the handshake of TLS."""
         error = self._authentication.secured(certificate)
-        self._is_open = self._authentication.is_open
+        self._set_open()
         if error is not None:
             self._end(UNAUTHENTICATED, error)
 
@@ -199,6 +199,19 @@ class KafkaConnection:
             self._is_closing = True
             self._end_reason = STOPPED
             self._advance()
+
+    @property
+    def is_open(self) -> bool:
+        """True until the client is authenticated as far as the listener asks for."""
+        return self._is_open
+
+    def end_stranger(self) -> None:
+        """End the connection, whose client is not authenticated, for another one."""
+        if self._is_over:
+            self._connection.abort()  # the client does not read the queued responses
+        else:
+            open_ms = self._server.now_ms() - self._began_ms
+            self._end(SLOW, f"not authenticated after {open_ms} ms, at the limit of connections")
 
     def unmute(self) -> None:
         """Stop throttling the client: its quotas have changed."""
@@ -389,9 +402,14 @@ class KafkaConnection:
         """Use the APIs that the client may request now; end the connection after an error, when the
         response in progress is sent."""
         self._apis = self._authentication.apis
-        self._is_open = self._authentication.is_open
+        self._set_open()
         if error is not None and self._invalid is None:
             self._invalid = error
+
+    def _set_open(self) -> None:
+        self._is_open = self._authentication.is_open
+        if not self._is_open:
+            self._server.forget_stranger(self)
 
     def _may_begin(self, request: Request) -> bool:
         if self._throttle_timer is not None or self._is_closing:

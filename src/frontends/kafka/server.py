@@ -55,6 +55,8 @@ class KafkaServer:
         self._listeners: list[Listener] = []
         self._connections: dict[KafkaConnection, None] = {}
         self._by_host: dict[str, int] = {}  # open connections by the client's address
+        # those that are not authenticated yet, by listener and address, the oldest first
+        self._strangers: dict[tuple[str, str], dict[KafkaConnection, None]] = {}
         self._is_closing = False
         self._check_timer: asyncio.TimerHandle | None = None
         self._told: dict[int, int] = {}  # log lines by second: of the newest second only
@@ -119,8 +121,17 @@ class KafkaServer:
                 why,
             )
 
+    def forget_stranger(self, connection: KafkaConnection) -> None:
+        """Remove a connection from those that are not authenticated yet."""
+        key = connection.client.listener, connection.client.identity.host
+        strangers = self._strangers.get(key, {})
+        strangers.pop(connection, None)
+        if not strangers:
+            self._strangers.pop(key, None)
+
     def connection_ended(self, connection: KafkaConnection, listener: str, reason: str) -> None:
         """Remove an ended connection."""
+        self.forget_stranger(connection)
         del self._connections[connection]
         host = connection.client.identity.host
         self._by_host[host] -= 1
@@ -152,14 +163,9 @@ class KafkaServer:
     def _accept(
         self, listener: str, security: ListenerSecurity, connection: ByteConnection
     ) -> KafkaConnection | RefusedConnection:
-        figures, settings = self.figures.listeners[listener], self.broker.settings
+        figures = self.figures.listeners[listener]
         host = host_of(connection.peer.rpartition(":")[0])
-        if (
-            self._is_closing
-            or len(self._connections) >= settings.connections_max
-            or figures.open >= settings.listener_connections_max
-            or self._by_host.get(host, 0) >= settings.address_connections_max
-        ):
+        if self._is_closing or not self._make_room(listener, host):
             figures.refused += 1
             if not self._is_closing:
                 client = Client(peer=connection.peer, local="", listener=listener)
@@ -176,9 +182,32 @@ class KafkaServer:
         accepted = KafkaConnection(connection, self, self._scope, listener, security)
         self._connections[accepted] = None
         self._by_host[host] = self._by_host.get(host, 0) + 1
+        if accepted.is_open:
+            self._strangers.setdefault((listener, host), {})[accepted] = None
         if self._check_timer is None:
             self._schedule_check()
         return accepted
+
+    def _make_room(self, listener: str, host: str) -> bool:
+        """Return True if a connection may be accepted. At a limit the oldest connection of the
+        address with the most clients that are not authenticated yet ends for it."""
+        settings = self.broker.settings
+        is_full = len(self._connections) >= settings.connections_max
+        of_listener = self.figures.listeners[listener].open >= settings.listener_connections_max
+        of_host = self._by_host.get(host, 0) >= settings.address_connections_max
+        if not (is_full or of_listener or of_host):
+            return True
+        counted = [
+            (len(strangers), key)
+            for key, strangers in self._strangers.items()
+            if not (of_listener and key[0] != listener) and not (of_host and key[1] != host)
+        ]
+        if not counted:
+            return False
+        oldest = next(iter(self._strangers[max(counted)[1]]))
+        self.forget_stranger(oldest)
+        oldest.end_stranger()
+        return True
 
     def _schedule_check(self) -> None:
         settings = self.broker.settings
