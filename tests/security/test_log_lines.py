@@ -15,7 +15,7 @@ from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.runtime import Runtime
 
 FORGED: Final = "x\n2026-01-01 00:00:00,000 ERROR node.forged\r\n\x1b[2J\x00\u2028\u202e"
-HANDSHAKE, API_VERSIONS = 17, 18
+METADATA, HANDSHAKE, API_VERSIONS = 3, 17, 18
 LINE_MAX: Final = 2_000  # characters
 A_LINE: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ \S")
 
@@ -28,6 +28,16 @@ async def attack(runtime: Runtime, address: str, key: int, version: int, body: A
             await client.frame()
         except ConnectionEnded:
             return
+
+
+async def end_with_long_names(runtime: Runtime, address: str) -> None:
+    """Send the longest names of a software before the login, and a request that needs it."""
+    async with connected(runtime, address) as client:
+        body = request_about(API_VERSIONS, 3, "x" * 17_000, bytes(16))
+        client.send_body(API_VERSIONS, 3, body)
+        await client.frame()
+        client.send_body(METADATA, 9, request_about(METADATA, 9, "x", bytes(16)))
+        await client.ended()
 
 
 def test_no_name_begins_a_line_of_a_log(tmp_path: Path) -> None:
@@ -44,6 +54,7 @@ def test_no_name_begins_a_line_of_a_log(tmp_path: Path) -> None:
     )
 
     async def main(runtime: Runtime) -> None:
+        await end_with_long_names(runtime, sasl)
         for api in APIS:
             body = request_about(api.key, api.high, FORGED, bytes(15) + b"\x01")
             await attack(runtime, plain, api.key, api.high, body)
@@ -58,6 +69,7 @@ def test_no_name_begins_a_line_of_a_log(tmp_path: Path) -> None:
         assert node.stop() == 0
     lines = node.complaints().split("\n")
     assert any("kafka.connection_ended" in line for line in lines)
+    assert any(f"software={'x' * 64}/{'x' * 64} " in line for line in lines)
     forged = [line for line in lines if line and not A_LINE.match(line)]
     assert not forged, forged[:3]
     assert max(map(len, lines)) < LINE_MAX

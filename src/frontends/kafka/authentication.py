@@ -42,6 +42,9 @@ SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
 _OPEN_KEYS: Final = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
 
+MECHANISM_CHARS_MAX: Final = 64
+"""The length of an unknown mechanism in an error."""
+
 FRAME_BYTES_MAX: Final = MESSAGE_BYTES_MAX + (4 << 10)
 """The size limit of requests before the authentication."""
 
@@ -75,8 +78,8 @@ class Authentication:
     """The authentication of one connection."""
 
     __slots__ = (
-        *("_apis", "_changed", "_client", "_exchange", "_expiry", "_listener", "_mechanism"),
-        *("_now_ms", "_open_apis", "_user", "apis", "is_secured"),
+        *("_apis", "_changed", "_client", "_exchange", "_expiry", "_listener"),
+        *("_may_log", "_mechanism", "_now_ms", "_open_apis", "_user", "apis", "is_secured"),
     )
 
     def __init__(
@@ -87,14 +90,16 @@ class Authentication:
         apis: Mapping[int, KafkaApi],
         now_ms: Callable[[], int],
         changed: Callable[[QuorumlogError | None], None],
+        may_log: Callable[[], bool],
     ) -> None:
         """`apis` are those of an authenticated client. `changed` is called after each change of
-        `apis`, and with the error that ends the connection."""
+        `apis`, and with the error that ends the connection. `may_log` limits log lines."""
         self._listener = listener
         self._client = client
         self._apis = apis
         self._now_ms = now_ms
         self._changed = changed
+        self._may_log = may_log
         self._open_apis = {key: apis[key] for key in _OPEN_KEYS if key in apis}
         self._exchange: SaslExchange | None = None  # between handshake and authentication
         self._mechanism = ""  # of the exchange, or of the authentication
@@ -162,7 +167,7 @@ class Authentication:
             if self._user is not None and mechanism != self._mechanism:
                 raise IllegalSaslState(
                     f"the client was authenticated with {self._mechanism}, and cannot continue"
-                    f" with {mechanism!r}"
+                    f" with {mechanism[:MECHANISM_CHARS_MAX]!r}"
                 )
             self._exchange = sasl.begin(mechanism, self._listener.mechanisms)
         except (IllegalSaslState, UnsupportedSaslMechanism) as error:
@@ -226,7 +231,7 @@ class Authentication:
     def _report(self, error: SaslAuthenticationFailed | None) -> None:
         """Log the end of an authentication."""
         client, audit = self._client, self._listener.audit
-        if error is not None:
+        if error is not None and self._may_log():
             _LOG.warning(
                 "security.not_authenticated peer=%s listener=%s mechanism=%s error=%s",
                 client.peer,

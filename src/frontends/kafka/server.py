@@ -28,7 +28,13 @@ CHECK_MS_MAX: Final = 10_000
 """The longest interval between two scans for connections without progress."""
 
 LINES_A_SECOND_MAX: Final = 10
-"""The limit of log lines about ended connections, so that clients cannot flood the log."""
+"""The limit of log lines about clients, so that they cannot flood the log."""
+
+SOFTWARE_CHARS_MAX: Final = 64
+"""The length of each of the two names of a client's software in the log."""
+
+WHY_CHARS_MAX: Final = 1_000
+"""The length of a cause in the log, which may repeat parts of a request."""
 
 T = TypeVar("T")
 
@@ -106,19 +112,24 @@ class KafkaServer:
         bytes_max = self.broker.settings.request_bytes_max
         return bytes_max if key == PRODUCE else min(bytes_max, PLAIN_REQUEST_BYTES_MAX)
 
-    def log_connection_end(self, event: str, client: Client, why: object) -> None:
-        """Log why a connection ends, at a limited rate."""
+    def may_log(self) -> bool:
+        """Count a log line about a client; return False beyond the limit of this second."""
         second = self.now_ms() // 1_000
         lines = self._told.get(second, 0)
         self._told = {second: lines + 1}
-        if lines < LINES_A_SECOND_MAX:
+        return lines < LINES_A_SECOND_MAX
+
+    def log_connection_end(self, event: str, client: Client, why: object) -> None:
+        """Log why a connection ends, at a limited rate."""
+        if self.may_log():
+            name, version = client.software_name, client.software_version
             _LOG.warning(
                 "kafka.connection_ended reason=%s peer=%s listener=%s software=%s why=%s",
                 event,
                 client.peer,
                 client.listener,
-                f"{client.software_name}/{client.software_version}",
-                why,
+                f"{name[:SOFTWARE_CHARS_MAX]}/{version[:SOFTWARE_CHARS_MAX]}",
+                str(why)[:WHY_CHARS_MAX],
             )
 
     def forget_stranger(self, connection: KafkaConnection) -> None:

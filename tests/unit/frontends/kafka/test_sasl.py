@@ -16,6 +16,7 @@ from quorumlog.errors import (
     UnsupportedSaslMechanism,
 )
 from quorumlog.frontends.kafka.apis import APIS
+from quorumlog.frontends.kafka.server import LINES_A_SECOND_MAX
 
 HANDSHAKE, AUTHENTICATE, METADATA, DESCRIBE_CLUSTER = 17, 36, 3, 60
 SASL: Final[dict[str, Any]] = {
@@ -238,6 +239,22 @@ def test_session_ends_unless_the_client_authenticates_again() -> None:
             await client.ended()
 
     run_on_kafka_node(main, "/node", **SASL, connections_max_reauth_ms=5_000)
+
+
+def test_failed_logins_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(kafka: KafkaNode) -> None:
+        clients = [await connect(kafka.runtime, _sasl_address(kafka)) for _ in range(40)]
+        for client in clients:
+            await _begin(client)
+        for client in clients:
+            client.send(AUTHENTICATE, 2, auth_bytes=b"n,,n=x")
+        for client in clients:
+            await client.answer(AUTHENTICATE, 2)
+            client.connection.abort()
+
+    run_on_kafka_node(main, "/node", **SASL)
+    failed = [each for each in caplog.records if "not_authenticated" in each.msg]
+    assert 0 < len(failed) <= LINES_A_SECOND_MAX
 
 
 def test_connection_ends_when_its_password_changes_or_is_removed() -> None:
