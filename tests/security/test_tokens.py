@@ -23,7 +23,7 @@ from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.node import WAIT_MS
 from tests.kit.secure_client import SecureClient, connect_tls
 from tests.kit.users import set_password
-from tests.kit.waits import AMPLE_S, run_patiently
+from tests.kit.waits import AMPLE_S, run_patiently, wait_until
 
 from quorumlog.clients.credentials import TLS, Token, channel_security
 from quorumlog.errors import SaslAuthenticationFailed
@@ -33,6 +33,7 @@ from quorumlog.services import ADMIN_LIST_TOPICS
 
 PASSWORD: Final = "correct horse"
 HOUR_S: Final = 3_600
+DELAY_MS: Final = 300
 STRANGER_KEY: Final = rsa.generate_private_key(65_537, 2_048)
 
 
@@ -48,11 +49,16 @@ class Tokens:
         address = self.kafka.node.addresses.kafka_listeners["SASL_SSL"]
         return await connect_tls(self.kafka.runtime, address, self._certificates.client())
 
-    async def log_in(self, token: str) -> tuple[SecureClient, Any]:
-        """Log in on a Kafka connection; return the last answer."""
+    async def begin(self, token: str) -> tuple[SecureClient, Any]:
+        """Send a token on a new Kafka connection; return the answer."""
         client = await self.connect()
         await client.begin("OAUTHBEARER")
         answer = await client.step(b"n,,\x01auth=Bearer " + token.encode() + b"\x01\x01")
+        return client, answer
+
+    async def log_in(self, token: str) -> tuple[SecureClient, Any]:
+        """Log in on a Kafka connection; return the last answer."""
+        client, answer = await self.begin(token)
         if answer.auth_bytes:  # the error, which a client confirms
             assert json.loads(answer.auth_bytes) == {"status": "invalid_token"}
             answer = await client.step(b"\x01")
@@ -113,10 +119,9 @@ async def accepting(
         **certificates.settings(),
         **issuer.settings(certificates.ca),
         sasl_enabled_mechanisms=("SCRAM-SHA-256", "OAUTHBEARER"),
-        connection_failed_authentication_delay_ms=0,
         grpc_security_protocol="SASL_SSL",
         listeners_kafka=("SASL_SSL://127.0.0.1:0",),
-        **settings,
+        **{"connection_failed_authentication_delay_ms": 0, **settings},
     ) as kafka:
         await set_password(kafka.node, "alice", PASSWORD)
         yield Tokens(kafka, certificates)
@@ -179,6 +184,41 @@ def test_forged_tokens_are_refused_by_both_front_ends(
             for token in (issuer.token("alice"), late):
                 assert await node.is_accepted(token)
             assert issuer.requests <= 2, "unknown keys do not make the node ask again and again"
+
+    run_patiently(main)
+
+
+def test_forged_token_is_counted_also_if_the_client_leaves(
+    certificates: Certificates, issuer: TokenIssuer, tmp_path: Path
+) -> None:
+    """The first answer tells a client that its token is refused; the client may not confirm it."""
+    audit = tmp_path / "audit.log"
+
+    def refused() -> int:
+        rows = [json.loads(line) for line in audit.read_text().splitlines()]
+        return sum(row["count"] for row in rows if row.get("outcome") == "refused")
+
+    async def main(runtime: Runtime) -> None:
+        async with accepting(
+            runtime,
+            tmp_path / "node",
+            certificates,
+            issuer,
+            audit_log_file=str(audit),
+            connection_failed_authentication_delay_ms=DELAY_MS,
+        ) as node:
+            token = issuer.token("alice", key=STRANGER_KEY)
+            began_s = time.monotonic()
+            client, answer = await node.begin(token)
+            assert time.monotonic() - began_s >= DELAY_MS / 1_000
+            assert answer.auth_bytes
+            client.connection.abort()
+            await wait_until(lambda: refused() == 1)
+            client, answer = await node.log_in(token)  # which confirms it
+            assert answer.error_code.value == SaslAuthenticationFailed.code
+            client.connection.abort()
+            await wait_until(lambda: refused() >= 2)
+        assert refused() == 2
 
     run_patiently(main)
 

@@ -53,6 +53,8 @@ class SaslStep(NamedTuple):
 
     message: bytes
     user: AuthenticatedUser | None = None
+    # The login has failed, and the next step raises this error: the message informs the client.
+    failure: SaslAuthenticationFailed | None = None
 
 
 class SaslExchange(Protocol):
@@ -210,7 +212,7 @@ class _OAuthBearer:
             verified = await self._tokens.verify(token)
         except SaslAuthenticationFailed as error:
             self._failure = error
-            return SaslStep(b'{"status":"invalid_token"}')
+            return SaslStep(b'{"status":"invalid_token"}', failure=error)
         return SaslStep(b"", AuthenticatedUser(verified.user, expires_ms=verified.expires_ms))
 
 

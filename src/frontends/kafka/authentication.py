@@ -78,7 +78,7 @@ class Authentication:
     """The authentication of one connection."""
 
     __slots__ = (
-        *("_apis", "_changed", "_client", "_exchange", "_expiry", "_listener"),
+        *("_apis", "_changed", "_client", "_exchange", "_expiry", "_failure", "_listener"),
         *("_may_log", "_mechanism", "_now_ms", "_open_apis", "_user", "apis", "is_secured"),
     )
 
@@ -103,6 +103,7 @@ class Authentication:
         self._open_apis = {key: apis[key] for key in _OPEN_KEYS if key in apis}
         self._exchange: SaslExchange | None = None  # between handshake and authentication
         self._mechanism = ""  # of the exchange, or of the authentication
+        self._failure: SaslAuthenticationFailed | None = None  # reported
         self._user: AuthenticatedUser | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self.is_secured = listener.tls is None  # the handshake of TLS has ended
@@ -189,17 +190,26 @@ class Authentication:
                     f"the message has {len(message)} bytes; at most {MESSAGE_BYTES_MAX} are read"
                 )
             step = await self._exchange.step(message)
+            if step.failure is not None:
+                await self._fail(step.failure)
             return step.message, self._finish(step)
         except IllegalSaslState as error:
             self._changed(error)
             raise
         except SaslAuthenticationFailed as error:
             self._exchange = None
-            self._report(error)
-            if (failures := self._listener.failures) is not None:
-                await failures.after_failure(self._client.identity.host)
+            await self._fail(error)
             self._changed(error)
             raise
+
+    async def _fail(self, error: SaslAuthenticationFailed) -> None:
+        """Report a failed authentication, and delay its response, once."""
+        if error is self._failure:
+            return
+        self._failure = error
+        self._report(error)
+        if (failures := self._listener.failures) is not None:
+            await failures.after_failure(self._client.identity.host)
 
     def _finish(self, step: "SaslStep") -> int:
         """Apply the end of an exchange; return the duration of the session in ms."""
