@@ -541,6 +541,12 @@ class KafkaConnection:
 
     def _begin(self, request: Request) -> None:
         self._under_way.append(request)
+        if self._is_open:  # perhaps since the session ended while the request was waiting
+            try:
+                self._find(request.api.key)
+            except IllegalSaslState as error:
+                self._fail(request, error)
+                return
         if request.api.begin is None:
             request.task = self._scope.spawn(self._work_on(request), name=REQUEST_TASK)
             return
@@ -587,7 +593,8 @@ class KafkaConnection:
             return []  # the server ended it, and drops them
         while (frame := self._next_frame()) is not None:
             self._take(frame)
-        requests = (*self._under_way, *self._waiting)
+        # a session that has ended permits none of those that have not begun
+        requests = (*self._under_way, *(() if self._is_open else self._waiting))
         return [
             one
             for one in requests
@@ -847,6 +854,8 @@ def _reason_of(failure: Exception) -> str:
     """Return the reason for ending a connection over a failed request."""
     if isinstance(failure, InvalidRequest):
         return INVALID
+    if isinstance(failure, _UNAUTHENTICATED):
+        return UNAUTHENTICATED
     return FAILED if isinstance(failure, QuorumlogError) else BROKEN
 
 

@@ -18,7 +18,10 @@ from quorumlog.errors import (
 from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.frontends.kafka.server import LINES_A_SECOND_MAX
 
-HANDSHAKE, AUTHENTICATE, METADATA, DESCRIBE_CLUSTER = 17, 36, 3, 60
+from .admin_calls import create_topic
+from .named_requests import long_fetch
+
+FETCH, HANDSHAKE, AUTHENTICATE, METADATA, DESCRIBE_CLUSTER = 1, 17, 36, 3, 60
 SASL: Final[dict[str, Any]] = {
     "listeners_kafka": ("127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0"),
     "super_users": ("User:ANONYMOUS", "User:admin"),
@@ -237,6 +240,24 @@ def test_session_ends_unless_the_client_authenticates_again() -> None:
             answer = await _log_in(client, "alice", PASSWORD)
             assert answer.error_code.value == SaslAuthenticationFailed.code
             await client.ended()
+
+    run_on_kafka_node(main, "/node", **SASL, connections_max_reauth_ms=5_000)
+
+
+def test_request_that_waits_for_an_earlier_one_does_not_begin_after_the_session() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await create_topic(kafka.channel, "quiet")
+        await set_password(kafka.node, "admin", PASSWORD)
+        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+            await _log_in(client, "admin", PASSWORD)
+            client.send_body(FETCH, 12, long_fetch("quiet"))
+            client.send(DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=False)
+            await client.answer(FETCH, 12)
+            with pytest.raises(ConnectionEnded):
+                await client.answer(DESCRIBE_CLUSTER, 0)
+        server = kafka.node.parts.kafka
+        assert server is not None
+        assert server.figures.listeners["SASL_PLAINTEXT"].ended == {"unauthenticated": 1}
 
     run_on_kafka_node(main, "/node", **SASL, connections_max_reauth_ms=5_000)
 
