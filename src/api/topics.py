@@ -142,8 +142,9 @@ class TopicAdmin:
         topic = self._metadata.image.topic_of_id(command.topic_id or b"")
         if topic is None:
             return  # the controller's error discloses nothing: ids cannot be guessed
-        if not self._describes(topic.name, context):
-            raise TopicAuthorizationFailed(
+        describe, kind = AclOperation.DESCRIBE, AclResourceType.TOPIC
+        if self._authorizer.denial(context.client, describe, kind, topic.name) is not None:
+            raise TopicAuthorizationFailed(  # the client has no right to learn the name
                 f"{context.client.principal} is not authorized: Delete the topic of this id; ask an"
                 " administrator for an ACL"
             )

@@ -3,7 +3,9 @@
 The requests are made from the descriptors, so a new method is in the tests as soon as it is listed.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -12,6 +14,7 @@ from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.node import WAIT_MS
 
 from quorumlog import services, simulation
+from quorumlog.api.audit import WINDOW_S
 from quorumlog.errors import QuorumlogError, TopicAuthorizationFailed
 from quorumlog.metadata.acls import AclOperation, AclResourceType
 from quorumlog.metadata.authorization import AuthorizerConfig
@@ -147,33 +150,41 @@ async def read_to_end(stream: Any) -> None:
         continue
 
 
-def run_on_secret(main: Any, folder: str, authorizer: AuthorizerConfig) -> None:
-    """Run `main` on a node that has the topic "secret", restarted with the authorizer."""
+def run_on_secret(main: Any, folder: str, authorizer: AuthorizerConfig, **settings: Any) -> None:
+    """Run `main` on a node that has the topic "secret", restarted with the authorizer and
+    settings."""
 
     async def serve(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             request = admin_pb2.CreateTopicRequest(name="secret", partitions=2)
             await kafka.channel.call(ADMIN_CREATE_TOPIC, request, timeout_ms=WAIT_MS)
         async with serving_kafka(
-            runtime, folder, authorizer=authorizer, is_formatted=True
+            runtime, folder, authorizer=authorizer, is_formatted=True, **settings
         ) as kafka:
             await main(kafka)
 
     simulation.run(serve)
 
 
-def test_every_method_denies_a_client_without_rights(folder: str) -> None:
+def test_every_method_denies_a_client_without_rights_and_audits_it(
+    folder: str, tmp_path: Path
+) -> None:
+    audit = tmp_path / "audit.log"
     failures: list[str] = []
 
     async def main(kafka: KafkaNode) -> None:
         for path in METHODS:
             if path in OPEN | FILTERED:
                 continue
+            audit.write_text("")
             found = await errors_of(kafka, path)
             if not found & DENIALS or found - DENIALS - {NOT_ATTEMPTED}:
                 failures.append(f"{path}: {sorted(found)}")
+            await asyncio.sleep(WINDOW_S)  # the end of the audit log's window
+            if '"event": "denial"' not in audit.read_text():
+                failures.append(f"{path}: not in the audit log")
 
-    run_on_secret(main, folder, AuthorizerConfig())
+    run_on_secret(main, folder, AuthorizerConfig(), audit_log_file=str(audit))
     assert not failures, "\n".join(failures)
 
 

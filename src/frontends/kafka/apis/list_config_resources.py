@@ -7,7 +7,6 @@ Client metrics, which are all that version 0 asks for, have no configs here, so 
 from collections.abc import Iterator
 from typing import Final
 
-from ....errors import ClusterAuthorizationFailed
 from ....metadata.acls import AclOperation, AclResourceType
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..config_resources import BROKER, GROUP, OTHERS, TOPIC
@@ -24,8 +23,9 @@ async def list_config_resources(broker: BrokerContext, call: Call) -> Answer:
     if not kinds <= {TOPIC, BROKER, GROUP, *OTHERS}:
         return {"error_code": UNSUPPORTED_VERSION, "config_resources": ()}
     authorizer, client = broker.api.authorizer, call.client.identity
-    if not authorizer.allows(client, AclOperation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER):
-        return {"error_code": ClusterAuthorizationFailed.code, "config_resources": ()}
+    denial = authorizer.denial(client, AclOperation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER)
+    if denial is not None:
+        return {"error_code": denial.code, "config_resources": ()}
     resources = list(_named(broker, call, kinds or {TOPIC, BROKER, GROUP}))
     answer = {"error_code": 0, "config_resources": resources}
     return await encode_if_large(broker, call, answer, elements=len(resources))

@@ -14,13 +14,17 @@ from ....errors import (
     InvalidRequest,
     QuorumlogError,
     TopicAlreadyExists,
-    TopicAuthorizationFailed,
     UnknownTopicId,
 )
 from ....ids import NodeId
 from ....metadata import INTERNAL_TOPICS, CreateTopic, MetadataImage, PartitionImage, TopicImage
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
-from ..authorized_operations import cluster_operations, describes, topic_operations
+from ..authorized_operations import (
+    cluster_operations,
+    describe_denial,
+    describes,
+    topic_operations,
+)
 from ..encoding_offload import encode_if_large
 from ..endpoints import BrokerEndpoint, controller_of, endpoints
 from ..error_codes import LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND, REPLICA_NOT_AVAILABLE, code_of
@@ -159,23 +163,21 @@ class _View:
             topic = self.image.topic_of_id(topic_id)
             if topic is None:
                 return no_topic(UnknownTopicId.code, name=None, topic_id=topic_id)
-            if not self.may_describe(topic.name):
-                return no_topic(TopicAuthorizationFailed.code, name=None, topic_id=topic_id)
+            denial = describe_denial(self.broker, self.call, topic.name)
+            if denial is not None:
+                return no_topic(denial.code, name=None, topic_id=topic_id)
             return self.topic(topic)
         if name is None:
             return no_topic(InvalidRequest.code, name=None, topic_id=topic_id)
-        if not self.may_describe(name):
-            return no_topic(TopicAuthorizationFailed.code, name=name, topic_id=topic_id)
+        denial = describe_denial(self.broker, self.call, name)
+        if denial is not None:
+            return no_topic(denial.code, name=name, topic_id=topic_id)
         topic = self.image.topic(name)
         if topic is not None:
             return self.topic(topic)
         return no_topic(
             self.creations.get(name) or missing_code(name), name=name, topic_id=topic_id
         )
-
-    def may_describe(self, name: str) -> bool:
-        """Return True if the client may describe the topic of a name."""
-        return describes(self.broker, self.call, name)
 
     def topic(self, topic: TopicImage) -> Fields:
         """Return a topic with its partitions."""

@@ -3,16 +3,19 @@
 The requests are made from the schemas, so a new API is in the tests as soon as it is offered.
 """
 
+import asyncio
 import dataclasses
 import typing
 from collections.abc import Collection, Mapping
 from itertools import product
+from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
 from tests.kit.kafka_node import KafkaNode, serving_kafka
 
 from quorumlog import simulation
+from quorumlog.api.audit import WINDOW_S
 from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.frontends.kafka.schemas import error_code
 from quorumlog.metadata import MetadataImage
@@ -134,21 +137,25 @@ def run_on_secret(
     main: typing.Callable[[Asking], typing.Awaitable[None]],
     folder: str,
     authorizer: AuthorizerConfig,
+    **settings: Any,
 ) -> None:
-    """Run `main` on a node that has the topic, restarted with the authorizer."""
+    """Run `main` on a node that has the topic, restarted with the authorizer and settings."""
 
     async def serve(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             topic_id = await create_topic(kafka.channel, "secret")
         async with serving_kafka(
-            runtime, folder, authorizer=authorizer, is_formatted=True
+            runtime, folder, authorizer=authorizer, is_formatted=True, **settings
         ) as kafka:
             await main(Asking(kafka, topic_id))
 
     simulation.run(serve)
 
 
-def test_every_api_denies_a_client_without_rights(folder: str) -> None:
+def test_every_api_denies_a_client_without_rights_and_audits_it(
+    folder: str, tmp_path: Path
+) -> None:
+    audit = tmp_path / "audit.log"
     failures: list[str] = []
 
     async def main(asking: Asking) -> None:
@@ -156,11 +163,15 @@ def test_every_api_denies_a_client_without_rights(folder: str) -> None:
             if api.name in OPEN | FILTERED:
                 continue
             for version in (api.low, api.high):
+                audit.write_text("")
                 codes = set(codes_of(await asking.ask(api.key, version)))
                 if not codes & DENIALS or codes - DENIALS - {0, NOT_ATTEMPTED}:
                     failures.append(f"{api.name} {version}: {sorted(codes)}")
+                await asyncio.sleep(WINDOW_S)  # the end of the audit log's window
+                if '"event": "denial"' not in audit.read_text():
+                    failures.append(f"{api.name} {version}: not in the audit log")
 
-    run_on_secret(main, folder, NOBODY)
+    run_on_secret(main, folder, NOBODY, audit_log_file=str(audit))
     assert not failures, "\n".join(failures)
 
 
@@ -252,7 +263,11 @@ def test_each_api_needs_exactly_its_acls(folder: str) -> None:
     assert not failures, "\n".join(failures)
 
 
-def test_lists_have_the_topics_and_groups_that_may_be_described(folder: str) -> None:
+def test_lists_have_the_topics_and_groups_that_may_be_described(
+    folder: str, tmp_path: Path
+) -> None:
+    audit = tmp_path / "audit.log"
+
     async def main(asking: Asking) -> None:
         client = await asking.kafka.connect()
         await asking.allow([(_READ, _GROUP), (_READ, _TOPIC)])
@@ -268,8 +283,9 @@ def test_lists_have_the_topics_and_groups_that_may_be_described(folder: str) -> 
         groups = await client.ask(16, 5, states_filter=(), types_filter=())
         assert groups.groups == ()
         assert (await client.ask(3, 12, topics=None, **PLAIN_METADATA)).topics == ()
+        assert "denial" not in audit.read_text()
 
-    run_on_secret(main, folder, NOBODY)
+    run_on_secret(main, folder, NOBODY, audit_log_file=str(audit))
 
 
 def test_created_topic_is_described_to_clients_that_may_describe_its_configs(folder: str) -> None:
