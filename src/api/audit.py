@@ -21,7 +21,7 @@ from ..runtime import ClientIdentity
 DETAIL_MAX: Final = 2_000  # characters of a change
 REFUSALS_MAX: Final = 1_000  # different ones within a second that are written
 REFUSALS_A_HOST: Final = 100  # of them, for each kind and host
-NAME_MAX: Final = 249  # characters of a resource
+NAME_MAX: Final = 249  # characters of a resource or a claimed user
 WINDOW_S: Final = 1.0
 
 
@@ -50,15 +50,24 @@ class AuditLog:
         self._line("authentication", client, listener=listener, mechanism=mechanism, outcome="ok")
 
     def refused(
-        self, client: ClientIdentity, *, listener: str, mechanism: str, reason: str
+        self,
+        client: ClientIdentity,
+        *,
+        listener: str,
+        mechanism: str,
+        reason: str,
+        claimed_user: str = "",
     ) -> None:
-        """Record a failed authentication."""
+        """Record a failed authentication. `claimed_user` is the name that the client sent, "" if
+        there is none."""
         fields = {
             "listener": listener,
             "mechanism": mechanism,
             "outcome": "refused",
             "reason": reason[:DETAIL_MAX],
         }
+        if claimed_user:
+            fields["claimed_user"] = claimed_user[:NAME_MAX]
         self._refusal(_Refusal("authentication", client, tuple(fields.items())))
 
     def denied(self, action: Action) -> None:

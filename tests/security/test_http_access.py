@@ -101,9 +101,15 @@ def test_page_whose_name_resolves_to_loopback_reads_nothing(tmp_path: Path) -> N
 def test_strangers_beyond_loopback_learn_only_that_the_node_is_alive(
     certificates: Certificates, tmp_path: Path
 ) -> None:
+    audit = tmp_path / "audit.log"
+
     async def main(runtime: Runtime) -> None:
         async with exposed(
-            runtime, tmp_path / "node", certificates, ssl_client_auth="required"
+            runtime,
+            tmp_path / "node",
+            certificates,
+            ssl_client_auth="required",
+            audit_log_file=str(audit),
         ) as (kafka, port):
             assert (await port.get("/health", Host="node.example.net"))[0] == 200
             for path in ("/metrics", "/ready", "/unknown", "/health/../metrics", "/Health"):
@@ -113,6 +119,7 @@ def test_strangers_beyond_loopback_learn_only_that_the_node_is_alive(
             unknown, wrong = await port.log_in("bob", "x"), await port.log_in("alice", "x")
             assert unknown == wrong
             assert wrong[0] == 401
+            assert '"claimed_user": "bob"' in audit.read_text()
             for header in ("Basic", "Basic !", "Basic YWxpY2U=", "Digest a", "Bearer a.b.c", "é"):
                 assert (await port.get("/metrics", Authorization=header))[0] == 401, header
             plain = HttpPort(kafka)

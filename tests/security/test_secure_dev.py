@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 import quorumlog
 from quorumlog import services
@@ -213,12 +215,18 @@ def test_what_a_denied_client_tried_is_in_the_audit_log(node: SecureNode) -> Non
         dora.admin.describe_users()
     with pytest.raises(SaslAuthenticationFailed):
         node.connect("dora", "wrong")
+    lines = (node.security / "kcat.conf").read_text().splitlines()
+    config = {**dict(line.split("=", 1) for line in lines), "sasl.username": "emil\n\x1b"}
+    with pytest.raises(KafkaException):
+        AdminClient(config).list_topics(timeout=2)
     rows = [json.loads(line) for line in (node.security / "audit.log").read_text().splitlines()]
     assert {"event": "denial", "operation": "Describe", "resource_type": "Cluster"}.items() <= (
         next(row for row in rows if row["principal"] == "User:dora" and "resource" in row).items()
     )
     outcomes = [row["outcome"] for row in rows if row["event"] == "authentication"]
     assert {"ok", "refused"} <= set(outcomes)
+    refused = [row for row in rows if row.get("outcome") == "refused"]
+    assert {"dora", "emil\n\x1b"} <= {row.get("claimed_user") for row in refused}
     changes = [row for row in rows if row["event"] == "change"]
     assert any("dora" in str(row["detail"]) and row["principal"] == "User:admin" for row in changes)
     assert "secret" not in (node.security / "audit.log").read_text()

@@ -19,6 +19,7 @@ from .sessions import PREFIX, SessionTokens
 from .tokens import TokenVerifier
 
 SESSIONS_MAX: Final = 10_000  # verified tokens that are kept
+SESSION: Final = "session token"
 KEPT_MS: Final = 60_000  # a key that the issuer withdraws counts for so long
 
 
@@ -59,7 +60,9 @@ class CallAuthentication:
             try:
                 user = await self._user(peer.authorization, host)
             except SaslAuthenticationFailed as error:
-                self._report(host, "token", error)
+                mechanism, claimed = _claim_of(peer.authorization)
+                if mechanism != SESSION:  # as after a restart: the login that follows is recorded
+                    self._report(host, mechanism, error, claimed)
                 await self.failures.after_failure(host)
                 raise
             return CallSession(
@@ -81,11 +84,17 @@ class CallAuthentication:
             raise unmapped
         return CallSession(ClientIdentity(f"User:{name}", host))
 
-    def _report(self, host: str, mechanism: str, error: SaslAuthenticationFailed) -> None:
+    def _report(
+        self, host: str, mechanism: str, error: SaslAuthenticationFailed, claimed_user: str = ""
+    ) -> None:
         if self.audit is not None:
             client = ClientIdentity(ANONYMOUS_CLIENT.principal, host)
             self.audit.refused(
-                client, listener=self.listener, mechanism=mechanism, reason=error.message
+                client,
+                listener=self.listener,
+                mechanism=mechanism,
+                reason=error.message,
+                claimed_user=claimed_user,
             )
 
     async def _user(self, authorization: str, host: str) -> AuthenticatedUser:
@@ -122,6 +131,18 @@ class CallAuthentication:
         if user.expires_ms is not None and self.clock.now_ms() >= user.expires_ms:
             return False
         return user.is_current(self.image())
+
+
+def _claim_of(authorization: str) -> tuple[str, str]:
+    """Return the mechanism of a header, for the audit log, and the user name of Basic."""
+    scheme, _, given = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return SESSION if given.strip().startswith(PREFIX) else "token", ""
+    try:
+        user = b64decode(given.strip(), validate=True).partition(b":")[0]
+    except ValueError:
+        return "PLAIN", ""
+    return "PLAIN", user.decode(errors="backslashreplace")
 
 
 async def _user_with_password(sasl: SaslServer, encoded: str) -> AuthenticatedUser:

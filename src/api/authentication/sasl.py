@@ -60,6 +60,8 @@ class SaslStep(NamedTuple):
 class SaslExchange(Protocol):
     """The exchange of one mechanism. After an error it is not used again."""
 
+    claimed_user: str  # the name that the client has sent, not verified; "": none
+
     async def step(self, message: bytes) -> SaslStep:
         """Take the client's next message. Raises SaslAuthenticationFailed."""
 
@@ -132,6 +134,7 @@ class _Scram:
             self._find, s_nonce=nonce
         )
         self._answers_first = True
+        self.claimed_user = ""
 
     async def step(self, message: bytes) -> SaslStep:
         name = self._mechanism.sasl_name
@@ -155,6 +158,7 @@ class _Scram:
         return SaslStep(final, user)
 
     def _find(self, user: str) -> tuple[bytes, bytes, bytes, int]:
+        self.claimed_user = user
         self._key = (user, self._mechanism)
         found, self._is_known = self._server.credential(self._key)
         self._credential = found
@@ -166,6 +170,7 @@ class _Plain:
 
     def __init__(self, server: SaslServer) -> None:
         self._server = server
+        self.claimed_user = ""
 
     async def step(self, message: bytes) -> SaslStep:
         try:
@@ -175,6 +180,7 @@ class _Plain:
                 "PLAIN: the message is not an empty text, the user and the password, separated by"
                 " NUL"
             ) from error
+        self.claimed_user = user
         if authorized not in ("", user) or not 1 <= len(user) <= USER_NAME_MAX:
             raise _failed("PLAIN")
         known = self._server.image().scram_credentials
@@ -199,6 +205,8 @@ class _Plain:
 
 class _OAuthBearer:
     """OAUTHBEARER (RFC 7628)."""
+
+    claimed_user = ""  # a token's is not read before its signature is verified
 
     def __init__(self, tokens: TokenVerifier) -> None:
         self._tokens = tokens

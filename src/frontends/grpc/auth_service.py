@@ -5,10 +5,10 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from ...api.audit import AuditLog
+from ...api.audit import NAME_MAX, AuditLog
 from ...api.authentication.config import MESSAGE_BYTES_MAX
 from ...api.authentication.failures import FailureDelays
-from ...api.authentication.sasl import MECHANISM_MAX, SaslServer
+from ...api.authentication.sasl import MECHANISM_MAX, SaslExchange, SaslServer
 from ...api.authentication.sessions import SessionTokens
 from ...errors import InvalidRequest, SaslAuthenticationFailed
 from ...metadata.acls import host_of
@@ -58,6 +58,7 @@ class AuthService:
             ANONYMOUS_CLIENT.principal, host_of(context.peer.rpartition(":")[0])
         )
         mechanism = ""
+        exchange: SaslExchange | None = None
         await self._failures.before_attempt(client.host)
         try:
             async with asyncio.timeout(LOGIN_S):
@@ -65,21 +66,28 @@ class AuthService:
                 if request is None:
                     raise InvalidRequest("the stream ended before the first message")
                 mechanism = request.mechanism[:MECHANISM_MAX]
-                user = await self._run(stream, request)
+                exchange = self._sasl.begin(request.mechanism, self._mechanisms)
+                user = await self._run(exchange, stream, request)
         except (SaslAuthenticationFailed, TimeoutError) as failure:
             error = failure
             if not isinstance(error, SaslAuthenticationFailed):
                 error = SaslAuthenticationFailed(f"the exchange took longer than {LOGIN_S} s")
+            claimed = "" if exchange is None else exchange.claimed_user
             _LOG.warning(
-                "security.not_authenticated peer=%s listener=%s mechanism=%s error=%s",
+                "security.not_authenticated peer=%s listener=%s mechanism=%s user=%a error=%s",
                 context.peer,
                 LISTENER,
                 mechanism,
+                claimed[:NAME_MAX],
                 error.message,
             )
             if self._audit is not None:
                 self._audit.refused(
-                    client, listener=LISTENER, mechanism=mechanism, reason=error.message
+                    client,
+                    listener=LISTENER,
+                    mechanism=mechanism,
+                    reason=error.message,
+                    claimed_user=claimed,
                 )
             await self._failures.after_failure(client.host)
             raise error from None
@@ -89,11 +97,11 @@ class AuthService:
 
     async def _run(
         self,
+        exchange: SaslExchange,
         stream: Stream[pb.AuthenticateResponse, pb.AuthenticateRequest],
         request: pb.AuthenticateRequest,
     ) -> str:
         """Run the exchange that the request begins; return the user."""
-        exchange = self._sasl.begin(request.mechanism, self._mechanisms)
         while True:
             if len(request.message) > MESSAGE_BYTES_MAX:
                 raise SaslAuthenticationFailed(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ...api.audit import NAME_MAX
 from ...api.authentication.certificate_principals import PrincipalRule, user_of
 from ...api.authentication.config import MESSAGE_BYTES_MAX, SecurityProtocol
 from ...errors import (
@@ -197,17 +198,18 @@ class Authentication:
             self._changed(error)
             raise
         except SaslAuthenticationFailed as error:
+            claimed = "" if self._exchange is None else self._exchange.claimed_user
             self._exchange = None
-            await self._fail(error)
+            await self._fail(error, claimed)
             self._changed(error)
             raise
 
-    async def _fail(self, error: SaslAuthenticationFailed) -> None:
+    async def _fail(self, error: SaslAuthenticationFailed, claimed_user: str = "") -> None:
         """Report a failed authentication, and delay its response, once."""
         if error is self._failure:
             return
         self._failure = error
-        self._report(error)
+        self._report(error, claimed_user)
         if (failures := self._listener.failures) is not None:
             await failures.after_failure(self._client.identity.host)
 
@@ -238,15 +240,16 @@ class Authentication:
         self._changed(None)
         return session_ms
 
-    def _report(self, error: SaslAuthenticationFailed | None) -> None:
+    def _report(self, error: SaslAuthenticationFailed | None, claimed_user: str = "") -> None:
         """Log the end of an authentication."""
         client, audit = self._client, self._listener.audit
         if error is not None and self._may_log():
             _LOG.warning(
-                "security.not_authenticated peer=%s listener=%s mechanism=%s error=%s",
+                "security.not_authenticated peer=%s listener=%s mechanism=%s user=%a error=%s",
                 client.peer,
                 client.listener,
                 self._mechanism,
+                claimed_user[:NAME_MAX],
                 error.message,
             )
         if audit is None:
@@ -261,6 +264,7 @@ class Authentication:
                 listener=client.listener,
                 mechanism=self._mechanism,
                 reason=error.message,
+                claimed_user=claimed_user,
             )
 
     def _expire(self) -> None:

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from quorumlog import simulation
-from quorumlog.api.audit import AuditLog
+from quorumlog.api.audit import NAME_MAX, AuditLog
 from quorumlog.ids import TopicId
 from quorumlog.metadata import AlterScramCredentials, CreateAcls, DeleteAcls, DeleteTopic
 from quorumlog.metadata.acls import (
@@ -65,7 +65,7 @@ def test_equal_denials_within_a_second_are_one_line_with_their_number() -> None:
     simulation.run(main)
 
 
-def test_many_different_denials_are_counted_and_long_names_are_cut() -> None:
+def test_many_different_refusals_are_counted_and_long_names_are_cut() -> None:
     async def main(runtime: Runtime) -> None:
         found = Lines(runtime)
         for number in range(5_000):
@@ -77,6 +77,13 @@ def test_many_different_denials_are_counted_and_long_names_are_cut() -> None:
         assert len(found.lines) == 101
         found.log.denied(WRITE)
         assert found.rows[-1]["resource"] == WRITE.name
+        for user in ("x\n\x1b" * 10_000, ""):
+            found.log.refused(
+                ALICE, listener="gRPC", mechanism="PLAIN", reason="wrong", claimed_user=user
+            )
+        assert len(found.rows[-2]["claimed_user"]) == NAME_MAX
+        assert "\x1b" not in found.lines[-2]
+        assert "claimed_user" not in found.rows[-1]
 
     simulation.run(main)
 

@@ -1,6 +1,7 @@
 """Authentication of gRPC calls: session tokens, certificates, and what is refused."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final
@@ -9,6 +10,7 @@ import pytest
 from immutables import Map
 
 from quorumlog import simulation
+from quorumlog.api.audit import AuditLog
 from quorumlog.api.authentication.calls import CallAuthentication
 from quorumlog.api.authentication.certificate_principals import parse_rules
 from quorumlog.api.authentication.config import SecurityProtocol
@@ -35,6 +37,7 @@ class Listener:
         self.runtime = runtime
         self.image: MetadataImage = replace(EMPTY_IMAGE, scram_credentials=Map({KEY: CREDENTIAL}))
         self.sessions = SessionTokens(b"k" * 32, runtime.clock.now_ms, lambda: self.image)
+        self.audited: list[str] = []
         self.authentication = self.of(SecurityProtocol.SASL_PLAINTEXT)
 
     def of(self, protocol: SecurityProtocol, rules: str = "DEFAULT") -> CallAuthentication:
@@ -48,7 +51,7 @@ class Listener:
             tokens=None,
             open_paths=frozenset({"/open"}),
             failures=FailureDelays(self.runtime.clock.now_ms, 100),
-            audit=None,
+            audit=AuditLog(self.audited.append, self.runtime.clock.wall_ms),
         )
 
     async def refuses(self, authorization: str) -> str:
@@ -110,6 +113,8 @@ def test_forged_and_foreign_tokens_are_refused() -> None:
             assert "log in again" in await listener.refuses(f"Bearer {wrong}"), wrong
         for header in ("Basic YWxpY2U6c2VjcmV0", "Bearer a.b.c", "Bearer", token):
             await listener.refuses(header)
+        assert sum(json.loads(line)["count"] for line in listener.audited) == 4  # of the headers
+        assert "session token" not in "".join(listener.audited)
 
     run(main)
 
