@@ -1,6 +1,8 @@
 """`quorumlog acls add|list|remove|explain`: access control lists."""
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,10 +14,21 @@ from .output import count_text, print_json, print_table
 if TYPE_CHECKING:
     from ..clients.admin.security import Acl, AclFilter
 
-OPERATIONS = (
-    "Read, Write, Create, Delete, Alter, Describe, ClusterAction, DescribeConfigs, AlterConfigs,"
-    " IdempotentWrite, All"
-)
+OPERATIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Topic": (
+        *("Read", "Write", "Create", "Delete", "Alter", "Describe"),
+        *("DescribeConfigs", "AlterConfigs"),
+    ),
+    "Group": ("Read", "Delete", "Describe", "DescribeConfigs", "AlterConfigs"),
+    "TransactionalId": ("Write", "Describe"),
+    "Cluster": (
+        *("Create", "Alter", "Describe", "ClusterAction", "DescribeConfigs", "AlterConfigs"),
+        "IdempotentWrite",
+    ),
+}
+"""The operations that each resource type supports besides All, as in Apache Kafka's AclCommand."""
+
+EVERY_OPERATION: Final = (*dict.fromkeys(chain(*OPERATIONS.values())), "All")
 
 app = typer.Typer(
     help="Add, list, remove and explain ACLs: rules that allow or deny a principal an operation"
@@ -40,12 +53,14 @@ HostOption = Annotated[
     str | None, typer.Option("--host", metavar="ADDRESS", help="IP address of the client")
 ]
 DenyOption = Annotated[bool, typer.Option("--deny", help="Deny; takes precedence over allow")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt")]
 PrincipalArgument = Annotated[
     str,
     typer.Argument(metavar="PRINCIPAL", help="User:NAME, or User:* for everybody"),
 ]
-OperationsArgument = Annotated[list[str], typer.Argument(metavar="OPERATION...", help=OPERATIONS)]
+OperationsArgument = Annotated[
+    list[str], typer.Argument(metavar="OPERATION...", help=", ".join(EVERY_OPERATION))
+]
 
 
 @app.command(
@@ -76,6 +91,7 @@ def add(
     from . import settings
 
     kind, name = _resource(topic, group, transactional_id, cluster)
+    _check_operations(operations, kind)
     acls = [
         Acl(
             principal=principal,
@@ -155,11 +171,13 @@ def remove(
     yes: YesOption = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Remove a principal's ACLs on a resource, or without a resource all of them."""
+    """Remove a principal's ACLs on a resource, or without a resource all of them. Asks for
+    confirmation on a terminal."""
     from ..clients.admin.security import AclFilter
     from . import settings
 
     resource = _maybe_resource(topic, group, transactional_id, cluster)
+    _check_operations(operations or ())
     conditions = [
         AclFilter(
             principal=principal,
@@ -194,7 +212,7 @@ Examples:
 )
 def explain(
     principal: PrincipalArgument,
-    operation: Annotated[str, typer.Argument(metavar="OPERATION", help=OPERATIONS)],
+    operation: Annotated[str, typer.Argument(metavar="OPERATION", help=", ".join(EVERY_OPERATION))],
     topic: TopicOption = None,
     group: GroupOption = None,
     transactional_id: IdOption = None,
@@ -207,6 +225,7 @@ def explain(
     from . import settings
 
     kind, name = _resource(topic, group, transactional_id, cluster)
+    _check_operations((operation,), kind)
     with settings.open_log(bootstrap=bootstrap) as log:
         decision = log.admin.explain_authorization(
             principal, operation, kind, name, host=host or "*"
@@ -247,6 +266,18 @@ def _maybe_resource(
     if len(given) > 1:
         raise InvalidConfig("give one of --topic, --group, --transactional-id and --cluster")
     return given[0] if given else None
+
+
+def _check_operations(operations: Iterable[str], kind: str | None = None) -> None:
+    """Raise InvalidConfig for an operation that no resource type, or not this one, supports."""
+    supported = EVERY_OPERATION if kind is None else (*OPERATIONS[kind], "All")
+    known = {name.lower() for name in supported}
+    for operation in operations:
+        if operation.replace("-", "").replace("_", "").lower() not in known:
+            why = "unknown" if kind is None else f"a {kind} does not support it"
+            raise InvalidConfig(
+                f"operation {operation!r}: {why}; give one of {', '.join(supported)}"
+            )
 
 
 def _filter(principal: str | None, resource: tuple[str, str] | None) -> "AclFilter":

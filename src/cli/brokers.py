@@ -131,7 +131,7 @@ def unregister(
     """Remove the registration of a broker that does not come back. The broker must be down.
 
     Its replicas count no more, but stay assigned until they are moved, preferably first:
-    `quorumlog partitions reassign --drain ID`.
+    `quorumlog partitions reassign --drain ID`. Asks for confirmation on a terminal.
     """
     from . import settings
 

@@ -169,7 +169,8 @@ def find_hanging(
     output: OutputOption = None,
 ) -> None:
     """Find transactions that are open in a partition and that no coordinator has. Readers of
-    committed records wait for them forever; retention and compaction do not pass them."""
+    committed records wait for them forever; retention and compaction do not pass them.
+    --abort asks for confirmation on a terminal."""
     from . import settings
 
     if partition and topic is None:

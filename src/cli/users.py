@@ -91,10 +91,11 @@ def list_users(bootstrap: BootstrapOption = None, output: OutputOption = None) -
 @app.command("delete", short_help="Delete a user")
 def delete(
     user: UserArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt")] = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """Delete a user's passwords and end the user's connections. ACLs stay."""
+    """Delete a user's passwords and end the user's connections. ACLs stay. Asks for confirmation on
+    a terminal."""
     from . import settings
 
     with settings.open_log(bootstrap=bootstrap) as log:
@@ -108,15 +109,25 @@ def delete(
 
 
 def read_password(path: Path | None) -> str:
-    """Return the password of a file, of standard input, or of a prompt."""
+    """Return the password of a file, of standard input, or of a prompt. Raise InvalidConfig if a
+    file can be read by every user, or if there is no terminal for the prompt."""
     if path is None:
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise InvalidConfig(
+                "the password cannot be asked for: standard input is not a terminal; give"
+                " --password-file FILE, or --password-file - to read standard input"
+            )
         entered: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
         return entered
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{path}: no password can be read: {error}") from error
-    password = text.removesuffix("\n").removesuffix("\r")
+    if str(path) == "-":
+        try:
+            password = sys.stdin.read().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise InvalidConfig(f"{path}: no password can be read: {error}") from error
+    else:
+        from ..runtime.tls import secret_of  # needed with a file only
+
+        password = secret_of(f"file:{path}")
     if not password or "\n" in password or len(password) > PASSWORD_MAX:
         raise InvalidConfig(f"{path}: give one line of 1..{PASSWORD_MAX} characters")
     return password
@@ -134,6 +145,7 @@ def _set(
     from ..scram_keys import ITERATIONS_DEFAULT
     from . import settings
 
+    given = None if path is None else read_password(path)
     with settings.open_log(bootstrap=bootstrap) as log:
         exists = any(each.name == user for each in log.admin.describe_users())
         if exists and is_new:
@@ -141,4 +153,5 @@ def _set(
         if not (exists or is_new):
             raise InvalidConfig(f"user {user} does not exist; create it by `users create`")
         rounds = ITERATIONS_DEFAULT if iterations is None else iterations
-        log.admin.set_password(user, read_password(path), iterations=rounds)
+        password = read_password(None) if given is None else given
+        log.admin.set_password(user, password, iterations=rounds)

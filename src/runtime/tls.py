@@ -79,9 +79,10 @@ class TlsFiles:
             if self.key_password:
                 key = _decrypted(key, secret_of(self.key_password))
             return TlsPem(key=key, certificate=_read(self.certificate), ca=_read(self.ca))
-        except (OSError, ValueError, TypeError) as error:
-            place = f"{self.certificate} and {self.key}" if self.certificate else self.ca
-            raise InvalidConfig(f"{place}: {error}") from error
+        except OSError as error:
+            raise InvalidConfig(f"{error.filename}: {error.strerror}") from error
+        except (ValueError, TypeError) as error:  # of the key
+            raise InvalidConfig(f"{self.certificate} and {self.key}: {error}") from error
 
     def channel_pem(self) -> TlsPem:
         """Return the present contents, for a client's channel. Raises InvalidConfig."""
@@ -104,7 +105,7 @@ class TlsFiles:
                 context.load_verify_locations(self.ca)
             except (OSError, ssl.SSLError) as error:
                 raise InvalidConfig(
-                    f"{self.ca}: no certificates of authorities: {error}"
+                    f"{self.ca}: no certificates of authorities: {_reason(error)}"
                 ) from error
         if not self.certificate:
             return
@@ -113,9 +114,8 @@ class TlsFiles:
         try:
             context.load_cert_chain(self.certificate, self.key, password)
         except (OSError, ssl.SSLError, ValueError) as error:  # the last one: a long password
-            reason = getattr(error, "reason", None) or str(error)
             raise InvalidConfig(
-                f"{self.certificate} and {self.key}: no certificate with its key: {reason}"
+                f"{self.certificate} and {self.key}: no certificate with its key: {_reason(error)}"
             ) from error
 
 
@@ -232,7 +232,7 @@ def read_node_ids(path: str) -> frozenset[int]:
         with open(path, encoding="utf-8") as opened:
             text = opened.read(NODES_BYTES_MAX)
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{path}: no node ids can be read: {error}") from error
+        raise InvalidConfig(f"{path}: no node ids can be read: {_reason(error)}") from error
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     for line in filter(None, lines):
         if not (line.isascii() and line.isdecimal() and len(line) <= ID_DIGITS_MAX):
@@ -256,7 +256,7 @@ def secret_of(reference: str) -> str:
         with open(place, encoding="utf-8") as opened:
             found = opened.read(SECRET_BYTES_MAX + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{place}: no secret can be read: {error}") from error
+        raise InvalidConfig(f"{place}: no secret can be read: {_reason(error)}") from error
     if len(found) > SECRET_BYTES_MAX:
         raise InvalidConfig(f"{place}: longer than {SECRET_BYTES_MAX} characters")
     return found.removesuffix("\n").removesuffix("\r")
@@ -268,6 +268,12 @@ def _new_context(protocol: int) -> ssl.SSLContext:
     context.set_ciphers(CIPHERS)
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context
+
+
+def _reason(error: Exception) -> str:
+    """Return the text of an error without the name of its file."""
+    text = getattr(error, "reason", None) or getattr(error, "strerror", None)
+    return str(text or error)
 
 
 def _read(path: str) -> bytes:

@@ -35,6 +35,14 @@ class Operator:
         assert done.returncode == code, done
         return json.loads(done.stdout or done.stderr)
 
+    def notes_of_cluster(self, *arguments: str) -> str:
+        """Return what a command prints on stderr."""
+        command = [sys.executable, "-m", "quorumlog.cli", "cluster", *arguments, *self.folder]
+        done = subprocess.run(
+            command, check=True, capture_output=True, text=True, env=self.environment
+        )
+        return done.stderr
+
     def cluster(self, *arguments: str, code: int = 0) -> Any:
         return self.run("cluster", *arguments, *self.folder, code=code)
 
@@ -134,3 +142,12 @@ def test_records_outlive_the_broker_that_took_them(operator: Operator) -> None:
     assert read.split() == [b"1", b"2"]
     operator.cluster("start", "3")
     operator.until(lambda counts: not counts["under-replicated"])
+
+
+def test_up_names_the_running_nodes_that_need_a_restart_for_new_settings(
+    operator: Operator,
+) -> None:
+    assert operator.notes_of_cluster("up") == ""
+    operator.cluster("kill", "3")
+    notes = operator.notes_of_cluster("up", "--set", "num.partitions=2")
+    assert "`quorumlog cluster restart ID`: 1, 2, 4" in notes

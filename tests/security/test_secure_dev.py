@@ -83,9 +83,20 @@ class SecureNode:
         return self.connect("admin", f"file:{self.security / 'admin.password'}")
 
     def run(self, *words: str, given: str = "") -> str:
-        """Run a command with the administrator's profile."""
+        """Return the output of a command with the administrator's profile."""
+        done = self._run(words, given)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def error_of(self, *words: str, given: str = "") -> str:
+        """Return the error of a command that fails."""
+        done = self._run(words, given)
+        assert done.returncode == 1, done.stdout
+        return done.stderr
+
+    def _run(self, words: tuple[str, ...], given: str) -> "subprocess.CompletedProcess[str]":
         environment = {**os.environ, "QUORUMLOG_CONFIG": self.ready["profile"]}
-        done = subprocess.run(
+        return subprocess.run(
             [*QUORUMLOG, *words],
             env=environment,
             input=given,
@@ -94,8 +105,6 @@ class SecureNode:
             check=False,
             timeout=120,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
     def close(self) -> None:
         """Stop the process."""
@@ -183,6 +192,35 @@ def test_commands_use_the_profile(node: SecureNode) -> None:
     assert "carol" not in node.run("users", "list")
 
 
+def test_commands_refuse_passwords_that_others_can_read_and_prompts_without_a_terminal(
+    node: SecureNode, tmp_path: Path
+) -> None:
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    password.chmod(0o644)
+    create = ("users", "create", "admin")  # the file is read before the user is looked up
+    assert "chmod o-rwx" in node.error_of(*create, "--password-file", str(password))
+    missing = node.error_of(*create, "--password-file", str(tmp_path / "missing"))
+    assert "No such file" in missing
+    assert missing.count("missing") == 1
+    assert node.error_of("users", "create", "carl").count("--password-file") == 2
+
+
+@pytest.mark.parametrize(
+    ("operation", "resource", "sentence"),
+    [
+        ("Write", ("--group", "g"), "a Group does not support it; give one of Read, Delete,"),
+        ("Read", ("--cluster",), "a Cluster does not support it"),
+        ("Any", ("--topic", "t"), "a Topic does not support it"),
+        ("create-tokens", ("--transactional-id", "i"), "give one of Write, Describe, All"),
+    ],
+)
+def test_acls_have_operations_that_their_resource_supports(
+    node: SecureNode, operation: str, resource: tuple[str, ...], sentence: str
+) -> None:
+    assert sentence in node.error_of("acls", "add", "User:carol", operation, *resource)
+
+
 def test_files_with_secrets_are_readable_by_their_owner_alone(node: SecureNode) -> None:
     for path in node.security.iterdir():
         if path.suffix != ".pem":
@@ -216,7 +254,10 @@ def test_what_a_denied_client_tried_is_in_the_audit_log(node: SecureNode) -> Non
     with pytest.raises(SaslAuthenticationFailed):
         node.connect("dora", "wrong")
     lines = (node.security / "kcat.conf").read_text().splitlines()
-    config = {**dict(line.split("=", 1) for line in lines), "sasl.username": "emil\n\x1b"}
+    config: dict[str, Any] = {
+        **dict(line.split("=", 1) for line in lines),
+        "sasl.username": "emil\n\x1b",
+    }
     with pytest.raises(KafkaException):
         AdminClient(config).list_topics(timeout=2)
     rows = [json.loads(line) for line in (node.security / "audit.log").read_text().splitlines()]

@@ -117,7 +117,7 @@ def up(
     The first run forms the cluster and assigns its ports. Topics get 3 replicas by default, or as
     many as there are brokers. A later run with more nodes adds nodes; new controllers are observers
     until `quorumlog quorum add-voter`, as is a node whose data directory was deleted. Later starts
-    keep the settings of --set.
+    keep the settings of --set; a running node gets them by `quorumlog cluster restart ID`.
     """
     from .formation import Shape, check_settings, form
     from .probe import check_nodes, wait_serving
@@ -140,6 +140,7 @@ def up(
         if assignments is not None:
             cluster = replace(cluster, settings=tuple(assignments))
         cluster = form(cluster)
+        unchanged = [node.id for node in cluster.nodes if assignments and _is_up(node)]
         try:
             for node in cluster.nodes:
                 cluster = _start(cluster, node)
@@ -147,6 +148,12 @@ def up(
         except KeyboardInterrupt:
             typer.echo(_LEFT_RUNNING, err=True)
             raise
+    if unchanged:
+        ids = ", ".join(map(str, unchanged))
+        typer.echo(
+            f"Running nodes get changed settings by `quorumlog cluster restart ID`: {ids}.",
+            err=True,
+        )
     if output is Output.JSON:
         print_json(_json(cluster, check_nodes(cluster)))
         return
@@ -348,9 +355,13 @@ def _rack_names(racks: str | None) -> tuple[str, ...]:
     return names
 
 
+def _is_up(node: LocalNode) -> bool:
+    return node.process is not None and life_of(node.process) is not Life.DOWN
+
+
 def _start(cluster: LocalCluster, node: LocalNode) -> LocalCluster:
     """Start a node that is down and store its process; resume a paused one."""
-    if node.process is not None and life_of(node.process) is not Life.DOWN:
+    if node.process is not None and _is_up(node):
         send(node.process, signal.SIGCONT)
         return cluster
     command = [sys.executable, "-m", "quorumlog.cli", "server"]

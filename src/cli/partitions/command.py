@@ -295,7 +295,7 @@ def elect_leader(
 ) -> None:
     """Elect the preferred leader (the first replica of the assignment) where it is in sync.
 
-    The exit code is 1 if a partition is rejected.
+    The exit code is 1 if a partition is rejected. --unclean asks for confirmation on a terminal.
     """
     from .. import settings
 

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from quorumlog.cli.main import ENTRIES, SECTIONS, LazyCommands
+from quorumlog.cli.pages import cli_page
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -32,3 +33,10 @@ def test_help_imports_no_commands_module() -> None:
     )
     said = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert said.splitlines()[-1] == "[]"
+
+
+def test_help_of_each_command_with_a_confirmation_says_when_it_asks() -> None:
+    asking = [text for text in cli_page().split("\n## ") if "--yes " in text]
+    assert len(asking) > 10
+    for text in asking:
+        assert "sks for confirmation on a terminal" in " ".join(text.split()), text

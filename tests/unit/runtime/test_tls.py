@@ -424,6 +424,10 @@ def test_bad_files_are_named(certificates: Certificates, tmp_path: Path) -> None
         TlsFiles(certificate=files.certificate, key=str(open_key)).server_context()
     with pytest.raises(InvalidConfig, match="no certificates of authorities"):
         TlsFiles(ca=files.key).client_context()
+    for read in (TlsFiles.client_context, TlsFiles.pem):
+        with pytest.raises(InvalidConfig) as raised:
+            read(TlsFiles(ca=str(tmp_path / "missing")))
+        assert raised.value.message.count("missing") == 1
 
 
 def test_secrets_are_given_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
