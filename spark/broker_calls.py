@@ -16,9 +16,16 @@ from google.protobuf.message import Message
 
 from quorumlog.clients.credentials import sync_login
 from quorumlog.clients.offsets import BEYOND, list_offsets_request, listed_offsets
-from quorumlog.clients.retry import Backoff, BlockingRetrier, RetryLimit, is_retriable
+from quorumlog.clients.retry import (
+    Backoff,
+    BlockingRetrier,
+    RetryLimit,
+    failures_text,
+    is_retriable,
+)
 from quorumlog.clients.topology import PartitionLeader, Topology, by_address, leaderless
 from quorumlog.errors import (
+    ConnectionFailed,
     OffsetOutOfRange,
     QuorumlogError,
     TimedOut,
@@ -354,17 +361,19 @@ class Cluster:
         """Try each bootstrap address in turn, starting with another one in each attempt."""
         bootstrap = self._access.bootstrap
         count = len(bootstrap)
-        failure: QuorumlogError | None = None
+        failures: dict[str, QuorumlogError] = {}  # by address
         for index in range(count):
             address = bootstrap[(attempt + index) % count]
             try:
                 return self.channel_to(address).call(method, request, timeout_ms=timeout_ms)
             except (TransportError, TimedOut) as error:
-                failure = error
-        assert failure is not None, "no bootstrap address"
-        raise type(failure)(
-            f"no broker responds at {', '.join(bootstrap)} (option 'bootstrap'): {failure}"
-        ) from failure
+                failures[address] = error
+        kinds = map(type, failures.values())
+        kind = next((kind for kind in kinds if kind is not ConnectionFailed), ConnectionFailed)
+        raise kind(
+            f"no broker responds at {', '.join(bootstrap)} (option 'bootstrap'):"
+            f" {failures_text(failures)}"
+        ) from failures[bootstrap[attempt % count]]
 
 
 def _list_offsets(

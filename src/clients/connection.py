@@ -30,7 +30,7 @@ from ..runtime import Channel, Method, Runtime
 from ..services import ADMIN_DESCRIBE_CLUSTER, ADMIN_DESCRIBE_TOPICS, QUORUM_DESCRIBE
 from .config import ClientConfig
 from .credentials import channel_security
-from .retry import Backoff, Retrier, is_retriable
+from .retry import Backoff, Retrier, failures_text, is_retriable
 from .topology import PartitionLeader, TopicLayout, Topology, absent, leaderless
 
 Q = TypeVar("Q", bound=Message)
@@ -72,9 +72,13 @@ class Connection:
         try:
             await self._discover(deadline_ms)
         except (TransportError, TimedOut) as error:
+            remedy = "check the addresses"
+            if len(self._bootstrap) == 1:
+                remedy = "check the address"
+                if "refuse" in error.message:  # nothing listens there
+                    remedy += ", or start one with `quorumlog dev`"
             raise ConnectionFailed(
-                f"no broker answers at {','.join(self._bootstrap)} ({error.message}): check the "
-                "address, or start one with `quorumlog dev`"
+                f"no broker answers at {','.join(self._bootstrap)} ({error.message}): {remedy}"
             ) from error
 
     async def _discover(self, deadline_ms: int) -> None:
@@ -130,10 +134,12 @@ class Connection:
         `is_short`: an attempt waits at most `LOOKUP_TIMEOUT_MS`, then the next broker is
         called: a broker that takes longer may hang. At the deadline raises the last error that a
         broker returned, if there is one: it says more than a refused connection or a timeout, and
-        a refused connection would wrongly claim that nothing was executed.
+        a refused connection would wrongly claim that nothing was executed. Without one, the error
+        has the last failure of each address.
         """
         deadline_ms = self.deadline_ms(deadline_ms)
         said: QuorumlogError | None = None
+        failures: dict[str, QuorumlogError] = {}  # by address
         soon_ms = LOOKUP_TIMEOUT_MS
 
         async def attempt(remaining_ms: int) -> R:
@@ -153,6 +159,7 @@ class Connection:
             except QuorumlogError as error:
                 if error.retriable:
                     self._next_broker += 1
+                failures[address] = error
                 if (
                     not isinstance(error, ConnectionFailed)
                     and self.runtime.clock.now_ms() < deadline_ms
@@ -162,7 +169,10 @@ class Connection:
 
         try:
             return await self._repeat(attempt, deadline_ms, retry_on)
-        except (ConnectionFailed, TimedOut):
+        except (ConnectionFailed, TimedOut) as last:
+            error = last if said is None else said
+            if len(failures) > 1 and isinstance(error, TransportError | TimedOut):
+                raise type(error)(failures_text(failures)) from last
             if said is None:
                 raise
             raise said from None

@@ -9,9 +9,9 @@ and wait come from the runtime, so that a simulation is deterministic per seed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_exception
 
@@ -20,10 +20,26 @@ from ..runtime import Clock, Entropy
 
 T = TypeVar("T")
 
+SHOWN_MAX: Final = 4  # different errors of addresses, and addresses of one error, in a message
+
 
 def is_retriable(error: BaseException) -> bool:
     """Return True if the error table marks the error as retriable."""
     return isinstance(error, QuorumlogError) and error.retriable
+
+
+def failures_text(failures: Mapping[str, QuorumlogError]) -> str:
+    """Return the errors of calls to several addresses: each text once, with its addresses."""
+    if len(failures) == 1:
+        return next(iter(failures.values())).message
+    addresses: dict[str, list[str]] = {}
+    for address, error in failures.items():
+        addresses.setdefault(error.message.removeprefix(f"{address}: "), []).append(address)
+    parts = [
+        f"{', '.join(those[:SHOWN_MAX])}{' and others' * (len(those) > SHOWN_MAX)}: {text}"
+        for text, those in list(addresses.items())[:SHOWN_MAX]
+    ]
+    return "; ".join(parts) + "; and others" * (len(addresses) > SHOWN_MAX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,16 +168,22 @@ def test_clients_without_the_right_credentials_are_refused(node: SecureNode) -> 
         node.connect("admin", "wrong")
     with pytest.raises(SaslAuthenticationFailed):
         node.connect("nobody", "wrong")
-    with pytest.raises(SaslAuthenticationFailed):
+    with pytest.raises(SaslAuthenticationFailed, match=r"credentials=quorumlog\.SCRAM"):
         quorumlog.connect(address, tls=tls)
     with pytest.raises(SaslAuthenticationFailed):
         quorumlog.connect(address, tls=tls, credentials=quorumlog.Token("ql1.AAAA"))
     with pytest.raises(SaslAuthenticationFailed):
         quorumlog.connect(address, tls=tls, credentials=quorumlog.Token("a.b.c"))
-    with pytest.raises(ConnectionFailed):
-        quorumlog.connect(address, connect_timeout_ms=1_500)
-    with pytest.raises(ConnectionFailed):  # an authority of the system has not signed it
+    with pytest.raises(ConnectionFailed, match="requires TLS") as raised:
+        quorumlog.connect(f"127.0.0.1:1,{address}", connect_timeout_ms=1_500)
+    assert "127.0.0.1:1: connection refused" in raised.value.message
+    assert "quorumlog dev" not in raised.value.message
+    with pytest.raises(ConnectionFailed, match="tls_ca_file"):  # the system has other authorities
         quorumlog.connect(address, connect_timeout_ms=1_500, tls=quorumlog.TLS())
+    with pytest.raises(ConnectionFailed, match="perhaps the Kafka port"):
+        quorumlog.connect(node.ready["kafka"], connect_timeout_ms=1_500, tls=tls)
+    with pytest.raises(ConnectionFailed, match="does not use TLS on this port"):
+        quorumlog.connect(node.ready["http"], connect_timeout_ms=1_500, tls=tls)
 
 
 def test_commands_use_the_profile(node: SecureNode) -> None:

@@ -70,7 +70,10 @@ class CallAuthentication:
             )
         if self.protocol.has_sasl:
             raise SaslAuthenticationFailed(
-                "the call has no credentials; log in with Auth.Authenticate, or give a token"
+                "the call has no credentials; give credentials=quorumlog.SCRAM(...) in Python,"
+                " security_protocol, sasl_user and sasl_password in a profile (QUORUMLOG_CONFIG),"
+                " saslUser and saslPassword in Spark; other gRPC clients log in with"
+                " Auth.Authenticate, or send a token"
             )
         if peer.certificate is None:
             return CallSession(ClientIdentity(ANONYMOUS_CLIENT.principal, host))

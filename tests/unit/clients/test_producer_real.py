@@ -66,7 +66,7 @@ def listening(answer: bytes) -> Iterator[str]:
 
 FOREIGN = {
     # the alert that a TLS server sends for plain bytes
-    "tls": (bytes.fromhex("15030100020246"), "a TLS port does this too"),
+    "tls": (bytes.fromhex("15030100020246"), "whether it requires TLS"),
     "http": (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "a web server's port"),
     "nonsense": (bytes(64), "not a gRPC server"),
 }

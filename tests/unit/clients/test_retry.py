@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from quorumlog import simulation
-from quorumlog.clients.retry import Backoff, BlockingRetrier, Retrier, RetryLimit
-from quorumlog.errors import InvalidRequest, OutcomeUnknown
+from quorumlog.clients.retry import Backoff, BlockingRetrier, Retrier, RetryLimit, failures_text
+from quorumlog.errors import InvalidRequest, OutcomeUnknown, QuorumlogError
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.entropy import SimEntropy
 
@@ -95,3 +95,12 @@ def test_blocking_retries_last_until_the_deadline_at_least() -> None:
         assert clock_ms == ends_ms
         assert attempts == list(range(len(attempts)))
     assert len(attempts) == 3
+
+
+def test_errors_of_addresses_are_named_once_and_are_bounded() -> None:
+    assert failures_text({"a:1": OutcomeUnknown("a:1: down")}) == "a:1: down"
+    down: dict[str, QuorumlogError] = {f"a:{n}": OutcomeUnknown(f"a:{n}: down") for n in range(9)}
+    text = failures_text({**down, "b:1": OutcomeUnknown("b:1: other")})
+    assert text == "a:0, a:1, a:2, a:3 and others: down; b:1: other"
+    many: dict[str, QuorumlogError] = {f"a:{n}": OutcomeUnknown(f"{n}") for n in range(9)}
+    assert failures_text(many) == "a:0: 0; a:1: 1; a:2: 2; a:3: 3; and others"

@@ -102,7 +102,7 @@ async def failure(runtime: Runtime, address: str, *, timeout_ms: int = WAIT_MS) 
     [
         (HTTP1, "a web server's port"),
         (b"220 mail ESMTP ready, talk on\r\n", "not a gRPC server"),
-        (TLS_ALERT, "a TLS port does this too"),
+        (TLS_ALERT, "whether it requires TLS (tls=quorumlog.TLS(ca=...)"),
         (b"", "the connection was closed at once"),
     ],
 )
@@ -177,7 +177,7 @@ def test_a_proxys_own_answer_is_told_from_a_brokers() -> None:
         ("UNAVAILABLE", "Socket closed", OutcomeUnknown, "the outcome is unknown"),
         ("UNAVAILABLE", "GOAWAY received", OutcomeUnknown, "the outcome is unknown"),
         ("UNIMPLEMENTED", "Method not found!", NotImplementedHere, "broker's gRPC port"),
-        ("UNAUTHENTICATED", "token?", OutcomeUnknown, "brokers need no credentials"),
+        ("UNAUTHENTICATED", "token?", OutcomeUnknown, "no error of a broker"),
         ("PERMISSION_DENIED", "no", OutcomeUnknown, "check proxies in between"),
         ("DEADLINE_EXCEEDED", "", TimedOut, "the deadline passed"),
         (
@@ -201,6 +201,38 @@ def test_a_status_of_somebody_else_becomes_a_sentence(
 ) -> None:
     error = explain_status(code=code, text=text, path="/p", address="h:1", unknown=OutcomeUnknown)
     assert type(error) is kind
+    assert sentence in str(error)
+
+
+_HANDSHAKE = (
+    "Tls handshake failed (TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: error:1000007d:SSL routines:"
+)
+_VERIFY = f"{_HANDSHAKE}OPENSSL_internal:CERTIFICATE_VERIFY_FAILED: "
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (f"{_HANDSHAKE}OPENSSL_internal:WRONG_VERSION_NUMBER: x: OK", "does not use TLS on this"),
+        (f"{_VERIFY}unable to get local issuer certificate: OK", "certificate; give the authority"),
+        (f"{_VERIFY}self signed certificate: OK", "tlsCaFile"),
+        (f"{_VERIFY}certificate has expired: OK", "has expired; renew it"),
+        (f"{_HANDSHAKE}OPENSSL_internal:OTHER", "handshake failed: (TSI_PROTOCOL_FAILURE)"),
+        ("Cannot check peer: missing selected ALPN property.", "perhaps the Kafka port"),
+        ("Handshake read failed (Socket closed)", "in the TLS handshake"),
+        ("UNAUTHENTICATED: Hostname Verification Check failed.", "has another name"),
+    ],
+)
+def test_failed_handshake_sent_nothing_and_has_a_remedy(text: str, sentence: str) -> None:
+    error = explain_status(
+        code="UNAVAILABLE",
+        text=f"failed to connect to all addresses; last error: UNKNOWN: ipv4:h:1: {text}",
+        path="/p",
+        address="h:1",
+        unknown=OutcomeUnknown,
+    )
+    assert type(error) is ConnectionFailed
+    assert str(error).startswith("h:1: ")
     assert sentence in str(error)
 
 
