@@ -4,6 +4,8 @@ Decisions are made on the newest applied image, and cached for each client until
 principal change. `authorization` in the metadata has the rules.
 """
 
+import re
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -33,7 +35,7 @@ from ..metadata.authorization import (
     decide_by_acls,
     decide_by_type,
 )
-from ..runtime import ClientIdentity
+from ..runtime import ANONYMOUS_CLIENT, ClientIdentity
 
 DECISIONS_MAX: Final = 200_000
 """The maximum number of cached decisions; at the limit all are dropped."""
@@ -41,11 +43,25 @@ DECISIONS_MAX: Final = 200_000
 CACHED_NAME_MAX: Final = 249
 """The longest name with a cached decision: that of a topic. Longer ones would fill the memory."""
 
+SHOWN_NAME_MAX: Final = 249
+"""The longest name in the command of an error: that of a topic."""
+
 _ERRORS: Final[dict[AclResourceType, type[AuthorizationFailed]]] = {
     AclResourceType.TOPIC: TopicAuthorizationFailed,
     AclResourceType.GROUP: GroupAuthorizationFailed,
     AclResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailed,
 }
+
+_FLAGS: Final[dict[AclResourceType, str]] = {
+    AclResourceType.TOPIC: "--topic",
+    AclResourceType.GROUP: "--group",
+    AclResourceType.TRANSACTIONAL_ID: "--transactional-id",
+    AclResourceType.CLUSTER: "--cluster",
+}
+"""The options of `quorumlog acls add`."""
+
+_USUAL: Final = re.compile(r"[\w.:@/+=%][\w.:@/+=%, -]*", re.ASCII)
+"""Names that are shown as words of a command. A client chooses them."""
 
 _Decision = tuple[AclOperation, AclResourceType, str | None]  # None: any resource of the type
 
@@ -117,16 +133,24 @@ class Authorizer:
         operation: AclOperation,
         kind: AclResourceType,
         name: str = CLUSTER_NAME,
+        *,
+        any_topic: AclOperation | None = None,
     ) -> AuthorizationFailed | None:
         """Return None if the client may do the operation. Otherwise report the denial, and return
-        the error of the resource's type, the same whether or not the resource exists."""
+        the error of the resource's type, the same whether or not the resource exists. `any_topic`
+        is an operation that is enough on any topic; the caller has checked it."""
         if self.allows(client, operation, kind, name):
             return None
         if self._denied is not None:
             self._denied(Action(client.principal, client.host, operation, kind, name))
+        if any_topic is None:
+            remedy = _grant(client.principal, operation, kind, name)
+        else:
+            grant = _grant(client.principal, any_topic, AclResourceType.TOPIC, "TOPIC")
+            remedy = f"{name_of(any_topic)} on a topic is enough; {grant}"
         message = (
             f"{client.principal} from {client.host} is not authorized: {name_of(operation)}"
-            f" {name_of(kind)} {name}; ask an administrator for an ACL"
+            f" {name_of(kind)} {name}; {remedy}"
         )
         error = _ERRORS.get(kind, ClusterAuthorizationFailed)
         return error(message, topic=name if kind is AclResourceType.TOPIC else "")
@@ -137,9 +161,11 @@ class Authorizer:
         operation: AclOperation,
         kind: AclResourceType,
         name: str = CLUSTER_NAME,
+        *,
+        any_topic: AclOperation | None = None,
     ) -> None:
         """Raise the error of `denial` unless the client may do the operation."""
-        denial = self.denial(client, operation, kind, name)
+        denial = self.denial(client, operation, kind, name, any_topic=any_topic)
         if denial is not None:
             raise denial
 
@@ -215,3 +241,17 @@ class Authorizer:
         if found is None or found[0] is not acls:
             found = self._compiled[principal] = (acls, CompiledAcls(acls))
         return found[1]
+
+
+def _grant(principal: str, operation: AclOperation, kind: AclResourceType, name: str) -> str:
+    """Return the command that grants an operation, as a clause. Unusual and long names, and clients
+    that have not authenticated, have none."""
+    flag, names = _FLAGS.get(kind), (principal, name)
+    is_usual = all(len(each) <= SHOWN_NAME_MAX and _USUAL.fullmatch(each) for each in names)
+    if flag is None or not is_usual or principal == ANONYMOUS_CLIENT.principal:
+        return "ask an administrator for an ACL"
+    resource = [flag] if kind is AclResourceType.CLUSTER else [flag, name]
+    words = ["quorumlog", "acls", "add", principal, name_of(operation), *resource]
+    implied = operation is AclOperation.DESCRIBE and kind is AclResourceType.TOPIC
+    also = " (Read and Write imply it)" * implied
+    return f"grant it{also}: `{shlex.join(words)}`"

@@ -314,7 +314,8 @@ class TransactionAdmin:
             return
         authorizer, client = self._authorizer, context.client
         if not authorizer.allows_any(client, AclOperation.WRITE, AclResourceType.TOPIC):
-            authorizer.check(client, AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER)
+            operation, kind = AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER
+            authorizer.check(client, operation, kind, any_topic=AclOperation.WRITE)
 
     def _check_write(self, transactional_id: str, context: RequestContext) -> None:
         self._authorizer.check(

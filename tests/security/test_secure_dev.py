@@ -255,8 +255,20 @@ def test_profile_of_kafkas_tools_works(node: SecureNode) -> None:
 def test_what_a_denied_client_tried_is_in_the_audit_log(node: SecureNode) -> None:
     with node.administrator() as admin:
         admin.admin.set_password("dora", "secret")
+        admin.admin.create_topic("readable")
+        read = {"operation": "Read", "resource_type": "Topic", "resource": "readable"}
+        admin.admin.create_acls([quorumlog.Acl(principal="User:dora", **read)])
     with node.connect("dora", "secret") as dora, pytest.raises(ClusterAuthorizationFailed):
         dora.admin.describe_users()
+    write = (
+        "Write on a topic is enough; grant it: `quorumlog acls add User:dora Write --topic TOPIC`"
+    )
+    with (
+        node.connect("dora", "secret") as dora,
+        dora.producer() as producer,
+        pytest.raises(ClusterAuthorizationFailed, match=write),
+    ):
+        producer.send("readable", value=b"denied").result()
     with pytest.raises(SaslAuthenticationFailed):
         node.connect("dora", "wrong")
     lines = (node.security / "kcat.conf").read_text().splitlines()

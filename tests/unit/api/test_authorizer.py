@@ -1,5 +1,7 @@
 """The authorizer of a node: typed errors, cached decisions, and when they are dropped."""
 
+from typing import Any
+
 import pytest
 
 from quorumlog.api import authorizer as module
@@ -23,7 +25,7 @@ from quorumlog.metadata.acls import (
 )
 from quorumlog.metadata.authorization import Action, AuthorizerConfig
 from quorumlog.proto import metadata_records_pb2 as pb
-from quorumlog.runtime import ClientIdentity
+from quorumlog.runtime import ANONYMOUS_CLIENT, ClientIdentity
 
 ALICE = ClientIdentity("User:alice", "10.0.0.1")
 BOB = ClientIdentity("User:bob", "10.0.0.1")
@@ -121,6 +123,41 @@ def test_denial_has_the_error_of_its_resource(
     with pytest.raises(error, match=r"User:alice from 10\.0\.0\.1 is not authorized: Alter"):
         acls.authorizer.check(ALICE, AclOperation.ALTER, kind, "x")
     assert acls.denied == [("User:alice", "x")]
+
+
+@pytest.mark.parametrize(
+    ("client", "action", "remedy"),
+    [
+        (
+            ALICE,
+            (WRITE, TOPIC, "orders"),
+            "grant it: `quorumlog acls add User:alice Write --topic orders`",
+        ),
+        (
+            ALICE,
+            (AclOperation.DESCRIBE, TOPIC, "t"),
+            "imply it): `quorumlog acls add User:alice Describe --topic t`",
+        ),
+        (ALICE, (READ, AclResourceType.GROUP, "a b"), "Read --group 'a b'`"),
+        (
+            ALICE,
+            (WRITE, AclResourceType.TRANSACTIONAL_ID, "batch/1"),
+            "--transactional-id batch/1`",
+        ),
+        (ALICE, (AclOperation.ALTER, AclResourceType.CLUSTER), "Alter --cluster`"),
+        (ClientIdentity("User:CN=a,O=b", "h"), (READ, TOPIC, "t"), "User:CN=a,O=b Read --topic t`"),
+        (ALICE, (READ, AclResourceType.GROUP, "--deny"), "ask an administrator for an ACL"),
+        (ALICE, (READ, AclResourceType.GROUP, "`id`"), "ask an administrator for an ACL"),
+        (ALICE, (READ, AclResourceType.GROUP, "x" * 250), "ask an administrator for an ACL"),
+        (ANONYMOUS_CLIENT, (READ, TOPIC, "t"), "ask an administrator for an ACL"),
+    ],
+)
+def test_denial_ends_with_the_command_that_grants(
+    client: ClientIdentity, action: tuple[Any, ...], remedy: str
+) -> None:
+    denial = Acls().authorizer.denial(client, *action)
+    assert denial is not None
+    assert denial.message.endswith(remedy)
 
 
 def test_bit_set_has_the_allowed_operations() -> None:
