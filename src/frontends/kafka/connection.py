@@ -207,7 +207,7 @@ class KafkaConnection:
         return self._is_open
 
     def end_stranger(self) -> None:
-        """End the connection, whose client is not authenticated, for another one."""
+        """End the connection of a client that is not authenticated, for another one."""
         if self._is_over:
             self._connection.abort()  # the client does not read the queued responses
         else:
