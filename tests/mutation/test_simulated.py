@@ -7,7 +7,6 @@ import pytest
 from .cores import CI_SEEDS, CORES, Core
 from .mutants import ROOT, file_of
 from .simulated import Ending, Result, Seed, interval, judge, reach, row, sample
-from .test_mutation_run import one_line
 
 ISR = Core(name="isr", modules=("broker.isr",), levels=("partitions",))
 
@@ -49,8 +48,6 @@ def test_a_mutant_is_found_by_the_seeds_that_reach_it() -> None:
     assert [each.change for each in drawn] == [each.change for each in sample(ISR, 30, "a commit")]
     assert len(drawn) == 30
     seed = Seed(**reach(ISR, "partitions", 0))
-    source = one_line(file_of("broker.isr").read_text())
-    assert all(each.change.partition(" -> ")[0].split(" (")[0] in source for each in drawn[:5])
     results = [judge(each, [seed]) for each in drawn]
     assert {Ending.FOUND, Ending.EQUAL} <= {each.ending for each in results}
     unreached = Seed(level="partitions", seed=0, event_hash="", cpu_s=0.0, lines={})
