@@ -4,6 +4,7 @@ from typing import Any, Final
 
 STREAMS_MAX: Final = 1000  # concurrent streams per connection; more wait at the client
 HANDSHAKE_MS: Final = 30_000  # of TLS and HTTP/2; then the connection is closed
+METADATA_BYTES_MAX: Final = 40 << 10  # headers of a call: a JSON Web Token of 31 KiB, and others
 PING_INTERVAL_MS_MIN: Final = 1_000  # the minimum interval between a client's pings
 KEEPALIVE_MS: Final = 30_000  # a silent client is pinged after this time
 KEEPALIVE_TIMEOUT_MS: Final = 30_000  # and disconnected without a response after this time
@@ -34,12 +35,15 @@ def _options(message_size_max: int) -> list[tuple[str, Any]]:
 def server_options(message_size_max: int) -> list[tuple[str, Any]]:
     """Return the options of a server: connection limits, and pings in both directions.
 
-    By default a client that pings more often than every 5 minutes is disconnected, and one that
-    disappeared keeps its streams for 2 hours.
+    By default a client that pings more often than every 5 minutes is disconnected, one that
+    disappeared keeps its streams for 2 hours, and of the calls with headers above 8 KiB some are
+    refused at random.
     """
     return [
         *_options(message_size_max),
         ("grpc.max_concurrent_streams", STREAMS_MAX),
+        ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+        ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),

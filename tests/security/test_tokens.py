@@ -174,6 +174,7 @@ def forged(issuer: TokenIssuer) -> dict[str, str]:
         "with control characters": issuer.token("alice\nroot"),
         "without a user": issuer.token(""),
         "deeply nested": f"{deep}.{claims}.{signature}",
+        "long": issuer.token("alice", key=STRANGER_KEY, groups=["g" * 10] * 1_600),
     }
 
 
