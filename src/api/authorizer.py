@@ -127,6 +127,12 @@ class Authorizer:
             client, describe, AclResourceType.GROUP, group
         )
 
+    def describes_topics(self, client: ClientIdentity) -> Callable[[str], bool] | None:
+        """Return the predicate of the topics that the client may describe, by name; None: all."""
+        if self._config is None or client.is_node:
+            return None
+        return lambda name: self.allows(client, AclOperation.DESCRIBE, AclResourceType.TOPIC, name)
+
     def denial(
         self,
         client: ClientIdentity,
@@ -168,6 +174,17 @@ class Authorizer:
         denial = self.denial(client, operation, kind, name, any_topic=any_topic)
         if denial is not None:
             raise denial
+
+    def check_description(self, client: ClientIdentity, title: str, topics: Iterable[str]) -> None:
+        """Raise TopicAuthorizationFailed, which names no topic, unless the client may describe all
+        topics in the description of a group or the like."""
+        describe, kind = AclOperation.DESCRIBE, AclResourceType.TOPIC
+        for name in sorted(set(topics)):
+            if self.denial(client, describe, kind, name) is not None:
+                raise TopicAuthorizationFailed(
+                    f"{title}: has topics that {client.principal} from {client.host} may not"
+                    " describe; ask an administrator for an ACL"
+                )
 
     def explain(self, action: Action) -> tuple[bool, str]:
         """Return the decision for an action, and its cause as a clause."""

@@ -1,12 +1,13 @@
 """A user without ACLs, over TLS: every request about every kind of name, and what it can learn."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 from tests.kit.certificates import Certificates
@@ -16,6 +17,7 @@ from tests.kit.secure_client import SecureClient, connect_tls
 from tests.kit.users import add_acl, remove_user, set_password
 from tests.kit.waits import run_patiently, with_time
 from tests.unit.frontends.acl_changes import allow
+from tests.unit.frontends.grpc_requests import METHODS, answer_about
 from tests.unit.frontends.kafka.admin_calls import create_topic
 from tests.unit.frontends.kafka.named_requests import (
     BY_ID,
@@ -29,13 +31,32 @@ from tests.unit.frontends.kafka.named_requests import (
 )
 
 from quorumlog.clients.credentials import SCRAM, TLS, channel_security
-from quorumlog.errors import SaslAuthenticationFailed, StreamBroken, TopicAuthorizationFailed
+from quorumlog.errors import (
+    QuorumlogError,
+    SaslAuthenticationFailed,
+    StreamBroken,
+    TopicAuthorizationFailed,
+)
 from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.metadata import INTERNAL_TOPICS
 from quorumlog.metadata.acls import AclOperation, AclResourceType
-from quorumlog.proto import admin_pb2, log_pb2
+from quorumlog.proto import (
+    admin_pb2,
+    groups_pb2,
+    log_pb2,
+    staged_commits_pb2,
+    transactions_pb2,
+)
 from quorumlog.runtime import Channel, Runtime
-from quorumlog.services import ADMIN_DESCRIBE_TOPICS, LOG_PUBLISH, LOG_SUBSCRIBE
+from quorumlog.services import (
+    ADMIN_DESCRIBE_TOPICS,
+    GROUPS_HEARTBEAT,
+    LOG_PUBLISH,
+    LOG_SUBSCRIBE,
+    STAGED_COMMITS_ADD_PARTITIONS,
+    STAGED_COMMITS_BEGIN,
+    STAGED_COMMITS_OPEN_WRITE,
+)
 
 PASSWORD: Final = "correct horse"
 SECRET, ABSENT, METADATA_LOG = "secret", "absent", "__cluster_metadata"
@@ -48,6 +69,17 @@ RATIO_MAX: Final = 1.1
 LIST_OFFSETS, METADATA, FIND_COORDINATOR, DESCRIBE_GROUPS = 2, 3, 10, 15
 DESCRIBE_TRANSACTIONS: Final = 65
 PRODUCE, FETCH, DELETE_TOPICS, DELETE_RECORDS = 0, 1, 20, 21
+
+JOIN: Final[Mapping[str, Mapping[str, Any]]] = {
+    "Groups/Heartbeat": {
+        "member_epoch": 0,
+        "assignor": "",
+        "topics": None,
+        "owned": None,
+        "pattern": "s.*",
+    },
+}
+"""The fields of a join with the pattern of another member."""
 
 
 class Rights:
@@ -168,6 +200,62 @@ def test_not_even_a_super_user_writes_internal_topics_or_reads_the_metadata_log(
                 codes = set(codes_of(await node.ask(client, key, version, METADATA_LOG)))
                 if codes - {0} != {3}:
                     failures.append(f"key {key} {METADATA_LOG}: {sorted(codes)}")
+
+    run_patiently(main)
+    assert not failures, "\n".join(failures)
+
+
+async def occupy(channel: Channel, name: str) -> None:
+    """Let a group and a staged commit of the name have the secret topic."""
+    beat = groups_pb2.GroupHeartbeatRequest(
+        group=name,
+        member_id=str(UUID(int=1)),
+        rebalance_timeout_ms=WAIT_MS,
+        subscription={"pattern": "s.*"},
+        owned={},
+    )
+    given = await channel.call(GROUPS_HEARTBEAT, beat, timeout_ms=WAIT_MS)
+    assert [each.topic for each in given.assignment.partitions] == [SECRET]
+    write = await channel.call(
+        STAGED_COMMITS_OPEN_WRITE, staged_commits_pb2.OpenWriteRequest(), timeout_ms=WAIT_MS
+    )
+    begin = staged_commits_pb2.BeginAttemptRequest(name=name, number=1, write_id=write.write_id)
+    begun = await channel.call(STAGED_COMMITS_BEGIN, begin, timeout_ms=WAIT_MS)
+    add = transactions_pb2.AddPartitionsRequest(
+        transactional_id=name,
+        producer=begun.producer,
+        partitions=[groups_pb2.GroupPartition(topic=SECRET, partition=0)],
+    )
+    await channel.call(STAGED_COMMITS_ADD_PARTITIONS, add, timeout_ms=WAIT_MS)
+
+
+def test_rights_on_a_group_and_a_transactional_id_disclose_no_topic(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """Every request about a name of which the client has all rights, and which has a topic of which
+    it has none. Descriptions come first: other requests end what they describe."""
+    failures: list[str] = []
+
+    async def main(runtime: Runtime) -> None:
+        async with rights(runtime, tmp_path / "node", certificates) as node:
+            root, channel = node.channel("root"), node.channel("mallory")
+            await occupy(root, "hers")
+            for kind in (AclResourceType.GROUP, AclResourceType.TRANSACTIONAL_ID):
+                await add_acl(node.kafka.node, "User:mallory", AclOperation.ALL, kind, "hers")
+            client = await node.log_in("mallory")
+            for api in sorted(APIS, key=lambda each: "Describe" not in each.name):
+                if api.name in OPEN:
+                    continue
+                answer = await node.ask(client, api.key, api.high, "hers")
+                if SECRET in repr(answer):
+                    failures.append(f"{api.name}: {answer}")
+            for path in sorted(METHODS, key=lambda each: "Describe" not in each):
+                found = await answer_about(channel, path, "hers", **JOIN.get(path, {}))
+                assert path not in JOIN or not isinstance(found, QuorumlogError), found
+                if SECRET in repr(found):
+                    failures.append(f"{path}: {found}")
+            await channel.close()
+            await root.close()
 
     run_patiently(main)
     assert not failures, "\n".join(failures)

@@ -5,9 +5,9 @@ whole raises a typed error of `quorumlog.errors`; the error of one part is retur
 the answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, NamedTuple, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 from ...errors import QuorumlogError
 from ...ids import ProducerIdentity
@@ -19,6 +19,9 @@ from .records import Partitions
 from .transactional_producers import VerificationGuard
 
 R = TypeVar("R")
+
+DescribesTopic: TypeAlias = Callable[[str], bool]
+"""Returns True if the client of a request may describe the topic of a name."""
 
 NO_GENERATION: Final = -1
 JOIN_EPOCH: Final = 0
@@ -85,6 +88,7 @@ class JoinGroup(GroupRequest[Joined]):
     takes_member_id_first: bool  # the client's version understands MEMBER_ID_REQUIRED
     can_skip_assignment: bool = False  # the client's version has `skip_assignment`
     reason: str = ""
+    describes: DescribesTopic | None = field(default=None, compare=False)  # None: every topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +173,7 @@ class ConsumerHeartbeat(GroupRequest[ConsumerBeat]):
     pattern: str | None = None  # RE2; empty: unsubscribe from the pattern
     assignor: str | None = None
     owned: Partitions | None = None
+    describes: DescribesTopic | None = field(default=None, compare=False)  # None: every topic
 
 
 # --- offsets --------------------------------------------------------------------------------------

@@ -80,12 +80,14 @@ class CallForwarder:
         here: Callable[[str], Awaitable[T]],
         there: Callable[[ForwardedCall, Sequence[str]], Awaitable[Iterable[T]]],
         *,
-        is_here: bool = False,
+        check: Callable[[str], None],
+        is_here: bool,
     ) -> list[T | QuorumlogError]:
         """Carry out an operation for each name at its coordinator; return the outcomes in order.
 
-        `there(forward, names)` forwards names to another broker; `is_here`: this broker answers for
-        all. `field` names them in the error of an invalid request.
+        `there(forward, names)` forwards names to another broker. `check` raises the error of a name
+        that the client is not authorized for, before its coordinator is looked up. `is_here`: this
+        broker answers for all. `field` names them in the error of an invalid request.
         """
         if not 1 <= len(names) <= NAMES_MAX:
             raise InvalidRequest(f"{field}: {len(names)} entries; give 1..{NAMES_MAX}")
@@ -95,6 +97,7 @@ class CallForwarder:
         elsewhere: dict[NodeId, list[str]] = {}
         for name in dict.fromkeys(names):
             try:
+                check(name)
                 node_id = self.node_id
                 if not (is_here or context.is_forwarded):
                     node_id = await self._coordinator_of(name, self.deadline_ms(context))

@@ -23,7 +23,7 @@ from ...broker.groups.requests import (
     StoredOffset,
 )
 from ...broker.groups.shell import GroupCoordinator
-from ...errors import InvalidRequest, QuorumlogError
+from ...errors import GroupNotFound, InvalidRequest, QuorumlogError
 from ...ids import NodeId
 from ...metadata import MetadataImage
 from ...metadata.acls import AclOperation, AclResourceType
@@ -52,6 +52,7 @@ from .group_translation import (
     read_fetch,
     read_heartbeat,
     read_offset,
+    topics_of,
 )
 
 T = TypeVar("T")
@@ -99,7 +100,8 @@ class GroupCalls:
             self._authorizer.check(context.client, *_DESCRIBE_TOPIC, topic)
 
         async def here() -> pb.GroupHeartbeatResponse:
-            asked = read_heartbeat(self._image, request, client_of(context).host)
+            describes = self._authorizer.describes_topics(context.client)
+            asked = read_heartbeat(self._image, request, client_of(context).host, describes)
             beat = await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
             response = pb.GroupHeartbeatResponse(
                 member_epoch=beat.member_epoch,
@@ -109,7 +111,9 @@ class GroupCalls:
             if beat.assignment is not None:
                 response.assignment.SetInParent()
                 response.assignment.partitions.extend(
-                    group_partitions(self._image, beat.assignment)
+                    part
+                    for part in group_partitions(self._image, beat.assignment)
+                    if self._may_describe(part.topic, context)
                 )
             return response
 
@@ -237,10 +241,13 @@ class GroupCalls:
         """Describe each group, with its own result."""
 
         async def here(name: str) -> pb.GroupDescription:
-            self._check_group(AclOperation.DESCRIBE, name, context)
+            self._check_any_group(name)
             asked = DescribeGroup(group=name)
             found = await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
-            return group_description(self._image, found, self._node_id)
+            described = group_description(self._image, found, self._node_id)
+            topics = topics_of(described)
+            self._authorizer.check_description(context.client, f"group {name}", topics)
+            return described
 
         async def there(
             forward: ForwardedCall, names: Sequence[str]
@@ -249,7 +256,13 @@ class GroupCalls:
             return (await forward(GROUPS_DESCRIBE, asked)).groups
 
         found = await self._forwarder.at_coordinators(
-            "groups", request.groups, context, here, there
+            "groups",
+            request.groups,
+            context,
+            here,
+            there,
+            check=lambda name: self._check_group(AclOperation.DESCRIBE, name, context),
+            is_here=not self._groups.has_topic,
         )
         return pb.DescribeGroupsResponse(
             groups=[
@@ -268,7 +281,7 @@ class GroupCalls:
             raise InvalidRequest("groups: a group is named twice; name each once")
 
         async def here(name: str) -> errors_pb2.Error:
-            self._check_group(AclOperation.DELETE, name, context)
+            self._check_any_group(name)
             asked = DeleteGroup(group=name)
             await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
             return errors_pb2.Error()
@@ -278,7 +291,13 @@ class GroupCalls:
             return (await forward(GROUPS_DELETE, asked)).errors
 
         found = await self._forwarder.at_coordinators(
-            "groups", request.groups, context, here, there
+            "groups",
+            request.groups,
+            context,
+            here,
+            there,
+            check=lambda name: self._check_group(AclOperation.DELETE, name, context),
+            is_here=not self._groups.has_topic,
         )
         return pb.DeleteGroupsResponse(
             errors=[
@@ -302,7 +321,19 @@ class GroupCalls:
             ]
         )
 
+    def _check_any_group(self, name: str) -> None:
+        """Raise GroupNotFound if there are no groups: a request to the coordinator would create
+        the topic."""
+        if not self._groups.has_topic:
+            raise GroupNotFound(f"group {name}: it does not exist; the cluster has no groups")
+
     # --- authorization -------------------------------------------------------------------------
+
+    def _may_describe(self, topic: str, context: CallContext) -> bool:
+        """Return True for a topic that the client may describe, and for the empty name of a
+        deleted one. Report a denial: another member has the topic by the same pattern."""
+        denial = self._authorizer.denial(context.client, *_DESCRIBE_TOPIC, topic) if topic else None
+        return denial is None
 
     def _check_group(self, operation: AclOperation, group: str, context: CallContext) -> None:
         self._authorizer.check(context.client, operation, AclResourceType.GROUP, group)

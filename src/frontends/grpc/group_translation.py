@@ -1,6 +1,6 @@
 """Translation between the group coordinator's values and the messages of `quorumlog.v1`. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ...broker.groups.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
@@ -9,6 +9,7 @@ from ...broker.groups.requests import (
     NO_GENERATION,
     CommitOffsets,
     ConsumerHeartbeat,
+    DescribesTopic,
     FetchOffsets,
     GroupDescription,
     ListedGroup,
@@ -74,9 +75,12 @@ def place_of(image: MetadataImage, part: pb.GroupPartition | pb.CommittedOffset)
 
 
 def read_heartbeat(
-    image: MetadataImage, request: pb.GroupHeartbeatRequest, host: str
+    image: MetadataImage,
+    request: pb.GroupHeartbeatRequest,
+    host: str,
+    describes: DescribesTopic | None,
 ) -> ConsumerHeartbeat:
-    """Translate a validated heartbeat; `host` is the client's."""
+    """Translate a validated heartbeat; `host` and `describes` are the client's."""
     is_told = request.HasField("subscription")
     return ConsumerHeartbeat(
         group=request.group,
@@ -93,6 +97,7 @@ def read_heartbeat(
         owned=read_partitions(image, request.owned.partitions)
         if request.HasField("owned")
         else None,
+        describes=describes,
     )
 
 
@@ -197,6 +202,13 @@ def group_description(
         target_epoch=group.target_epoch,
         assignor=group.protocol,
     )
+
+
+def topics_of(group: pb.GroupDescription) -> Iterator[str]:
+    """Yield the topics that the members are subscribed to, own, or have in their targets."""
+    for member in group.members:
+        yield from member.subscription.topics
+        yield from (part.topic for part in (*member.owned, *member.target) if part.topic)
 
 
 def _group_member(image: MetadataImage, member: MemberDescription) -> pb.GroupMember:

@@ -227,7 +227,11 @@ class StagedCommitCalls:
         self._check_topic(request.name)
         describe = DescribeStage(transactional_id=request.name)
         return await self._decide(
-            STAGED_COMMITS_DESCRIBE, request, context, describe, self._described
+            STAGED_COMMITS_DESCRIBE,
+            request,
+            context,
+            describe,
+            lambda found: self._described(found, context),
         )
 
     async def reset(
@@ -304,7 +308,9 @@ class StagedCommitCalls:
     def _check(self, operation: AclOperation, name: str, context: CallContext) -> None:
         self._authorizer.check(context.client, operation, AclResourceType.TRANSACTIONAL_ID, name)
 
-    def _described(self, found: DescribedStage) -> pb.DescribeStageResponse:
+    def _described(self, found: DescribedStage, context: CallContext) -> pb.DescribeStageResponse:
+        """Return a description without the topics that the client may not describe."""
+        describe, kind = AclOperation.DESCRIBE, AclResourceType.TOPIC
         held = {place for each in found.attempts for place in each.partitions}
         return pb.DescribeStageResponse(
             stage=_listing(found.stage, self._node_id),
@@ -312,6 +318,7 @@ class StagedCommitCalls:
             partitions=[
                 groups_pb2.GroupPartition(topic=topic, partition=partition)
                 for topic, partition in sorted(held)
+                if self._authorizer.allows(context.client, describe, kind, topic)
             ],
         )
 

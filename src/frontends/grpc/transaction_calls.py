@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ...broker.transactions.requests import ListedTransaction, TransactionDescription
 
 ANY_AGE: Final = -1
+_DESCRIBE_ID: Final = (AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID)
 _READ_TOPIC: Final = (AclOperation.READ, AclResourceType.TOPIC)
 _READ_GROUP: Final = (AclOperation.READ, AclResourceType.GROUP)
 _WRITE_ID: Final = (AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)
@@ -242,7 +243,13 @@ class TransactionCalls:
 
         names, is_here = request.transactional_ids, not self._transactions.has_ids
         found = await self._forwarder.at_coordinators(
-            "transactional_ids", names, context, here, there, is_here=is_here
+            "transactional_ids",
+            names,
+            context,
+            here,
+            there,
+            check=lambda name: self._authorizer.check(context.client, *_DESCRIBE_ID, name),
+            is_here=is_here,
         )
         return pb.DescribeTransactionsResponse(
             results=[

@@ -1,19 +1,17 @@
 """Groups by gRPC: members, offsets and descriptions, at any broker, and the same by both doors."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from google.protobuf.message import Message
 from tests.kit.kafka_node import KafkaNode, serving_kafka
-from tests.kit.node import WAIT_MS
 from tests.kit.simulated_cluster import Play, cluster
 
 from quorumlog import simulation
-from quorumlog.errors import GroupNotFound, InvalidRequest, QuorumlogError, UnknownMember
+from quorumlog.errors import GroupNotFound, InvalidRequest, UnknownMember
 from quorumlog.proto import groups_pb2 as pb
-from quorumlog.runtime import Channel, Method, Runtime
+from quorumlog.runtime import Method, Runtime
 from quorumlog.services import (
     GROUPS_COMMIT_OFFSETS,
     GROUPS_DELETE,
@@ -24,25 +22,10 @@ from quorumlog.services import (
     GROUPS_LIST,
 )
 
+from .grpc_requests import asked
 from .kafka import group_calls as calls
 from .kafka.admin_calls import create_topic
 from .kafka.three_nodes import create
-
-Q = TypeVar("Q", bound=Message)
-R = TypeVar("R", bound=Message)
-TRIES = 100
-
-
-async def asked(channel: Channel, method: Method[Q, R], request: Q) -> R:
-    """Call, and again as long as that may help: a coordinator is being found, or reads."""
-    for _ in range(TRIES):
-        try:
-            return await channel.call(method, request, timeout_ms=WAIT_MS)
-        except QuorumlogError as error:
-            if not error.retriable:
-                raise
-            await asyncio.sleep(0.1)
-    raise AssertionError(f"{method.path} is never answered")
 
 
 def joining(group: str = "g", member: str = "me") -> pb.GroupHeartbeatRequest:

@@ -18,16 +18,14 @@ from quorumlog.api.audit import WINDOW_S
 from quorumlog.errors import QuorumlogError, TopicAuthorizationFailed
 from quorumlog.metadata.acls import AclOperation, AclResourceType
 from quorumlog.metadata.authorization import AuthorizerConfig
-from quorumlog.proto import admin_pb2, errors_pb2, log_pb2, metadata_records_pb2
-from quorumlog.runtime import Method, Runtime
+from quorumlog.proto import admin_pb2, errors_pb2, groups_pb2, log_pb2, metadata_records_pb2
+from quorumlog.runtime import Runtime
 from quorumlog.services import ADMIN_CREATE_TOPIC
 
 from .acl_changes import allow
+from .grpc_requests import METHODS, answer_about, asked
 
 EVERYONE: Final = AuthorizerConfig(super_users=frozenset({"User:ANONYMOUS"}))
-
-INTERNAL: Final = ("Controller", "Raft", "Replica", "TransactionCoordination")
-"""Services between nodes."""
 
 OPEN: Final = frozenset({"Admin/DescribeCluster", "Admin/DescribeFeatures", "Auth/Authenticate"})
 """They answer any client, which needs addresses, levels and a login to connect."""
@@ -55,63 +53,6 @@ DENIALS: Final = frozenset(
 )
 NOT_ATTEMPTED: Final = "OPERATION_NOT_ATTEMPTED"
 
-METHODS: Final[Mapping[str, Method[Any, Any]]] = {
-    each.path.removeprefix("/quorumlog.v1."): each
-    for each in vars(services).values()
-    if isinstance(each, Method)
-    and not each.path.startswith(tuple(f"/quorumlog.v1.{name}/" for name in INTERNAL))
-}
-
-_BY_FIELD: Final[Mapping[str, Any]] = {
-    "cluster_id": "",
-    "passed_on": False,
-    "topic_id": b"",
-    "directory_id": b"d" * 16,
-    "acks": 0,
-    "isolation": 0,
-    "end_offset": None,
-    "start_time_ms": None,
-    "leader_epoch": None,
-    "min_metadata_offset": 0,
-    "rack": "",
-    "records": b"",
-    "producer": None,  # of Publish
-    "base_sequence": 0,
-}
-_SPECIAL: Final[Mapping[str, Mapping[str, Any]]] = {
-    "Log/Publish": {"transactional_id": ""},
-    "Admin/CreateAcls": {"pattern_type": 3, "host": "*", "principal": "User:alice"},
-    "Admin/DescribeClientQuotas": {"type": "user"},
-}
-
-
-def filled(message: Message, name: str, fields: Mapping[str, Any]) -> Message:
-    """Fill a request: every text has the name, every list one element."""
-    for field in message.DESCRIPTOR.fields:
-        value = fields.get(field.name, ...)
-        if value is None or (field.containing_oneof and not _is_first(field)):
-            continue
-        is_list = field.is_repeated
-        if field.message_type is not None:
-            into = getattr(message, field.name)
-            filled(into.add() if is_list else into, name, fields)
-            if not is_list:
-                into.SetInParent()
-            continue
-        if value is ... or (isinstance(value, bytes) and field.type != field.TYPE_BYTES):
-            value = {field.TYPE_STRING: name, field.TYPE_BYTES: b"x", field.TYPE_BOOL: False}.get(
-                field.type, 1
-            )
-        if is_list:
-            getattr(message, field.name).append(value)
-        else:
-            setattr(message, field.name, value)
-    return message
-
-
-def _is_first(field: Any) -> bool:
-    return bool(field.containing_oneof.fields[0] is field)
-
 
 def errors_in(message: Message) -> Iterator[str]:
     """Yield the names of all errors in a response."""
@@ -129,19 +70,8 @@ def errors_in(message: Message) -> Iterator[str]:
 
 async def errors_of(kafka: KafkaNode, path: str, name: str = "secret") -> set[str]:
     """Return the names of the errors of a method's response."""
-    method = METHODS[path]
-    request = filled(method.request(), name, {**_BY_FIELD, **_SPECIAL.get(path, {})})
-    try:
-        if not method.streaming:
-            answer = await kafka.channel.call(method, request, timeout_ms=WAIT_MS)
-        else:
-            stream = await kafka.channel.stream(method, timeout_ms=WAIT_MS)
-            await stream.send(request)
-            answer = await stream.receive()
-            await stream.finish()
-    except QuorumlogError as error:
-        return {error.name}
-    return set(errors_in(answer))
+    answer = await answer_about(kafka.channel, path, name)
+    return {answer.name} if isinstance(answer, QuorumlogError) else set(errors_in(answer))
 
 
 async def read_to_end(stream: Any) -> None:
@@ -319,6 +249,49 @@ def test_denials_do_not_disclose_topics(folder: str) -> None:
 
     run_on_secret(main, folder, AuthorizerConfig())
     assert not failures, "\n".join(failures)
+
+
+def test_description_or_deletion_of_a_group_creates_no_topic(folder: str) -> None:
+    """Without a group, neither of a client without rights nor of one with them."""
+
+    async def main(kafka: KafkaNode) -> None:
+        publisher = kafka.node.parts.publisher
+        assert publisher is not None
+        for path in ("Groups/DescribeGroups", "Groups/DeleteGroups"):
+            await allow(kafka.node, [])
+            assert await errors_of(kafka, path) == {"GROUP_AUTHORIZATION_FAILED"}
+            rights = (AclOperation.DESCRIBE, AclOperation.DELETE)
+            await allow(kafka.node, [(each, AclResourceType.GROUP) for each in rights])
+            assert await errors_of(kafka, path) == {"GROUP_ID_NOT_FOUND"}
+        assert [each.name for each in publisher.image.sorted_topics()] == ["secret"]
+
+    run_on_secret(main, folder, AuthorizerConfig())
+
+
+def test_assignment_leaves_out_topics_that_the_client_may_no_longer_describe(folder: str) -> None:
+    """Before the next match of the pattern."""
+    read, describe = AclOperation.READ, AclOperation.DESCRIBE
+    beat = groups_pb2.GroupHeartbeatRequest(
+        group="secret",
+        member_id="m",
+        rebalance_timeout_ms=WAIT_MS,
+        subscription={"pattern": "s.*"},
+        owned={},
+    )
+
+    async def main(kafka: KafkaNode) -> None:
+        async def assigned() -> list[str]:
+            answer = await asked(kafka.channel, services.GROUPS_HEARTBEAT, beat)
+            beat.member_epoch = answer.member_epoch
+            return [each.topic for each in answer.assignment.partitions]
+
+        group = (read, AclResourceType.GROUP)
+        await allow(kafka.node, [group, (describe, AclResourceType.TOPIC)])
+        assert await assigned() == ["secret", "secret"]
+        await allow(kafka.node, [group])
+        assert await assigned() == []
+
+    run_on_secret(main, folder, AuthorizerConfig())
 
 
 def test_list_has_the_topics_that_may_be_described(folder: str) -> None:

@@ -48,7 +48,8 @@ def join(
     image: MetadataImage,
     now_ms: int,
 ) -> Joined:
-    """Let a member join or rejoin; raise an error before anything has changed."""
+    """Let a member join or rejoin; raise an error before anything has changed. Topics that its
+    client may not describe are left out of its subscription."""
     subscription = check_join(core, request)
     if not request.member_id and request.instance_id is None and request.takes_member_id_first:
         check_size(core, is_known=False)
@@ -246,13 +247,14 @@ def _with_join(
     member: ConsumerMember, request: JoinGroup, subscription: ConsumerSubscription
 ) -> ConsumerMember:
     rebalance_ms = request.rebalance_timeout_ms
+    topics, describes = frozenset(subscription.topics), request.describes
     return replace(
         member,
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack=member.rack if subscription.rack is None else subscription.rack,
         client_id=request.client_id,
         client_host=request.client_host,
-        topics=frozenset(subscription.topics),
+        topics=topics if describes is None else frozenset(filter(describes, topics)),
         pattern=None,
         assignor=None,
         rebalance_timeout_ms=member.rebalance_timeout_ms if rebalance_ms < 0 else rebalance_ms,

@@ -1,10 +1,16 @@
 """Upgrade of a classic group to KIP-848, when its first KIP-848 member joins, without stopping
 members."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from ....errors import CoordinatorNotAvailable, GroupNotFound, QuorumlogError, RebalanceInProgress
+from ....errors import (
+    CoordinatorNotAvailable,
+    GroupNotFound,
+    QuorumlogError,
+    RebalanceInProgress,
+    TopicAuthorizationFailed,
+)
 from ....ids import TopicId
 from ....metadata.image import MetadataImage
 from ...coordinator.decision import Failed, ShardDecision, Ticket
@@ -31,7 +37,7 @@ from ..records import (
     TargetAssignment,
     TargetEpoch,
 )
-from ..requests import ConsumerHeartbeat
+from ..requests import ConsumerHeartbeat, DescribesTopic
 from .classic_members import partitions_by_id
 from .group import ConsumerGroupMachine
 from .heartbeat import check_heartbeat
@@ -60,13 +66,15 @@ def upgrade(
     Return a machine that replaces the group, and the decision: the records of the change, the
     replies to waiting joins and syncs, and that to the heartbeat. None in place of the machine
     means that the request was refused and nothing changed. The decision then has the error:
-    GroupNotFound if the group cannot or must not change, CoordinatorNotAvailable if it cannot yet.
+    GroupNotFound if the group cannot or must not change, CoordinatorNotAvailable if it cannot yet,
+    TopicAuthorizationFailed if the client may not describe the topics of the classic members: the
+    results of the change would disclose which ones exist.
     """
     try:
         check_heartbeat(request, config)
         if not classic.is_empty:
             _check_may_upgrade(classic, config)
-        records = _as_consumer(classic, image, now_ms)
+        records = _as_consumer(classic, image, now_ms, request.describes)
     except QuorumlogError as error:
         return None, ShardDecision(replies=(Failed(ticket, error),))
     machine = ConsumerGroupMachine(classic.group, config, draw)
@@ -100,7 +108,10 @@ def _check_may_upgrade(classic: ClassicGroupMachine, config: GroupConfig) -> Non
 
 
 def _as_consumer(
-    classic: ClassicGroupMachine, image: MetadataImage, now_ms: int
+    classic: ClassicGroupMachine,
+    image: MetadataImage,
+    now_ms: int,
+    describes: DescribesTopic | None,
 ) -> list[GroupRecord]:
     """Return the group as KIP-848 records, in which current and target assignment of each member
     are equal.
@@ -120,9 +131,10 @@ def _as_consumer(
     for each in stored.members:
         offered = offers.get(each.member_id) or ((stored.protocol or "", each.subscription),)
         members.append(_member(group, each, offered))
-        assigned = _not_taken(_assigned(stored, each, image, now_ms), taken)
+        _check_described(group, members[-1].topics, describes)
+        assigned = _not_taken(_assigned(stored, each, image, now_ms, describes), taken)
         targets.append(TargetAssignment(group=group, member_id=each.member_id, partitions=assigned))
-    held = _not_revoked(members, stored.protocol, image, taken)
+    held = _not_revoked(members, stored.protocol, image, taken, describes)
     currents = [
         CurrentAssignment(
             group=group,
@@ -151,6 +163,7 @@ def _not_revoked(
     protocol: str | None,
     image: MetadataImage,
     taken: dict[TopicId, set[int]],
+    describes: DescribesTopic | None,
 ) -> dict[str, Partitions]:
     """Return the partitions that each member claimed in its last join and that are not assigned.
     Each stays with its claimant until that member rejoins; of two claimants, the one of the later
@@ -164,6 +177,7 @@ def _not_revoked(
             member.member_id,
             offered.get(protocol or "", member.classic.protocols[0][1]),
         )
+        _check_described(member.group, said[member.member_id].owned, describes)
     return {
         member_id: _not_taken(partitions_by_id(subscription.owned, image), taken)
         for member_id, subscription in sorted(
@@ -202,7 +216,11 @@ def _subscription(group: str, member_id: str, encoded: bytes) -> ConsumerSubscri
 
 
 def _assigned(
-    stored: ClassicGroup, member: StoredMember, image: MetadataImage, now_ms: int
+    stored: ClassicGroup,
+    member: StoredMember,
+    image: MetadataImage,
+    now_ms: int,
+    describes: DescribesTopic | None,
 ) -> Partitions:
     try:
         partitions = decode_assignment(member.assignment).partitions
@@ -211,6 +229,7 @@ def _assigned(
             f"group {stored.group!r}: a classic group that cannot change: the assignment of"
             f" {member.member_id!r} is malformed: {error}"
         ) from error
+    _check_described(stored.group, partitions, describes)
     unknown = [name for name in partitions if image.topic(name) is None]
     if unknown and -CLOCK_SKEW_MS <= now_ms - stored.state_ms < METADATA_LAG_MS:
         # Without them, the partitions would be assigned to other members too.
@@ -219,6 +238,14 @@ def _assigned(
             f" {', '.join(sorted(unknown))}; retry shortly"
         )
     return partitions_by_id(partitions, image)
+
+
+def _check_described(group: str, names: Iterable[str], describes: DescribesTopic | None) -> None:
+    if describes is not None and not all(map(describes, names)):
+        raise TopicAuthorizationFailed(
+            f"group {group!r}: its classic members have topics that the client may not describe;"
+            " ask an administrator for an ACL, or stop these members first"
+        )
 
 
 def _not_taken(partitions: Partitions, taken: dict[TopicId, set[int]]) -> Partitions:

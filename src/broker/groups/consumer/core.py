@@ -7,7 +7,7 @@ deadlines and the last evaluated metadata are not stored.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ....errors import InvalidPattern
 from ....ids import TopicId
@@ -29,6 +29,7 @@ from ..records import (
     TargetAssignmentForgotten,
     TargetEpoch,
 )
+from ..requests import DescribesTopic
 from .assignors import ASSIGNORS, MemberSpec
 from .reconciliation import reconcile
 from .state import GroupState
@@ -47,7 +48,15 @@ MEMBER_TIMERS: Final = (SESSION, REVOKE, JOIN, SYNC)
 SMALL_GROUP_MEMBERS: Final = 100
 """In groups up to this size, each change of the group epoch computes the target at once."""
 RESOLVE_INTERVAL_MS: Final = 1_000
-"""The minimum interval between matches of patterns with topic names after metadata changes."""
+"""The minimum interval between matches of a pattern with topic names after metadata changes."""
+
+
+class _Match(NamedTuple):
+    """The last match of a pattern: the metadata that it depends on, by identity, and the time."""
+
+    names: object  # the map of topic names
+    acls: object
+    matched_ms: int
 
 
 class GroupCore:
@@ -62,8 +71,7 @@ class GroupCore:
         self._records: list[GroupRecord] = []
         self._image: MetadataImage | None = None  # metadata in which `_watched` was found
         self._watched: Watched = {}
-        self._names: object = None  # the map of topic names of the last full match
-        self._resolved_ms = 0  # time of the last full match
+        self._matches: dict[str, _Match] = {}  # by pattern
         self._assigned_ms: int | None = None  # time of the last target computation
 
     # --- records ----------------------------------------------------------------------------------
@@ -137,9 +145,22 @@ class GroupCore:
 
     # --- epochs -----------------------------------------------------------------------------------
 
-    def refresh(self, image: MetadataImage, now_ms: int, *, has_changed: bool) -> None:
-        """Increment the group epoch if the members or the subscribed topics have changed."""
-        if self._match_patterns(image, now_ms):
+    def refresh(
+        self,
+        image: MetadataImage,
+        now_ms: int,
+        *,
+        has_changed: bool,
+        pattern: str | None = None,
+        describes: DescribesTopic | None = None,
+    ) -> None:
+        """Increment the group epoch if the members or the subscribed topics have changed.
+
+        `pattern` is that of the requesting member, and `describes` its client's right to topics.
+        Other patterns keep their results until a member with them sends a heartbeat.
+        """
+        self._forget_patterns()
+        if pattern and self._match_pattern(pattern, image, now_ms, describes):
             has_changed = True
         if not has_changed and image is self._image:
             return
@@ -158,43 +179,43 @@ class GroupCore:
         state = self.state
         return image is self._image and not state.pattern_counts and not state.patterns
 
-    def _match_patterns(self, image: MetadataImage, now_ms: int) -> bool:
-        """Match the members' patterns if that is due; return True if a result has changed."""
+    def _forget_patterns(self) -> None:
+        """Forget the results of patterns without a member."""
         state = self.state
         for pattern in [each for each in state.patterns if each not in state.pattern_counts]:
+            self._matches.pop(pattern, None)
             self.append(ResolvedPatternForgotten(group=self.group, pattern=pattern))
-        if not state.pattern_counts:
+
+    def _match_pattern(
+        self, pattern: str, image: MetadataImage, now_ms: int, describes: DescribesTopic | None
+    ) -> bool:
+        """Match a pattern if that is due; return True if its result has changed. As in Kafka, the
+        result has the topics that the requesting client may describe."""
+        before, last = self.state.patterns.get(pattern), self._matches.get(pattern)
+        if before is not None and last is not None:
+            is_same = image.topics_by_name is last.names and image.acls is last.acls
+            interval_ms = self.config.pattern_refresh_ms if is_same else RESOLVE_INTERVAL_MS
+            if now_ms - last.matched_ms < min(interval_ms, self.config.pattern_refresh_ms):
+                return False
+        self._matches[pattern] = _Match(image.topics_by_name, image.acls, now_ms)
+        try:
+            topics = matching(pattern, list(image.topics_by_name))
+        except InvalidPattern:  # an invalid pattern from the log of another implementation
+            topics = frozenset()
+        if describes is not None:
+            topics = frozenset(filter(describes, topics))
+        if before is not None and before.topics == topics:
             return False
-        due = [each for each in state.pattern_counts if each not in state.patterns]
-        since_ms = now_ms - self._resolved_ms
-        if self._names is None or (
-            (since_ms >= RESOLVE_INTERVAL_MS and image.topics_by_name is not self._names)
-            or since_ms >= self.config.pattern_refresh_ms
-        ):
-            due = list(state.pattern_counts)
-            self._names, self._resolved_ms = image.topics_by_name, now_ms
-        if not due:
-            return False
-        names = list(image.topics_by_name)
-        changed = False
-        for pattern in due:
-            try:
-                topics = matching(pattern, names)
-            except InvalidPattern:  # an invalid pattern from the log of another implementation
-                topics = frozenset()
-            before = state.patterns.get(pattern)
-            if before is None or before.topics != topics:
-                changed = True
-                self.append(
-                    ResolvedPattern(
-                        group=self.group,
-                        pattern=pattern,
-                        topics=topics,
-                        version=image.offset,
-                        resolved_ms=now_ms,
-                    )
-                )
-        return changed
+        self.append(
+            ResolvedPattern(
+                group=self.group,
+                pattern=pattern,
+                topics=topics,
+                version=image.offset,
+                resolved_ms=now_ms,
+            )
+        )
+        return True
 
     @property
     def assignor(self) -> str:

@@ -111,11 +111,18 @@ def _apply_heartbeat(
 ) -> ConsumerBeat:
     member_id = member.member_id
     before = core.state.current_of(member_id)
-    has_changed = core.put_member(_with_heartbeat(member, request))
+    changed = _with_heartbeat(member, request)
+    has_changed = core.put_member(changed)
     if member.classic is not None:
         core.timers.drop((JOIN, member_id))
         core.timers.drop((SYNC, member_id))
-    core.refresh(image, now_ms, has_changed=has_changed)
+    core.refresh(
+        image,
+        now_ms,
+        has_changed=has_changed,
+        pattern=changed.pattern,
+        describes=request.describes,
+    )
     core.assign(now_ms)
     owned = {} if request.member_epoch == JOIN_EPOCH else request.owned
     after = core.reconcile_member(member_id, owned, now_ms, is_forced=has_changed)

@@ -1,5 +1,6 @@
 """ConsumerGroupDescribe: describe groups of the consumer protocol (KIP-848) with their members."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from ....broker.groups.records import Partitions
@@ -7,7 +8,7 @@ from ....broker.groups.requests import DescribeGroup, GroupDescription, MemberDe
 from ....errors import GroupNotFound, QuorumlogError
 from ....metadata import MetadataImage
 from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call, Fields
-from ..authorized_operations import describe_denial, group_operations
+from ..authorized_operations import group_operations
 from ..encoding_offload import encode_if_large
 from ..error_codes import group_code
 from ..group_calls import check_group_request, partition_fields
@@ -27,10 +28,9 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
         found = await broker.groups.ask(request, deadline_ms=deadline_ms)
         if found.is_classic:
             raise GroupNotFound(f"{name!r}: a classic group; use DescribeGroups")
-        for topic in sorted({topic for member in found.members for topic in member.topics}):
-            denial = describe_denial(broker, call, topic)
-            if denial is not None:
-                raise denial
+        authorizer = broker.api.authorizer
+        topics = _topics(broker.image, found)
+        authorizer.check_description(call.client.identity, f"group {name}", topics)
         return found
 
     found = await outcomes(broker, names, describe, context=call.context)
@@ -48,6 +48,16 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     return await encode_if_large(
         broker, call, {"groups": groups}, elements=len(groups) + 4 * members
     )
+
+
+def _topics(image: MetadataImage, group: GroupDescription) -> Iterator[str]:
+    """Yield the topics that the members are subscribed to, own, or have in their targets."""
+    for member in group.members:
+        yield from member.topics
+        for topic_id in (*member.owned, *member.target):
+            topic = image.topic_of_id(topic_id)
+            if topic is not None:
+                yield topic.name
 
 
 def _failed(name: str, error: QuorumlogError) -> Fields:

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from ....broker.coordinator.decision import UNDECIDED
-from ....broker.groups.requests import ConsumerBeat, ConsumerHeartbeat
+from ....broker.groups.requests import ConsumerBeat, ConsumerHeartbeat, DescribesTopic
 from ....errors import InvalidRequest, QuorumlogError
 from ..api import Answer, BrokerContext, Call, Client, Done, Fields, PreparedResponse
 from ..authorized_operations import describe_denial
@@ -58,7 +58,7 @@ def _read_plain_request(
     version: int, body: bytes, client_id: str, peer: str
 ) -> ConsumerHeartbeat | None:
     beat = read_plain_heartbeat(version, memoryview(body))
-    return None if beat is None else _plain_request(beat, client_id, peer)
+    return None if beat is None else _plain_request(beat, client_id, peer, None)
 
 
 _encode_plain: Final = lru_cache(maxsize=4_096)(partial(encode_plain_heartbeat, throttle_ms=0))
@@ -82,7 +82,7 @@ def at_once(broker: BrokerContext, client: Client, version: int, body: memoryvie
 
 def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
     """Forward a heartbeat without arrays to the coordinator."""
-    request = _plain_request(call.body, call.client_id, call.client.peer)
+    request = _plain_request(call.body, call.client_id, call.client.peer, _describes(broker, call))
     if not request.member_id:
         return False
     return begin_heartbeat(broker, call, request, _answer, done)
@@ -92,9 +92,11 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Forward any heartbeat to the coordinator."""
     plain = isinstance(call.body, PlainHeartbeatBody)
     if plain:
-        request = _plain_request(call.body, call.client_id, call.client.peer)
+        request = _plain_request(
+            call.body, call.client_id, call.client.peer, _describes(broker, call)
+        )
     else:
-        request = _request(call)
+        request = _request(broker, call)
         denial = _topics_denial(broker, call, request)
         if denial is not None:
             return _failed(denial)
@@ -104,7 +106,13 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     return _answer(call, outcome)
 
 
-def _plain_request(beat: PlainHeartbeatBody, client_id: str, peer: str) -> ConsumerHeartbeat:
+def _describes(broker: BrokerContext, call: Call) -> DescribesTopic | None:
+    return broker.api.authorizer.describes_topics(call.client.identity)
+
+
+def _plain_request(
+    beat: PlainHeartbeatBody, client_id: str, peer: str, describes: DescribesTopic | None
+) -> ConsumerHeartbeat:
     return ConsumerHeartbeat(
         group=beat.group,
         member_id=beat.member_id,
@@ -116,10 +124,11 @@ def _plain_request(beat: PlainHeartbeatBody, client_id: str, peer: str) -> Consu
         rebalance_timeout_ms=beat.rebalance_timeout_ms,
         pattern=beat.pattern,
         assignor=beat.assignor,
+        describes=describes,
     )
 
 
-def _request(call: Call) -> ConsumerHeartbeat:
+def _request(broker: BrokerContext, call: Call) -> ConsumerHeartbeat:
     body: Any = call.body
     topics, owned = body.subscribed_topic_names, body.topic_partitions
     return ConsumerHeartbeat(
@@ -135,6 +144,7 @@ def _request(call: Call) -> ConsumerHeartbeat:
         pattern=getattr(body, "subscribed_topic_regex", None),
         assignor=body.server_assignor,
         owned=None if owned is None else read_partitions(owned),
+        describes=_describes(broker, call),
     )
 
 

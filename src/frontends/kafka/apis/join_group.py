@@ -23,7 +23,7 @@ _MS: Final = timedelta(milliseconds=1)
 async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Forward the request to the coordinator."""
     body = call.body
-    outcome = await ask_and_wait(broker, call, _request(call))
+    outcome = await ask_and_wait(broker, call, _request(broker, call))
     if isinstance(outcome, QuorumlogError):
         return {
             **_nobody(call),
@@ -39,7 +39,7 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     return _joined(outcome)
 
 
-def _request(call: Call) -> JoinGroup:
+def _request(broker: BrokerContext, call: Call) -> JoinGroup:
     body: Any = call.body
     session_timeout_ms = body.session_timeout // _MS
     rebalance_timeout = getattr(body, "rebalance_timeout", None)
@@ -58,6 +58,7 @@ def _request(call: Call) -> JoinGroup:
         takes_member_id_first=call.version >= _GIVES_IDS_FIRST,
         can_skip_assignment=call.version >= _LETS_LEADERS_SKIP,
         reason=getattr(body, "reason", None) or "",
+        describes=broker.api.authorizer.describes_topics(call.client.identity),
     )
 
 

@@ -1,5 +1,7 @@
 """Members of the classic protocol in a group of KIP-848, and how a group gets there and back."""
 
+import pytest
+
 from quorumlog.broker.groups.classic_group import ClassicGroupMachine
 from quorumlog.broker.groups.consumer.classic_upgrade import CLOCK_SKEW_MS, METADATA_LAG_MS
 from quorumlog.broker.groups.consumer_protocol import (
@@ -23,6 +25,7 @@ from quorumlog.errors import (
     InvalidRequest,
     InvalidSessionTimeout,
     RebalanceInProgress,
+    TopicAuthorizationFailed,
     UnknownMember,
 )
 
@@ -356,6 +359,27 @@ def test_group_is_not_upgraded_if_the_policy_forbids_it() -> None:
     play.refused(play.upgraded(classic, "a"), GroupNotFound)
     assert play.last == ()
     assert not classic.is_dead
+
+
+@pytest.mark.parametrize("topics", [{"t": 4}, {}], ids=["it exists", "it does not exist"])
+def test_client_without_rights_on_the_topics_of_a_classic_group_does_not_upgrade_it(
+    topics: dict[str, int],
+) -> None:
+    play = Play(topics)
+    classic = classic_group(play, k=(0,))
+    answer = play.upgraded(classic, "a", describes={"u"}.__contains__)
+    play.refused(answer, TopicAuthorizationFailed)
+    assert play.last == ()
+    assert not classic.is_dead
+
+
+def test_classic_member_gets_the_topics_that_its_client_may_describe() -> None:
+    play = Play({"t": 1, "u": 1})
+    play.join("a", "other")
+    both = (("range", subscription("t", "u")),)
+    play.classic_join("k", protocols=both, describes={"u"}.__contains__)
+    assert play.synced("k") == {"u": (0,)}
+    assert play.machine.subscribed_topics() == {"u", "other"}
 
 
 def test_rejected_heartbeat_does_not_upgrade_the_group() -> None:

@@ -1,5 +1,7 @@
 """Joining, staying, leaving: who is let in, whose epoch counts, who is fenced."""
 
+from dataclasses import replace
+
 import pytest
 
 from quorumlog.broker.groups.records import MemberState, TargetAssignment
@@ -15,6 +17,7 @@ from quorumlog.errors import (
     UnreleasedInstance,
     UnsupportedAssignor,
 )
+from quorumlog.metadata.acls import AclTable
 
 from .play import REBALANCE_MS, SESSION_MS, Play, cluster, of, topic_id
 
@@ -410,6 +413,22 @@ def test_a_pattern_is_matched_once_a_second_at_most() -> None:
     assert play.beat("a").assignment is None
     play.now_ms += 1
     assert play.beat("a").assignment == of(ta={0}, tb={0})
+
+
+def test_a_pattern_matches_the_topics_that_the_client_of_its_member_may_describe() -> None:
+    play = Play({"ta": 1, "tb": 1})
+    reply = play.join("a", topics=None, pattern="t.", describes={"ta"}.__contains__)
+    assert reply.assignment == of(ta={0})
+    play.join("b", "other")  # by a client with all rights
+    play.now_ms += play.config.pattern_refresh_ms
+    play.beat("b")
+    assert play.machine.subscribed_topics() == {"ta", "other"}
+    play.beat("a", describes={"ta"}.__contains__, owned=of(ta={0}))
+    play.now_ms += 1_000
+    play.image = replace(play.image, acls=AclTable())
+    given = play.beat("a", describes={"tb"}.__contains__, owned=of(ta={0}))
+    assert given.assignment == {}  # it has to revoke the old one first
+    assert play.beat("a", describes={"tb"}.__contains__, owned={}).assignment == of(tb={0})
 
 
 @pytest.mark.parametrize("pattern", ["t(", "(?=t)", "(t)\\1", "t" * 10_001])
