@@ -7,21 +7,30 @@ messages are loaded at the first request.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from ..errors import TimedOut
+from ..errors import Overloaded, TimedOut
 from .quiet_grpc import aio, grpc
 from .reflection import REFLECTION_SERVICES, answer_reflection, is_described
 
 RpcMethod: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _Context: TypeAlias = aio.ServicerContext[Any, Any]
-_Read: TypeAlias = Callable[[_Context], Awaitable[Any]]
 _Code: Final = grpc.StatusCode
 
 HEALTH: Final = "grpc.health.v1.Health"
 QUESTION_MAX: Final = 2048  # bytes; responses repeat it, and peers limit a status's text
+
+
+class StrangerCalls(Protocol):
+    """Bounds the calls of clients without credentials."""
+
+    async def read(self, context: _Context) -> Any:
+        """Return the next message, or EOF. Raise TimedOut."""
+
+    async def watch(self, context: _Context, watch: Awaitable[None]) -> None:
+        """Watch the health until the client leaves. Raise Overloaded."""
 
 
 def _health_messages() -> Any:
@@ -87,17 +96,17 @@ class HealthStatus:
 
 
 def introspection_methods(
-    services: list[str], readiness: HealthStatus, read: _Read | None
+    services: list[str], readiness: HealthStatus, strangers: StrangerCalls | None
 ) -> dict[str, RpcMethod]:
-    """Return the methods of both services by path, for a server with these services. `read` reads
-    a message of a client without credentials; None: gRPC does."""
-    return _health_methods(services, readiness, read) | _reflection_methods(
-        services, readiness, read
+    """Return the methods of both services by path, for a server with these services. `strangers`
+    None: their clients have no bounds."""
+    return _health_methods(services, readiness, strangers) | _reflection_methods(
+        services, readiness, strangers
     )
 
 
 def _health_methods(
-    services: list[str], readiness: HealthStatus, read: _Read | None
+    services: list[str], readiness: HealthStatus, strangers: StrangerCalls | None
 ) -> dict[str, RpcMethod]:
     def known() -> list[str]:
         return [*services, HEALTH, *REFLECTION_SERVICES, *readiness.names]
@@ -130,30 +139,37 @@ def _health_methods(
             else:
                 await readiness.changed()
 
-    if read is None:
+    if strangers is None:
         return {
             f"/{HEALTH}/Check": grpc.unary_unary_rpc_method_handler(check),
             f"/{HEALTH}/List": grpc.unary_unary_rpc_method_handler(list_all),
             f"/{HEALTH}/Watch": grpc.unary_stream_rpc_method_handler(watch),
         }
+    bounded = strangers.watch
     return {
-        f"/{HEALTH}/Check": _guarded(read, lambda raw, call: _answer(check(raw, call), call)),
-        f"/{HEALTH}/List": _guarded(read, lambda raw, call: _answer(list_all(raw, call), call)),
-        f"/{HEALTH}/Watch": _guarded(read, watch),
+        f"/{HEALTH}/Check": _guarded(strangers, lambda raw, call: _answer(check(raw, call), call)),
+        f"/{HEALTH}/List": _guarded(
+            strangers, lambda raw, call: _answer(list_all(raw, call), call)
+        ),
+        f"/{HEALTH}/Watch": _guarded(strangers, lambda raw, call: bounded(call, watch(raw, call))),
     }
 
 
-def _guarded(read: _Read, handle: Callable[[bytes, _Context], Awaitable[None]]) -> RpcMethod:
-    """Return a method of one message, which `read` reads: as a stream, so that gRPC does not."""
+def _guarded(
+    strangers: StrangerCalls, handle: Callable[[bytes, _Context], Awaitable[None]]
+) -> RpcMethod:
+    """Return a method of one message of a stranger: as a stream, so that gRPC does not read it."""
 
     async def serve(_: object, context: _Context) -> None:
         try:
-            raw: Any = await read(context)
+            raw: Any = await strangers.read(context)
+            if raw is aio.EOF:
+                await context.abort(_Code.INVALID_ARGUMENT, "the call has no request")
+            await handle(raw, context)
         except TimedOut as error:
             await context.abort(_Code.DEADLINE_EXCEEDED, error.message)
-        if raw is aio.EOF:
-            await context.abort(_Code.INVALID_ARGUMENT, "the call has no request")
-        await handle(raw, context)
+        except Overloaded as error:
+            await context.abort(_Code.RESOURCE_EXHAUSTED, error.message)
 
     return grpc.stream_stream_rpc_method_handler(serve)
 
@@ -163,14 +179,14 @@ async def _answer(answer: Awaitable[bytes], context: _Context) -> None:
 
 
 def _reflection_methods(
-    services: list[str], readiness: HealthStatus, read: _Read | None
+    services: list[str], readiness: HealthStatus, strangers: StrangerCalls | None
 ) -> dict[str, RpcMethod]:
     reflected = sorted([name for name in services if is_described(name)] + [HEALTH])
     reflected += REFLECTION_SERVICES
 
     async def reflect(_: object, context: _Context) -> None:
         messages = _reflection_messages()
-        while (raw := await _read_until_closed(context, readiness, read)) is not aio.EOF:
+        while (raw := await _read_until_closed(context, readiness, strangers)) is not aio.EOF:
             request = await _parse(messages.ServerReflectionRequest, raw, context)
             response = messages.ServerReflectionResponse()
             answer_reflection(request, response, reflected)
@@ -181,12 +197,15 @@ def _reflection_methods(
     return {f"/{service}/ServerReflectionInfo": method for service in REFLECTION_SERVICES}
 
 
-async def _read_until_closed(context: _Context, readiness: HealthStatus, read: _Read | None) -> Any:
+async def _read_until_closed(
+    context: _Context, readiness: HealthStatus, strangers: StrangerCalls | None
+) -> Any:
     """Return the next message, or EOF when the client finishes or the server closes.
 
     Tools keep their stream open, and an idle one must not use up the grace of a stop.
     """
-    reading = asyncio.ensure_future(context.read() if read is None else read(context))
+    read = context.read() if strangers is None else strangers.read(context)
+    reading = asyncio.ensure_future(read)
     closing = asyncio.ensure_future(readiness.closed())
     try:
         await asyncio.wait({reading, closing}, return_when=asyncio.FIRST_COMPLETED)

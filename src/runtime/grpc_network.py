@@ -26,6 +26,7 @@ from ..errors import (
     CorruptionError,
     InvalidRequest,
     OutcomeUnknown,
+    Overloaded,
     QuorumlogError,
     SaslAuthenticationFailed,
     StreamBroken,
@@ -81,8 +82,8 @@ _ENDED: Final = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
 MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: the largest batch and its envelope
 CLOSE_S: Final = 1.0  # for calls on a connection that could not be opened, which are about to fail
 SESSION_CHECK_S: Final = 0.5  # between two checks of the sessions of open streams
-STRANGER_READS_A_HOST: Final = 128  # messages of clients without credentials, at a time
-STRANGER_READS_MAX: Final = 512
+STRANGERS_A_HOST: Final = 128  # messages, and watches, of clients without credentials, at a time
+STRANGERS_MAX: Final = 512
 STRANGER_READ_S: Final = 5.0  # then the call ends
 END_SETTLE_S: Final = 0.01  # the two events were up to 0.7 ms apart; see _ServedStream.read
 
@@ -194,7 +195,7 @@ class _GrpcListener:
     ) -> None:
         from .grpc_introspection import introspection_methods
 
-        self._strangers = StrangerReads()
+        self._strangers = Strangers()
         is_guarded = security.authenticator is not None and not security.reads_at_once
         self._server = server
         self._clock = clock
@@ -217,7 +218,7 @@ class _GrpcListener:
             | introspection_methods(
                 sorted({_service_of(path) for path in handlers}),
                 readiness,
-                self._strangers.read if is_guarded else None,
+                self._strangers if is_guarded else None,
             )
         )
 
@@ -417,38 +418,66 @@ async def read_message(context: _Context) -> Any:
     return await context.read()
 
 
-class StrangerReads:
-    """Bounds the messages of clients without credentials, since gRPC collects a message of up to
-    the size limit in memory: in number, for each host and for all, and in time. At a limit the
-    oldest read ends. The limits are above the number of processes of a job on one host, all of
-    which log in at once."""
+class StrangerBound:
+    """Bounds the calls of clients without credentials, for each host and for all. At a limit the
+    oldest call of the host, or of all, ends. The limits are above the number of processes of a job
+    on one host, all of which log in at once."""
 
-    def __init__(self) -> None:
-        self._hosts: dict[asyncio.Timeout, str] = {}  # of the reads in progress, oldest first
+    def __init__(self, ended: Callable[[], QuorumlogError], time_s: float | None) -> None:
+        """`ended` returns the error of a call that ends; `time_s` None: calls may last."""
+        self._ended = ended
+        self._time_s = time_s
+        self._hosts: dict[asyncio.Timeout, str] = {}  # of the calls in progress, oldest first
 
-    async def read(self, context: _Context) -> Any:
-        """Return the next message, or EOF. Raise TimedOut."""
+    async def run(self, context: _Context, work: Awaitable[T]) -> T:
+        """Wait for the work of a call. Raise the error of a call that ends."""
         host = _plain_peer(context.peer()).rpartition(":")[0]
         same = [bound for bound, other in self._hosts.items() if other == host]
-        if len(same) >= STRANGER_READS_A_HOST:
+        if len(same) >= STRANGERS_A_HOST:
             self._end(same[0])
-        elif len(self._hosts) >= STRANGER_READS_MAX:
+        elif len(self._hosts) >= STRANGERS_MAX:
             self._end(next(iter(self._hosts)))
         try:
-            async with asyncio.timeout(STRANGER_READ_S) as bound:
+            async with asyncio.timeout(self._time_s) as bound:
                 self._hosts[bound] = host
                 try:
-                    return await context.read()
+                    return await work
                 finally:
                     self._hosts.pop(bound, None)
         except TimeoutError:
-            raise TimedOut(
-                "no message in time of a client without credentials; retry, and give credentials"
-            ) from None
+            raise self._ended() from None
 
     def _end(self, bound: asyncio.Timeout) -> None:
         del self._hosts[bound]
         bound.reschedule(asyncio.get_running_loop().time())
+
+
+class Strangers:
+    """The calls of clients without credentials on one listener."""
+
+    def __init__(self) -> None:
+        self._reads = StrangerBound(
+            lambda: TimedOut(
+                "no message in time of a client without credentials; retry, and give credentials"
+            ),
+            STRANGER_READ_S,
+        )
+        self._watches = StrangerBound(
+            lambda: Overloaded(
+                f"health: the limit is {STRANGERS_A_HOST} watches for each address and"
+                f" {STRANGERS_MAX} in all, and a newer one began; use Check"
+            ),
+            None,
+        )
+
+    async def read(self, context: _Context) -> Any:
+        """Return the next message, or EOF. Raise TimedOut: gRPC collects a message of up to the
+        size limit in memory."""
+        return await self._reads.run(context, context.read())
+
+    async def watch(self, context: _Context, watch: Awaitable[None]) -> None:
+        """Watch the health until the client leaves. Raise Overloaded."""
+        await self._watches.run(context, watch)
 
 
 class _MethodTable(grpc.GenericRpcHandler):

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import grpc
 import pytest
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.kit.waits import AMPLE_MS, run_patiently
 
 from quorumlog.errors import QuorumlogError
@@ -17,7 +20,7 @@ from quorumlog.runtime import (
     Runtime,
     Stream,
 )
-from quorumlog.runtime.grpc_network import STRANGER_READS_A_HOST
+from quorumlog.runtime.grpc_network import STRANGERS_A_HOST
 from quorumlog.services import AUTH_AUTHENTICATE
 
 
@@ -45,7 +48,7 @@ def test_silent_strangers_lose_their_calls_and_others_are_served_at_once() -> No
         channel = runtime.network.channel(listener.address)
         silent = [
             await channel.stream(AUTH_AUTHENTICATE, timeout_ms=AMPLE_MS)
-            for _ in range(STRANGER_READS_A_HOST)
+            for _ in range(STRANGERS_A_HOST)
         ]
         client = await channel.stream(AUTH_AUTHENTICATE, timeout_ms=AMPLE_MS)
         await client.send(pb.AuthenticateRequest(message=b"hello"))
@@ -75,6 +78,31 @@ def test_processes_of_one_host_log_in_at_the_same_time() -> None:
         answers = [await stream.receive() for stream in streams]
         assert [each.message for each in answers if each] == [b"%d" % each for each in range(100)]
         await channel.close()
+        await listener.close(0)
+
+    run_patiently(main)
+
+
+def test_newest_health_watches_of_a_host_continue_and_the_oldest_ends() -> None:
+    async def main(runtime: Runtime) -> None:
+        listener = await runtime.network.serve(
+            "127.0.0.1:0",
+            {AUTH_AUTHENTICATE.path: Handler(AUTH_AUTHENTICATE, repeat)},
+            security=CallSecurity(authenticator=OpenMethods()),
+        )
+        async with aio.insecure_channel(listener.address) as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            watches = []
+            for _ in range(STRANGERS_A_HOST + 1):
+                watches.append(stub.Watch(health_pb2.HealthCheckRequest()))
+                assert (await watches[-1].read()).status == health_pb2.HealthCheckResponse.SERVING
+            with pytest.raises(aio.AioRpcError) as ended:
+                await watches[0].read()
+            assert ended.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            listener.announce(is_ready=False)
+            for watch in watches[1:]:
+                status = (await watch.read()).status
+                assert status == health_pb2.HealthCheckResponse.NOT_SERVING
         await listener.close(0)
 
     run_patiently(main)
