@@ -33,6 +33,7 @@ class Server(Protocol):
     def is_closing(self) -> bool: ...
     async def answer(self, request: HttpRequest) -> HttpResponse: ...
     def date(self) -> str: ...
+    def request_ended(self, connection: "HttpConnection") -> None: ...
     def connection_ended(self, connection: "HttpConnection") -> None: ...
 
 
@@ -81,10 +82,24 @@ class HttpConnection:
 
     # --- for the server ------------------------------------------------------------------------
 
+    @property
+    def host(self) -> str:
+        """The IP address of the caller."""
+        return self._connection.peer.rpartition(":")[0]
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no complete request is in progress."""
+        return self._is_refused or not self._is_answering
+
     def close_if_idle(self) -> None:
         """Close the connection unless a request is in progress."""
-        if self._is_refused or not self._is_answering:
+        if self.is_idle:
             self._connection.close()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._connection.abort()
 
     # --- requests ------------------------------------------------------------------------------
 
@@ -129,7 +144,7 @@ class HttpConnection:
             method=bytes(event.method).decode("ascii"),
             path=path,
             query=query,
-            host=self._connection.peer.rpartition(":")[0],
+            host=self.host,
             headers=headers,
         )
 
@@ -149,6 +164,7 @@ class HttpConnection:
 
     def _next_request(self) -> None:
         self._awaits_next_request = self._is_answering = False
+        self._server.request_ended(self)
         try:
             self._machine.start_next_cycle()
         except h11.LocalProtocolError:  # the caller's side is broken or closed

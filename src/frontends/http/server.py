@@ -51,7 +51,7 @@ class HttpServer:
         """Use open()."""
         self.idle_ms_max = idle_ms_max
         self.is_closing = False
-        self.refused = 0  # connections over the bound
+        self.refused = 0  # connections over the bound, while each other had a request
         self._runtime = runtime
         self._scope = scope
         self._routes = routes
@@ -59,7 +59,7 @@ class HttpServer:
         self._tls = tls
         self._tls_received: ReceiveBuffer | None = None  # of all connections
         self._connections_max = connections_max
-        self._connections: dict[HttpConnection, None] = {}
+        self._connections: dict[HttpConnection, None] = {}  # by their last request, or the start
         self._listener: Listener | None = None
 
     @classmethod
@@ -136,6 +136,26 @@ class HttpServer:
         """Remove an ended connection."""
         self._connections.pop(connection, None)
 
+    def request_ended(self, connection: "HttpConnection") -> None:
+        """Make a connection the newest one."""
+        if connection in self._connections:
+            del self._connections[connection]
+            self._connections[connection] = None
+
+    def _end_idle(self) -> bool:
+        """End the oldest idle connection of the host with the most of them; return False if there
+        is none."""
+        by_host: dict[str, list[HttpConnection]] = {}
+        for each in self._connections:
+            if each.is_idle:
+                by_host.setdefault(each.host, []).append(each)
+        if not by_host:
+            return False
+        oldest = max(by_host.values(), key=len)[0]
+        del self._connections[oldest]
+        oldest.abort()
+        return True
+
     def _accept_tls(self, transport: ByteConnection) -> ByteProtocol:
         from ...runtime.tls_connection import ReceiveBuffer, TlsConnection
 
@@ -153,7 +173,8 @@ class HttpServer:
     def _accept(self, connection: ByteConnection) -> "HttpConnection | _Refused":
         from .connection import HttpConnection  # imports h11 at the first connection
 
-        if len(self._connections) >= self._connections_max or self.is_closing:
+        is_full = len(self._connections) >= self._connections_max and not self._end_idle()
+        if is_full or self.is_closing:
             self.refused += 1
             return _Refused(connection)
         accepted = HttpConnection(connection, self, self._scope)

@@ -175,15 +175,44 @@ def test_a_route_that_fails_is_a_500_and_the_next_request_is_served(
     assert "http.route_failed path=/here" in caplog.text
 
 
-def test_connections_beyond_the_bound_are_refused_with_an_answer(run: Run) -> None:
+def test_connections_beyond_the_bound_are_refused_while_the_others_have_a_request(
+    run: Run,
+) -> None:
     async def main(runtime: Runtime) -> None:
-        async with served(runtime, connections_max=1) as (server, caller):
-            assert (await caller.get("/here"))[0] == 200
+        begun, end = asyncio.Event(), asyncio.Event()
+
+        async def slow(request: HttpRequest) -> HttpResponse:
+            begun.set()
+            await end.wait()
+            return HttpResponse()
+
+        async with served(runtime, slow, connections_max=1) as (server, caller):
+            first = asyncio.ensure_future(caller.get("/here"))
+            await begun.wait()
             async with calling(runtime, server.address) as second:
                 assert (await second.get("/here"))[0] == 503
                 await second.wait(lambda: second.is_closed)
             assert server.refused == 1
-            assert (await caller.get("/here"))[0] == 200
+            end.set()
+            assert (await first)[0] == 200
+
+    run(main)
+
+
+@pytest.mark.parametrize("requests", [0, 1], ids=["silent", "idle after a request"])
+def test_oldest_idle_connection_ends_at_the_bound(run: Run, requests: int) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with (
+            served(runtime, connections_max=2) as (server, oldest),
+            calling(runtime, server.address) as newer,
+        ):
+            for _ in range(requests):
+                assert (await oldest.get("/here"))[0] == 200
+            assert (await newer.get("/here"))[0] == 200
+            async with calling(runtime, server.address) as newest:
+                assert (await newest.get("/here"))[0] == 200
+                await oldest.wait(lambda: oldest.is_closed)
+                assert (await newer.get("/here"))[0] == 200
 
     run(main)
 
