@@ -127,8 +127,9 @@ _CLIENT = """\
 ## The command line
 
 The file is that of `--config` or `QUORUMLOG_CONFIG`, else `quorumlog.toml` in the current folder,
-else `quorumlog/config.toml` in `$XDG_CONFIG_HOME` or `~/.config`. A file has one *context* for each
-cluster:
+else `quorumlog/config.toml` in `$XDG_CONFIG_HOME` or `~/.config`. A `quorumlog.toml` of another
+user, or that group or others can write, is refused: a profile sends credentials to its brokers. A
+file has one *context* for each cluster:
 
 ```toml
 current-context = "test"

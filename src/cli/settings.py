@@ -1,16 +1,18 @@
 """Client settings of the command line: a flag, the environment, a file, or the default.
 
-The file is $QUORUMLOG_CONFIG, else quorumlog.toml in the current folder, else config.toml in the
-user's configuration folder ($XDG_CONFIG_HOME/quorumlog, ~/.config/quorumlog). A context of it has
-the settings: the table [context.NAME] of $QUORUMLOG_CONTEXT, else of the key current-context, else
-the table [client], the context `default`. The flags --config and --context set the two variables.
-A command passes the values of its flags, None for flags that were not given:
+The file is $QUORUMLOG_CONFIG, else quorumlog.toml in the current folder, which no other user may be
+able to write, else config.toml in the user's configuration folder ($XDG_CONFIG_HOME/quorumlog,
+~/.config/quorumlog). A context of it has the settings: the table [context.NAME] of
+$QUORUMLOG_CONTEXT, else of the key current-context, else the table [client], the context `default`.
+The flags --config and --context set the two variables. A command passes the values of its flags,
+None for flags that were not given:
 
     with settings.open_log(bootstrap=bootstrap) as log: ...
     if settings.load(output=output).output == "json": ...
 """
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -279,15 +281,32 @@ def flag_of(name: str) -> str:
 
 
 def config_file(environment: Mapping[str, str]) -> str | None:
-    """Return the path of the configuration file, None if there is none."""
+    """Return the path of the configuration file, None if there is none. Raise InvalidConfig for one
+    in the current folder that another user can write."""
     named = environment.get(CONFIG_VARIABLE)
     if named:
         return named
     home = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    for path in (FILE_NAME, os.path.join(home, "quorumlog", USER_FILE_NAME)):
-        if os.path.isfile(path):
-            return path
-    return None
+    if os.path.isfile(FILE_NAME):
+        _check_owner(FILE_NAME)
+        return FILE_NAME
+    path = os.path.join(home, "quorumlog", USER_FILE_NAME)
+    return path if os.path.isfile(path) else None
+
+
+def _check_owner(path: str) -> None:
+    """Raise InvalidConfig for a file that another user can write. It could send the caller's
+    credentials, and any file of the caller, to a foreign broker."""
+    status = os.stat(path)
+    is_own = status.st_uid in (0, os.getuid())
+    if is_own and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return
+    shown = os.path.abspath(path)
+    remedy = f"run: chmod go-w {shown}" if is_own else "use a file of your own"
+    raise InvalidConfig(
+        f"{shown}: another user can write this configuration file; {remedy}, or name it with"
+        f" --config or {CONFIG_VARIABLE} if you trust that user"
+    )
 
 
 COMMAND_VARIABLES: Final = frozenset(

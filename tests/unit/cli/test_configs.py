@@ -16,6 +16,8 @@ from quorumlog.server.config import settings
 from quorumlog.server.main import load_config
 from quorumlog.settings import variable_of
 
+FOREIGN_USER = 65_534
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -48,12 +50,15 @@ def address(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No variable and no file of whoever runs the tests."""
+def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """No variable, no file and no umask of whoever runs the tests."""
+    umask = os.umask(0o022)
     for name in known_variables():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     monkeypatch.chdir(tmp_path)
+    yield
+    os.umask(umask)
 
 
 def read(*arguments: str, address: str = "") -> list[dict[str, Any]]:
@@ -299,6 +304,32 @@ def test_a_command_obeys_the_file(address: str, tmp_path: Path) -> None:
     assert json.loads(invoke("config", "show", "--client").stdout)[1]["place"] == (
         "quorumlog.toml:3"
     )
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "remedy"),
+    [
+        (0o620, None, "chmod go-w"),
+        (0o602, None, "chmod go-w"),
+        (0o600, FOREIGN_USER, "use a file of your own"),
+    ],
+)
+def test_file_of_the_current_folder_that_another_user_can_write_is_refused(
+    mode: int, owner: int | None, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "quorumlog.toml"
+    file.write_text('[client]\nbootstrap = "foreign:1"\n')
+    file.chmod(mode)
+    if owner is not None:
+        if os.getuid():
+            pytest.skip("only root can give a file away")
+        os.chown(file, owner, -1)
+    result = invoke("config", "show", "--client")
+    assert result.exit_code == 1
+    assert f"{file}: another user can write" in result.stderr
+    assert remedy in result.stderr
+    monkeypatch.setenv("QUORUMLOG_CONFIG", "quorumlog.toml")  # the caller's choice
+    assert by_name(read("config", "show", "--client"))["bootstrap"]["value"] == "foreign:1"
 
 
 @pytest.mark.parametrize(
