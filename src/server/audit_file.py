@@ -17,9 +17,11 @@ class _PrivateFiles(RotatingFileHandler):
         return open(descriptor, "a", encoding="utf-8")
 
 
-def open_audit_file(path: str, *, bytes_max: int, files: int) -> Callable[[str], None]:
-    """Return a function that appends a line. A file of `bytes_max` is renamed to PATH.1, and the
-    oldest of more than `files` is removed. Raises InvalidConfig."""
+def open_audit_file(
+    path: str, *, bytes_max: int, files: int
+) -> tuple[Callable[[str], None], Callable[[], None]]:
+    """Return a function that appends a line, and one that closes the file. A file of `bytes_max` is
+    renamed to PATH.1, and the oldest of more than `files` is removed. Raises InvalidConfig."""
     try:
         handler = _PrivateFiles(path, maxBytes=bytes_max, backupCount=files - 1, encoding="utf-8")
     except OSError as error:
@@ -29,4 +31,4 @@ def open_audit_file(path: str, *, bytes_max: int, files: int) -> Callable[[str],
     def write(line: str) -> None:
         handler.handle(logging.LogRecord("audit", logging.INFO, "", 0, line, None, None))
 
-    return write
+    return write, handler.close

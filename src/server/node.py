@@ -383,10 +383,17 @@ class Node:
         from ..api.audit import AuditLog
         from .audit_file import open_audit_file
 
-        write = open_audit_file(
+        write, close_file = open_audit_file(
             security.audit_file, bytes_max=security.audit_bytes_max, files=security.audit_files_max
         )
-        return AuditLog(write, self._runtime.clock.wall_ms)
+        audit = AuditLog(write, self._runtime.clock.wall_ms)
+
+        async def close() -> None:
+            audit.close()
+            close_file()
+
+        self._life.opened(close)
+        return audit
 
     def _open_security(self, scope: Scope) -> "NodeSecurity | None":
         """Load the certificate and follow its files; None if no listener needs it."""
