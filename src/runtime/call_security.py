@@ -40,7 +40,7 @@ def channel_credentials(tls: "TlsFiles | TlsCredentials") -> Any:
     )
 
 
-def peer_of(context: Any, host: str, *, has_tls: bool) -> CallPeer:
+def peer_of(context: Any, host: str, port: str, *, has_tls: bool) -> CallPeer:
     """Return the facts about the client of a call. Raises SaslAuthenticationFailed for an expired
     certificate of a resumed session."""
     authorization, forwarded = "", None
@@ -50,7 +50,8 @@ def peer_of(context: Any, host: str, *, has_tls: bool) -> CallPeer:
         elif key == _ON_BEHALF_OF and isinstance(value, bytes):
             principal, _, client_host = value.decode(errors="replace").rpartition("\n")
             forwarded = ClientIdentity(principal, client_host)
-    return CallPeer(host, _certificate(context) if has_tls else None, authorization, forwarded)
+    certificate = _certificate(context) if has_tls else None
+    return CallPeer(host, certificate, authorization, forwarded, port)
 
 
 def call_metadata(

@@ -334,10 +334,9 @@ class _GrpcListener:
             return CallContext(deadline_ms=deadline_ms, peer=peer), read_message
         from .call_security import peer_of
 
-        host = peer.rpartition(":")[0].strip("[]")
-        session = await security.authenticator.authenticate(
-            handler.method.path, peer_of(context, host, has_tls=security.tls is not None)
-        )
+        host, _, port = peer.rpartition(":")
+        facts = peer_of(context, host.strip("[]"), port, has_tls=security.tls is not None)
+        session = await security.authenticator.authenticate(handler.method.path, facts)
         if handler.method.streaming and session.is_current is not None:
             task = asyncio.current_task()
             assert task is not None, f"{handler.method.path}: handler outside a task"

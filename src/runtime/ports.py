@@ -289,6 +289,7 @@ class CallPeer(NamedTuple):
     certificate: PeerCertificate | None  # None: none was presented
     authorization: str  # the header of this name; empty: none
     on_behalf_of: ClientIdentity | None = None  # as it says; only a node may
+    port: str = ""  # of a connection with many calls; empty: not known
 
 
 class CallSession(NamedTuple):

@@ -1,6 +1,7 @@
 """The HTTP port: pages of a browser on loopback, and strangers beyond it."""
 
 import asyncio
+import json
 import ssl
 import time
 from base64 import b64encode
@@ -127,6 +128,31 @@ def test_strangers_beyond_loopback_learn_only_that_the_node_is_alive(
                 await plain.get("/health")
 
     run_patiently(main)
+
+
+def test_password_of_a_user_is_one_line_a_second_of_the_audit_log(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    audit = tmp_path / "audit.log"
+
+    async def main(runtime: Runtime) -> None:
+        async with exposed(runtime, tmp_path / "node", certificates, audit_log_file=str(audit)) as (
+            _,
+            port,
+        ):
+            for _ in range(5):
+                assert (await port.log_in("alice", PASSWORD))[0] == 403
+
+    began_s = time.monotonic()
+    run_patiently(main)
+    rows = [json.loads(line) for line in audit.read_text().splitlines()]
+    logins = [row for row in rows if row["event"] == "authentication"]
+    assert 1 <= len(logins) <= 1 + time.monotonic() - began_s
+    for row in logins:
+        found = tuple(row[name] for name in ("principal", "host", "listener", "outcome"))
+        assert found == ("User:alice", "127.0.0.1", "HTTP", "ok")
+    denials = [row for row in rows if row["event"] == "denial"]
+    assert sum(row["count"] for row in denials) == 5  # the last ones are written by the stop
 
 
 def test_user_reads_metrics_if_acls_let_it_describe_the_cluster(

@@ -25,7 +25,7 @@ from tests.kit.secure_client import SecureClient, connect_tls
 from tests.kit.users import set_password
 from tests.kit.waits import AMPLE_S, run_patiently, wait_until
 
-from quorumlog.clients.credentials import TLS, Token, channel_security
+from quorumlog.clients.credentials import SCRAM, TLS, Token, channel_security
 from quorumlog.errors import SaslAuthenticationFailed
 from quorumlog.proto import admin_pb2
 from quorumlog.runtime import Runtime
@@ -129,6 +129,34 @@ async def accepting(
     ) as kafka:
         await set_password(kafka.node, "alice", PASSWORD)
         yield Tokens(kafka, certificates)
+
+
+def test_token_of_a_grpc_connection_is_one_line_of_the_audit_log(
+    certificates: Certificates, issuer: TokenIssuer, tmp_path: Path
+) -> None:
+    """The password's line is that of its login: a session token adds none."""
+    audit = tmp_path / "audit.log"
+
+    async def main(runtime: Runtime) -> None:
+        async with accepting(
+            runtime, tmp_path / "node", certificates, issuer, audit_log_file=str(audit)
+        ) as tokens:
+            address = tokens.kafka.node.addresses.grpc.replace("127.0.0.1", "localhost")
+            tls = TLS(ca=certificates.ca)
+            for credentials in (Token(issuer.token("bob")), SCRAM(user="alice", password=PASSWORD)):
+                channel = runtime.network.channel(address, channel_security(tls, credentials))
+                for _ in range(2):
+                    request = admin_pb2.ListTopicsRequest()
+                    await channel.call(ADMIN_LIST_TOPICS, request, timeout_ms=WAIT_MS)
+                await channel.close()
+
+    run_patiently(main)
+    rows = [json.loads(line) for line in audit.read_text().splitlines()]
+    logins = [row for row in rows if row["event"] == "authentication"]
+    assert [(row["principal"], row["mechanism"], row["outcome"]) for row in logins] == [
+        ("User:bob", "token", "ok"),
+        ("User:alice", "SCRAM-SHA-256", "ok"),
+    ]
 
 
 def signed_by_public_key(issuer: TokenIssuer) -> str:

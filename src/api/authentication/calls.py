@@ -21,6 +21,8 @@ from .tokens import TokenVerifier
 SESSIONS_MAX: Final = 10_000  # verified tokens that are kept
 SESSION: Final = "session token"
 KEPT_MS: Final = 60_000  # a key that the issuer withdraws counts for so long
+RECORDED_MS: Final = 60_000  # without calls: then the next one of a connection is recorded again
+RECORDED_HTTP_MS: Final = 1_000  # between the recorded requests of a user, as between equal denials
 
 
 class AnonymousCalls:
@@ -48,6 +50,8 @@ class CallAuthentication:
     listener: str = "gRPC"  # in the audit log
     # by token, with the time until which it is not verified again
     _users: dict[str, tuple[AuthenticatedUser, int]] = field(default_factory=dict)
+    # by host, port and hash of the credentials, with the time of the last call that counts
+    _recorded: dict[tuple[str, str, int], int] = field(default_factory=dict)
 
     async def authenticate(self, path: str, peer: CallPeer) -> CallSession:
         """Return the client of a call. Raises SaslAuthenticationFailed, also for a call without
@@ -57,14 +61,17 @@ class CallAuthentication:
             anonymous = ClientIdentity(ANONYMOUS_CLIENT.principal, host)
             return CallSession(anonymous, is_open=True)
         if peer.authorization:
+            mechanism, claimed = _claim_of(peer.authorization)
             try:
                 user = await self._user(peer.authorization, host)
             except SaslAuthenticationFailed as error:
-                mechanism, claimed = _claim_of(peer.authorization)
-                if mechanism != SESSION:  # as after a restart: the login that follows is recorded
+                # A session token cannot be guessed, and is refused after each restart: the login
+                # that follows is recorded.
+                if mechanism != SESSION:
                     self._report(host, mechanism, error, claimed)
-                await self.failures.after_failure(host)
+                    await self.failures.after_failure(host)
                 raise
+            self._record(peer, user.user, mechanism)
             return CallSession(
                 ClientIdentity(f"User:{user.user}", host), lambda: self._is_current(user)
             )
@@ -85,7 +92,27 @@ class CallAuthentication:
             )
             self._report(host, "certificate", unmapped)
             raise unmapped
+        self._record(peer, name, "certificate")
         return CallSession(ClientIdentity(f"User:{name}", host))
+
+    def _record(self, peer: CallPeer, user: str, mechanism: str) -> None:
+        """Record a successful authentication in the audit log: of a connection once, and over HTTP,
+        where each request authenticates, once a second. A session token was recorded by its
+        login."""
+        if self.audit is None or mechanism == SESSION:
+            return
+        credentials = peer.authorization or user
+        place, now_ms = (peer.host, peer.port, hash(credentials)), self.clock.now_ms()
+        recorded_ms = self._recorded.get(place)
+        interval_ms = RECORDED_MS if peer.port else RECORDED_HTTP_MS
+        is_recorded = recorded_ms is not None and now_ms - recorded_ms < interval_ms
+        if peer.port or not is_recorded:
+            if len(self._recorded) >= SESSIONS_MAX:
+                self._recorded.clear()
+            self._recorded[place] = now_ms
+        if not is_recorded:
+            client = ClientIdentity(f"User:{user}", host_of(peer.host))
+            self.audit.authenticated(client, listener=self.listener, mechanism=mechanism)
 
     def _report(
         self, host: str, mechanism: str, error: SaslAuthenticationFailed, claimed_user: str = ""

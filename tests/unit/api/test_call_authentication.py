@@ -11,7 +11,7 @@ from immutables import Map
 
 from quorumlog import simulation
 from quorumlog.api.audit import AuditLog
-from quorumlog.api.authentication.calls import CallAuthentication
+from quorumlog.api.authentication.calls import RECORDED_MS, CallAuthentication
 from quorumlog.api.authentication.certificate_principals import parse_rules
 from quorumlog.api.authentication.config import SecurityProtocol
 from quorumlog.api.authentication.failures import FailureDelays
@@ -40,7 +40,9 @@ class Listener:
         self.audited: list[str] = []
         self.authentication = self.of(SecurityProtocol.SASL_PLAINTEXT)
 
-    def of(self, protocol: SecurityProtocol, rules: str = "DEFAULT") -> CallAuthentication:
+    def of(
+        self, protocol: SecurityProtocol, rules: str = "DEFAULT", audit: AuditLog | None = None
+    ) -> CallAuthentication:
         """Return the authentication of a protocol."""
         return CallAuthentication(
             protocol=protocol,
@@ -51,7 +53,7 @@ class Listener:
             tokens=None,
             open_paths=frozenset({"/open"}),
             failures=FailureDelays(self.runtime.clock.now_ms, 100),
-            audit=AuditLog(self.audited.append, self.runtime.clock.wall_ms),
+            audit=audit or AuditLog(self.audited.append, self.runtime.clock.wall_ms),
         )
 
     async def refuses(self, authorization: str) -> str:
@@ -144,6 +146,25 @@ def test_client_is_known_by_its_certificate() -> None:
             await listener.of(SecurityProtocol.SSL, "RULE:^OU=(.*)$/$1/").authenticate(
                 "/call", peer
             )
+
+    run(main)
+
+
+def test_certificate_of_a_connection_is_one_line_of_the_audit_log() -> None:
+    certificate = PeerCertificate(subject="CN=alice", uris=(), hosts=())
+    lines: list[str] = []
+
+    async def main(listener: Listener) -> None:
+        audit = AuditLog(lines.append, listener.runtime.clock.wall_ms)
+        authentication = listener.of(SecurityProtocol.SSL, audit=audit)
+        for port in ("1", "1", "2", "1"):
+            peer = STRANGER._replace(certificate=certificate, port=port)
+            await authentication.authenticate("/call", peer)
+        assert [json.loads(line)["mechanism"] for line in lines] == ["certificate"] * 2
+        assert json.loads(lines[0])["principal"] == "User:CN=alice"
+        await asyncio.sleep(RECORDED_MS / 1_000)
+        await authentication.authenticate("/call", peer)
+        assert len(lines) == 3
 
     run(main)
 
