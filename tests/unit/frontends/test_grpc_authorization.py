@@ -4,7 +4,7 @@ The requests are made from the descriptors, so a new method is in the tests as s
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
