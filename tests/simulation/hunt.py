@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from quorumlog.simulation.world import NotReached
 
 from .checkers.violation import Violation
+from .runs import WORLD_LEVELS, WorldRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,20 +52,10 @@ def _partitions(seed: int) -> Run:
     return PartitionsRun(seed)
 
 
-def _world(level: str, seed: int) -> Run:
-    from .runs import WorldRun
-
-    return WorldRun(level, seed)
-
-
 RUNS: Final[Mapping[str, Callable[[int], Run]]] = {
     "core": _core,
     "partitions": _partitions,
-    "node": partial(_world, "node"),
-    "intruder": partial(_world, "intruder"),
-    "kafka": partial(_world, "kafka"),
-    "groups": partial(_world, "groups"),
-    "transactions": partial(_world, "transactions"),
+    **{level: partial(WorldRun, level) for level in WORLD_LEVELS},
 }
 
 

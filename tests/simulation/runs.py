@@ -112,14 +112,14 @@ def player_of(level: str) -> Player:
 
 def scenario_of(level: str) -> Play:
     """Return the scenario of a level; imported here, since some import the whole server."""
-    module = _MODULES.get(level)
+    module = WORLD_LEVELS.get(level)
     if module is None:
         raise ValueError(f"no level {level}: one of {', '.join(LEVELS)}")
     play: Play = import_module(f".levels.{module}", __package__).play
     return play
 
 
-_MODULES: Final = {
+WORLD_LEVELS: Final = {
     "mini": "mini",
     "broker": "broker",
     "quorum": "quorum.level",
