@@ -2,7 +2,9 @@
 
 The changes are those of mutmut, and a few that tell more of a decision: one side of an `and` or
 `or` left out, a condition that always or never holds, a call or an assignment that is not made,
-`min` for `max`. Properties are changed too, which mutmut itself leaves alone.
+`min` for `max`. Properties are changed too, which mutmut itself leaves alone. With `orders` also
+two statements one after the other in the opposite order, and a `replace(...)` that leaves out one
+field.
 
 Not changed, because nothing is decided there: the assertions and `check_invariants` (what they
 catch is planted, see `tests/planted`), what errors and events say, docstrings, annotations,
@@ -78,10 +80,10 @@ def file_of(module: str) -> Path:
     return SOURCE.joinpath(*module.split(".")).with_suffix(".py")
 
 
-def mutants_of(module: str) -> list[Mutant]:
+def mutants_of(module: str, *, orders: bool = False) -> list[Mutant]:
     """Every mutant of a module, as "raftlog.leader", in the order of its lines."""
     wrapper = MetadataWrapper(cst.parse_module(file_of(module).read_text()))
-    finder = _Finder(wrapper.resolve(PositionProvider))
+    finder = _Finder(wrapper.resolve(PositionProvider), orders=orders)
     wrapper.module.visit(finder)
     found: list[Mutant] = []
     seen: set[tuple[str, str]] = set()
@@ -141,8 +143,9 @@ def _whole(module: cst.Module, found: _Found) -> str:
 class _Finder(cst.CSTVisitor):
     """Walks over a module and collects."""
 
-    def __init__(self, positions: Any) -> None:
+    def __init__(self, positions: Any, *, orders: bool) -> None:
         self.found: list[_Found] = []
+        self._orders = orders
         self._positions = positions
         self._names: list[str] = []
         self._functions: list[cst.FunctionDef] = []
@@ -163,6 +166,8 @@ class _Finder(cst.CSTVisitor):
             self._add(node, [cst.Name("None")])  # the event may be missed, not its words
             return False
         self._add(node, _changes(node))
+        if self._orders:
+            self._add(node, _orders(node))
         return True
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
@@ -243,6 +248,34 @@ def _conditions(node: cst.If | cst.While) -> Iterator[cst.CSTNode]:
         yield node.with_changes(test=cst.Name("True"))
     if not isinstance(node.test, cst.BooleanOperation | cst.UnaryOperation):
         yield node.with_changes(test=cst.UnaryOperation(cst.Not(), _bracketed(node.test)))
+
+
+EFFECT: Final = m.SimpleStatementLine(
+    [
+        m.Expr(m.Call() | m.Await())
+        | m.Assign([m.AssignTarget(m.Attribute())])
+        | m.AugAssign(target=m.Attribute())
+    ]
+)
+"""A statement with an effect beyond the local variables."""
+
+
+def _orders(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Return what may stand in the node's place with effects in another order, or without one
+    field."""
+    if isinstance(node, cst.IndentedBlock):
+        body = list(node.body)
+        for at in range(len(body) - 1):
+            if m.matches(body[at], EFFECT) and m.matches(body[at + 1], EFFECT):
+                swapped = [*body[:at], body[at + 1], body[at], *body[at + 2 :]]
+                yield node.with_changes(body=swapped)
+    elif m.matches(node, m.Call(func=m.Name("replace"))):
+        assert isinstance(node, cst.Call)
+        named = [each for each in node.args if each.keyword is not None]
+        for left_out in named if len(named) > 1 else ():
+            kept = [each for each in node.args if each is not left_out]
+            kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+            yield node.with_changes(args=kept)
 
 
 def _bracketed(node: cst.BaseExpression) -> cst.BaseExpression:

@@ -174,7 +174,7 @@ def reached(core: Core, times: int) -> list[Seed]:
 
 def sample(core: Core, size: int, commit: str) -> list[Mutant]:
     """Return mutants of each module in proportion to their number, drawn by the commit."""
-    by_module = {module: mutants_of(module) for module in core.modules}
+    by_module = {module: mutants_of(module, orders=True) for module in core.modules}
     total = sum(map(len, by_module.values()))
     drawn: list[Mutant] = []
     for found in by_module.values():

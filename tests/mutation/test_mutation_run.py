@@ -69,3 +69,17 @@ def test_a_mutants_code_is_what_runs(
     (mutant,) = (m for m in of_reads if m.change == "return bool(self._asked) -> return True")
     infect(mutant)
     assert reads.has_round is True
+
+
+@pytest.mark.slow
+def test_effects_change_their_order_and_a_field_is_left_out() -> None:
+    usual = {(each.place, each.change) for each in mutants_of("broker.isr")}
+    orders = [
+        each
+        for each in mutants_of("broker.isr", orders=True)
+        if (each.place, each.change) not in usual
+    ]
+    assert orders
+    for each in orders:
+        before, _, after = each.change.partition(" -> ")
+        assert sorted(before.split()) == sorted(after.split()) or len(after) < len(before)
