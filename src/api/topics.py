@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import InvalidRequest, TopicAuthorizationFailed, UnknownTopicOrPartition
-from ..ids import NodeId, Offset
+from ..ids import NodeId, Offset, TopicId
 from ..metadata import (
     BrokerImage,
     CreatePartitions,
@@ -89,12 +91,21 @@ class TopicAdmin:
         self, command: CreateTopic, context: RequestContext
     ) -> Submitted[TopicCreated]:
         """Create a topic; `applied` in the result means that produce and fetch work at once. Needs
-        Create on the cluster or on the topic."""
+        Create on the cluster or on the topic.
+
+        With an authorizer, the id of the topic is a digest of the given one, the client and the
+        name: a repeat has the same id, but no client can choose the id of another or of a deleted
+        topic, by which other clients may still read and write.
+        """
         self._check_create(command.name, context)
         check_topic_name(command.name)
         check_not_internal(command.name)
         check_topic_id(command.topic_id)
         check_assignments(command.assignments)
+        if self._authorizer.is_enabled and command.topic_id and not context.client.is_node:
+            parts = (context.client.principal.encode(), command.name.encode(), command.topic_id)
+            digest = sha256(b"".join(sha256(part).digest() for part in parts)).digest()
+            command = replace(command, topic_id=TopicId(digest[: len(command.topic_id)]))
         return await self._metadata.submit(command, context)
 
     async def delete(

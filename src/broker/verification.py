@@ -19,7 +19,10 @@ The answer may be outdated when it arrives. Rules, for one partition in one lead
 4. A verified state refuses batches of older epochs. A newer epoch replaces it once that is verified
    too: a batch that no coordinator confirms must not fence a producer. A state without an answer is
    replaced by that of any other epoch.
-5. States of at most `PRODUCERS_MAX` producers exist; a new one then drops the oldest.
+5. A batch of an open transaction has the transactional id that was verified. Without a state, as
+   after a change of the leader, the coordinator is asked: ids and sequences of a producer are no
+   secret, and another client could write into its transaction.
+6. States of at most `PRODUCERS_MAX` producers exist; a new one then drops the oldest.
 
 The batches of a state that is replaced or dropped are refused, and their retry asks again.
 
@@ -33,6 +36,7 @@ from typing import Final, NamedTuple, Protocol
 from ..errors import (
     ConcurrentTransactions,
     InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidTxnState,
     NotEnoughReplicas,
     OutOfOrderSequence,
@@ -90,15 +94,20 @@ class Verifier(Protocol):
 class VerifiedProducer:
     """The verification of one producer and epoch."""
 
-    __slots__ = ("is_verified", "lowest_sequence", "older", "producer")
+    __slots__ = ("lowest_sequence", "older", "producer", "transactional_id")
 
     def __init__(
         self, producer: ProducerIdentity, sequence: int, older: "VerifiedProducer | None"
     ) -> None:
         self.producer = producer
         self.lowest_sequence = sequence  # of the batches that asked
-        self.is_verified = False
+        self.transactional_id: str | None = None  # that was verified; None: not verified
         self.older = older  # the verified state of an older epoch, valid until this one is
+
+    @property
+    def is_verified(self) -> bool:
+        """True if the coordinator has confirmed the producer's transaction."""
+        return self.transactional_id is not None
 
 
 class VerifiedProducers:
@@ -138,6 +147,22 @@ class VerifiedProducers:
         begun = self._producers[producer_id] = VerifiedProducer(producer, sequence, verified)
         return begun
 
+    def check_open(self, producer: ProducerIdentity, transactional_id: str) -> bool:
+        """Return True if a batch of an open transaction needs no verification: its producer was
+        verified with this transactional id. Raises InvalidProducerIdMapping if it was with another
+        one."""
+        known = self._producers.get(producer.producer_id)
+        for state in (known, None if known is None else known.older):
+            if state is None or not state.is_verified or state.producer != producer:
+                continue
+            if state.transactional_id != transactional_id:
+                raise InvalidProducerIdMapping(
+                    f"producer {producer.producer_id} has another transactional id than"
+                    f" {transactional_id!r}; close this producer"
+                )
+            return True
+        return False
+
     def marked(self, marker: TransactionMarker) -> None:
         """Delete the states of the transactions that an arrived marker ends (rule 1)."""
         producer_id, epoch = marker.producer
@@ -163,6 +188,13 @@ def must_verify(entry: ProducerEntry | None, producer_epoch: int) -> bool:
     if entry is None or producer_epoch > entry.epoch:
         return True
     return producer_epoch == entry.epoch and entry.transaction_start < 0
+
+
+def is_open(entry: ProducerEntry | None, producer_epoch: int) -> bool:
+    """Return True if the log has an open transaction of this epoch of the producer."""
+    if entry is None or entry.transaction_start < 0:
+        return False
+    return entry.epoch == producer_epoch
 
 
 class VerifiedAppend:

@@ -297,8 +297,8 @@ def config_file(environment: Mapping[str, str]) -> str | None:
 def _check_owner(path: str) -> None:
     """Raise InvalidConfig for a file that another user can write. It could send the caller's
     credentials, and any file of the caller, to a foreign broker."""
-    status = os.stat(path)
-    is_own = status.st_uid in (0, os.getuid())
+    status, link = os.stat(path), os.lstat(path)
+    is_own = {status.st_uid, link.st_uid} <= {0, os.getuid()}
     if is_own and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return
     shown = os.path.abspath(path)

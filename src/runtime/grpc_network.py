@@ -342,7 +342,9 @@ class _GrpcListener:
             assert task is not None, f"{handler.method.path}: handler outside a task"
             self._running[task] = session
             self._schedule_check()
-        known = CallContext(deadline_ms, peer, session.identity, session.forwarded_by)
+        known = CallContext(
+            deadline_ms, peer, session.identity, session.forwarded_by, session.is_current
+        )
         return known, self._strangers.read if session.is_open else read_message
 
     def _schedule_check(self) -> None:

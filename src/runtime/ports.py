@@ -357,6 +357,8 @@ class CallContext:
     peer: str  # "host:port" of the client, for logs only
     client: ClientIdentity = ANONYMOUS_CLIENT
     forwarded_by: ClientIdentity | None = None  # the node that sent the call of the client
+    # returns False after the end of the session; None: it does not end
+    is_current: Callable[[], bool] | None = None
 
     @property
     def is_forwarded(self) -> bool:

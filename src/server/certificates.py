@@ -27,7 +27,8 @@ CERTIFICATE_DAYS: Final = 397
 BACKDATED: Final = timedelta(minutes=10)  # for nodes with a clock that is behind
 NAME_MAX: Final = 64  # characters of a common name (RFC 5280, appendix A.1)
 _AUTHORITY: Final = "ca"
-_NEXT_KEY: Final = "ca-next.key"  # from `trust_both` until `renew_all`
+_NEXT: Final = "ca-next"
+_NEXT_KEY: Final = f"{_NEXT}.key"  # from `trust_both` until `renew_all`
 KEY_MODE: Final = 0o600
 
 
@@ -140,7 +141,8 @@ def issue(
     InvalidConfig without an authority, for an invalid name or host, and for existing files unless
     `replace`.
     """
-    if file_name == _AUTHORITY or not file_name or os.sep in file_name or file_name.startswith("."):
+    is_reserved = file_name in (_AUTHORITY, _NEXT)
+    if is_reserved or not file_name or os.sep in file_name or file_name.startswith("."):
         raise InvalidConfig(f"{file_name!r} is no name for a certificate's files")
     authority, authority_key = _authority(folder)
     paths = CertificatePaths.of(folder, file_name)

@@ -1,5 +1,6 @@
 """A user without ACLs, over TLS: every request about every kind of name, and what it can learn."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -49,8 +50,11 @@ from quorumlog.proto import (
 )
 from quorumlog.runtime import Channel, Runtime
 from quorumlog.services import (
+    ADMIN_CREATE_TOPIC,
+    ADMIN_DELETE_TOPIC,
     ADMIN_DESCRIBE_TOPICS,
     GROUPS_HEARTBEAT,
+    LOG_FETCH,
     LOG_PUBLISH,
     LOG_SUBSCRIBE,
     STAGED_COMMITS_ADD_PARTITIONS,
@@ -88,7 +92,7 @@ class Rights:
     def __init__(self, kafka: KafkaNode, certificates: Certificates, topic_id: bytes) -> None:
         self.kafka = kafka
         self._certificates = certificates
-        self._topic_id = topic_id
+        self.topic_id = topic_id
 
     async def log_in(self, user: str) -> SecureClient:
         """Return a connection of a user."""
@@ -106,7 +110,7 @@ class Rights:
 
     async def ask(self, client: SecureClient, key: int, version: int, name: str) -> Any:
         """Return the response to a request in which every resource has the name."""
-        topic_id = self._topic_id if name == SECRET else NO_ID
+        topic_id = self.topic_id if name == SECRET else NO_ID
         client.send_body(key, version, request_about(key, version, name, topic_id))
         _, answer = await client.answer(key, version)
         return answer
@@ -347,8 +351,16 @@ def test_waiting_requests_end_within_a_second_after_their_user_has_lost(
         client, channel = await node.log_in("mallory"), node.channel("mallory")
         stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
         await stream.send(log_pb2.SubscribeRequest(topic=SECRET))
-        assert await stream.receive() is not None
+        first = await stream.receive()
+        assert first is not None
+        end = first.high_watermark
         client.send_body(FETCH, 12, long_fetch(SECRET))
+        waiting = log_pb2.FetchRequest(
+            partitions=[log_pb2.FetchPartition(topic=SECRET, partition=0, offset=end)],
+            max_wait_ms=WAIT_MS,
+            min_bytes=1,
+        )
+        fetching = asyncio.ensure_future(channel.call(LOG_FETCH, waiting, timeout_ms=2 * WAIT_MS))
         began_s = time.monotonic()
         if what == "the right":
             await allow(broker, [], principal="User:mallory")
@@ -362,6 +374,10 @@ def test_waiting_requests_end_within_a_second_after_their_user_has_lost(
         else:
             await remove_user(broker, "mallory")
             await client.ended()
+            record = log_pb2.PublishRequest(topic=SECRET, records=[log_pb2.Record(value=b"v")])
+            await root.call(LOG_PUBLISH, record, timeout_ms=WAIT_MS)  # which ends the wait
+            with pytest.raises(SaslAuthenticationFailed):
+                await fetching
             with pytest.raises(StreamBroken, match="the session has ended"):
                 await receive_all(stream)
         taken_ms = (time.monotonic() - began_s) * 1_000
@@ -369,7 +385,35 @@ def test_waiting_requests_end_within_a_second_after_their_user_has_lost(
             with pytest.raises(SaslAuthenticationFailed):
                 await error_of(channel, SECRET)
         client.connection.abort()
+        await asyncio.gather(fetching, return_exceptions=True)
         await channel.close()
         assert taken_ms < time_ms
+
+    run_patiently(main)
+
+
+def test_client_cannot_choose_the_id_of_another_topic(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """Clients that know a topic by its id would write to the one that has the id now."""
+
+    async def main(runtime: Runtime) -> None:
+        async with rights(runtime, tmp_path / "node", certificates) as node:
+            create = [(AclOperation.CREATE, AclResourceType.TOPIC)]
+            await allow(node.kafka.node, create, principal="User:mallory", name="mine")
+            root, mallory = node.channel("root"), node.channel("mallory")
+            secret_id = node.topic_id
+            mine = admin_pb2.CreateTopicRequest(name="mine", topic_id=secret_id, partitions=1)
+            made = await mallory.call(ADMIN_CREATE_TOPIC, mine, timeout_ms=WAIT_MS)
+            assert made.topic.topic_id != secret_id
+            again = await mallory.call(ADMIN_CREATE_TOPIC, mine, timeout_ms=WAIT_MS)
+            assert again.topic.topic_id == made.topic.topic_id  # a repeat of the same creation
+            gone = admin_pb2.DeleteTopicRequest(name=SECRET, topic_id=secret_id)
+            await root.call(ADMIN_DELETE_TOPIC, gone, timeout_ms=WAIT_MS)
+            revived = admin_pb2.CreateTopicRequest(name=SECRET, topic_id=secret_id, partitions=1)
+            made = await root.call(ADMIN_CREATE_TOPIC, revived, timeout_ms=WAIT_MS)
+            assert made.topic.topic_id != secret_id
+            await root.close()
+            await mallory.close()
 
     run_patiently(main)

@@ -65,10 +65,9 @@ class CallAuthentication:
             try:
                 user = await self._user(peer.authorization, host)
             except SaslAuthenticationFailed as error:
-                # A session token cannot be guessed, and is refused after each restart: the login
-                # that follows is recorded.
-                if mechanism != SESSION:
+                if mechanism != SESSION:  # refused after each restart; a login follows
                     self._report(host, mechanism, error, claimed)
+                if mechanism == "PLAIN":  # the others cannot be guessed
                     await self.failures.after_failure(host)
                 raise
             self._record(peer, user.user, mechanism)

@@ -40,6 +40,7 @@ from ..verification import (
     VerifiedProducer,
     VerifiedProducers,
     Verifier,
+    is_open,
     must_verify,
     verification_error,
 )
@@ -213,11 +214,14 @@ class TransactionalAppends:
             self._directory.submit(log, append)  # the log has the reason to refuse it
             return
         leader = replica.check()
+        if leader.verified is None:
+            leader.verified = VerifiedProducers()
         state: VerifiedProducer | None = None
         entry = log.producers.states.entry(producer.producer_id, with_outstanding=True)
-        if must_verify(entry, producer.producer_epoch):
-            if leader.verified is None:
-                leader.verified = VerifiedProducers()
+        is_asked = must_verify(entry, producer.producer_epoch)
+        if is_open(entry, producer.producer_epoch):
+            is_asked = not leader.verified.check_open(producer, transaction.transactional_id)
+        if is_asked:
             state = leader.verified.begin(producer, sequence)
         append.precondition = VerifiedAppend(
             producer,
@@ -274,7 +278,8 @@ class TransactionalAppends:
         """Queue the waiting batches in their order, or fail them."""
         waiting = self._waiting.pop(question)
         if error is None:
-            question[0].is_verified = True
+            state, transactional_id, _ = question
+            state.transactional_id = transactional_id
         self._waiting_bytes -= sum(len(append.batches) for append, _ in waiting)
         for append, transaction in waiting:
             try:

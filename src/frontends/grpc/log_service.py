@@ -23,7 +23,15 @@ from ...broker.config import RequestConfig
 from ...broker.shell.produce import DelayedProduce
 from ...broker.shell.replica_manager import ReplicaManager
 from ...broker.verification import TransactionalWrite
-from ...errors import InvalidRequest, Overloaded, PartlyStored, QuorumlogError, Stopping, TimedOut
+from ...errors import (
+    InvalidRequest,
+    Overloaded,
+    PartlyStored,
+    QuorumlogError,
+    SaslAuthenticationFailed,
+    Stopping,
+    TimedOut,
+)
 from ...metadata import check_topic_name
 from ...metadata.acls import AclOperation, AclResourceType
 from ...metadata.shell.publisher import MetadataPublisher
@@ -542,6 +550,8 @@ class LogService:
             min_bytes=min(min_bytes, max_bytes),  # more could never be returned
             max_bytes=max_bytes,
         )
+        if context.is_current is not None and not context.is_current():  # after the wait
+            raise SaslAuthenticationFailed("the session has ended; log in again")
         if self._authorizer.is_enabled:
             denials |= self._denials(context.client, _READ_TOPIC, specs)  # again, after the wait
             found = _with_denials(specs, found, denials)

@@ -147,7 +147,7 @@ def _repeated_create(existing: TopicImage, command: CreateTopic) -> Decision:
     """Decide the repeat of a creation with the same topic id, whose first response may be lost."""
     if existing.name != command.name:
         raise InvalidRequest(
-            f"topic id {command.topic_id.hex()} belongs to topic {existing.name!r}; use a new id"
+            f"topic id {command.topic_id.hex()} belongs to another topic; use a new id"
         )
     return Decision(records=(), reply=TopicCreated(topic=existing), brokers=replicas_of(existing))
 
@@ -155,11 +155,10 @@ def _repeated_create(existing: TopicImage, command: CreateTopic) -> Decision:
 def _check_name_is_free(image: MetadataImage, name: str) -> None:
     if name in image.topics_by_name:
         raise TopicAlreadyExists("the topic exists", topic=name)
-    twin = image.topics_by_key.get(collision_key(name))
-    if twin is not None:
+    if collision_key(name) in image.topics_by_key:
         raise InvalidTopic(
-            f"topic name {name!r} differs from {image.topics_by_id[twin].name!r} only in '.' and"
-            " '_'; choose another name"
+            f"topic name {name!r} differs from that of another topic only in '.' and '_'; choose"
+            " another name"
         )
 
 

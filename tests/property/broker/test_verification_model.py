@@ -104,7 +104,7 @@ class VerifiedLog(RuleBasedStateMachine):
     def answer_arrives(self, data: st.DataObject) -> None:
         batch = self.answered.pop(data.draw(st.integers(0, len(self.answered) - 1)))
         assert batch.state is not None, "only batches with a state ask"
-        batch.state.is_verified = True
+        batch.state.transactional_id = "t"
         self.queue.append(batch)
 
     @precondition(lambda self: self.is_marker_due and None not in self.queue)

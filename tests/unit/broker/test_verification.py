@@ -8,6 +8,7 @@ from quorumlog.broker.verification import (
     VerifiedAppend,
     VerifiedProducer,
     VerifiedProducers,
+    is_open,
     must_verify,
     verification_error,
 )
@@ -83,7 +84,7 @@ def append(
 
 def verified(producers: VerifiedProducers, sequence: int = 0) -> VerifiedProducer:
     state = producers.begin(producer(), sequence)
-    state.is_verified = True
+    state.transactional_id = "t"
     return state
 
 
@@ -108,7 +109,7 @@ def test_a_verified_batch_is_appended_and_a_waiting_one_is_not() -> None:
     state = producers.begin(producer(), 0)
     with pytest.raises(NotEnoughReplicas, match="its verification is outdated"):
         append(producers, state).is_met(states())
-    state.is_verified = True
+    state.transactional_id = "t"
     assert append(producers, state).is_met(states())
 
 
@@ -118,6 +119,25 @@ def test_a_batch_without_a_verification_is_appended_only_to_an_open_transaction(
     assert append(producers, None).is_met(states(data(0)))
     with pytest.raises(NotEnoughReplicas):
         append(producers, None).is_met(states(data(0), marker(1)))
+
+
+def test_an_open_transaction_accepts_the_transactional_id_that_was_verified_alone() -> None:
+    producers = VerifiedProducers()
+    assert not producers.check_open(producer(), "t")
+    state = producers.begin(producer(), 0)
+    assert not producers.check_open(producer(), "t")
+    state.transactional_id = "t"
+    assert producers.check_open(producer(), "t")
+    assert not producers.check_open(producer(1), "other")
+    with pytest.raises(InvalidProducerIdMapping, match="another transactional id than 'other'"):
+        producers.check_open(producer(), "other")
+
+
+def test_an_open_transaction_of_another_epoch_is_not_that_of_the_batch() -> None:
+    assert is_open(states(data(0)).entry(7), 0)
+    assert not is_open(states(data(0)).entry(7), 1)
+    assert not is_open(states(data(0), marker(1)).entry(7), 0)
+    assert not is_open(states().entry(7), 0)
 
 
 def test_a_marker_deletes_the_verification_also_if_it_is_not_appended() -> None:
@@ -139,7 +159,7 @@ def test_an_answer_to_an_earlier_question_verifies_nothing_after_a_marker() -> N
     earlier = producers.begin(producer(), 0)
     producers.marked(TransactionMarker(producer(), 0, True, 1))
     later = producers.begin(producer(), 1)
-    earlier.is_verified = True
+    earlier.transactional_id = "t"
     assert not producers.is_valid(earlier)
     assert not producers.is_valid(later)
 
@@ -161,7 +181,7 @@ def test_a_verified_newer_epoch_replaces_the_verification_of_an_older_one() -> N
     older = verified(producers)
     newer = producers.begin(producer(1), 0)
     assert newer is not older
-    newer.is_verified = True
+    newer.transactional_id = "t"
     assert producers.is_valid(newer)
     assert not producers.is_valid(older)
     with pytest.raises(InvalidProducerEpoch, match="epoch 1 now, the batch has 0"):
@@ -176,9 +196,9 @@ def test_an_unverified_epoch_fences_no_producer() -> None:
     assert producers.is_valid(older)
     assert producers.begin(producer(), 2) is older
     assert older.lowest_sequence == 2
-    first.is_verified = True
+    first.transactional_id = "t"
     assert not producers.is_valid(first)  # replaced; its retry asks again
-    second.is_verified = True
+    second.transactional_id = "t"
     assert producers.is_valid(second)
     assert not producers.is_valid(older)
 
@@ -187,7 +207,7 @@ def test_an_unverified_epoch_refuses_no_older_one() -> None:
     producers = VerifiedProducers()
     newer = producers.begin(producer(9), 0)
     older = verified(producers)
-    newer.is_verified = True
+    newer.transactional_id = "t"
     assert producers.is_valid(older)
     assert not producers.is_valid(newer)
 
@@ -203,7 +223,7 @@ def test_a_marker_deletes_a_verification_with_a_newer_one_under_way(
     newer = producers.begin(producer(1), 0)
     producers.marked(TransactionMarker(producer(epoch), 0, True, version))
     assert producers.is_valid(state) == keeps
-    newer.is_verified = True
+    newer.transactional_id = "t"
     assert producers.is_valid(newer) == (version == 2)
 
 
@@ -213,7 +233,7 @@ def test_a_batch_above_the_lowest_sequence_that_asked_is_out_of_order() -> None:
     producers = VerifiedProducers()
     state = producers.begin(producer(), 0)
     assert producers.begin(producer(), 5) is state
-    state.is_verified = True
+    state.transactional_id = "t"
     with pytest.raises(OutOfOrderSequence, match="sequence 5, but the one of sequence 0"):
         append(producers, state, sequence=5).is_met(states())
     assert append(producers, state, sequence=0).is_met(states())
@@ -232,7 +252,7 @@ def test_the_lowest_sequence_is_found_across_the_wrap() -> None:
 def test_the_number_of_verifications_is_bounded() -> None:
     producers = VerifiedProducers(producers_max=3)
     first = producers.begin(ProducerIdentity(1, 0), 0)
-    first.is_verified = True
+    first.transactional_id = "t"
     for producer_id in (2, 3, 4):
         producers.begin(ProducerIdentity(producer_id, 0), 0)
     assert len(producers) == 3
