@@ -82,6 +82,7 @@ class KafkaConnection:
             "_is_over",
             "_large_held",
             "_large_due",
+            "_blocked_ms",
             "_throttle_timer",
             "_quiet_since_ms",
             "_reads",
@@ -125,6 +126,7 @@ class KafkaConnection:
         self._end_reason = CLIENT
         self._large_held = 0  # bytes of the server's memory for a frame that is being read
         self._large_due = 0  # bytes of it that must arrive until the next check
+        self._blocked_ms = -1  # the last check, if its result was `_blocks_memory`
         self._encoding_us = 0  # time spent on encoding responses, charged with the next one
         self._taken = 0  # requests read so far
         # For `check_progress`, which records the time; the other methods only set the flag.
@@ -236,6 +238,10 @@ class KafkaConnection:
         if self._is_open and now_ms - self._began_ms >= settings.frame_ms_max:
             self._end(SLOW, f"not authenticated after {now_ms - self._began_ms} ms")
             return
+        blocked_ms, self._blocked_ms = self._blocked_ms, now_ms if self._blocks_memory() else -1
+        if self._blocked_ms >= 0 and self._waiting[0].began_ms <= blocked_ms:
+            self._end(SLOW, "requests that cannot begin, while others wait for memory")
+            return
         if self._has_moved or self._throttle_timer is not None or self._under_way:
             self._has_moved = False
             self._quiet_since_ms = now_ms
@@ -256,6 +262,16 @@ class KafkaConnection:
         self._large_due = received + FULL_CHECK_BYTES
         if slow_ms >= settings.frame_ms_max + received // FRAME_BYTES_PER_MS_MIN:
             self._end(SLOW, f"incomplete request for {slow_ms} ms")
+
+    def _blocks_memory(self) -> bool:
+        """Return True if the request memory is full, and requests that hold some of it cannot
+        begin: behind one that may wait for long, or because the client reads no responses."""
+        return (
+            self._server.memory.is_full
+            and bool(self._waiting)
+            and self._throttle_timer is None
+            and (not self._under_way or _may_wait_for_long(self._under_way[0]))
+        )
 
     # --- requests ------------------------------------------------------------------------------
 
@@ -333,10 +349,7 @@ class KafkaConnection:
         if self._is_closing:
             # A client that waits for records or for other members loses nothing by asking another
             # broker.
-            if all(
-                request.api.key == FETCH or request.api.waits_for_others
-                for request in self._under_way
-            ):
+            if all(_may_wait_for_long(request) for request in self._under_way):
                 self._end(self._end_reason)
         elif self._invalid is not None and not self._waiting and not self._under_way:
             is_authentic = not isinstance(self._invalid, _UNAUTHENTICATED)
@@ -857,6 +870,11 @@ def _reason_of(failure: Exception) -> str:
     if isinstance(failure, _UNAUTHENTICATED):
         return UNAUTHENTICATED
     return FAILED if isinstance(failure, QuorumlogError) else BROKEN
+
+
+def _may_wait_for_long(request: Request) -> bool:
+    """Return True if a request may wait for records or for other clients."""
+    return request.api.key == FETCH or request.api.waits_for_others
 
 
 def _release(answer: Answer) -> None:

@@ -349,6 +349,39 @@ def test_large_frame_that_stops_does_not_keep_the_memory() -> None:
     simulation.run(main)
 
 
+@pytest.mark.parametrize("before", ["a long wait", "an unread response"])
+def test_requests_that_cannot_begin_do_not_keep_the_memory(before: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        gate, is_full = Gate(), asyncio.Event()
+
+        async def huge(door: BrokerContext, call: Call) -> Answer:
+            await is_full.wait()
+            row = {"name": "t", "error_code": 0, "error_message": "x" * 30_000}
+            return {"results": [row] * 80}
+
+        apis = replace(gate.api, waits_for_others=True), replace(LARGE, handle=huge)
+        async with (
+            bare_server(runtime, *apis, requests_bytes_max=50_000) as (server, addresses),
+            connected(runtime, addresses["one"]) as first,
+            connected(runtime, addresses["one"]) as other,
+        ):
+            first.connection.pause_reading()
+            if before == "a long wait":
+                first.send(GATED_KEY, 4, topic_names=["t"], timeout=1)
+            else:
+                first.send(LARGE_KEY, 2, **ASKED)
+                first.send(PLAIN_KEY, 5, **topics("begins"))
+            first.send(PLAIN_KEY, 5, **topics(*["t" * 20_000] * 3))
+            await wait_until(lambda: server.memory.is_full)
+            is_full.set()
+            began_ms = runtime.clock.now_ms()
+            assert await is_served(other)
+            assert runtime.clock.now_ms() - began_ms < 30_000
+            assert server.figures.listeners["one"].ended == {"slow": 1}
+
+    simulation.run(main)
+
+
 def test_while_the_memory_is_full_a_connection_brings_no_more_than_a_little() -> None:
     """Each has something to bring before it is read no more, and there may be thousands."""
 
