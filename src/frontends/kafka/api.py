@@ -194,6 +194,6 @@ class KafkaApi:
     # Begins a run of at most so many requests that arrived together, which costs less than one
     # after another.
     run: Callable[[BrokerContext, Client, int], RequestRun] | None = None
-    # The response may depend on requests of other clients, for minutes: the request holds no
-    # request memory and does not delay a shutdown.
+    # The response may depend on requests of other clients, for minutes, or is delayed after failed
+    # authentications: the request holds no request memory and does not delay a shutdown.
     waits_for_others: bool = False

@@ -873,7 +873,7 @@ def _reason_of(failure: Exception) -> str:
 
 
 def _may_wait_for_long(request: Request) -> bool:
-    """Return True if a request may wait for records or for other clients."""
+    """Return True if a request may wait for records or for other clients, or be delayed."""
     return request.api.key == FETCH or request.api.waits_for_others
 
 

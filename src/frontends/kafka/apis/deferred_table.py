@@ -208,6 +208,7 @@ SECURITY_APIS: Final[tuple[KafkaApi, ...]] = (
         flexible=2,
         handle=_later("sasl_handshake"),
         advertised_low=0,  # librdkafka uses SASL only with a broker that lists version 0
+        waits_for_others=True,
     ),
     KafkaApi(
         key=29,
@@ -240,6 +241,7 @@ SECURITY_APIS: Final[tuple[KafkaApi, ...]] = (
         high=2,
         flexible=2,
         handle=_later("sasl_authenticate"),
+        waits_for_others=True,
     ),
     KafkaApi(
         key=50,

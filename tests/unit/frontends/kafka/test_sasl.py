@@ -8,6 +8,7 @@ import scramp
 from tests.kit.kafka_client import ConnectionEnded, RawClient, connect, connected
 from tests.kit.kafka_node import KafkaNode, run_on_kafka_node
 from tests.kit.users import SHA_512, remove_user, set_password
+from tests.kit.waits import wait_until
 
 from quorumlog.errors import (
     ClusterAuthorizationFailed,
@@ -111,6 +112,23 @@ def test_wrong_password_and_unknown_user_are_refused_alike_after_a_delay() -> No
         assert texts[0] == texts[1]
 
     run_on_kafka_node(main, "/node", **SASL)
+
+
+def test_delayed_authentication_holds_no_request_memory() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        server, address = kafka.node.parts.kafka, _sasl_address(kafka)
+        assert server is not None
+        async with (
+            connected(kafka.runtime, address) as refused,
+            connected(kafka.runtime, address) as next_one,
+        ):
+            await _begin(refused)
+            refused.send(AUTHENTICATE, 2, auth_bytes=b"x" * 20_000)
+            await wait_until(lambda: server.figures.open == 1 and not server.memory.taken)
+            next_one.send(HANDSHAKE, 1, mechanism="x" * 20_000)
+            await wait_until(lambda: server.figures.open == 2 and not server.memory.taken)
+
+    run_on_kafka_node(main, "/node", **SASL, connection_failed_authentication_delay_ms=10_000)
 
 
 def test_unknown_user_gets_the_same_salt_every_time() -> None:
