@@ -31,6 +31,7 @@ class Server(Protocol):
     def idle_ms_max(self) -> int: ...
     @property
     def is_closing(self) -> bool: ...
+    async def refusal(self, request: HttpRequest) -> HttpResponse | None: ...
     async def answer(self, request: HttpRequest) -> HttpResponse: ...
     def date(self) -> str: ...
     def request_ended(self, connection: "HttpConnection") -> None: ...
@@ -50,6 +51,8 @@ class HttpConnection:
         self._request: HttpRequest | None = None  # not complete yet
         self._body_bytes = 0  # dropped bytes of its body
         self._is_answering = False
+        self._is_admitted = False  # the request in progress was not refused
+        self._task: asyncio.Task[None] | None = None  # that answers the last request
         self._awaits_next_request = False  # the next request follows the last response
         self._is_refused = False  # received bytes are dropped
         self._timer: asyncio.TimerHandle | None = None
@@ -92,13 +95,20 @@ class HttpConnection:
         """True if no complete request is in progress."""
         return self._is_refused or not self._is_answering
 
+    @property
+    def may_be_ended(self) -> bool:
+        """True unless a request that was not refused is in progress."""
+        return not self._is_admitted
+
     def close_if_idle(self) -> None:
         """Close the connection unless a request is in progress."""
         if self.is_idle:
             self._connection.close()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """End the connection at once, and its request."""
+        if self._task is not None:
+            self._task.cancel()
         self._connection.abort()
 
     # --- requests ------------------------------------------------------------------------------
@@ -131,7 +141,7 @@ class HttpConnection:
             request, self._request = self._request, None
             self._is_answering = True
             self._connection.pause_reading()
-            self._scope.spawn(self._answer(request), name="http.answer")
+            self._task = self._scope.spawn(self._answer(request), name="http.answer")
 
     def _request_of(self, event: h11.Request) -> HttpRequest:
         target = event.target.decode("ascii", "replace")
@@ -150,7 +160,10 @@ class HttpConnection:
 
     async def _answer(self, request: HttpRequest) -> None:
         try:
-            response = await self._server.answer(request)
+            response = await self._server.refusal(request)
+            if response is None:
+                self._is_admitted = True
+                response = await self._server.answer(request)
         except Exception:  # contain a broken route; the node continues
             _LOG.exception("http.route_failed path=%s", request.path)
             response = sentence(500, "The handler failed; the node's log has the error.")
@@ -163,7 +176,7 @@ class HttpConnection:
             self._end()
 
     def _next_request(self) -> None:
-        self._awaits_next_request = self._is_answering = False
+        self._awaits_next_request = self._is_answering = self._is_admitted = False
         self._server.request_ended(self)
         try:
             self._machine.start_next_cycle()

@@ -51,7 +51,7 @@ class HttpServer:
         """Use open()."""
         self.idle_ms_max = idle_ms_max
         self.is_closing = False
-        self.refused = 0  # connections over the bound, while each other had a request
+        self.refused = 0  # connections over the bound, while none could be ended
         self._runtime = runtime
         self._scope = scope
         self._routes = routes
@@ -114,11 +114,12 @@ class HttpServer:
 
     # --- for connections -------------------------------------------------------------------------
 
+    async def refusal(self, request: HttpRequest) -> HttpResponse | None:
+        """Return the refusal of a request, None for one that is answered."""
+        return None if self._access is None else await self._access(request)
+
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer by the path's route; the error for an unknown path lists the paths."""
-        refusal = None if self._access is None else await self._access(request)
-        if refusal is not None:
-            return refusal
         if request.method not in ("GET", "HEAD"):
             return sentence(405, "Method not supported; use GET or HEAD.", Allow="GET, HEAD")
         route = self._routes.get(request.path)
@@ -142,12 +143,12 @@ class HttpServer:
             del self._connections[connection]
             self._connections[connection] = None
 
-    def _end_idle(self) -> bool:
-        """End the oldest idle connection of the host with the most of them; return False if there
-        is none."""
+    def _end_oldest(self) -> bool:
+        """End the oldest connection without an admitted request, of the host with the most of them;
+        return False if there is none."""
         by_host: dict[str, list[HttpConnection]] = {}
         for each in self._connections:
-            if each.is_idle:
+            if each.may_be_ended:
                 by_host.setdefault(each.host, []).append(each)
         if not by_host:
             return False
@@ -173,7 +174,7 @@ class HttpServer:
     def _accept(self, connection: ByteConnection) -> "HttpConnection | _Refused":
         from .connection import HttpConnection  # imports h11 at the first connection
 
-        is_full = len(self._connections) >= self._connections_max and not self._end_idle()
+        is_full = len(self._connections) >= self._connections_max and not self._end_oldest()
         if is_full or self.is_closing:
             self.refused += 1
             return _Refused(connection)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import pytest
+from tests.kit.waits import wait_until
 
 from quorumlog import simulation
 from quorumlog.errors import AddressInUse
@@ -213,6 +214,31 @@ def test_oldest_idle_connection_ends_at_the_bound(run: Run, requests: int) -> No
                 assert (await newest.get("/here"))[0] == 200
                 await oldest.wait(lambda: oldest.is_closed)
                 assert (await newer.get("/here"))[0] == 200
+
+    run(main)
+
+
+def test_connection_with_a_delayed_refusal_ends_at_the_bound(run: Run) -> None:
+    checked: list[str] = []
+    cancelled = asyncio.Event()
+
+    async def access(request: HttpRequest) -> HttpResponse | None:
+        if request.path == "/there":
+            checked.append(request.path)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+        return None
+
+    async def main(runtime: Runtime) -> None:
+        async with served(runtime, access=access, connections_max=1) as (server, stranger):
+            stranger.connection.write([b"GET /there HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+            await wait_until(lambda: bool(checked))
+            async with calling(runtime, server.address) as caller:
+                assert (await caller.get("/here"))[0] == 200
+            await stranger.wait(lambda: stranger.is_closed)
+            await cancelled.wait()
 
     run(main)
 
