@@ -12,6 +12,7 @@ from quorumlog.broker.verification import TransactionalWrite, Verification
 from quorumlog.errors import (
     CoordinatorLoading,
     InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidRequest,
     InvalidTxnState,
     MirrorTopic,
@@ -243,10 +244,39 @@ def test_a_batch_queued_behind_the_marker_begins_no_transaction() -> None:
             # One after the other in one turn of the loop, behind work that holds the queue.
             work = b.directory.truncation.truncate(log, 100)
             _, error, late = await asyncio.gather(work, mark(b, 0, version=1), send_late())
-            assert (error, coordinator.asked) == (None, [])
+            assert (error, len(coordinator.asked)) == (None, 1)  # the marker ended the verification
+            coordinator.answer()
             with pytest.raises(NotEnoughReplicas):
                 await stored(b, late)
             assert log.last_stable_offset == end(b) == 2
+
+    simulate(main)
+
+
+def test_another_transactional_id_writes_nothing_into_an_open_transaction() -> None:
+    """Ids, epochs and sequences of producers are no secret."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            await written(b)
+            foreign = TransactionalWrite("other", adds=True, knows_abortable=True)
+            with pytest.raises(InvalidProducerIdMapping):
+                await stored(b, send(b, batch(1), foreign))
+            assert end(b) == 1
+
+    simulate(main)
+
+
+def test_a_new_leader_asks_before_it_continues_an_open_transaction() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            coordinator = await written(b)
+            leader = b.replicas.hosted.local_replica("t", 0).check()
+            leader.verified = None  # as after a change of the leader
+            following = send(b, batch(1))
+            assert [asked.transactional_id for asked, _ in coordinator.asked] == ["bank"]
+            coordinator.answer()
+            assert await stored(b, following) == 1
 
     simulate(main)
 
