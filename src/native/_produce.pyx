@@ -182,7 +182,8 @@ cdef class RunTail:
 
     def __init__(
         self, owner, entry_of, *, int64_t batch_bytes_max, bint keys_required,
-        bint takes_compressed, int64_t position_max, int64_t offset_max, int64_t index_base, int64_t interval_bytes,
+        bint takes_compressed, int64_t position_max, int64_t offset_max, int64_t index_base,
+        int64_t interval_bytes,
     ):
         self.owner, self.entry_of = owner, entry_of
         self.batch_bytes_max, self.keys_required = batch_bytes_max, keys_required
