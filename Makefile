@@ -124,6 +124,7 @@ test-all: setup ## every test there is, and long simulation
 	$(MAKE) --no-print-directory simulate LEVEL=evil SEEDS=100
 	$(MAKE) --no-print-directory simulate LEVEL=intruder SEEDS=40
 	$(MAKE) --no-print-directory simulate LEVEL=storage SEEDS=60
+	$(BIN)/python -m tests.simulation.marks
 	$(MAKE) --no-print-directory transaction-chaos
 	$(MAKE) --no-print-directory spark-chaos
 

@@ -90,6 +90,7 @@ class Follower:
                 received_end=self.verified_end,
             )
         )
+        # sometimes if match_end < self.verified_end: only a part of the received entries is durable
         self.owes_response = match_end < self.verified_end
 
     # --- heartbeats ----------------------------------------------------------------------------
@@ -147,6 +148,7 @@ class Follower:
         if end > state.high_watermark and not _matches(state, chunk.snapshot.log_end):
             return False
         self.verified_end = end if self.verified_end is None else max(self.verified_end, end)
+        # sometimes: a snapshot arrives that the log makes unnecessary
         self._commit(state, end)  # a snapshot contains committed entries only
         state.reception = None
         self.owes_response = True
@@ -165,6 +167,7 @@ class Follower:
             # newer snapshot; then the newer reception never completes and is replaced.
             if known.snapshot > chunk.snapshot and known.epoch == chunk.epoch:
                 return None
+            # sometimes if known.epoch != chunk.epoch: another leader sends another snapshot
             state.writes.drop_chunks()
         state.reception = Reception(chunk.snapshot, chunk.voters, chunk.size, chunk.epoch)
         return state.reception
@@ -194,6 +197,7 @@ def _clip_to_start(request: AppendRequest, start: LogEnd) -> AppendRequest:
     committed."""
     if request.prev.offset >= start.offset:
         return request
+    # sometimes: entries arrive that a snapshot has replaced
     kept = tuple(entry for entry in request.entries if entry.base_offset >= start.offset)
     return AppendRequest(
         sender=request.sender,

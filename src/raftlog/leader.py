@@ -319,6 +319,7 @@ class Leader:
             case ProgressState.SNAPSHOT:
                 return
             case ProgressState.PROBE if response.prev.offset != progress.next_offset:
+                # sometimes: the response to an earlier probe arrives
                 return  # the response to an earlier probe
             case ProgressState.PROBE | ProgressState.REPLICATE:
                 progress.become_probe(self._next_probe_offset(response))
@@ -352,8 +353,10 @@ class Leader:
             if sent_end is None:
                 return
             if received_end is None:
+                # sometimes: a follower restarted between two requests of its leader
                 progress.become_probe(progress.next_offset)  # the peer restarted
             elif received_end < sent_end:
+                # sometimes: a request to a follower was lost
                 progress.rewind(received_end)
         elif received_end is not None and self._can_replicate(progress, received_end):
             self._replicate_from(progress, received_end)
@@ -423,6 +426,7 @@ class Leader:
         self._mark_all_due()
         self._confirm_reads()
         if not state.is_voter and state.voters.latest_offset < state.high_watermark:
+            # sometimes: a leader commits its own removal
             return Trigger.REMOVED
         return None
 
@@ -509,6 +513,7 @@ class Leader:
         self._heartbeat_due_ms = now_ms + self._state.config.heartbeat_ms
         self._ticks += 1
         if not self._has_quorum(now_ms):
+            # sometimes if self.uncommitted: a leader without a quorum has uncommitted entries
             return Trigger.QUORUM_LOST
         self._send_round()
         self._send_to_observers(now_ms)
@@ -599,6 +604,7 @@ class Leader:
             return
         progress = self.peers.get(transfer.to)
         if progress is not None and progress.match_end == state.log.end_offset:
+            # sometimes: a leadership is transferred to a complete follower
             transfer.is_requested = True
             state.output.send(TimeoutNow(sender=state.me, receiver=transfer.to, epoch=state.epoch))
 
@@ -654,6 +660,7 @@ def send_append(
             return
         assert state.snapshots, f"log start {state.log.start_offset} without a snapshot"
     if progress.snapshot not in state.snapshots:
+        # sometimes if progress.snapshot is not None: the snapshot of a follower was removed
         progress.become_snapshot(state.snapshots[-1])
     progress.request_sent(number=number, tick=tick)
     _send_chunk(state, peer, progress)

@@ -246,6 +246,7 @@ class RaftState:
             f"truncation to {offset} below the high watermark {self.high_watermark}: the quorum"
             " lost committed data"
         )
+        # sometimes: a follower truncates at a conflict
         self.log.truncate_to(offset)
         self.writes.truncate_to(offset)
         if self.voters.truncate_to(offset):

@@ -24,6 +24,7 @@ from typing import IO, Any, Final
 
 from quorumlog.records.codec import PLAIN_VARIABLE
 
+from . import marks
 from .runs import LEVELS, Outcome, player_of
 
 WORKERS: Final = (
@@ -84,6 +85,7 @@ def _play_all(level: str, seeds: range, *, twice: int) -> int:
     workers = [_start_worker(level, seeds, worker, twice) for worker in range(len(WORKERS))]
     print(f"{'seed':>8} {'events':>8} {'virtual s':>9} {'wall s':>7}  {'event hash':<16}  result")
     failed: list[int] = []
+    reached: list[list[str]] = []
     events, virtual_ms = 0, 0
     try:
         results = [_results(worker) for worker in workers]
@@ -93,6 +95,7 @@ def _play_all(level: str, seeds: range, *, twice: int) -> int:
             first: dict[str, Any] = pair[0] or {}
             events += first.get("events", 0)
             virtual_ms += first.get("virtual_ms", 0)
+            reached.append(first.get("reached", []))
             print(_line(seed, pair, problem), flush=True)
             if problem:
                 failed.append(seed)
@@ -102,6 +105,8 @@ def _play_all(level: str, seeds: range, *, twice: int) -> int:
             worker.kill()
             worker.wait()
     wall_s = time.monotonic() - began_s
+    if len(seeds) > 1:
+        marks.store(level, reached)
     compared = "each" if twice == len(seeds) else f"{twice} of them"
     print(
         f"\n{len(seeds)} seeds, {len(failed)} failed{f': {failed}' if failed else ''}; {compared} "
@@ -194,6 +199,7 @@ def _compare(first: IO[str], second: IO[str]) -> str:
 def _work(options: argparse.Namespace) -> None:
     """Play seeds one after the other, each in a child process; print a line of JSON each."""
     logging.getLogger().addHandler(logging.NullHandler())
+    marks.install()
     player_of(options.level)  # imported once, before the forks
     for seed in range(options.first, options.first + options.seeds):
         if options.worker not in players_of(seed - options.first, options.twice):
@@ -224,6 +230,7 @@ def _play_in_child(options: argparse.Namespace, seed: int, writing: int) -> None
                 trace=(lambda line: print(line, file=file)) if options.trace else None,
             )
         result = asdict(outcome) | {"wall_s": time.monotonic() - began_s}
+        result["reached"] = marks.reached()
         with os.fdopen(writing, "w") as pipe:
             json.dump(result, pipe)
         status = 0
