@@ -12,7 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from quorumlog import Log
-    from quorumlog.testing import Broker, Cluster
+    from quorumlog.testing import Broker, ClientHistory, Cluster
 
 T = TypeVar("T")
 
@@ -76,6 +76,15 @@ def quorumlog_log(quorumlog_broker: "Broker") -> "Iterator[Log]":
     """A client of `quorumlog_broker`, as `quorumlog.connect` returns one; closed after the test."""
     with quorumlog_broker.connect() as log:
         yield log
+
+
+@pytest.fixture
+def quorumlog_history() -> "ClientHistory":
+    """An empty history of what this test sends and its applications process; its `check` finds
+    lost, repeated and reordered records."""
+    from quorumlog.testing import ClientHistory
+
+    return ClientHistory()
 
 
 @pytest.fixture(scope="session")

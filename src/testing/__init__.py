@@ -7,8 +7,9 @@ with Broker() as broker:
     print(broker.kafka, broker.grpc)
 ```
 `Broker` is one broker in a process of its own, `Cluster` several, with faults. `ForwardingProxy` is
-a faulty connection between any two programs. `quorumlog.testing.checkers` finds anomalies in the
-histories of producers and consumers. pytest fixtures: docs/testing_with_quorumlog.md.
+a faulty connection between any two programs. `ClientHistory` finds lost, repeated and reordered
+records in the history of an application; the checks are those of `quorumlog.testing.checkers`.
+pytest fixtures: docs/testing_with_quorumlog.md.
 
 No module of the product imports this package. Each name is loaded at its first use, so that the
 processes of nodes load none of them.
@@ -18,6 +19,7 @@ TYPE_CHECKING = False  # as in the package's own __init__
 
 if TYPE_CHECKING:
     from .broker import Broker as Broker
+    from .client_history import ClientHistory as ClientHistory
     from .cluster import Cluster as Cluster
     from .cluster import ClusterNode as ClusterNode
     from .proxy import ForwardingProxy as ForwardingProxy
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Broker": ".broker",
+    "ClientHistory": ".client_history",
     "Cluster": ".cluster",
     "ClusterNode": ".cluster",
     "Direction": ".relay",

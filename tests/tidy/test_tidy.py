@@ -24,6 +24,7 @@ PRINTING = (
     "tests/simulation/workload.py",
     "src/cli/",
     "tests/simulation/__main__.py",
+    "tests/simulation/marks.py",
     "src/server/main.py",
     "src/testing/node_program.py",
     "examples/",
