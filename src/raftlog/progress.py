@@ -207,14 +207,16 @@ class Progress:
     def check_invariants(self, end_offset: Offset) -> None:
         """Check the invariants of one peer; numbers as in docs/raft.md.
 
-        3. match <= next <= the leader's log end, the window counts its contents, and the snapshot
-        is set only in state snapshot.
+        3. match <= next <= the leader's log end, the window ends at most at next and counts its
+        contents, and the snapshot is set only in state snapshot.
         """
-        # 3. match <= next <= end; the window counts its contents.
+        # 3. match <= next <= end; the window ends at most at next and counts its contents.
         assert self.match_end <= self.next_offset <= end_offset, (
             f"match {self.match_end}, next {self.next_offset}, end {end_offset}"
         )
         inflight = sum(size for _, size in self.inflight)
         assert self.inflight_bytes == inflight, f"{self.inflight_bytes}, {inflight}"
+        window_end = self.inflight[-1][0] if self.inflight else 0
+        assert window_end <= self.next_offset, f"window to {window_end}, next {self.next_offset}"
         has_snapshot = self.state is ProgressState.SNAPSHOT
         assert (self.snapshot is not None) == has_snapshot, f"{self.snapshot} in {self.state}"
