@@ -15,9 +15,11 @@ from tests.kit.raft_node import propose
 from quorumlog.errors import CorruptionError
 from quorumlog.ids import ClusterId, NodeId, Offset
 from quorumlog.raftlog.config import RaftConfig
+from quorumlog.raftlog.log_view import SnapshotId
 from quorumlog.raftlog.shell import RaftNode, RaftNodeConfig
 from quorumlog.raftlog.shell.directory_format import format_directory
 from quorumlog.raftlog.shell.propose_service import ProposalService
+from quorumlog.raftlog.snapshot_format import SnapshotDecoder, checkpoint_name
 from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.entropy import SimEntropy
@@ -27,6 +29,7 @@ from quorumlog.storage.layout import META_PROPERTIES
 from quorumlog.storage.shell.data_directory import DataDirectory
 
 from ..checkers.quorum_invariants import (
+    METADATA_FOLDER,
     CommittedHistory,
     DurableLog,
     MessageInvariants,
@@ -71,6 +74,7 @@ class QuorumMember(ClusterMachine):
     registers: Registers | None = None
     is_damaged: bool = False  # a bit of its disk was flipped: it must detect that
     last_voters: VoterSet = NO_VOTERS  # in force by its log, at the last check
+    checked_snapshot: SnapshotId | None = None  # the newest one
 
     @property
     def voter(self) -> Voter:
@@ -160,6 +164,7 @@ class QuorumCluster(SimulatedCluster[QuorumMember]):
         for member in self.members:
             if member.node is not None:
                 member.last_voters = member.node.voters
+                self._check_snapshot(member, member.node)
                 assert not member.is_damaged, f"{member.name} has not detected the flipped bit"
             self.supervise(member)
 
@@ -202,6 +207,24 @@ class QuorumCluster(SimulatedCluster[QuorumMember]):
             self.wipe(machine)
             return True
         return False
+
+    def _check_snapshot(self, member: QuorumMember, node: RaftNode) -> None:
+        """Check that the member's newest snapshot has the voters of its log at the snapshot's
+        end."""
+        state = node._state
+        if not state.snapshots or state.snapshots[-1] == member.checked_snapshot:
+            return
+        snapshot = member.checked_snapshot = state.snapshots[-1]
+        ending = f"/{METADATA_FOLDER}/{checkpoint_name(snapshot)}"
+        for path, body in member.sim.device.disk.files():
+            if path.endswith(ending) and not member.is_damaged:
+                decoder = SnapshotDecoder(snapshot, with_values=False)
+                decoder.feed(bytes(body.content))
+                stored, expected = decoder.finish(), state.voters.at(snapshot.end_offset)
+                assert stored == expected, (
+                    f"{member.name}: the snapshot to {snapshot.end_offset} has the voters {stored},"
+                    f" the log has {expected} there"
+                )
 
     def _watch(self, member: QuorumMember) -> None:
         self.watch.watch(
