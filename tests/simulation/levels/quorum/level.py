@@ -41,12 +41,13 @@ TASKS_EACH: Final = 2
 def draw_options(entropy: SimEntropy) -> QuorumOptions:
     """Draw the configuration of the members."""
     election_ms = (600, 1_000, 1_500)[entropy.below(3)]
+    has_small_snapshots = entropy.stream("snapshots").chance(0.4)
     return QuorumOptions(
         voters=3 if entropy.chance(0.6) else 5,
         spares=entropy.below(2),
         heartbeat_ms=election_ms // (4 + entropy.below(4)),
         election_timeout_ms=(election_ms, 2 * election_ms),
-        snapshot_every_bytes=entropy.spread(4_000, 400_000),
+        snapshot_every_bytes=200 if has_small_snapshots else entropy.spread(4_000, 400_000),
         batch_bytes_max=entropy.spread(200, 500_000),
         tail_bytes_max=entropy.spread(1_000, 1_000_000),
         append_bytes_max=entropy.spread(500, 1_000_000),
