@@ -1,6 +1,6 @@
 """Invariants of the metadata, by number. Pure.
 
-Replay checks 1 to 4 for each changed partition, on every node. The controller checks 5 to 10 for
+Replay checks 1 to 4 for each changed partition, on every node. The controller checks 5 to 11 for
 the partitions that a decision changes, before it appends the records, 4 us for each. Simulators
 check the whole image after each decision and each committed batch.
 """
@@ -11,6 +11,7 @@ from ..ids import NO_NODE, NodeId, TopicId
 from ..proto import metadata_records_pb2 as pb
 from .image import MetadataImage, PartitionImage, TopicImage
 from .partition_set import PartitionSet
+from .topic_configs import effective_min_isr
 
 
 def partition_fault(partition: PartitionImage) -> str:
@@ -64,6 +65,8 @@ def check_change(
 
     10. Each change increments the partition epoch; the leader epoch does not fall, and rises with
         each other leader.
+    11. A replica in the ISR or ELR leaves the assignment only if min.insync.replicas others are in
+        the ISR.
     """
     active = active_brokers(after)
     for topic_id, index in partitions:
@@ -74,7 +77,8 @@ def check_change(
         fault = _placement_fault(new, active)
         if fault and old is not None and _placement_fault(old, active_brokers(before)):
             fault = ""
-        fault = fault or ("" if old is None else _epoch_fault(old, new))
+        if old is not None:
+            fault = fault or _epoch_fault(old, new) or _removal_fault(topic, old, new)
         assert not fault, f"metadata {topic.name}-{index}: {fault}"
 
 
@@ -114,6 +118,20 @@ def _epoch_fault(old: PartitionImage, new: PartitionImage) -> str:
     )
 
 
+def _removal_fault(topic: TopicImage, old: PartitionImage, new: PartitionImage) -> str:
+    """Return the violated invariant 11; "" if it holds."""
+    if new.replicas == old.replicas:
+        return ""
+    removed = [node for node in (*old.isr, *old.elr) if node not in new.replicas]
+    needed = effective_min_isr(topic.configs, replication_factor=len(new.replicas))
+    if not removed or len(new.isr) >= needed:
+        return ""
+    return (
+        f"invariant 11: {removed} of ISR {old.isr} and ELR {old.elr} leave the assignment, the ISR"
+        f" {new.isr} has less than {needed} members"
+    )
+
+
 def changed_partitions(records: Iterable[pb.MetadataRecord]) -> Iterator[tuple[TopicId, int]]:
     """Yield the partitions that records create or change."""
     for record in records:
@@ -132,25 +150,25 @@ def check_invariants(image: MetadataImage) -> None:
     """Raise AssertionError unless these hold, and 1 to 9 for every partition, see
     `check_partition`; the cost is that of the whole image:
 
-    11. The indexes by name and by collision key have exactly the topics of the image.
-    12. The partitions of a topic are 0..n-1.
-    13. The sets of partitions by broker, in motion, and without their preferred leader are right.
-    14. No broker epoch is above the offset of the image.
+    12. The indexes by name and by collision key have exactly the topics of the image.
+    13. The partitions of a topic are 0..n-1.
+    14. The sets of partitions by broker, in motion, and without their preferred leader are right.
+    15. No broker epoch is above the offset of the image.
     """
     topics = image.topics_by_id
     names = {topic.name: topic_id for topic_id, topic in topics.items()}
     assert dict(image.topics_by_name) == names, (
-        f"metadata invariant 11: {sorted(image.topics_by_name)} for topics {sorted(names)}"
+        f"metadata invariant 12: {sorted(image.topics_by_name)} for topics {sorted(names)}"
     )
     assert sorted(image.topics_by_key.values()) == sorted(topics), (
-        f"metadata invariant 11: {len(image.topics_by_key)} collision keys, {len(topics)} topics"
+        f"metadata invariant 12: {len(image.topics_by_key)} collision keys, {len(topics)} topics"
     )
     placed: dict[NodeId, set[tuple[TopicId, int]]] = {}
     moving, elsewhere, active = set(), set(), active_brokers(image)
     for topic_id, topic in topics.items():
         indexes = sorted(topic.partitions)
         assert indexes == list(range(len(indexes))), (
-            f"metadata invariant 12: {topic.name} has partitions {indexes}"
+            f"metadata invariant 13: {topic.name} has partitions {indexes}"
         )
         for index, partition in topic.partitions.items():
             check_partition(topic, index, active=active)
@@ -166,7 +184,7 @@ def check_invariants(image: MetadataImage) -> None:
     _check_set("led elsewhere", image.led_elsewhere, elsewhere)
     for broker in image.brokers.values():
         assert broker.epoch <= image.offset, (
-            f"metadata invariant 14: broker {broker.id} has epoch {broker.epoch}, the image has"
+            f"metadata invariant 15: broker {broker.id} has epoch {broker.epoch}, the image has"
             f" offset {image.offset}"
         )
 
@@ -175,6 +193,6 @@ def _check_set(name: str, found: PartitionSet | None, expected: set[tuple[TopicI
     members = set() if found is None else set(found)
     count = 0 if found is None else len(found)
     assert (members, count) == (expected, len(expected)), (
-        f"metadata invariant 13: partitions {name}: {count} counted, {len(members)} in the set,"
+        f"metadata invariant 14: partitions {name}: {count} counted, {len(members)} in the set,"
         f" {len(expected)} in the image"
     )

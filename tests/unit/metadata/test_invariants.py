@@ -120,34 +120,44 @@ def test_10_epoch_of_a_changed_partition_does_not_rise(
         check_change(led.image, after, [(led.topic("a").id, 0)])
 
 
-def test_11_name_of_another_topic(led: Cluster) -> None:
+def test_11_in_sync_replica_leaves_too_few(led: Cluster) -> None:
+    replicas = (ONE, TWO, NodeId(9))
+    removed = r"^metadata a-0: invariant 11: \[3\] of ISR \(1, 2, 3\) and ELR \(\) leave"
+    after = with_partition(led, replicas=replicas, isr=(ONE,), partition_epoch=9)
+    with pytest.raises(AssertionError, match=removed):
+        check_change(led.image, after, [(led.topic("a").id, 0)])
+    enough = with_partition(led, replicas=replicas, isr=(ONE, TWO), partition_epoch=9)
+    check_change(led.image, enough, [(led.topic("a").id, 0)])
+
+
+def test_12_name_of_another_topic(led: Cluster) -> None:
     names = led.image.topics_by_name.set("b", led.topic("a").id)
-    violated(replace(led.image, topics_by_name=names), "^metadata invariant 11: .*'b'")
+    violated(replace(led.image, topics_by_name=names), "^metadata invariant 12: .*'b'")
 
 
-def test_11_collision_key_of_a_deleted_topic(led: Cluster) -> None:
+def test_12_collision_key_of_a_deleted_topic(led: Cluster) -> None:
     keys = led.image.topics_by_key.set("b", TopicId(b"b" * 16))
-    violated(replace(led.image, topics_by_key=keys), "^metadata invariant 11: 2 collision keys")
+    violated(replace(led.image, topics_by_key=keys), "^metadata invariant 12: 2 collision keys")
 
 
-def test_12_partition_is_missing(led: Cluster) -> None:
+def test_13_partition_is_missing(led: Cluster) -> None:
     topic = led.topic("a")
     gap = structs.replace(topic, partitions=Map({1: topic.partitions[1]}))
-    violated(with_topic(led.image, gap), r"^metadata invariant 12: a has partitions \[1\]")
+    violated(with_topic(led.image, gap), r"^metadata invariant 13: a has partitions \[1\]")
 
 
-def test_13_sets_of_partitions_are_wrong(led: Cluster) -> None:
+def test_14_sets_of_partitions_are_wrong(led: Cluster) -> None:
     image, key = led.image, (led.topic("a").id, 0)
     placed = image.placed.set(TWO, image.placed[TWO].discard(*key))
     one = NO_PARTITIONS.add(*key)
-    violated(replace(image, placed=placed), "^metadata invariant 13: partitions on 2: 1 counted")
-    violated(replace(image, moving=one), "^metadata invariant 13: partitions moving: 1 counted")
-    violated(replace(image, led_elsewhere=one), "^metadata invariant 13: partitions led elsewhere")
+    violated(replace(image, placed=placed), "^metadata invariant 14: partitions on 2: 1 counted")
+    violated(replace(image, moving=one), "^metadata invariant 14: partitions moving: 1 counted")
+    violated(replace(image, led_elsewhere=one), "^metadata invariant 14: partitions led elsewhere")
 
 
-def test_14_broker_epoch_is_above_the_offset(led: Cluster) -> None:
+def test_15_broker_epoch_is_above_the_offset(led: Cluster) -> None:
     image = replace(led.image, offset=Offset(0))
-    violated(image, r"^metadata invariant 14: broker \d has epoch \d+, the image has offset 0")
+    violated(image, r"^metadata invariant 15: broker \d has epoch \d+, the image has offset 0")
 
 
 def test_replay_rejects_a_record_that_violates_one_of_the_first_four(led: Cluster) -> None:

@@ -138,10 +138,13 @@ class PartitionFaultInjector:
         )
 
     def move(self) -> None:
-        """Start or cancel a reassignment."""
+        """Start a reassignment, give one in progress another target, or cancel it."""
         places = list(self.world.partitions())
         if not places:
             return
+        moving = [place for place in places if place[1].is_moving]
+        if moving and self.world.random.random() < 0.5:
+            places = moving
         (topic_id, index), _ = self.world.random.choice(places)
         name = self.world.controller.image.topics_by_id[topic_id].name
         nodes = sorted(self.world.brokers)
