@@ -46,6 +46,7 @@ class Follower:
         """Append entries that match this node's log, or reject the request with a divergence
         hint."""
         if state.is_installing:
+            # sometimes: entries arrive while a snapshot is installed
             return
         request = _clip_to_start(request, state.log.start)
         if not _matches(state, request.prev):
@@ -128,6 +129,7 @@ class Follower:
         if chunk.position != reception.position:
             # Chunks that are being written are acknowledged after the write. A response now would
             # request more chunks and buffer the whole file in memory while the disk stalls.
+            # sometimes: a chunk of a snapshot arrives twice or out of order
             if not state.writes.has_chunks:
                 state.output.send(self._received(state, reception))
             return
@@ -161,11 +163,13 @@ class Follower:
         known = state.reception
         if known is not None:
             if known.snapshot == chunk.snapshot and known.size == chunk.size:
+                # sometimes if known.epoch != chunk.epoch: the next leader continues a snapshot
                 known.epoch = chunk.epoch
                 return known
             # A late chunk of an older snapshot from the same leader. Another leader may have no
             # newer snapshot; then the newer reception never completes and is replaced.
             if known.snapshot > chunk.snapshot and known.epoch == chunk.epoch:
+                # sometimes: a late chunk of an earlier snapshot arrives
                 return None
             # sometimes if known.epoch != chunk.epoch: another leader sends another snapshot
             state.writes.drop_chunks()
@@ -231,6 +235,7 @@ def _rejection(state: RaftState, request: AppendRequest) -> AppendRejected:
         hint = log.end_offset_for(prev.epoch)
     else:
         boundary = log.boundary_at_or_below(prev.offset)
+        # sometimes if boundary < prev.offset: a probe points into a batch of another leader
         epoch = log.epoch_before(boundary)
         hint = log.end_offset_for(Epoch(min(epoch, prev.epoch)))
         if hint.offset > boundary:

@@ -317,6 +317,7 @@ class Leader:
             return
         match progress.state:
             case ProgressState.SNAPSHOT:
+                # sometimes: a follower rejects entries while a snapshot is sent to it
                 return
             case ProgressState.PROBE if response.prev.offset != progress.next_offset:
                 # sometimes: the response to an earlier probe arrives
@@ -330,6 +331,7 @@ class Leader:
         own = log.end_offset_for(hint.epoch)
         place = min(own.offset, hint.offset, response.prev.offset - 1)
         if place < log.start_offset:
+            # sometimes: a follower diverges below the leader's log start
             return Offset(place)
         return log.boundary_at_or_below(Offset(place))
 
@@ -507,6 +509,7 @@ class Leader:
         """Send heartbeats, abandon an expired transfer, drop silent observers and check the
         quorum."""
         if self.transfer is not None and now_ms >= self.transfer.deadline_ms:
+            # sometimes: a leadership transfer times out
             self.transfer = None
         if now_ms < self._heartbeat_due_ms:
             return None

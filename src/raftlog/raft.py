@@ -243,6 +243,7 @@ class Raft:
         durable_end = state.writes.durable_end
         assert snapshot.end_offset <= durable_end, f"{snapshot} above the log on disk {durable_end}"
         if state.snapshots and snapshot <= state.snapshots[-1]:
+            # sometimes: a snapshot is taken after a newer one was received
             return  # a newer snapshot was received in the meantime
         assert log.is_boundary(snapshot.end_offset), f"{snapshot} ends inside a batch"
         assert log.epoch_before(snapshot.end_offset) == snapshot.epoch, f"{snapshot}"
@@ -378,6 +379,7 @@ class Raft:
     ) -> None:
         """Accept the sender as the leader of the current epoch and process its message."""
         state = self._state
+        # sometimes if isinstance(self.role, Candidate): a candidate loses to a leader of its epoch
         match self.role:
             case Leader():
                 state.output.drop(message.sender, f"this node leads epoch {state.epoch}")
@@ -468,6 +470,7 @@ class Raft:
     def _on_persisted(self, write: PendingWrite, now_ms: int) -> None:
         """Perform the actions that wait for a durable write."""
         state = self._state
+        # sometimes if write.hard_state not in (None, state.hard_state): a vote is durable too late
         match self.role:
             case Candidate() as role:
                 self._change(role.on_persisted(state), now_ms)
@@ -504,6 +507,7 @@ class Raft:
         self._leave(trigger, now_ms)
         state.leader = None
         if epoch is not None:
+            # sometimes if state.is_installing: an epoch ends while a snapshot is installed
             state.enter_epoch(epoch, None)
         after: Trigger | None = None
         deadline_ms = state.election_deadline_ms(now_ms)

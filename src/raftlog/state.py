@@ -247,6 +247,8 @@ class RaftState:
             " lost committed data"
         )
         # sometimes: a follower truncates at a conflict
+        # sometimes if self.writes.in_flight is not None: a follower truncates during a write
+        # sometimes if offset == self.high_watermark: a follower truncates to its high watermark
         self.log.truncate_to(offset)
         self.writes.truncate_to(offset)
         if self.voters.truncate_to(offset):
@@ -267,6 +269,7 @@ class RaftState:
         assert write.install == reception.snapshot, f"{write.install} is not {reception.snapshot}"
         snapshot = reception.snapshot
         assert snapshot.end_offset > self.high_watermark, f"{snapshot} is older than the state"
+        # sometimes if self.log.end_offset > self.high_watermark: a snapshot drops uncommitted data
         self.reception = None
         self.log.reset(snapshot.log_end)
         self.writes.reset(snapshot.end_offset)

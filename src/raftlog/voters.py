@@ -155,6 +155,7 @@ class VoterHistory:
         """Remove the sets at and above the offset. Return True if the latest set changed."""
         keep = max(1, bisect_left(self._offsets, offset))
         changed = keep < len(self._offsets)
+        # sometimes if changed: an uncommitted voter change is truncated
         del self._offsets[keep:], self._sets[keep:]
         return changed
 
