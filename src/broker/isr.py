@@ -214,11 +214,13 @@ class InSyncReplicas:
         if remote is not None:
             known = max(known, remote.broker_epoch)  # its fetches may be newer than the metadata
         if fetch.broker_epoch < known:
+            # sometimes: a fetch of an earlier registration arrives
             raise StaleBrokerEpoch(
                 f"broker {follower} fetches with broker epoch {fetch.broker_epoch}; it is"
                 f" registered with {known}"
             )
         if remote is None or remote.broker_epoch != fetch.broker_epoch:
+            # sometimes if remote is not None: a follower registers again within one leader epoch
             is_member = follower in self.state.isr
             remote = RemoteReplica(
                 broker_epoch=fetch.broker_epoch,
@@ -296,6 +298,7 @@ class InSyncReplicas:
         """Apply newer metadata of this leader epoch. A proposal based on an older state is then
         decided."""
         if state.partition_epoch > self.state.partition_epoch:
+            # sometimes if self.proposal is not None: metadata decide an ISR change first
             self.proposal, self.is_waiting = None, False
         self.state = state
 
@@ -303,6 +306,7 @@ class InSyncReplicas:
         self, proposal: IsrProposal, *, partition_epoch: int, isr: tuple[NodeId, ...]
     ) -> None:
         """Apply the ISR that the controller has committed for the proposal."""
+        # sometimes if partition_epoch <= self.state.partition_epoch: an ISR change is accepted late
         if partition_epoch > self.state.partition_epoch:
             recovering = self.state.recovering and not proposal.recovered
             self.changed(
@@ -371,8 +375,10 @@ class InSyncReplicas:
 
     def _may_join(self, node: NodeId, high_watermark: Offset) -> bool:
         remote = self.remotes.get(node)
+        # sometimes if remote is not None and self.state.recovering: a replica waits for recovery
         if remote is None or self.state.recovering:
             return False
+        # sometimes if self.end_of(remote) < self.epoch_start_offset: a replica lacks older records
         end = self.end_of(remote)
         return (
             end >= high_watermark

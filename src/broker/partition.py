@@ -101,6 +101,8 @@ class Partition:
         assert self.node_id in state.isr, f"{self.name}: leader {self.node_id} not in {state.isr}"
         leader = self.leader
         begins = leader is None or state.leader_epoch > leader.state.leader_epoch
+        # sometimes if begins and leader is not None: a leader continues in the next epoch
+        # sometimes if begins and self.purgatory.count: produce requests wait for two leaders
         if leader is None or begins:
             isr = InSyncReplicas(
                 name=self.name,
@@ -149,6 +151,7 @@ class Partition:
         self, error: QuorumlogError, *, epoch: Epoch | None = None
     ) -> tuple[PurgatoryEntry, ...]:
         """Give up any role; release every wait with `error`."""
+        # sometimes if self.purgatory.count: a leader resigns while produce requests wait
         self._high_watermark = self.high_watermark
         self.leader = None
         self.follower = None
@@ -239,6 +242,7 @@ class Partition:
         the own log. An answer of another leader epoch is dropped (KAFKA-13207)."""
         state = self.follower
         if state is None or answer.leader_epoch != state.leader_epoch:
+            # sometimes: a follower gets an answer of another leader epoch
             followed = "no leader" if state is None else f"epoch {state.leader_epoch}"
             return Skip(
                 f"the answer has leader epoch {answer.leader_epoch}; this replica follows"
@@ -267,11 +271,13 @@ class Partition:
     def truncated(self, log_end_offset: Offset) -> None:
         """Apply a truncation of the own log. Records below the high watermark are truncated only
         after an unclean election; the high watermark then decreases."""
+        # sometimes if log_end_offset < self.high_watermark: committed records are truncated
         self.high_watermark = min(self.high_watermark, log_end_offset)
 
     def restarted(self, offset: Offset) -> None:
         """Apply a restart of the own log at the offset. All earlier records count as committed, so
         the high watermark is the offset (KAFKA-9491)."""
+        # sometimes: a follower restarts its log at the leader's start
         self.high_watermark = offset
 
     # --- invariants -------------------------------------------------------------------------------

@@ -87,6 +87,7 @@ def divergence(
     """
     if last_epoch in (NO_EPOCH, latest_epoch) and log_end_offset <= leader_end_offset:
         return None  # the usual case: the leader's newest epoch ends at its log end
+    # sometimes if last_epoch > latest_epoch: a follower has a later epoch than its leader
     if last_epoch == NO_EPOCH or last_epoch > latest_epoch:
         return Epoch(latest_epoch), Offset(leader_end_offset)
     epoch, end = end_offset_for(last_epoch)
@@ -104,6 +105,7 @@ def follow(
 ) -> FollowStep:
     """Return the follower's next step; the offsets are those of its log."""
     if answer.diverging is not None:
+        # sometimes if answer.diverging[1] < answer.high_watermark: a divergence below the watermark
         epoch, end = answer.diverging
         target = min(end, log_end_offset)
         if epoch != NO_EPOCH:
@@ -125,6 +127,7 @@ def follow(
             # The leader's log starts within a batch, or before the start of the empty log here, and
             # batches are sent whole. The empty log restarts at that batch, and its start moves to
             # the leader's after the append.
+            # sometimes: the leader's log starts within a batch
             return Reset(answer.first_offset)
         return Skip(
             f"records start at offset {answer.first_offset}, the log ends at {log_end_offset}"

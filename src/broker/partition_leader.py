@@ -81,6 +81,7 @@ class PartitionLeader:
         if bool(state.mirrors) is not is_mirrored:
             raise self._mirror_error(state)
         if lapsed and acks is not Acks.ALL:
+            # sometimes: a lapsed leader refuses a produce request
             raise NotLeaderOrFollower(
                 "this broker has lost the controllers, so another one may lead; send with"
                 " acks=all, or refresh the metadata",
@@ -127,6 +128,7 @@ class PartitionLeader:
         of its epoch: its predecessor may have reported a higher one.
         """
         if self.high_watermark < self.isr.epoch_start_offset:
+            # sometimes: a reader asks before a new leader has committed its log
             raise OffsetNotAvailable(
                 f"the leader of epoch {self.isr.state.leader_epoch} has committed up to offset"
                 f" {self.high_watermark} of {self.isr.epoch_start_offset}; retry shortly",
@@ -192,6 +194,7 @@ class PartitionLeader:
             or leader_epoch != present
             or self.isr.node_id not in isr
         ):
+            # sometimes: an ISR change is accepted after its leader epoch ended
             return NO_PROGRESS  # the metadata will have the outcome
         self.isr.accepted(proposal, partition_epoch=partition_epoch, isr=isr)
         return self._progress()  # a smaller ISR may raise the high watermark (KAFKA-13091)
@@ -199,6 +202,7 @@ class PartitionLeader:
     def isr_refused(self, proposal: IsrProposal, error: QuorumlogError) -> PartitionProgress:
         """Apply a rejected or lost proposal; see `InSyncReplicas.refused`."""
         self.isr.refused(proposal, error)
+        # sometimes if self.isr.is_waiting: an ISR change awaits newer metadata
         return self._progress()
 
     def _progress(self) -> PartitionProgress:
@@ -257,6 +261,7 @@ def _newer(present: LeaderAndIsr, state: LeaderAndIsr) -> LeaderAndIsr:
     newer ISR than metadata applied after it; configs are always the metadata's."""
     if state.partition_epoch >= present.partition_epoch:
         return state
+    # sometimes: metadata arrive after the response with a later ISR
     return LeaderAndIsr(
         leader_epoch=state.leader_epoch,
         partition_epoch=present.partition_epoch,

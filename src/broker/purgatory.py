@@ -38,6 +38,7 @@ class PurgatoryEntry:
     def cancel(self) -> None:
         """Cancel the wait; no-op if it was released."""
         if not self.is_released:
+            # sometimes: a waiting produce request is cancelled
             self.is_released = True  # its heap entry is skipped later
             self.purgatory.remove_one()
 

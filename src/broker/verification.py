@@ -133,9 +133,11 @@ class VerifiedProducers:
         for state in (known, verified):
             if state is not None and state.producer.producer_epoch == epoch:
                 if _is_below(sequence, state.lowest_sequence):
+                    # sometimes: batches are verified out of order
                     state.lowest_sequence = sequence
                 return state
         if verified is not None and verified.producer.producer_epoch > epoch:
+            # sometimes: a fenced producer asks for a verification
             raise InvalidProducerEpoch(
                 f"producer {producer_id} writes with epoch {verified.producer.producer_epoch} now,"
                 f" the batch has {epoch}; another producer took over; close this one"
@@ -144,6 +146,7 @@ class VerifiedProducers:
             del self._producers[next(iter(self._producers))]
         if verified is not None:
             verified.older = None
+        # sometimes if verified is not None: a producer with a raised epoch is verified
         begun = self._producers[producer_id] = VerifiedProducer(producer, sequence, verified)
         return begun
 
@@ -170,6 +173,7 @@ class VerifiedProducers:
         if known is None:
             return
         if marker.transaction_version < EPOCH_BUMP_VERSION or known.producer.producer_epoch < epoch:
+            # sometimes if not known.is_verified: a marker arrives during a verification
             del self._producers[producer_id]
         elif known.older is not None and known.older.producer.producer_epoch < epoch:
             known.older = None
@@ -232,6 +236,7 @@ class VerifiedAppend:
                 " verification is outdated; retry"
             )
         if _is_below(state.lowest_sequence, self._sequence):
+            # sometimes: an earlier batch is refused before a verified one
             raise OutOfOrderSequence(
                 f"producer {producer_id}, epoch {epoch}: the batch starts with sequence"
                 f" {self._sequence}, but the one of sequence {state.lowest_sequence} was refused;"
@@ -270,6 +275,7 @@ class MarkerAppend:
         if marker.is_commit and last >= 0:
             held = _last_in_transaction(states, marker.producer.producer_id)
             if held != last:
+                # sometimes: a committed transaction lacks records in a partition
                 self._torn(last, held)
                 self._last_sequence = -1  # reported, if the marker has another turn
         return True

@@ -288,6 +288,7 @@ class TransactionalAppends:
                 append.readmit(lapsed=self._has_lapsed())
                 self._directory.submit(replica.log, append)
             except QuorumlogError as refusal:
+                # sometimes if error is None: a leadership ends between verification and append
                 append.fail(refusal)
 
 

@@ -510,6 +510,7 @@ class Replica:
         assert isinstance(role, LeaderAndIsr), f"{self.partition.name} takes {role}"
         begins = not self.partition.is_leader or role.leader_epoch > self.partition.leader_epoch
         if begins and log.producers.states.undecided.open_count:
+            # sometimes if role.recovering: an unclean election with an open transaction
             self.figures.transactional[self] = None
         progress = self.partition.become_leader(
             role,
