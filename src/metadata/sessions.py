@@ -78,7 +78,9 @@ class BrokerSessions:
         """Accept a stream of a registered broker, replacing an older one; return its number."""
         self._last_stream += 1
         known = self._sessions.get(broker_id)
+        # sometimes if known is not None and known.stream is not None: a stream replaces an open one
         same = known is not None and known.broker_epoch == broker_epoch
+        # sometimes if known is not None and not same: a new registration replaces a live session
         self._sessions[broker_id] = _Session(
             broker_epoch=broker_epoch,
             deadline_ms=now_ms + self.timeout_ms,
@@ -108,6 +110,7 @@ class BrokerSessions:
         if the stream is not the current one: it was replaced, or the session has expired."""
         session = self._current(broker_id, stream)
         if session is None:
+            # sometimes: a heartbeat arrives on a replaced or expired stream
             raise StaleBrokerEpoch(f"the session of broker {broker_id} was replaced or has expired")
         session.deadline_ms = now_ms + self.timeout_ms
         session.applied_offset = max(session.applied_offset, applied_offset)
@@ -115,6 +118,7 @@ class BrokerSessions:
     def disconnect(self, broker_id: NodeId, stream: int, now_ms: int) -> None:
         """Record the end of a stream; the session remains until its deadline."""
         session = self._current(broker_id, stream)
+        # sometimes if session is None: a replaced stream of a broker ends
         if session is not None:
             session.stream = None
             session.suspect_ms = session.expected_ms = now_ms + BROKEN_GRACE_MS
@@ -146,6 +150,7 @@ class BrokerSessions:
 
     def remove(self, broker_id: NodeId, broker_epoch: Offset) -> None:
         """Remove the session of a fenced broker, unless it has a new stream."""
+        # sometimes if self.is_connected(broker_id): a broker connects while it is fenced
         if self.is_absent(broker_id, broker_epoch):
             del self._sessions[broker_id]
 
@@ -205,6 +210,7 @@ class BrokerSessions:
                 continue
             known = self._sessions.get(broker.id)
             if known is None or known.broker_epoch < broker.epoch:
+                # sometimes: a broker is unfenced without a session
                 self._sessions[broker.id] = _Session(
                     broker_epoch=broker.epoch,
                     deadline_ms=now_ms + self.timeout_ms,
@@ -221,6 +227,7 @@ class BrokerSessions:
         stalled = now_ms - self._ticked_ms > 2 * self.tick_ms
         self._ticked_ms = now_ms
         if stalled:
+            # sometimes: a stall of the controller extends all sessions
             for session in self._sessions.values():
                 session.deadline_ms = max(session.deadline_ms, now_ms + self.timeout_ms)
                 if session.suspect_ms is not None:
@@ -230,6 +237,7 @@ class BrokerSessions:
         expired = []
         for broker_id, session in sorted(self._sessions.items()):
             if session.deadline_ms <= now_ms:
+                # sometimes if session.stream is not None: a session expires with an open stream
                 session.stream = None
                 session.suspect_ms = now_ms + self.timeout_ms
                 session.deadline_ms = now_ms + self.timeout_ms

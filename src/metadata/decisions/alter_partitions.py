@@ -65,6 +65,7 @@ def _walk(
         if after.leader == command.broker_id:
             results.append(after.as_altered)
         else:
+            # sometimes: an ISR change completes a reassignment and moves the leader
             results.append(
                 _error(
                     NewLeaderElected,
@@ -79,6 +80,7 @@ def _walk(
 def _find(image: MetadataImage, change: IsrChange) -> tuple[TopicImage, PartitionImage]:
     topic = image.topics_by_id.get(change.topic_id)
     if topic is None:
+        # sometimes: an ISR change for a deleted topic arrives
         raise UnknownTopicId(
             f"topic id {change.topic_id.hex()} does not exist: it was deleted, or this controller"
             " has not applied its creation"
@@ -98,12 +100,14 @@ def _check_epochs(
 ) -> None:
     """Raise an error unless the sender leads and the change is based on the current epochs."""
     if change.leader_epoch > before.leader_epoch or change.partition_epoch > before.partition_epoch:
+        # sometimes: a leader has newer epochs than its controller
         raise NotController(
             f"{topic.name}-{change.partition}: leader epoch {change.leader_epoch} and partition"
             f" epoch {change.partition_epoch} are newer than {before.leader_epoch} and"
             f" {before.partition_epoch} at this controller; retry at the active controller"
         )
     if change.leader_epoch < before.leader_epoch:
+        # sometimes: a deposed leader asks for an ISR change
         raise _error(
             FencedLeaderEpoch,
             f"leader epoch {change.leader_epoch} is old; the current one is {before.leader_epoch}",
@@ -119,6 +123,7 @@ def _check_epochs(
             change,
         )
     if change.partition_epoch < before.partition_epoch:
+        # sometimes: an ISR change is based on an old partition epoch
         raise _error(
             InvalidUpdateVersion,
             f"the change is based on partition epoch {change.partition_epoch}; the current one is"
@@ -157,8 +162,10 @@ def _check_members(
         if broker is None:
             why = "is not registered"
         elif broker.epoch != broker_epoch:
+            # sometimes: a broker registers again before it joins an ISR
             why = f"is registered with epoch {broker.epoch}, not {broker_epoch}"
         elif not broker.is_active:
+            # sometimes: a fenced or stopping broker is proposed for an ISR
             why = "is fenced" if broker.fenced else "is stopping"
         if why:
             raise _error(IneligibleReplica, f"broker {node} {why}", topic, change)
@@ -176,6 +183,7 @@ def _granted(
     wanted = replace(before, isr=isr, recovering=before.recovering and not change.recovered)
     finished = finish(electorate.image, topic, change.partition, before, isr)
     if finished is not None:
+        # sometimes if before.recovering: a reassignment completes while its leader recovers
         wanted = replace(
             wanted, replicas=finished.replicas, isr=finished.isr, adding=(), removing=()
         )

@@ -43,6 +43,7 @@ def register(image: MetadataImage, command: RegisterBroker) -> AnyDecision:
         raise InvalidRequest("broker registration: the node id must be >= 0, other ids 16 bytes")
     known = image.brokers.get(command.broker_id)
     if known is not None and known.incarnation_id == command.incarnation_id:
+        # sometimes: a broker repeats its registration
         return Decision(records=(), reply=Done())
     check_registration(image, command.features)
     by_name = structs.replace(
@@ -85,6 +86,7 @@ def unfence(image: MetadataImage, command: UnfenceBroker) -> AnyDecision:
     """Unfence a broker, and elect it in partitions without a leader where it is eligible."""
     broker = registered(image, command.broker_id, command.broker_epoch)
     if not broker.fenced or broker.stopping:
+        # sometimes if broker.stopping: a stopping broker asks to be unfenced
         return Decision(records=(), reply=Done())
     change = pb.MetadataRecord(
         broker_change=pb.BrokerChangeRecord(id=broker.id, broker_epoch=broker.epoch, fenced=False)
@@ -132,6 +134,7 @@ def registered(image: MetadataImage, broker_id: NodeId, broker_epoch: Offset) ->
     """Return the broker; raise StaleBrokerEpoch unless it is registered with this epoch."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker.epoch != broker_epoch:
+        # sometimes if broker is not None: a command of an earlier registration arrives
         present = "none" if broker is None else str(broker.epoch)
         raise StaleBrokerEpoch(
             f"broker {broker_id} is not registered with epoch {broker_epoch}; the current epoch is"

@@ -125,6 +125,12 @@ class Electorate:
                 recovering = recovering or leader != NO_NODE
             if leader != NO_NODE:
                 in_sync, last_known = (leader,), ()
+        # sometimes if last_known: a partition waits for its last in-sync replica
+        # sometimes if lost != NO_NODE and lost in before.elr: a member of the ELR loses records
+        # sometimes if before.recovering and leader != before.leader: a recovering leader fails
+        # sometimes if recovering and not wanted.recovering: an election may lose records
+        # sometimes if before.leader != leader and leader in before.elr: a member of the ELR leads
+        # sometimes if before.is_moving and before.leader != leader: an election in a reassignment
         is_enough = len(in_sync) >= self.min_isr(wanted)
         elr = () if is_enough else tuple([n for n in complete if n not in in_sync])
         # A new epoch fences a replica that leaves the assignment.
@@ -195,6 +201,7 @@ def on_broker_gone(image: MetadataImage, gone: NodeId, loss: Loss = Loss.NOTHING
             yield None
             continue
         lost = gone if has_lost else NO_NODE
+        # sometimes if gone in partition.adding: a broker fails while a reassignment adds it
         after = electorate.settle(partition, partition, lost=lost, is_wiped=is_wiped)
         assert after is not partition, f"{topic.name}-{index} unchanged without broker {gone}"
         yield change_record(topic.id, index, partition, after)
@@ -230,6 +237,7 @@ def on_topic_configs(before: MetadataImage, after: MetadataImage, topic_id: Topi
         new.select_topic(topic)
         record = _settled(new, topic, index, partition)
         if record is None and old.min_isr(partition) != new.min_isr(partition):
+            # sometimes: a min ISR changes nothing but the partition epoch
             record = change_record(topic_id, index, partition, partition)
         yield record
 

@@ -60,6 +60,7 @@ def finish(
     stay = tuple(node for node in isr if node not in partition.removing)
     replicas = tuple(node for node in partition.replicas if node not in partition.removing)
     if len(stay) < effective_min_isr(topic.configs, replication_factor=len(replicas)):
+        # sometimes: a reassignment waits for the min ISR without removed replicas
         return None
     return Finished(replicas=replicas, isr=stay)
 
@@ -145,11 +146,13 @@ def _altered(
             raise NoReassignmentInProgress(
                 "no reassignment in progress", topic=topic.name, partition=wanted.partition
             )
+        # sometimes: a reassignment is cancelled
         target = _origin(before)
     else:
         check_replicas(image, wanted.replicas, name=topic.name)
         target = wanted.replicas
     moving = _with_target(before, target)
+    # sometimes if {*moving.removing} & {*before.adding}: a reassignment gives up a new replica
     finished = finish(image, topic, wanted.partition, moving, before.isr)
     if finished is not None:
         moving = replace(

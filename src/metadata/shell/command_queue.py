@@ -131,6 +131,7 @@ class CommandQueue:
         self._transactions.clear()
         self._node = node
         if open_transaction is not None:
+            # sometimes: a controller aborts the transaction of its predecessor
             reason = f"{open_transaction}: its controller lost the leadership"
             self._add(_Job(_Unfinished(reason)))
 
@@ -192,6 +193,7 @@ class CommandQueue:
             await decided.proposal.wait_committed()
         except OutcomeUnknown:
             if isinstance(decided.outcome, QuorumlogError):  # no record of it was appended
+                # sometimes: a refusal depends on records that are not committed
                 raise self.not_active() from None
             raise
 
@@ -323,6 +325,7 @@ class CommandQueue:
             foreseen.image = image
         except Exception as error:
             if self._leadership == leadership and not self._closed:
+                # sometimes: a long decision fails before its end
                 await self._abort(image, f"{name}: {error}", leadership)
             raise
         _LOG.info(
