@@ -389,6 +389,7 @@ class CleaningRun:
             discard_cleaned(files, cleaned.log_path)
             self._cleaned = None
             return 0
+        # sometimes if len(sources) > 1: compaction merges segments
         base, end = sources[0].base_offset, sources[-1].end_offset
         aborted = tuple(
             entry

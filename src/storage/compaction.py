@@ -192,6 +192,7 @@ class KeyMapBuilder:
             except UnreadableRecords:
                 full = -1  # `Compactor` reports it
             if full >= 0:
+                # sometimes: the key map of a cleaning run is full
                 self.mapped_end = full
                 self.is_done = True
                 return
@@ -277,6 +278,7 @@ class Compactor:
         elif header.is_control:
             self._take_control(piece, position, header)
         elif self._transactions.on_batch(header):
+            # sometimes if header.record_count: compaction removes aborted records
             self._records_aside += header.record_count
             self._put_empty(piece, position, header)
         else:
@@ -322,6 +324,7 @@ class Compactor:
             is_gone = marker is not None and self._transactions.on_marker(header, marker)
             is_due = header.has_delete_horizon and header.base_timestamp <= self._rules.wall_ms
         if is_gone and is_due and not self._is_needed(header):
+            # sometimes: compaction removes a marker
             return
         if is_gone and not header.has_delete_horizon and header.record_count:
             body = read_body(piece, position, header, self._rules, _itself)
@@ -333,6 +336,7 @@ class Compactor:
         """Return True if a control batch must stay although nothing needs its marker."""
         last = self._rules.live_producers.get(header.producer_id)
         is_last = last is not None and last.last_offset < 0 and last.epoch == header.producer_epoch
+        # sometimes if is_last: compaction keeps the last marker of a live producer
         return is_last or self._sieve.stays_empty(header.last_offset)
 
     # --- output ---
@@ -351,6 +355,7 @@ class Compactor:
         if header.record_count == 0:
             self._put_whole(piece, position, header)
             return
+        # sometimes: compaction keeps an empty batch
         empty = header._replace(
             attributes=header.attributes & ~(CODEC_BITS | DELETE_HORIZON_BIT),
             base_timestamp=NO_TIMESTAMP,

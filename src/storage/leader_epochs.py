@@ -42,6 +42,7 @@ class EpochCache:
             return False
         assert epoch > self.latest, f"epoch {epoch} at {start_offset} after epoch {self.latest}"
         if self._starts and self._starts[-1] == start_offset:
+            # sometimes: an epoch without a batch is replaced
             del self._epochs[-1], self._starts[-1]  # no batch of that epoch is left
         if self._starts:
             assert start_offset > self._starts[-1], f"offset {start_offset} after {self._starts}"
@@ -66,6 +67,7 @@ class EpochCache:
             return (-1, -1)
         at = bisect_right(self._epochs, epoch)
         if at == 0:
+            # sometimes: an epoch below the log start is asked for
             return (epoch, self._starts[0])
         end = log_end_offset if at == len(self._starts) else self._starts[at]
         return (self._epochs[at - 1], end)
@@ -76,6 +78,7 @@ class EpochCache:
         while kept and self._starts[kept - 1] >= end_offset:
             kept -= 1
         dropped = kept < len(self._starts)
+        # sometimes if len(self._starts) - kept > 1: several leader epochs are truncated
         del self._epochs[kept:], self._starts[kept:]
         return dropped
 

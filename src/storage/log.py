@@ -327,6 +327,7 @@ class LogAppender:
                 return None
         segment = self._room(len(batches), end_offset, timestamp, wall_ms)
         if segment is None:
+            # sometimes: a roll waits for outstanding writes
             return None
         position = self._reserved_size(segment)
         if origin is AppendOrigin.REPLICATED:
@@ -459,6 +460,7 @@ class LogAppender:
         write was undone; every other error is final."""
         log = self._log
         if failure.is_undone and failure.error.errno in OUT_OF_SPACE and log.failure is None:
+            # sometimes: a write on a full disk is undone
             return _disk_full(log.folder)
         return log.give_up(failure.error)
 
@@ -684,6 +686,7 @@ class LogTruncator:
         assert offset >= log.log_start_offset, f"{offset} < log start {log.log_start_offset}"
         at = max(segments.find(offset), 0)
         if at > 0 and segments.bases[at] == offset == log.log_start_offset:
+            # sometimes: a log is truncated to its start at a segment's base
             at -= 1
         segment, kept = segments[at], list(segments)[: at + 1]
         file = segments.file_of(segment)
@@ -715,7 +718,9 @@ class LogTruncator:
         if not cut.is_empty:
             segments.reactivate(self._index(truncation, cut), cut.size)
         log.log_end_offset = cut.end_offset
+        # sometimes if cut.end_offset < log.flushed_end_offset: flushed records are truncated
         log.flushed_end_offset = min(log.flushed_end_offset, cut.end_offset)
+        # sometimes if cut.end_offset < truncation.offset: a truncation falls into a batch
         log.high_watermark = min(log.high_watermark, cut.end_offset)
         cut.keep_epochs(log.epochs, log.log_start_offset)
         if truncation.producers is not None:

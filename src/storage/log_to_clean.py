@@ -52,6 +52,7 @@ def find_log_to_clean(
         return LogToClean()
     first_dirty = cleaned_to
     if not bases[0] <= cleaned_to <= outline.end_offset:
+        # sometimes if cleaned_to > outline.end_offset: a log is truncated below its cleaned part
         first_dirty = bases[0]  # of a deleted log, or truncated below it
     first = max(0, bisect_right(bases, first_dirty) - 1)
     if first_dirty == outline.end_offset:

@@ -212,6 +212,7 @@ class UndecidedTransactions:
         """Adopt the high watermark of `before`, after a rebuild for the log that now ends at
         `end_offset`: markers known to be below it stay below. A truncation goes below it after an
         unclean election only."""
+        # sometimes if end_offset < before.high_watermark: decided transactions are truncated
         known = before._unreplicated
         self.high_watermark = min(before.high_watermark, end_offset)
         mine = self._unreplicated.items()
@@ -342,6 +343,7 @@ class ProducerStates:
                     if origin is AppendOrigin.CLIENT and not self._is_new(
                         header, before, len(headers)
                     ):
+                        # sometimes: a batch is repeated before its first write ends
                         return None
                     if origin is AppendOrigin.INTERNAL and before is not None:
                         _check_writer(header, before)
@@ -430,6 +432,7 @@ class ProducerStates:
             if before is None or self._entries.get(change.producer_id) is before:
                 self._pending.pop(change.producer_id, None)
             else:
+                # sometimes: one of several outstanding batches of a producer fails
                 self._pending[change.producer_id] = before
 
     def replay(self, batch: "Buffer", header: BatchHeader) -> list[CompletedTransaction]:
@@ -543,6 +546,7 @@ class ProducerStates:
         stored = self._entries.get(header.producer_id)
         if stored is None or found not in stored.batches:
             return False
+        # sometimes if found is not stored.batches[-1]: a batch is repeated behind later ones
         raise AlreadyStored(found.first_offset, found.last_offset + 1, found.timestamp)
 
     def _check_capacity(self) -> None:
@@ -566,6 +570,7 @@ class ProducerStates:
 
     def _end(self, change: Change, start: int, kind: MarkerType) -> CompletedTransaction:
         undecided = self.undecided
+        # sometimes if undecided.first_offset != start: a transaction ends before an older one
         undecided.end(start, change.last_offset)
         first = undecided.first_offset
         return CompletedTransaction(
@@ -607,6 +612,7 @@ class ProducerStates:
             if self._may_go(producer_id, entry):
                 gone.append(producer_id)
         for producer_id in gone:
+            # sometimes: an idle producer is evicted
             del self._entries[producer_id]
 
     def _may_go(self, producer_id: int, entry: ProducerEntry) -> bool:
@@ -637,6 +643,7 @@ def _check(header: BatchHeader, before: ProducerEntry) -> StoredBatch | None:
             for batch in before.batches:
                 if batch.first_sequence == first and batch.last_sequence == last:
                     return batch
+        # sometimes if epoch == before.epoch: a batch of a producer is missing
         raise OutOfOrderSequence(
             f"producer {producer_id}, epoch {epoch}: the next sequence is {expected}, the batch "
             f"starts with {first}; an earlier batch is missing, or this one was sent twice"
@@ -648,6 +655,7 @@ def _check(header: BatchHeader, before: ProducerEntry) -> StoredBatch | None:
 def _check_writer(header: BatchHeader, before: ProducerEntry) -> None:
     """Check the epoch and the transaction of a write (rules 4 and 5)."""
     producer_id, epoch = header.producer_id, header.producer_epoch
+    # sometimes if epoch < before.epoch: a fenced producer writes
     if epoch < before.epoch:
         raise InvalidProducerEpoch(
             f"producer {producer_id} has epoch {before.epoch} in this log, the batch has {epoch};"
@@ -673,6 +681,7 @@ def _write(
         coordinator = before.coordinator_epoch
         if before.transaction_start >= 0:
             start = before.transaction_start
+        # sometimes if before.batches and before.epoch != epoch: a producer raises its epoch
         if before.epoch == epoch:
             following, batches = before.next_sequence, before.batches
     if first >= 0:  # the node's own transactional batches have no sequence
@@ -707,6 +716,7 @@ def _mark(
         if before.epoch != epoch:
             # fenced: the next writer is a new incarnation of the producer
             following, stored = 0, ()
+    # sometimes if before is None: a marker arrives for an unknown producer
     after = ProducerEntry(epoch, marker.coordinator_epoch, following, NONE, age_ms, stored)
     return Change(producer_id, before, after, offset, marker.kind)
 
@@ -719,6 +729,7 @@ def _check_marker(
             f"producer {producer_id} has epoch {before.epoch} in this log, the marker has {epoch}"
         )
     if coordinator_epoch < before.coordinator_epoch:
+        # sometimes: a deposed transaction coordinator sends a marker
         raise TransactionCoordinatorFenced(
             f"the marker of producer {producer_id} has coordinator epoch {coordinator_epoch}, "
             f"below {before.coordinator_epoch} of an earlier marker; another coordinator took over"

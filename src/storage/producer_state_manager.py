@@ -86,6 +86,7 @@ class ProducerReplay:
             except FileNotFoundError:
                 continue
             except CorruptionError as error:
+                # sometimes: a producer snapshot is damaged
                 self.warnings.append(f"{error}; an older snapshot and the log replace it")
                 continue
             self.states.load(
@@ -428,6 +429,7 @@ class ProducerStateManager:
 
     def complete_truncate(self, cut: ProducerTruncation, end_offset: int) -> None:
         """Apply a truncation and the state rebuilt for it."""
+        # sometimes if self._kept.offsets[-1:] > [end_offset]: truncation below a producer snapshot
         bases = [segment.base_offset for segment in cut.segments]
         self._kept = SnapshotRetention(
             [at for at in self._kept.offsets if at <= end_offset],
@@ -502,6 +504,7 @@ def truncate_producers(
     remove_snapshots(files, cut.folder, above)
     stays = [entry for entry in cut.aborted if entry.last_offset < end_offset]
     if len(stays) < len(cut.aborted):
+        # sometimes: a truncation removes an abort marker
         store_aborted(files, cut.folder, cut.segments[-1].base_offset, stays)
     if above or len(stays) < len(cut.aborted):
         files.sync_folder(cut.folder)

@@ -162,6 +162,7 @@ def recover(files: "Files", recovery: Recovery) -> LogState:
 def _remove_all(files: "Files", recovery: Recovery, bases: list[int]) -> None:
     """Remove the remaining segments, since all their records were deleted; the log continues at its
     start."""
+    # sometimes: a recovery ends below the log start
     for base in reversed(bases):
         path = Segment(recovery.folder, base).path
         if files.exists(path):  # a scan may have cut it off already
@@ -455,6 +456,7 @@ class _Scan:
         if beginning is not None:
             self._know_producers(beginning.offset, floor=floor, ceiling=beginning.offset)
             if self.replay.start_offset == beginning.offset:
+                # sometimes: a recovery skips a verified part
                 return beginning
         # There is no such snapshot, or it is torn. Any other one is valid too if the log reaches
         # its offset, since it was stored after the fsync of everything below it.
@@ -479,6 +481,7 @@ class _Scan:
     def _scan(self, segment: Segment, beginning: VerifiedPrefix | None) -> "_Bad | None":
         """Add a segment's batches up to an invalid one, starting after its verified prefix."""
         if not self.recovery.may_follow(segment.base_offset, self.expected):
+            # sometimes: a segment does not follow the one before it
             return _Bad(0, f"the segment follows offset {self.expected}")
         self.expected = segment.base_offset
         self.segments.append(segment)
@@ -549,12 +552,15 @@ class _Scan:
                 damage.add_note(f"at least {behind} bytes of valid batches follow it")
                 raise damage
         is_kept = bool(self.segments) and self.segments[-1] is segment
+        # sometimes if later: a torn segment is followed by others
         for base in reversed(later if is_kept else [segment.base_offset, *later]):
             remove_segment(self.files, Segment(segment.folder, base).path)
             self.files.sync_folder(segment.folder)
         if is_kept:
             file = self.files.open(segment.path)
             try:
+                # sometimes if bad.position == 0: a recovery truncates a whole segment
+                # sometimes: a recovery truncates a torn batch
                 file.truncate(bad.position)
             finally:
                 file.close()

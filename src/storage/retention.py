@@ -88,6 +88,7 @@ def deletable_segments(
         if segment.end_offset <= log_start_offset:
             reasons.append(DeletionReason.DELETED)
         elif any(segment.end_offset > hold.offset and left <= hold.bytes_max for hold in held):
+            # sometimes: a hold of a group prevents a deletion
             return RetentionDecision(reasons=tuple(reasons))
         elif by_size and left - segment.size >= config.retention_bytes:
             reasons.append(DeletionReason.SIZE)
@@ -104,4 +105,5 @@ def deletable_segments(
                 is_from_future=age_base(segment) > now_ms + FUTURE_MS,
             )
         left -= segment.size
+    # sometimes if reasons: retention deletes the active segment
     return RetentionDecision(reasons=tuple(reasons), rolls=bool(reasons))

@@ -196,6 +196,7 @@ def finish_swaps(files: "Files", folder: str, names: list[str]) -> list[str]:
         found = swap_range(name)
         if found is None:
             continue
+        # sometimes: an opening finds an interrupted swap
         base, end = found
         is_ours = end >= 0
         if not is_ours:  # left by Kafka's broker: it replaces the range of its batches

@@ -90,6 +90,7 @@ class TransactionIndex:
             for index in range(bisect_left(self._last_offsets[base], start_offset), len(entries)):
                 entry = entries[index]
                 if entry.first_offset < end_offset:
+                    # sometimes if entry.last_offset >= end_offset: a fetch below an abort marker
                     found.append(entry)
                 if entry.last_stable_offset >= end_offset:
                     return found
@@ -125,6 +126,7 @@ class TransactionIndex:
         """Drop markers at or above `end_offset`; the caller does the same to the files."""
         for base in list(self._aborted):
             kept = bisect_left(self._last_offsets[base], end_offset)
+            # sometimes if self._stored.get(base, 0) > kept: stored abort entries are truncated
             self._put(base, self._aborted[base][:kept])
             if base in self._stored:
                 self._stored[base] = min(self._stored[base], kept)
@@ -132,6 +134,7 @@ class TransactionIndex:
     def remove_below(self, log_start_offset: int) -> None:
         """Drop segments below an offset, which were removed with their files."""
         for base in [base for base in self._aborted if base < log_start_offset]:
+            # sometimes: retention removes aborted transactions
             self._put(base, [])
 
     def replace(
@@ -139,6 +142,7 @@ class TransactionIndex:
     ) -> None:
         """Replace the entries of the `sources` by `entries`, the content of the file of the
         segment in their place."""
+        # sometimes if entries: aborted transactions stay after compaction
         for base in sources:
             self._put(base, [])
         self._put(base_offset, list(entries))

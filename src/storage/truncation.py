@@ -82,6 +82,7 @@ def find_truncation_point(truncation: Truncation) -> TruncationPoint:
             )
         )
     if end_offset < truncation.log_start_offset:
+        # sometimes: a truncation leaves no readable batch
         return TruncationPoint(
             0, truncation.log_start_offset, tuple(tail), end_offset, is_empty=True
         )
@@ -95,7 +96,9 @@ def perform_truncation(files: "Files", truncation: Truncation, cut: TruncationPo
     if truncation.producers is not None:
         truncate_producers(files, truncation.producers, size=cut.size, end_offset=cut.end_offset)
     if cut.end_offset <= truncation.log_start_offset:
+        # sometimes: a truncation empties a log
         _store_epoch_below(files, truncation, cut)
+    # sometimes if truncation.removed: a truncation removes whole segments
     gone = truncation.removed
     if cut.is_empty:
         gone = (*gone, truncation.file.path, *truncation.below)

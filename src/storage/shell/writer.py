@@ -269,6 +269,7 @@ class LogWriter:
     @staticmethod
     def _prepare(log: Log, item: PendingAppend, wall_ms: int) -> LogWrite | None:
         if item.rejection is not None:
+            # sometimes: an append is refused after it was queued
             raise item.rejection
         condition = item.precondition
         if condition is not None and not condition.is_met(log.producers.states):
@@ -319,6 +320,7 @@ class LogWriter:
                 behind = self._take_group(queue)
             failure = await writing
             if failure is not None:
+                # sometimes if behind: a write fails with the next one prepared
                 self._group_failed(queue, [*group, *behind], failure)
                 group = behind = []
             written, group = group, behind
@@ -394,6 +396,7 @@ class LogWriter:
         if not item.waits_for_flush or stored.next_offset <= log.flushed_end_offset:
             item.resolve(appended, None)
             return
+        # sometimes: a repeated batch waits for the flush of the first one
         self.call_when_flushed(queue, stored.next_offset, partial(item.resolve, appended))
         self._request_flush(queue)
 
@@ -495,6 +498,7 @@ class LogWriter:
             self._fail_queue(queue, DiskFailed(log.failure.message))
             return
         if queue.is_flushing:  # its policy changed; the running flush requests another at its end
+            # sometimes: a flush policy changes during a flush
             return
         flush = log.flusher.begin()
         queue.is_flushing = True
@@ -604,6 +608,7 @@ class LogWriter:
         none."""
         end_offset = queue.log.log_end_offset
         waiters = [(min(end, end_offset), notify) for end, notify in queue.flush_waiters]
+        # sometimes if waiters: an append waits for a flush after exclusive work
         queue.flush_waiters = deque(waiters)
         if waiters:
             self._request_flush(queue)
