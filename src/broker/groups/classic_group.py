@@ -205,6 +205,7 @@ class ClassicGroupMachine:
             member.session_timeout_ms = request.session_timeout_ms
             rebalance.rejoin(member, ticket, builder)
         else:
+            # sometimes: a join is repeated after a lost response
             builder.answer(ticket, rebalance.joined(member))
             rebalance.restart_session(member, builder.now_ms)
 
@@ -220,6 +221,8 @@ class ClassicGroupMachine:
         unchanged."""
         rebalance = self._rebalance
         member = new_member(member_id, request)
+        # sometimes if old.joining or old.syncing: a static member returns while its request waits
+        # sometimes if old.member_id == self._rebalance.leader: a static leader returns
         had, led = old.subscription(rebalance.protocol), rebalance.leader
         rebalance.replace(old, member, builder)
         if rebalance.state is not ClassicGroupState.STABLE or not self._is_assignment_valid(
@@ -269,6 +272,7 @@ class ClassicGroupMachine:
         self._check_generation(request.generation)
         self._check_protocol(request)
         if rebalance.state is ClassicGroupState.PREPARING:
+            # sometimes: a sync arrives after the next rebalance began
             raise self._rebalance_in_progress()
         if rebalance.state is ClassicGroupState.STABLE:
             rebalance.answer_sync(member, ticket, builder)

@@ -125,6 +125,7 @@ class ClassicRebalance:
         """Record a waiting join; the session of a member that is not new is suspended until the
         reply."""
         if member.joining is not None:
+            # sometimes: a waiting join is repeated
             self._fail_repeated(self.roster.pop_join(member), member, builder)
         self.roster.wait(member, ticket)
         if member.is_new:
@@ -235,6 +236,7 @@ class ClassicRebalance:
     def start_rebalance(self, builder: GroupDecisionBuilder) -> None:
         """Start a rebalance: all members must join again."""
         if self.state is ClassicGroupState.COMPLETING:
+            # sometimes: a rebalance begins before the last assignment
             self._fail_syncs(builder)
         self._clear_syncs()
         now_ms = builder.now_ms
@@ -295,6 +297,7 @@ class ClassicRebalance:
         """
         absent = [m for m in self.roster if m.joining is None and m.instance_id is None]
         for member in absent:
+            # sometimes: a member misses a rebalance
             self.remove(member, builder)
         if self.roster.members and not self.roster.waiting_count:
             wait_ms = max(self.roster.rebalance_timeout_ms, JOIN_PHASE_MS_MIN)
@@ -359,6 +362,7 @@ class ClassicRebalance:
         assert self.state is ClassicGroupState.COMPLETING, f"sync waits in {self.state}"
         self._unsynced.pop(member.member_id, None)
         if member.syncing is not None:
+            # sometimes: a waiting sync is repeated
             self._fail_repeated(member.syncing, member, builder)
         member.syncing = ticket
         self.sessions.drop(member.member_id)
@@ -423,6 +427,7 @@ class ClassicRebalance:
         if self._sync_end_ms is not None and self._sync_end_ms <= builder.now_ms:
             self._sync_end_ms = None
             for member_id in list(self._unsynced):
+                # sometimes: a member does not sync in time
                 self.remove(self.roster.members[member_id], builder)
                 has_lost = True
         if due or has_lost:

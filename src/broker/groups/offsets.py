@@ -194,6 +194,7 @@ class Offsets:
                 partition=each.partition,
             )
         if each.topic_id is not None and each.topic_id != topic.id:
+            # sometimes: an offset of a deleted topic is committed
             raise UnknownTopicId(
                 "the offset cannot be committed: the topic was deleted and created again; refresh"
                 " the metadata and do not reuse offsets of the old topic",
@@ -218,6 +219,7 @@ class Offsets:
         for topic, partition in request.partitions:
             kept = topics.get(topic, {}).get(partition)
             if kept is None or not _is_of_current_topic(kept.topic_id, topic, image):
+                # sometimes if kept is not None: a committed offset belongs to a deleted topic
                 answers.append(StoredOffset(topic=topic, partition=partition, offset=-1))
             else:
                 answers.append(_stored(topic, partition, kept))
@@ -245,6 +247,7 @@ class Offsets:
                 for record in self._pending.at(request.group, *place)
             )
         }
+        # sometimes if unstable: offsets are fetched while some are pending
         asked = request.partitions
         if asked is None:
             listed = {(each.topic, each.partition) for each in self._listed(request.group, image)}

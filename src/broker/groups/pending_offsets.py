@@ -81,6 +81,7 @@ class PendingOffsets:
         """Record that an offset committed outside of transactions is newer than the pending ones of
         its partition."""
         for staged in self._by_group.get(group, {}).get((topic, partition), {}).values():
+            # sometimes: a plain commit supersedes a pending one
             staged.is_superseded = True
 
     def drop(self, group: str, topic: str, partition: int) -> bool:

@@ -235,6 +235,7 @@ class GroupShard:
             now_ms=now_ms,
         )
         if new is not None:
+            # sometimes if not machine.is_empty: a group with classic members is upgraded
             self._groups[group] = new
         return decision
 
@@ -478,6 +479,7 @@ class GroupShard:
         """
         machine = self._groups.get(group)
         if isinstance(machine, ConsumerGroupMachine) and machine.downgraded is not None:
+            # sometimes: a group is downgraded
             self._groups[group] = machine = machine.downgraded
         if isinstance(machine, ClassicGroupMachine) and (
             machine.is_dead or (machine.is_blank and not self._offsets.has_any(group))

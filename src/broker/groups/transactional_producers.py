@@ -125,6 +125,7 @@ class TransactionalProducers:
             and (epoch < known.ended_epoch or known.last_marker_count > guard.marker_count)
         )
         if guard.producers is not self or has_ended:
+            # sometimes: a marker arrives while group offsets are verified
             raise CoordinatorNotAvailable(
                 f"producer {producer_id}, epoch {epoch}: a transaction ended while this one was"
                 " verified; retry"
@@ -157,6 +158,7 @@ class TransactionalProducers:
             self._end_verifications(known, marker)
             is_late = epoch == known.epoch and marker.transaction_version >= EPOCH_BUMP_VERSION
             if epoch < known.epoch or (is_late and known.is_open):
+                # sometimes: an old marker of group offsets arrives
                 raise InvalidProducerEpoch(
                     f"producer {producer_id}: a marker of epoch {epoch} belongs to an earlier"
                     f" transaction; the current epoch is {known.epoch}"
@@ -168,6 +170,7 @@ class TransactionalProducers:
                     " transaction coordinator has taken over"
                 )
             if is_late:
+                # sometimes: a marker of group offsets is repeated
                 return False
         self._apply(marker, now_ms)
         return True

@@ -212,6 +212,7 @@ class ConsumerGroupMachine:
                 late[member_id] = None
         if not late:
             return ShardDecision(core.take_records())
+        # sometimes: a member of the consumer protocol is late
         core.fence(late, image, now_ms)
         decision = ShardDecision(core.take_records())
         return decision + self._maybe_downgrade(decision, image, now_ms)

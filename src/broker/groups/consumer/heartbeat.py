@@ -191,12 +191,14 @@ def _admit(core: GroupCore, draw: Callable[[], str], request: ConsumerHeartbeat)
             return _new_member(core.group, request, request.member_id or draw())
         if state.current_of(known.member_id).epoch == LEAVE_STATIC_EPOCH:
             return core.replace_static(known, known.member_id)
+        # sometimes: a member joins again without leaving
         return known
     if old.classic is None and state.current_of(old.member_id).epoch != LEAVE_STATIC_EPOCH:
         raise UnreleasedInstance(
             f"member {old.member_id} with instance id {request.instance_id!r} has not left; stop"
             " it first"
         )
+    # sometimes: an instance takes over a static member
     check_new_id(state, request.member_id)
     return core.replace_static(old, request.member_id or draw())
 
@@ -271,6 +273,7 @@ def find_member(state: GroupState, member_id: str, instance_id: str | None) -> C
             f"group {state.group!r}: no member with instance id {instance_id!r}; join again"
         )
     if member.member_id != member_id:
+        # sometimes: a replaced static member sends a request
         raise FencedInstance(
             f"member {member.member_id} has taken over instance id {instance_id!r}; stop this"
             " instance"
@@ -290,7 +293,9 @@ def _check_epoch(current: CurrentAssignment, request: ConsumerHeartbeat) -> None
         and epoch == current.previous_epoch
         and is_within(request.owned, current.assigned)
     ):
+        # sometimes: a member repeats its epoch after a lost response
         return
+    # sometimes if epoch > current.epoch: a member has a later epoch than its coordinator
     raise FencedMemberEpoch(
         f"the member's epoch {epoch} is not the current one, {current.epoch}; revoke all"
         " partitions, and join again with epoch 0"
