@@ -159,6 +159,7 @@ class MarkerQueue:
         found = self._transactions.setdefault((partition, marker.coordinator_epoch), {})
         known = found.get(effect.producer.producer_id)
         if known is not None:
+            # sometimes: a coordinator repeats the markers of a transaction
             self._drop(known)
         added = MarkedTransaction(partition, marker, effect, now_ms)
         found[effect.producer.producer_id] = added
@@ -213,6 +214,7 @@ class MarkerQueue:
             found = self._partitions.get(key)
             for marker in () if found is None else list(found.markers):
                 if self._leader_of(marker.partition) != (marker.broker, marker.leader_epoch):
+                    # sometimes if marker.request is not None: a leader changes before a marker
                     self._unqueue(marker)
                     marker.request = None  # its errors no longer count; see `answered`
                     self._route(marker)
@@ -233,10 +235,12 @@ class MarkerQueue:
         image; without a topic it is done."""
         leader = self._leader_of(marker.partition)
         if leader is None:
+            # sometimes: a marker's topic is deleted
             self._done(marker)
             return
         marker.broker, marker.leader_epoch = leader
         if marker.broker == NO_NODE:
+            # sometimes: a marker waits for a leader
             return
         broker = self._brokers.get(marker.broker)
         if broker is None:
@@ -284,8 +288,10 @@ class MarkerQueue:
                 continue
             version = marker.transaction.marker.transaction_version
             if version < EPOCH_BUMP_VERSION and marker.request is not request:
+                # sometimes: a marker of the older version is answered by a former leader
                 continue  # the marker is sent again: it must not outlast its transaction
             if error is None or isinstance(error, FINAL):
+                # sometimes if isinstance(error, InvalidProducerEpoch): a marker arrives too late
                 self.outdated += isinstance(error, InvalidProducerEpoch)
                 self._done(marker)
             else:

@@ -342,6 +342,7 @@ class TransactionShard:
             self._limit_times(now_ms)
         for name, machine in list(self._open.items()):
             resumed = machine.loaded(image, now_ms)
+            # sometimes if resumed.effects: a coordinator resumes the markers of its predecessor
             builder.records += resumed.records
             builder.effects += resumed.effects
             if resumed.records:
@@ -352,6 +353,7 @@ class TransactionShard:
     def _limit_times(self, now_ms: int) -> None:
         """Replace times above `now_ms`. The clock of an earlier leader may have been ahead: its
         timeouts would last longer."""
+        # sometimes: a coordinator's clock is behind its predecessor's
         for name, machine in self._machines.items():
             known = machine.metadata
             if max(known.updated_ms, known.started_ms) > now_ms:

@@ -278,6 +278,7 @@ class StagedCommits:
             entry = stage.by_attempt.get((write_id, request.attempt))
             if entry is not None:
                 self._check_live(entry, request.task)
+                # sometimes: a task repeats its begin
                 self._touch(entry, out.now_ms)
                 out.answer(ticket, entry.producer)
                 return
@@ -324,6 +325,7 @@ class StagedCommits:
                 f" belongs to task {entry.record.task}, the request has task {task}"
             )
         if entry.state not in LIVE:
+            # sometimes: a task continues after its attempt was aborted
             raise StageLost(
                 f"staged commits {entry.record.transactional_id}: task {task}: attempt"
                 f" {entry.record.attempt} expired or was aborted; run the task again as a new"
@@ -358,6 +360,7 @@ class StagedCommits:
     def _take_id(self, name: str) -> ProducerIdentity:
         """Take the producer id that was freed last, or draw one; raise CoordinatorLoading."""
         if self._free:
+            # sometimes: a staged producer id is used again
             return ProducerIdentity(*self._free.popitem())
         return ProducerIdentity(draw_id(self._draw, name), 0)
 
@@ -456,6 +459,7 @@ class StagedCommits:
         )
         if entry.state is AttemptState.SEALED and record != entry.record:
             raise _sealed(entry, "its records cannot change")
+        # sometimes if entry.state is AttemptState.SEALED: an attempt is sealed twice
         if entry.state is AttemptState.OPEN:
             entry.record, entry.state = record, AttemptState.SEALED
             out.store(record)
@@ -505,10 +509,12 @@ class StagedCommits:
         if request.number == known.last_committed:
             if known.fenced_write_id < write_id == known.write_id:  # another write committed it
                 self._store_name(out, stage, image, AbortReason.CLIENT, fenced_write_id=write_id)
+            # sometimes: a commit is repeated after it was decided
             self._answer_commit(out, ticket, stage, request.wait_ms)
             return
         _check_number(known, request.number, is_repeatable=True)
         if write_id != known.write_id:
+            # sometimes: the commit of a fenced write arrives
             raise _fenced(known, write_id)
         committed = self._committed_attempts(stage, request, image)
         for entry in committed:
@@ -554,6 +560,7 @@ class StagedCommits:
                 raise _lost(name, attempt.task, f"its attempt {reason}")
             for each in entry.record.partitions:
                 if each.topic_id not in image.topics_by_id:
+                    # sometimes: a target topic is deleted before the commit
                     raise _lost(name, attempt.task, f"topic {each.topic} was deleted")
             found.append(entry)
         return found
@@ -588,6 +595,7 @@ class StagedCommits:
         if request.producer is not None:
             self._abort_one(out, stage, request, image)
         elif request.write_id > known.write_id:  # a late task of it cannot begin
+            # sometimes: a write is aborted before its first task
             self._store_name(
                 out,
                 stage,
@@ -617,6 +625,7 @@ class StagedCommits:
         """Abort one attempt by its own record."""
         entry.record = replace(entry.record, state=AttemptState.ABORTING)
         entry.state = AttemptState.ABORTING
+        # sometimes if reason is AbortReason.TIMEOUT: an attempt times out
         out.store(entry.record)
         self._deadlines.drop((entry.record.transactional_id, entry.record.producer_id))
         self._start_markers(out, entry, image, reason)
@@ -639,6 +648,7 @@ class StagedCommits:
         out.store(stage.record)
         for entry in stage.in_state(*LIVE):
             if entry.record.write_id <= stage.record.fenced_write_id:
+                # sometimes if entry.state is AttemptState.SEALED: a sealed attempt is aborted
                 entry.state = AttemptState.ABORTING
                 self._deadlines.drop((stage.record.transactional_id, entry.record.producer_id))
                 self._start_markers(out, entry, image, reason)
@@ -765,6 +775,7 @@ class StagedCommits:
     def _expire_answers(self, out: StagedBuilder, stage: Stage) -> None:
         for each in stage.waiting:
             if each.due_ms <= out.now_ms:
+                # sometimes: a commit is answered before its markers are written
                 out.answer(each.ticket, each.batch)
         stage.waiting = [each for each in stage.waiting if each.due_ms > out.now_ms]
         if stage.waiting:

@@ -184,8 +184,10 @@ class TransactionMachine:
             )
             return aborted + ShardDecision(replies=(Failed(ticket, self._concurrent()),))
         if is_repeat:
+            # sometimes: a producer id request is repeated after a lost response
             metadata = known
         elif known.producer_epoch >= CLIENT_EPOCH_MAX:
+            # sometimes: the epochs of a producer id are exhausted
             metadata = replace(
                 known,
                 producer_id=draw_id(self._draw, known.transactional_id),
@@ -250,6 +252,7 @@ class TransactionMachine:
         self._check_producer(request.producer)
         known = self.metadata
         if known.state in PREPARED:
+            # sometimes: a batch is verified while markers are written
             raise self._concurrent()
         errors: list[QuorumlogError | None] = []
         for topic, partition in request.partitions:
@@ -322,6 +325,8 @@ class TransactionMachine:
         Raises CoordinatorLoading if the id has to be replaced and none is at hand.
         """
         assert self.metadata.state is TransactionState.ONGOING, self.metadata
+        # sometimes if reason is AbortReason.TIMEOUT: a transaction times out
+        # sometimes if reason is AbortReason.FENCED: a producer starts with a transaction open
         level = image.features.get(TRANSACTION_VERSION, 0)
         return self._decide(
             False,
@@ -347,6 +352,7 @@ class TransactionMachine:
         """Return the decision record with the marker work; without partitions, the completion, and
         marker work without partitions, which is counted."""
         known = self.metadata
+        # sometimes if reason is AbortReason.OPERATOR: an operator aborts a transaction
         epoch, last_epoch, next_id = known.producer_epoch, known.last_producer_epoch, NO_PRODUCER_ID
         if raises_epoch:
             if version >= EPOCH_BUMP_VERSION and epoch >= CLIENT_EPOCH_MAX:
@@ -396,6 +402,7 @@ class TransactionMachine:
         known = self.metadata
         markers = ProducerIdentity(known.producer_id, known.producer_epoch)
         if known.state not in PREPARED or request.producer != markers:
+            # sometimes: markers of a completed transaction are reported
             return NOTHING
         self.unmarked = self.unmarked.difference(request.partitions)
         return NOTHING if self.unmarked else self._complete(now_ms)
@@ -404,6 +411,7 @@ class TransactionMachine:
         """Drop the markers of deleted topics; complete the transaction if no other is left."""
         if self.metadata.state not in PREPARED:
             return NOTHING
+        # sometimes if topic_ids & {e.topic_id for e in self.unmarked}: a marker loses its topic
         self.unmarked = frozenset(each for each in self.unmarked if each.topic_id not in topic_ids)
         return NOTHING if self.unmarked else self._complete(now_ms)
 
