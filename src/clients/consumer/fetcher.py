@@ -206,6 +206,7 @@ class ConsumerFetcher:
             if has_moved and call in self._calls and call.task is not None:
                 for each, _ in call.parts:
                     each.preferred_replica.leave(self._clock.now_ms())
+                # sometimes: a fetch waits at a deposed leader
                 call.task.cancel()
                 return
 
@@ -386,6 +387,7 @@ class ConsumerFetcher:
         if isinstance(target, int):
             start = target
         elif target is None:  # a seek set the position during the lookup
+            # sometimes: a seek during an offset lookup
             start = reader.position
         else:
             start = end if target == "latest" else starts[place]
@@ -468,6 +470,7 @@ class ConsumerFetcher:
         parts = zip(call.parts, response.results, answers, strict=True)
         for (reader, generation), result, records in parts:
             if reader.generation != generation:
+                # sometimes: a response arrives after its position changed
                 continue
             if result.HasField("error"):
                 self._refused(reader, decode_error(result.error), now_ms)
@@ -584,6 +587,7 @@ class ConsumerFetcher:
                 )
                 self._out_of_range(reader, error, now_ms)
             else:
+                # sometimes: a topic is created again while it is consumed
                 self._set_error(reader, recreated)
 
     def begin_again(self, reader: PartitionReader) -> None:

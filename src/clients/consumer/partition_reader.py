@@ -372,6 +372,7 @@ class PartitionReader:
 
         The error is raised after the records before it were delivered.
         """
+        # sometimes: a batch cannot be decoded
         end, last, cause = unreadable(chunk.batches, self.position, error)
         self.drop_chunks()
         self.fetch_offset = end

@@ -274,6 +274,7 @@ class Commits:
                     deadline_ms=due.deadline_ms,
                 )
             except StaleMemberEpoch:
+                # sometimes: a commit waits for the next member epoch
                 await self._next_epoch(caller.epoch, due.deadline_ms)
             except (UnknownMember, FencedMemberEpoch) as error:
                 self._on_refusal()
@@ -296,6 +297,7 @@ class Commits:
             raise self._no_member()
         for place, reader in due.readers.items():
             if reader is not None and self._fetcher.readers.get(place) is not reader:
+                # sometimes: a partition is revoked before its queued commit
                 raise StaleMemberEpoch(
                     "nothing is committed: the partition was revoked before the commit was sent, "
                     "and another member may have consumed more",

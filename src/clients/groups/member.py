@@ -279,6 +279,7 @@ class MemberStateMachine:
             self._left()
             return
         if is_of_before:
+            # sometimes: a heartbeat of a former membership is answered
             return  # the member has left, or joined again, since it was sent
         self.epoch = epoch
         self._next_ms = now_ms + interval_ms
@@ -331,10 +332,12 @@ class MemberStateMachine:
         if self.phase is not Phase.JOINED:
             return
         if now_ms >= self._lease.session_end_ms:
+            # sometimes: a session lapses at the member
             silent_ms = now_ms - self._lease.heard_ms
             because = "" if self.failure is None else f" ({self.failure})"
             self._fenced(f"no heartbeat was answered for {silent_ms} ms{because}")
         elif now_ms >= self._lease.back_end_ms:
+            # sometimes: a revocation takes too long
             self._miss_poll(
                 f"a revocation was not completed within {self._poll_interval_ms} ms "
                 "(max_poll_interval_ms)"

@@ -407,6 +407,7 @@ class Membership:
             await self._call_back(self._callbacks.on_revoked, step.places)
             self._drop(readers)
         else:
+            # sometimes: a member is fenced during a revocation
             await self._drop_lost(step.places)
         self.reconciler.done(step)
 

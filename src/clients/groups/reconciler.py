@@ -66,6 +66,7 @@ class AssignmentReconciler:
         target, owned = self.target, self.owned
         gone = [place for place in owned if target.get(place, owned[place]) != owned[place]]
         if gone:
+            # sometimes: an owned topic is created again
             self.why_lost = "their topic was deleted and created again"
             return RebalanceStep(StepKind.LOSE, tuple(sorted(gone)))
         given = tuple(place for place in sorted(owned) if place not in target)

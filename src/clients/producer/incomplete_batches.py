@@ -171,6 +171,7 @@ class IncompleteBatches:
         next_ms: int | None = None
         for batch in self._unfinished:
             if batch.part is not None:
+                # sometimes if batch.deadline_ms <= now_ms: a batch in flight is late
                 continue
             if batch.deadline_ms <= now_ms:
                 late.append(batch)

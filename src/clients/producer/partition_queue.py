@@ -209,14 +209,18 @@ def renumber(part: Part, *, is_fenced: bool, is_transactional: bool) -> bool:
     (batch,), numbering = part.batches, part.queue.numbering
     assert numbering is not None, "only idempotent producers give numbers"
     if not _is_first(batch):
+        # sometimes: a later batch is refused before the first one
         return True
     if is_transactional:
         return False
     is_present = numbering.is_current(batch.number)
     if is_present and is_fenced:
+        # sometimes: another producer has the producer id
         numbering.is_spent = True
     if batch.may_be_stored and (is_fenced or numbering.has_gap or not is_present):
+        # sometimes: the outcome of a batch stays unknown
         return False
+    # sometimes: a refused batch gets another number
     numbering.give_up(batch.number)
     batch.number = None
     return True
@@ -246,6 +250,7 @@ def _give_number(queue: PartitionQueue, batch: Batch, *, fresh_id: int, now_ms: 
         batch.number = None
     if batch.number is None:
         if numbering.needs_identity:
+            # sometimes if queue.closed: batches wait for a new producer epoch
             numbering.begin(fresh_id)
             for other in queue.closed:  # their old numbers cannot follow the new one
                 other.number = None

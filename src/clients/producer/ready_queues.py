@@ -103,6 +103,7 @@ class ReadyQueues:
         if any(
             queue.numbering is not None and queue.numbering.producer_id >= 0 for queue in queues
         ):
+            # sometimes: a producer id is retired with its partitions
             self.producer_id = NO_ID
 
     # --- batches in flight -------------------------------------------------------------------
@@ -201,6 +202,7 @@ class ReadyQueues:
         was_recovering = queue.is_recovering
         if not partition_queue.remove_from_flight(part, has_failed=True):
             return False
+        # sometimes if was_recovering: a batch fails behind a failed one
         partition_queue.bring_back(part)
         queue.last_error = error or queue.last_error
         if not was_recovering:

@@ -112,6 +112,7 @@ class BatchRetries:
         with self._lock:
             is_parked = self._ready.put_back(part, reason)
         is_news = self._connection.update_leader(part.queue.topic, part.queue.partition, error)
+        # sometimes if is_news and part.queue.failures > 1: a producer resumes on a third leader
         self._repeat(part, is_parked=is_parked, is_soon=is_news)
 
     def _repeat(self, part: Part, *, is_parked: bool, is_soon: bool = False) -> None:

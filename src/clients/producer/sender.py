@@ -167,6 +167,7 @@ class Sender:
             self._fail_old_topic(queue)
             return
         if queue.parts and queue.address != leader.address:
+            # sometimes: a leader changes with batches in flight
             with self._lock:
                 self._ready.hold(queue)
             return
@@ -204,6 +205,7 @@ class Sender:
     def _fail_old_topic(self, queue: PartitionQueue) -> None:
         """Fail the waiting batches of a deleted topic after one of the same name was created."""
         layout = self._connection.topology.topic(queue.topic)
+        # sometimes: a topic is created again while batches wait
         assert layout is not None, f"{queue.topic} has a leader and no layout"
         with self._lock:
             self._ready.park(queue)

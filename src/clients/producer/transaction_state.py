@@ -132,6 +132,7 @@ class TransactionStateMachine:
     def begin_commit(self) -> None:
         """Accept no more records; a commit without an answer may be repeated. Raises as
         `check_open`."""
+        # sometimes if self.is_end_sent: an application repeats a commit
         if self.phase is not TransactionPhase.COMMITTING:
             self.check_open()
             self.phase = TransactionPhase.COMMITTING
@@ -193,6 +194,7 @@ class TransactionStateMachine:
         """Record that the coordinator refused the end for good. An end without an answer is not
         refused: it may be requested again."""
         if isinstance(error, TransactionAbortable) and self.phase is TransactionPhase.COMMITTING:
+            # sometimes: a coordinator refuses a commit
             self.phase = TransactionPhase.ABORTABLE
             self.is_end_sent = False
             self.error = error
