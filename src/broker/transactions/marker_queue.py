@@ -159,7 +159,6 @@ class MarkerQueue:
         found = self._transactions.setdefault((partition, marker.coordinator_epoch), {})
         known = found.get(effect.producer.producer_id)
         if known is not None:
-            # sometimes: a coordinator repeats the markers of a transaction
             self._drop(known)
         added = MarkedTransaction(partition, marker, effect, now_ms)
         found[effect.producer.producer_id] = added
