@@ -87,6 +87,7 @@ ENTRIES = {
     "tls": Entry(NODES, "tls", "app", "Create certificates for nodes and clients"),
     "users": Entry(CLUSTER, "users", "app", "Set passwords of users, list and delete them"),
     "acls": Entry(CLUSTER, "acls", "app", "Add, list, remove and explain access control lists"),
+    "console": Entry(TOOLS, "console", "console", "Serve web pages about a cluster"),
     "log": Entry(TOOLS, "log_dump", "app", "Dump files of a data directory"),
     "check": Entry(TOOLS, "check", "check", "Check a data directory, and repair it"),
     "diff": Entry(TOOLS, "diff", "diff", "Compare two copies of a log, record by record"),

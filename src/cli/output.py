@@ -10,6 +10,8 @@ from typing import Any
 
 import typer
 
+from ..visible_text import visible
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -52,7 +54,8 @@ def print_entry(heading: str, *paragraphs: str) -> None:
 
 
 def cell_text(cell: object) -> str:
-    """Return a cell as text: thousands separated, lists joined by commas, - for None."""
+    """Return a cell as text: thousands separated, lists joined by commas, - for None, hidden
+    characters as escapes."""
     if cell is None:
         return "-"
     if isinstance(cell, bool):
@@ -60,10 +63,10 @@ def cell_text(cell: object) -> str:
     if isinstance(cell, int):
         return f"{cell:,}"
     if isinstance(cell, tuple | list):
-        return ",".join(str(item) for item in cell) or "-"
+        return visible(",".join(str(item) for item in cell)) or "-"
     if isinstance(cell, Mapping):
-        return " ".join(f"{name}={value}" for name, value in cell.items()) or "-"
-    return str(cell)
+        return visible(" ".join(f"{name}={value}" for name, value in cell.items())) or "-"
+    return visible(str(cell))
 
 
 def id_text(raw: bytes) -> str:

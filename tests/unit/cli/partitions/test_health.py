@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from quorumlog.cli.partitions.health import STATES, needs_attention, states_of, summary
 from quorumlog.clients.admin.descriptions import Partition, Topic
+from quorumlog.clients.admin.health import STATES, needs_attention, states_of, summary
 
 
 def partition(**fields: Any) -> Partition:

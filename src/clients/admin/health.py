@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...clients.admin.descriptions import Partition, Topic
+    from .descriptions import Partition, Topic
 
 STATES: Mapping[str, str] = {
     "offline": "no leader: neither readable nor writable",

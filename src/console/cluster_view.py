@@ -1,0 +1,116 @@
+"""Reads of the cluster that several pages share. A part that fails does not hide the others."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from ..aio import AsyncLog
+from ..clients.admin.configs import LogDir, LogSize
+from ..clients.admin.descriptions import Broker
+from ..clients.admin.groups import Group
+from ..errors import QuorumlogError, TimedOut
+from .sessions import Session
+
+T = TypeVar("T")
+
+PART_S: Final = 2.0  # time limit of one broker's part of a page
+GROUPS_MAX: Final = 50  # groups that one refresh describes
+CONCURRENT_MAX: Final = 8
+
+
+async def part(what: str, call: Awaitable[T], *, limit_s: float = PART_S) -> T | QuorumlogError:
+    """Return the result of a call, or its error, TimedOut after `limit_s`."""
+    try:
+        async with asyncio.timeout(limit_s):
+            return await call
+    except QuorumlogError as error:
+        return error
+    except TimeoutError:
+        return TimedOut(f"{what}: no answer within {limit_s:g} s")
+
+
+@dataclass(frozen=True, slots=True)
+class Disks:
+    """The data directories of the brokers that answered."""
+
+    by_broker: Mapping[int, Sequence[LogDir]]
+    errors: Mapping[int, QuorumlogError]
+
+    def sizes(self) -> dict[tuple[str, int], int]:
+        """Return the size of each partition: that of its largest replica."""
+        found: dict[tuple[str, int], int] = defaultdict(int)
+        for log in self._logs():
+            found[log.topic, log.partition] = max(found[log.topic, log.partition], log.size_bytes)
+        return found
+
+    def offsets(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Return (log start offset, log end offset) of each partition's longest replica."""
+        found: dict[tuple[str, int], tuple[int, int]] = {}
+        for log in self._logs():
+            place = (log.topic, log.partition)
+            if place not in found or log.log_end_offset > found[place][1]:
+                found[place] = (log.log_start_offset, log.log_end_offset)
+        return found
+
+    def _logs(self) -> Iterable[LogSize]:
+        for directories in self.by_broker.values():
+            for directory in directories:
+                yield from directory.logs
+
+
+async def disks(log: AsyncLog, brokers: Iterable[Broker], topics: Sequence[str] = ()) -> Disks:
+    """Return the disk usage of topics (default: all) on all brokers that are not fenced."""
+    asked = [broker.id for broker in brokers if not broker.fenced]
+    results = await asyncio.gather(
+        *(
+            part(f"broker {node}", log.admin.describe_log_dirs(topics, broker=node))
+            for node in asked
+        )
+    )
+    found: dict[int, Sequence[LogDir]] = {}
+    errors: dict[int, QuorumlogError] = {}
+    for node, result in zip(asked, results, strict=True):
+        if isinstance(result, QuorumlogError):
+            errors[node] = result
+        else:
+            found[node] = result
+    return Disks(found, errors)
+
+
+async def groups(log: AsyncLog, names: Collection[str]) -> list[Group | QuorumlogError]:
+    """Return the descriptions of groups, at most CONCURRENT_MAX calls at a time."""
+    room = asyncio.Semaphore(CONCURRENT_MAX)
+
+    async def one(name: str) -> Group | QuorumlogError:
+        async with room:
+            return await part(f"group {name}", log.admin.describe_group(name))
+
+    return list(await asyncio.gather(*map(one, names)))
+
+
+def record_rates(
+    session: Session, scope: str, parts: Disks, now_s: float
+) -> tuple[float | None, float | None]:
+    """Append the rates of appended records and bytes since the last call to the session's series
+    `<scope> records` and `<scope> bytes`, and return them; None at the first call.
+
+    A partition that is new, or lost records or bytes to retention, does not count for once.
+    """
+    ends = {place: end for place, (_, end) in parts.offsets().items()}
+    sizes = parts.sizes()
+    before = session.totals.get(scope)
+    session.totals[scope] = (now_s, ends, sizes)
+    if before is None or now_s - before[0] < 0.05:
+        return None, None
+    seconds = now_s - before[0]
+    records = _growth(before[1], ends) / seconds
+    written = _growth(before[2], sizes) / seconds
+    session.sample(f"{scope} records", records, now_s)
+    session.sample(f"{scope} bytes", written, now_s)
+    return records, written
+
+
+def _growth(before: Mapping[tuple[str, int], int], after: Mapping[tuple[str, int], int]) -> int:
+    return sum(max(0, value - before[place]) for place, value in after.items() if place in before)

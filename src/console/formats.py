@@ -1,0 +1,76 @@
+"""Numbers, sizes, durations and times as text of pages."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+DASH: Final = "\N{EN DASH}"  # an unknown value
+
+
+def number(value: int | None) -> str:
+    """Return a whole number with thousands separated."""
+    return DASH if value is None else f"{value:,}"
+
+
+def rate(value: float | None) -> str:
+    """Return a rate with three significant digits."""
+    if value is None:
+        return DASH
+    if value >= 100 or value == 0:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def size(value: float | None) -> str:
+    """Return bytes in the largest unit in which they are at least 1."""
+    if value is None:
+        return DASH
+    for unit in _SIZES:
+        if abs(value) < 1024 or unit == _SIZES[-1]:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1024
+    raise AssertionError("unreachable")
+
+
+def duration(ms: float | None) -> str:
+    """Return a duration in its largest two units."""
+    if ms is None or ms < 0:
+        return DASH
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    seconds = int(ms // 1000)
+    if seconds < 60:
+        return f"{seconds} s"
+    for high, low, unit_s in (("d", "h", 86_400), ("h", "min", 3_600), ("min", "s", 60)):
+        if seconds >= unit_s:
+            below = {"d": 3_600, "h": 60, "min": 1}[high]
+            rest = seconds % unit_s // below
+            return f"{seconds // unit_s:,} {high}" + (f" {rest} {low}" if rest else "")
+    raise AssertionError("unreachable")
+
+
+def time(ms: int | None) -> str:
+    """Return a time in milliseconds since 1970 as UTC text, its number if no calendar has it."""
+    if ms is None or ms < 0:
+        return DASH
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return str(ms)
+
+
+def count(value: int, noun: str) -> str:
+    """Return "1 record", "2,000 records"."""
+    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
+
+
+def config_value(value: str, unit: str) -> str:
+    """Return a config's value with a readable form of bytes and milliseconds in parentheses."""
+    if not value.lstrip("-").isdigit():
+        return value
+    amount = int(value)
+    if unit == "bytes" and amount >= 1024:
+        return f"{value} ({size(amount)})"
+    if unit == "ms" and amount >= 1000:
+        return f"{value} ({duration(amount)})"
+    return value

@@ -1,0 +1,284 @@
+"""Pages and changes: the types that the modules of `pages` use, and their routes.
+
+A page has a template with the block `live`, its changing part, and a function that loads the values
+of that block from the cluster:
+
+    async def load(visit: Visit) -> Values:
+        log = await visit.log()
+        return {"groups": await log.admin.list_groups()}
+
+    GROUPS = Page(
+        path="/groups", section="groups", title="Groups", template="groups.html", load=load
+    )
+
+A change is a form. Its function returns the path of the next page, or raises a `QuorumlogError`,
+which the page of the form shows beside the values that the user entered:
+
+    async def delete(visit: Visit, form: Form) -> str: ...
+
+    DELETE = Change(page=DELETE_PAGE, act=delete)
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qs, urlencode
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from ..aio import AsyncLog
+from ..errors import InvalidRequest, QuorumlogError, SaslAuthenticationFailed, TimedOut
+from .failures import Failure, failure_of
+from .rendering import NAVIGATION, render, render_block
+from .sessions import Session, Sessions
+
+Values: TypeAlias = Mapping[str, Any]
+"""The values of a template, by name."""
+
+COOKIE: Final = "quorumlog-session"
+FIRST_LOAD_S: Final = 2.5  # a page without its values is sent after it; live updates bring them
+LOAD_S: Final = 15.0
+FORM_BYTES_MAX: Final = 1024 * 1024
+FIELDS_MAX: Final = 200
+REFRESH_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """The fields of a form that was sent; a field of that name twice has its last value."""
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    def text(self, name: str) -> str:
+        """Return a field without surrounding spaces, "" if it is absent."""
+        return self.fields.get(name, "").strip()
+
+    def exact(self, name: str) -> str:
+        """Return a field as it was entered, "" if it is absent."""
+        return self.fields.get(name, "")
+
+    def is_checked(self, name: str) -> bool:
+        """Return True if a checkbox is checked."""
+        return bool(self.fields.get(name))
+
+    def number(self, name: str, *, low: int, high: int) -> int | None:
+        """Return a whole number, None if the field is empty. Raise InvalidRequest."""
+        text = self.text(name)
+        if not text:
+            return None
+        try:
+            value = int(text) if len(text) <= 20 else high + 1
+        except ValueError:
+            raise InvalidRequest(f"{name}: {text[:40]!r} is not a whole number") from None
+        if not low <= value <= high:
+            raise InvalidRequest(f"{name}: {text[:40]} is out of range; give {low:,} to {high:,}")
+        return value
+
+    def confirm(self, expected: str) -> None:
+        """Raise InvalidRequest unless the field `confirmation` has the expected text."""
+        if self.exact("confirmation") != expected:
+            raise InvalidRequest(f"not confirmed; enter {expected!r} to confirm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """One request for a page, or one refresh of it."""
+
+    session: Session
+    arguments: Mapping[str, str]  # the parts of the path, such as {"topic": "orders"}
+    query: Mapping[str, str]
+    path: str
+    now_s: float  # monotonic
+
+    async def log(self) -> AsyncLog:
+        """Return the client of the user, connected; raise ConnectionFailed."""
+        return await self.session.log()
+
+    @property
+    def url(self) -> str:
+        """The path with the query."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+
+async def _nothing(visit: Visit) -> Values:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page."""
+
+    path: str  # of its route, such as "/topic/{topic}"
+    section: str  # its entry of the navigation
+    title: str  # may have the parts of the path: "Topic {topic}"
+    template: str
+    load: Callable[[Visit], Awaitable[Values]] = _nothing
+    is_live: bool = True  # its block `live` is refreshed while it is open
+    refresh_s: float = REFRESH_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One form: it is sent to the path of its page, or to `path`."""
+
+    page: Page  # the page that has the form
+    act: Callable[[Visit, Form], Awaitable[str]]  # returns the path of the next page
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """The state of a form: what was entered, and the error of the change."""
+
+    form: Form = Form()
+    failure: Failure | None = None
+
+
+async def load(page: Page, visit: Visit, limit_s: float) -> Values:
+    """Return the values of a page; raise TimedOut after `limit_s`, or the cluster's error."""
+    try:
+        async with asyncio.timeout(limit_s):
+            return await page.load(visit)
+    except TimeoutError as error:
+        if isinstance(error, QuorumlogError):
+            raise
+        raise TimedOut(
+            f"the cluster did not answer within {limit_s:g} s; it has no leader or no connection,"
+            " or it is busy"
+        ) from None
+
+
+class PageServer:
+    """Answers requests for pages and forms."""
+
+    def __init__(self, sessions: Sessions, sections: frozenset[str]) -> None:
+        self._sessions = sessions
+        self._navigation = [entry for entry in NAVIGATION if entry[0] in sections]
+
+    def session_of(self, request: Request, *, is_use: bool = True) -> Session | None:
+        """Return the session of a request's cookie, None without a valid one."""
+        return self._sessions.find(request.cookies.get(COOKIE, ""), is_use=is_use)
+
+    def visit_of(self, request: Request, session: Session, *, path: str = "") -> Visit:
+        """Return the visit of a request."""
+        return Visit(
+            session=session,
+            arguments=dict(request.path_params),
+            query=dict(request.query_params),
+            path=path or request.url.path,
+            now_s=time.monotonic(),
+        )
+
+    async def show(self, request: Request, page: Page) -> Response:
+        """Return a page."""
+        session = self.session_of(request)
+        if session is None:
+            return self.refuse_stranger()
+        if not session.is_signed_in:
+            return RedirectResponse("/sign-in", status_code=303)
+        return await self._page(page, self.visit_of(request, session), Attempt(), 200)
+
+    async def change(self, request: Request, change: Change) -> Response:
+        """Make a change; return the redirection to the next page, or the form with the error."""
+        session = self.session_of(request)
+        if session is None:
+            return self.refuse_stranger()
+        form = await read_form(request, session)
+        if form is None:
+            return refuse_form()
+        if not session.is_signed_in:
+            return RedirectResponse("/sign-in", status_code=303)
+        visit = self.visit_of(request, session)
+        try:
+            path = await change.act(visit, form)
+        except QuorumlogError as error:
+            attempt = Attempt(form=form, failure=failure_of(error))
+            return await self._page(change.page, visit, attempt, 422)
+        assert path[:1] == "/" != path[1:2], f"not a path: {path}"
+        return RedirectResponse(path, status_code=303)
+
+    async def fragment(self, page: Page, visit: Visit) -> str:
+        """Return the changing part of a page with present values, and keep it for an outage."""
+        values = await load(page, visit, LOAD_S)
+        html = render_block(page.template, "live", self._common(page, visit) | dict(values))
+        visit.session.keep_fragment(visit.url, html, time.monotonic())
+        return html
+
+    async def _page(self, page: Page, visit: Visit, attempt: Attempt, status: int) -> Response:
+        session = visit.session
+        common = self._common(page, visit) | {"attempt": attempt, "notice": session.notice}
+        session.notice = ""
+        try:
+            values = dict(await load(page, visit, FIRST_LOAD_S))
+        except SaslAuthenticationFailed:
+            await session.close()
+            return RedirectResponse("/sign-in", status_code=303)
+        except QuorumlogError as error:
+            failure = failure_of(error)
+            age_s, html = None, ""
+            if page.is_live and visit.url in session.fragments:
+                at_s, html = session.fragments[visit.url]
+                age_s = round(time.monotonic() - at_s)
+            common |= {"failure": failure, "old": html, "age_s": age_s}
+            code = status if html or status != 200 else failure.http_status
+            return HTMLResponse(render("failed.html", common), status_code=code)
+        return HTMLResponse(render(page.template, common | values), status_code=status)
+
+    def _common(self, page: Page, visit: Visit) -> dict[str, Any]:
+        """Return the values of every template."""
+        session = visit.session
+        return {
+            "page": page,
+            "visit": visit,
+            "title": page.title.format(**visit.arguments),
+            "navigation": self._navigation,
+            "csrf": session.csrf,
+            "user": session.user,
+            "bootstrap": session.config.bootstrap,
+            "failure": None,
+            "age_s": None,
+        }
+
+    def refuse_stranger(self) -> Response:
+        """Return the page for a browser without a session."""
+        values = {"title": "Not signed in"}
+        return HTMLResponse(render("stranger.html", values), status_code=401)
+
+
+async def read_form(request: Request, session: Session) -> Form | None:
+    """Return the fields of a form; None without the session's CSRF token, or for an unreadable
+    body."""
+    if "application/x-www-form-urlencoded" not in request.headers.get("content-type", ""):
+        return None
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > FORM_BYTES_MAX:
+                return None
+    except ClientDisconnect:
+        return None
+    try:
+        found = parse_qs(
+            bytes(body).decode("utf-8"), keep_blank_values=True, max_num_fields=FIELDS_MAX
+        )
+    except ValueError:
+        return None
+    fields = {name: values[-1] for name, values in found.items()}
+    given = fields.pop("csrf", "") or request.headers.get("x-csrf-token", "")
+    if not secrets.compare_digest(given.encode(), session.csrf.encode()):
+        return None
+    return Form(fields=fields)
+
+
+def refuse_form() -> Response:
+    """Return the response to a form that is not of the session."""
+    return PlainTextResponse(
+        "The form has no valid token, is too large, or is not a form of this console; reload the"
+        " page and send it again.\n",
+        status_code=403,
+    )

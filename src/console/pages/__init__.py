@@ -1,0 +1,1 @@
+"""The pages: one module per subject, with PAGES and CHANGES; `app` lists the modules."""

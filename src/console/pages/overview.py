@@ -1,0 +1,209 @@
+"""Overview: the health of the cluster in one sentence, brokers, quorum, throughput, lags."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...aio import AsyncLog
+from ...clients.admin.descriptions import Broker, Cluster, Topic
+from ...clients.admin.groups import Group
+from ...clients.admin.health import summary
+from ...clients.admin.quorum import Quorum
+from ...errors import QuorumlogError
+from .. import formats
+from ..cluster_view import GROUPS_MAX, Disks, disks, groups, part, record_rates
+from ..failures import failure_of
+from ..page import Change, Form, Page, Values, Visit
+from ..samples import SAMPLE_TOPIC, create_samples
+
+WORST_GROUPS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The state of the cluster."""
+
+    level: str  # "good", "warning", "bad"
+    sentence: str
+
+
+async def load(visit: Visit) -> Values:
+    """Read everything at once; the cluster's description alone must succeed."""
+    log = await visit.log()
+    admin = log.admin
+    cluster, quorum, listings = await asyncio.gather(
+        admin.describe_cluster(),
+        part("quorum", admin.describe_quorum()),
+        admin.list_topics(internal=True),
+    )
+    topics, usage, lags = await asyncio.gather(
+        part("topics", admin.describe_topics(), limit_s=10),
+        disks(log, cluster.brokers),
+        _lags(log),
+    )
+    records, written = record_rates(visit.session, "cluster", usage, visit.now_s)
+    counts = summary(topics) if not isinstance(topics, QuorumlogError) else None
+    own = [listing for listing in listings if not listing.is_internal]
+    session = visit.session
+    return {
+        "cluster": cluster,
+        "health": health_of(cluster, quorum, counts),
+        "counts": counts,
+        "topic_count": len(own),
+        "records": records,
+        "written": written,
+        "records_series": session.samples("cluster records"),
+        "bytes_series": session.samples("cluster bytes"),
+        "brokers": broker_rows(cluster, usage, topics),
+        "quorum": None if isinstance(quorum, QuorumlogError) else quorum,
+        "lags": lags,
+        "notes": _notes(quorum, topics, lags),
+        "guide": _guide(cluster, visit.session.config.bootstrap) if not own else None,
+    }
+
+
+def health_of(
+    cluster: Cluster, quorum: Quorum | QuorumlogError, counts: Mapping[str, int] | None
+) -> Health:
+    """Return the worst finding as one sentence."""
+    fenced = [broker.id for broker in cluster.brokers if broker.fenced]
+    if isinstance(quorum, Quorum) and quorum.leader is None:
+        return Health("bad", "The metadata quorum has no leader: no change is possible.")
+    if counts is not None and counts["offline"]:
+        return Health(
+            "bad",
+            f"{formats.count(counts['offline'], 'partition')} without a leader: neither readable"
+            " nor writable.",
+        )
+    if counts is not None and counts["under-min-isr"]:
+        return Health(
+            "bad",
+            f"{formats.count(counts['under-min-isr'], 'partition')} below min.insync.replicas:"
+            " writes with acks=all are refused.",
+        )
+    if counts is not None and counts["under-replicated"]:
+        return Health(
+            "warning",
+            f"{formats.count(counts['under-replicated'], 'partition')} under-replicated: a replica"
+            " is not in sync.",
+        )
+    if fenced:
+        return Health("warning", f"Broker {', '.join(map(str, fenced))} is fenced.")
+    if counts is None:
+        return Health("warning", "The state of the partitions is unknown.")
+    return Health(
+        "good",
+        f"Healthy: {formats.count(len(cluster.brokers), 'broker')},"
+        f" {formats.count(counts['partitions'], 'partition')}, all replicas in sync.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRow:
+    """One line of the table of brokers."""
+
+    broker: Broker
+    state: str
+    leaders: int | None  # partitions that it leads
+    replicas: int | None
+    size_bytes: int | None
+    used: float | None  # part of its disks in use
+    free_bytes: int | None
+    error: str
+
+
+def broker_rows(
+    cluster: Cluster, usage: Disks, topics: Sequence[Topic] | QuorumlogError
+) -> list[BrokerRow]:
+    """Return the rows by id."""
+    leaders: dict[int, int] = {}
+    replicas: dict[int, int] = {}
+    for topic in () if isinstance(topics, QuorumlogError) else topics:
+        for each in topic.partitions:
+            if each.leader is not None:
+                leaders[each.leader] = leaders.get(each.leader, 0) + 1
+            for node in each.replicas:
+                replicas[node] = replicas.get(node, 0) + 1
+    is_known = not isinstance(topics, QuorumlogError)
+    rows = []
+    for broker in cluster.brokers:
+        directories = usage.by_broker.get(broker.id, ())
+        capacity = sum(each.capacity_bytes for each in directories)
+        free = sum(each.free_bytes for each in directories)
+        error = usage.errors.get(broker.id)
+        state = "fenced" if broker.fenced else "stopping" if broker.stopping else "in service"
+        rows.append(
+            BrokerRow(
+                broker=broker,
+                state="no answer" if error is not None and error.retriable else state,
+                leaders=leaders.get(broker.id, 0) if is_known else None,
+                replicas=replicas.get(broker.id, 0) if is_known else None,
+                size_bytes=sum(each.size_bytes for each in directories) if directories else None,
+                used=1 - free / capacity if capacity else None,
+                free_bytes=free if capacity else None,
+                error="" if error is None else str(error),
+            )
+        )
+    return rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lags:
+    """The groups with the largest lags."""
+
+    worst: Sequence[Group]
+    count: int  # of all groups
+    described: int  # of them, at most GROUPS_MAX
+    error: QuorumlogError | None = None
+
+
+async def _lags(log: AsyncLog) -> Lags:
+    listed = await part("groups", log.admin.list_groups())
+    if isinstance(listed, QuorumlogError):
+        return Lags(worst=(), count=0, described=0, error=listed)
+    names = [each.name for each in listed[:GROUPS_MAX]]
+    found = [each for each in await groups(log, names) if isinstance(each, Group)]
+    found.sort(key=lambda group: (-group.lag, group.name))
+    return Lags(worst=found[:WORST_GROUPS], count=len(listed), described=len(names))
+
+
+def _notes(quorum: object, topics: Sequence[Topic] | QuorumlogError, lags: Lags) -> list[str]:
+    """Return the errors of parts of the page."""
+    failed = [each for each in (quorum, topics, lags.error) if isinstance(each, QuorumlogError)]
+    return list(dict.fromkeys(failure_of(error).message for error in failed))
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """The addresses of the first steps on an empty cluster."""
+
+    grpc: str
+    kafka: str  # "" if no broker has a listener for Kafka clients
+
+
+def _guide(cluster: Cluster, bootstrap: str) -> Guide:
+    live = [broker for broker in cluster.brokers if not broker.fenced] or list(cluster.brokers)
+    grpc = live[0].grpc_address if live else bootstrap.split(",")[0]
+    kafka = next(iter(live[0].kafka_listeners.values()), "") if live else ""
+    host, _, port = kafka.rpartition(":")
+    if kafka and host in ("", "0.0.0.0", "[::]", "::"):
+        kafka = f"{grpc.rpartition(':')[0]}:{port}"
+    return Guide(grpc, kafka)
+
+
+async def add_samples(visit: Visit, form: Form) -> str:
+    """Create the sample topic with records and a group."""
+    count = await create_samples(await visit.log())
+    visit.session.notice = (
+        f"Created topic {SAMPLE_TOPIC} with {formats.count(count, 'record')} and the group"
+        " sample-readers, which has read half of them."
+    )
+    return f"/topic/{SAMPLE_TOPIC}"
+
+
+OVERVIEW: Final = Page(
+    path="/", section="overview", title="Overview", template="overview.html", load=load
+)
+PAGES: Final = (OVERVIEW,)
+CHANGES: Final = (Change(page=OVERVIEW, act=add_samples, path="/samples"),)

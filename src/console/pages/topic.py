@@ -1,0 +1,244 @@
+"""A topic: partitions, configs, rates, and the forms that change or delete it."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...clients.admin.configs import Config
+from ...clients.admin.descriptions import Partition, Topic
+from ...clients.admin.health import states_of
+from ...clients.admin.partitions import PartitionReplicas, Replica
+from ...errors import InvalidConfig, InvalidRequest, QuorumlogError
+from .. import formats
+from ..cluster_view import disks, part, record_rates
+from ..lists import part_of
+from ..page import Change, Form, Page, Values, Visit
+from .topics import PARTITIONS_MAX, level_of, topic_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRow:
+    """One line of the table of partitions."""
+
+    state: Partition
+    text: str  # "in sync", or its states
+    level: str
+    first: int | None  # log start offset
+    end: int | None  # log end offset
+    size_bytes: int | None
+    lagging: Sequence[Replica]  # replicas that are not in sync, with the reason
+    error: str  # why the replicas are unknown
+
+
+async def load(visit: Visit) -> Values:
+    """Read the topic; offsets, sizes and replicas of the visible partitions alone."""
+    log = await visit.log()
+    name = visit.arguments["topic"]
+    topic, configs, cluster = await asyncio.gather(
+        log.admin.describe_topic(name),
+        part("configs", log.admin.describe_configs(name)),
+        log.admin.describe_cluster(),
+    )
+    found = part_of(
+        topic.partitions,
+        path=visit.path,
+        query=visit.query,
+        text=lambda each: str(each.partition),
+        columns={
+            "partition": lambda each: each.partition,
+            "leader": lambda each: (-1 if each.leader is None else each.leader, each.partition),
+            "state": lambda each: (level_of(states_of(each)) != "bad", each.partition),
+        },
+    )
+    lagging = [each for each in found.rows if each.leader is None or each.is_under_replicated]
+    usage, replicas = await asyncio.gather(
+        disks(log, cluster.brokers, [name]), _replicas(visit, name, lagging)
+    )
+    records, written = record_rates(visit.session, f"topic {name}", usage, visit.now_s)
+    sizes, offsets = usage.sizes(), usage.offsets()
+    session = visit.session
+    return {
+        "topic": topic,
+        "partitions": found,
+        "rows": [_row(name, each, sizes, offsets, replicas) for each in found.rows],
+        "size_bytes": sum(sizes.values()) if sizes else None,
+        "offsets": sum(end - first for first, end in offsets.values()) if offsets else None,
+        "records": records,
+        "written": written,
+        "records_series": session.samples(f"topic {name} records"),
+        "bytes_series": session.samples(f"topic {name} bytes"),
+        "configs": _sorted(configs) if not isinstance(configs, QuorumlogError) else [],
+        "configs_error": str(configs) if isinstance(configs, QuorumlogError) else "",
+        "retention": _retention(configs),
+    }
+
+
+async def _replicas(
+    visit: Visit, name: str, partitions: Sequence[Partition]
+) -> dict[int, PartitionReplicas | QuorumlogError]:
+    """Ask the leaders for the replicas of partitions that need an explanation."""
+    if not partitions:
+        return {}
+    log = await visit.log()
+    places = [(name, each.partition) for each in partitions]
+    answer = await part("replicas", log.admin.describe_replicas(places))
+    if isinstance(answer, QuorumlogError):
+        return {each.partition: answer for each in partitions}
+    return {each.partition: each for each in answer}
+
+
+def _row(
+    name: str,
+    partition: Partition,
+    sizes: Mapping[tuple[str, int], int],
+    offsets: Mapping[tuple[str, int], tuple[int, int]],
+    replicas: Mapping[int, PartitionReplicas | QuorumlogError],
+) -> PartitionRow:
+    states = states_of(partition)
+    first, end = offsets.get((name, partition.partition), (None, None))
+    found = replicas.get(partition.partition)
+    lagging: tuple[Replica, ...] = ()
+    error = ""
+    if isinstance(found, QuorumlogError):
+        error = str(found)
+    elif found is not None:
+        lagging = tuple(each for each in found.replicas if not each.in_sync)
+        error = "" if found.error is None else str(found.error)
+    return PartitionRow(
+        state=partition,
+        text=", ".join(states) or "in sync",
+        level=level_of(states),
+        first=first,
+        end=end,
+        size_bytes=sizes.get((name, partition.partition)),
+        lagging=lagging,
+        error=error,
+    )
+
+
+def _sorted(configs: Mapping[str, Config]) -> list[Config]:
+    """Return configs that are set first, then by name."""
+    return sorted(configs.values(), key=lambda config: (config.is_default, config.name))
+
+
+def _retention(configs: Mapping[str, Config] | QuorumlogError) -> str:
+    """Return the retention of the topic as text."""
+    if isinstance(configs, QuorumlogError):
+        return formats.DASH
+    limits = []
+    ms, size = configs.get("retention.ms"), configs.get("retention.bytes")
+    policy = configs.get("cleanup.policy")
+    if policy is not None and "delete" not in policy.value:
+        return "compacted"
+    if ms is not None and ms.value.isdigit():
+        limits.append(formats.duration(int(ms.value)))
+    if size is not None and size.value.isdigit():
+        limits.append(f"{formats.size(int(size.value))} a partition")
+    return " or ".join(limits) or "unlimited"
+
+
+async def load_topic(visit: Visit) -> Values:
+    """Read the topic for a form."""
+    log = await visit.log()
+    topic: Topic = await log.admin.describe_topic(visit.arguments["topic"])
+    return {"topic": topic}
+
+
+async def load_config(visit: Visit) -> Values:
+    """Read one config of the topic for its form. Raises InvalidConfig for an unknown name."""
+    log = await visit.log()
+    name = visit.arguments["config"]
+    configs = await log.admin.describe_configs(visit.arguments["topic"])
+    if name not in configs:
+        raise InvalidConfig(f"{name[:80]!r}: not a config of topics; the topic's page lists them")
+    return {"config": configs[name], "topic_name": visit.arguments["topic"]}
+
+
+async def grow(visit: Visit, form: Form) -> str:
+    """Add partitions."""
+    name = visit.arguments["topic"]
+    count = form.number("partitions", low=1, high=PARTITIONS_MAX)
+    if count is None:
+        raise InvalidRequest("partitions: empty; give the new total number of partitions")
+    log = await visit.log()
+    await log.admin.create_partitions(name, count)
+    visit.session.notice = f"Topic {name} has {formats.count(count, 'partition')}."
+    return topic_path(name)
+
+
+async def alter(visit: Visit, form: Form) -> str:
+    """Set a config, or reset it to its default.
+
+    The form has the value that the user saw. Another present value is refused, so that two users do
+    not overwrite each other's change unseen.
+    """
+    topic, name = visit.arguments["topic"], visit.arguments["config"]
+    log = await visit.log()
+    config = (await log.admin.describe_configs(topic)).get(name)
+    if config is not None and form.exact("seen") != config.value:
+        raise InvalidRequest(
+            f"{name}: changed since this page was loaded, to {config.value[:80]!r}; check the"
+            " present value and send the form again"
+        )
+    if form.is_checked("reset"):
+        await log.admin.alter_configs(topic, delete=[name])
+        visit.session.notice = f"Reset {name} of topic {topic} to its default."
+    else:
+        await log.admin.alter_configs(topic, {name: form.text("value")})
+        visit.session.notice = f"Set {name} of topic {topic} to {form.text('value')}."
+    return topic_path(topic)
+
+
+async def elect(visit: Visit, form: Form) -> str:
+    """Elect the preferred replica as leader, wherever it is in sync and does not lead."""
+    name = visit.arguments["topic"]
+    log = await visit.log()
+    topic = await log.admin.describe_topic(name)
+    moved = [(name, each.partition) for each in topic.partitions if each.leader != each.replicas[0]]
+    if not moved:
+        visit.session.notice = "Every partition has its preferred leader already."
+        return topic_path(name)
+    outcomes = await log.admin.elect_leaders(moved)
+    failed = [each for each in outcomes if each.error is not None]
+    if failed and failed[0].error is not None:
+        raise failed[0].error
+    visit.session.notice = f"Elected leaders of {formats.count(len(outcomes), 'partition')}."
+    return topic_path(name)
+
+
+async def delete(visit: Visit, form: Form) -> str:
+    """Delete the topic."""
+    name = visit.arguments["topic"]
+    form.confirm(name)
+    log = await visit.log()
+    await log.admin.delete_topic(name)
+    visit.session.notice = f"Deleted topic {name}."
+    return "/topics"
+
+
+def _form_page(path: str, title: str, template: str, *, is_config: bool = False) -> Page:
+    return Page(
+        path=f"/topic/{{topic}}/{path}",
+        section="topics",
+        title=title,
+        template=template,
+        load=load_config if is_config else load_topic,
+        is_live=False,
+    )
+
+
+TOPIC: Final = Page(
+    path="/topic/{topic}", section="topics", title="{topic}", template="topic.html", load=load
+)
+GROW: Final = _form_page("partitions", "Add partitions", "topic_grow.html")
+ALTER: Final = _form_page("config/{config}", "Change {config}", "topic_config.html", is_config=True)
+ELECT: Final = _form_page("elect", "Elect leaders", "topic_elect.html")
+DELETE: Final = _form_page("delete", "Delete {topic}", "topic_delete.html")
+PAGES: Final = (TOPIC, GROW, ALTER, ELECT, DELETE)
+CHANGES: Final = (
+    Change(page=GROW, act=grow),
+    Change(page=ALTER, act=alter),
+    Change(page=ELECT, act=elect),
+    Change(page=DELETE, act=delete),
+)

@@ -1,0 +1,167 @@
+"""Sessions of browsers: one client of the cluster each, with the credentials of its user.
+
+Everything is in memory. A session ends after IDLE_S without a request, by a sign-out, or with the
+process. Live updates of an open page do not count as requests.
+"""
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from .. import aio
+from ..clients.credentials import SCRAM
+from ..errors import Overloaded
+from .config import ConsoleConfig
+
+IDLE_S: Final = 30 * 60
+SESSIONS_MAX: Final = 64
+STREAMS_MAX: Final = 16  # open pages of one session
+SAMPLES_MAX: Final = 120  # of one series
+SERIES_MAX: Final = 200  # of one session
+FRAGMENTS_MAX: Final = 16  # last values of pages, kept for an outage
+
+CONNECT_TIMEOUT_MS: Final = 2_000
+REQUEST_TIMEOUT_MS: Final = 5_000
+CALL_TIMEOUT_MS: Final = 10_000
+
+
+Totals: TypeAlias = tuple[float, dict[tuple[str, int], int], dict[tuple[str, int], int]]
+"""(monotonic seconds, end offsets, sizes in bytes) of partitions."""
+
+
+@dataclass(slots=True)
+class Session:
+    """The state of one browser."""
+
+    config: ConsoleConfig
+    id: str
+    csrf: str  # token that every form has
+    used_s: float  # monotonic time of the last request
+    credentials: SCRAM | None = None
+    is_signed_in: bool = False
+    streams: int = 0  # open live updates
+    # Samples by name, each as (monotonic seconds, value); collected while a page is open.
+    series: "OrderedDict[str, deque[tuple[float, float]]]" = field(default_factory=OrderedDict)
+    # The last values of pages by URL, as (monotonic seconds, HTML).
+    fragments: "OrderedDict[str, tuple[float, str]]" = field(default_factory=OrderedDict)
+    # The last end offsets and sizes of partitions by scope, with their time, for rates.
+    totals: dict[str, Totals] = field(default_factory=dict)
+    notice: str = ""  # shown once, on the next page: the outcome of a change
+    _log: aio.AsyncLog | None = None
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def user(self) -> str:
+        """The name of the user, "" without credentials."""
+        return "" if self.credentials is None else self.credentials.user
+
+    async def log(self) -> aio.AsyncLog:
+        """Return the session's client, connected. Raise ConnectionFailed, or
+        SaslAuthenticationFailed for refused credentials."""
+        async with self._opening:
+            if self._log is None:
+                self._log = await aio.connect(
+                    self.config.bootstrap,
+                    connect_timeout_ms=CONNECT_TIMEOUT_MS,
+                    request_timeout_ms=REQUEST_TIMEOUT_MS,
+                    call_timeout_ms=CALL_TIMEOUT_MS,
+                    tls=self.config.tls,
+                    credentials=self.credentials,
+                )
+            return self._log
+
+    async def close(self) -> None:
+        """Close the client and forget the credentials."""
+        self.credentials = None
+        self.is_signed_in = False
+        log, self._log = self._log, None
+        if log is not None:
+            await log.close()
+
+    def sample(self, name: str, value: float, now_s: float) -> None:
+        """Append a value to a series."""
+        values = self.series.setdefault(name, deque(maxlen=SAMPLES_MAX))
+        self.series.move_to_end(name)
+        values.append((now_s, value))
+        while len(self.series) > SERIES_MAX:
+            self.series.popitem(last=False)
+
+    def samples(self, name: str) -> list[tuple[float, float]]:
+        """Return a series, the oldest sample first."""
+        return list(self.series.get(name, ()))
+
+    def keep_fragment(self, url: str, html: str, now_s: float) -> None:
+        """Keep the last values of a page."""
+        self.fragments[url] = (now_s, html)
+        self.fragments.move_to_end(url)
+        while len(self.fragments) > FRAGMENTS_MAX:
+            self.fragments.popitem(last=False)
+
+
+class Sessions:
+    """All sessions, and the login token of this start."""
+
+    def __init__(
+        self, config: ConsoleConfig, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.config = config
+        self.token: Final = secrets.token_urlsafe(24)
+        self._clock = clock
+        self._sessions: dict[str, Session] = {}
+
+    def is_token(self, given: str) -> bool:
+        """Return True if a text is the login token, in constant time."""
+        return secrets.compare_digest(given.encode(), self.token.encode())
+
+    async def open(self) -> Session:
+        """Return a new session. Raise Overloaded at SESSIONS_MAX."""
+        await self.end_idle()
+        if len(self._sessions) >= SESSIONS_MAX:
+            raise Overloaded(
+                f"the console has {len(self._sessions)} sessions, its limit; sign out of another"
+                f" one, or wait until one is idle for {IDLE_S // 60} minutes"
+            )
+        session = Session(
+            config=self.config,
+            id=secrets.token_urlsafe(32),
+            csrf=secrets.token_urlsafe(32),
+            used_s=self._clock(),
+        )
+        self._sessions[session.id] = session
+        return session
+
+    def find(self, session_id: str, *, is_use: bool = True) -> Session | None:
+        """Return a session that has not been idle for too long; with `is_use` it counts as used."""
+        session = self._sessions.get(session_id)
+        if session is None or self._clock() - session.used_s > IDLE_S:
+            return None
+        if is_use:
+            session.used_s = self._clock()
+        return session
+
+    def renew_id(self, session: Session) -> None:
+        """Give a session another id and CSRF token, after its user has signed in."""
+        del self._sessions[session.id]
+        session.id, session.csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        self._sessions[session.id] = session
+
+    async def end(self, session: Session) -> None:
+        """End a session and close its client."""
+        self._sessions.pop(session.id, None)
+        await session.close()
+
+    async def end_idle(self) -> None:
+        """End the sessions that have been idle for too long."""
+        now_s = self._clock()
+        for session in list(self._sessions.values()):
+            if now_s - session.used_s > IDLE_S:
+                await self.end(session)
+
+    async def close(self) -> None:
+        """End every session."""
+        for session in list(self._sessions.values()):
+            await self.end(session)

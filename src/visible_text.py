@@ -1,0 +1,31 @@
+"""Text for people: control characters, directions of writing and invisible characters as escapes.
+
+Names and records come from any client. Unescaped they could move a terminal's cursor, or show
+another order of characters than the stored one.
+"""
+
+import re
+from typing import Final
+
+_HIDDEN: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # control characters
+    "\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # no glyph
+    "\ud800-\udfff"  # surrogates: bytes that were not UTF-8
+    "\U000e0000-\U000e0fff]"  # tags and selectors
+)
+_NAMED: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
+
+
+def visible(text: str) -> str:
+    """Return the text with each hidden character as an escape: \\n, \\x1b, \\u202e."""
+    return _HIDDEN.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    code = ord(character)
+    if character in _NAMED:
+        return _NAMED[character]
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,94 @@
+"""Chromium at a console: pages, forms, sizes, screenshots, and checks of what is shown."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+from tests.console.process import Console
+
+PICTURES: Final = Path("build/console")
+WAIT_S: Final = 60
+WIDTHS: Final = (1280, 390)
+SCHEMES: Final = ("light", "dark")
+
+FAULTS_SCRIPT: Final = Path(__file__).with_name("faults.js").read_text(encoding="utf-8")
+
+
+class Browser:
+    """The browser of a test."""
+
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self.driver = driver
+
+    def open_console(self, console: Console) -> None:
+        """Open the URL with the login token in a browser without cookies."""
+        self.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+        self.console = console
+        self.driver.get(console.url)
+        self.wait_for("header nav")
+
+    def go(self, path: str) -> None:
+        """Open a page."""
+        self.driver.get(self.console.base + path)
+
+    def find(self, selector: str) -> WebElement:
+        """Return an element; fail if there is none."""
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def text(self, selector: str = "body") -> str:
+        """Return the visible text of an element."""
+        return self.find(selector).text
+
+    def wait_for(self, selector: str, text: str = "") -> WebElement:
+        """Return an element once it is there with a text."""
+
+        def is_there(driver: webdriver.Chrome) -> Any:
+            found = driver.find_elements(By.CSS_SELECTOR, selector)
+            return next((each for each in found if text in each.get_property("textContent")), None)
+
+        wait = WebDriverWait(
+            self.driver, WAIT_S, poll_frequency=0.05, ignored_exceptions=[Exception]
+        )
+        found: WebElement = wait.until(is_there, f"{selector} with {text!r}")
+        return found
+
+    def fill(self, name: str, text: str) -> None:
+        """Enter a text in a field."""
+        box = self.find(f"main [name={name}]")
+        box.clear()
+        box.send_keys(text)
+
+    def press(self, text: str) -> None:
+        """Press the button or follow the link with a text."""
+        found = self.driver.find_elements(By.CSS_SELECTOR, "main button, main a.button, main a")
+        next(each for each in found if each.text.strip() == text).click()
+
+    def look(self, width: int, scheme: str) -> None:
+        """Set the width of the page and the colour scheme."""
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        self._size(width, 900)
+
+    def _size(self, width: int, height: int) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def picture(self, name: str, width: int) -> None:
+        """Store a screenshot of the whole page."""
+        height = self.driver.execute_script("return document.documentElement.scrollHeight")
+        self._size(width, min(int(height), 6_000))
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        self.driver.save_screenshot(str(PICTURES / f"{name}.png"))
+
+    def faults(self) -> list[str]:
+        """Return overflows, overlaps and fields without a name on the page."""
+        found: list[str] = self.driver.execute_script(FAULTS_SCRIPT)
+        return found
+
+    def errors(self) -> list[str]:
+        """Return the messages of the browser's console since the last call."""
+        entries: list[dict[str, Any]] = self.driver.get_log("browser")
+        return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]

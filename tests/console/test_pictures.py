@@ -1,0 +1,65 @@
+"""Every page in light and dark, at 1280 and 390 pixels: the pictures are in build/console.
+
+A page joins the list of PAGES with a line: a name, a path, and an element that it shows at the end.
+"""
+
+import pytest
+from tests.console.browser import SCHEMES, WIDTHS, Browser
+from tests.console.process import Console, Visitor, console_process
+
+from quorumlog.testing import Broker
+
+PAGES = {
+    "overview": ("/", "#brokers tbody tr"),
+    "topics": ("/topics", "#topics tbody tr"),
+    "topic-new": ("/topics/new", "form.form"),
+    "topic": ("/topic/sample-orders", "#configs tbody tr"),
+    "topic-grow": ("/topic/sample-orders/partitions", "form.form"),
+    "topic-config": ("/topic/sample-orders/config/retention.ms", "form.form"),
+    "topic-elect": ("/topic/sample-orders/elect", "form.form"),
+    "topic-delete": ("/topic/sample-orders/delete", "form.form"),
+    "unknown-topic": ("/topic/no-such-topic", "#status .banner"),
+}
+
+
+@pytest.fixture(scope="module")
+def samples(console: Console, broker: Broker) -> None:
+    """The sample data and some more topics."""
+    visitor = Visitor(console)
+    visitor.login()
+    assert visitor.post("/samples", {}).status in (303, 422)
+    for name in ("events", "a.topic-with_a.very-long-name" + "-that-never-ends" * 12):
+        broker.create_topic(name, partitions=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.usefixtures("samples")
+def test_page_has_no_fault_in_any_look(browser: Browser, name: str) -> None:
+    path, shown = PAGES[name]
+    for scheme in SCHEMES:
+        for width in WIDTHS:
+            browser.look(width, scheme)
+            browser.go(path)
+            browser.wait_for(shown)
+            assert browser.faults() == [], (scheme, width)
+            browser.picture(f"{name}-{scheme}-{width}", width)
+    errors = [each for each in browser.errors() if "404 (Not Found)" not in each]
+    assert errors == []
+
+
+@pytest.mark.slow
+def test_first_steps_of_an_empty_cluster(browser: Browser) -> None:
+    with Broker() as empty, console_process("--bootstrap", empty.grpc) as console:
+        browser.open_console(console)
+        assert empty.grpc in browser.text("#live")
+        assert empty.kafka in browser.text("#live")
+        for scheme in SCHEMES:
+            for width in WIDTHS:
+                browser.look(width, scheme)
+                assert browser.faults() == [], (scheme, width)
+                browser.picture(f"first-steps-{scheme}-{width}", width)
+        browser.look(1280, "light")
+        browser.press("Create sample data")
+        assert "1,000 records" in browser.wait_for(".notice.good").text
+        assert browser.errors() == []
