@@ -1,12 +1,23 @@
 """`quorumlog console`: the web console."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from ..errors import EnvironmentUnusable
-from .options import BootstrapOption
+from .options import BootstrapOption, Output, OutputOption
+from .output import print_json
+from .settings import CONFIG_VARIABLE
+
+if TYPE_CHECKING:
+    from ..server.main import Beside
+    from ..server.node import ListenerAddresses
 
 EXAMPLES = """\b
 Examples:
@@ -14,7 +25,8 @@ Examples:
   quorumlog console --bootstrap broker-1:9094,broker-2:9094 --port 8080
   quorumlog console --host 10.0.0.5 --tls-certificate console.pem --tls-key console.key
 """
-PACKAGES = ("jinja2", "starlette", "uvicorn")
+END_S: Final = 5
+PACKAGES: Final = ("jinja2", "starlette", "uvicorn")
 
 
 def console(
@@ -56,6 +68,8 @@ def console(
             help="Accept this name, or name:port, in URLs besides the address; repeatable",
         ),
     ] = None,
+    until_input_ends: Annotated[bool, typer.Option("--until-input-ends", hidden=True)] = False,
+    output: OutputOption = None,
 ) -> None:
     """Serve web pages about a cluster, until Ctrl-C. Prints the URL with the login token.
 
@@ -80,7 +94,42 @@ def console(
         key=key,
         allowed_hosts=tuple(allowed_host or ()),
     )
-    run(config, on_ready=lambda url: typer.echo(f"quorumlog console is ready: {url}"))
+
+    def print_url(url: str) -> None:
+        if output is Output.JSON:
+            print_json({"ready": True, "console": url})
+        else:
+            typer.echo(f"quorumlog console is ready: {url}")
+
+    run(config, on_ready=print_url, until_input_ends=until_input_ends)
+
+
+def console_beside(*, as_json: bool) -> "Beside":
+    """Return the companion of `dev --console`: a console in a process of its own, which ends with
+    this one, however that ends."""
+
+    @contextmanager
+    def beside(addresses: "ListenerAddresses", profile: str | None) -> Iterator[None]:
+        is_usual = addresses.grpc.endswith(":9094")
+        command = [sys.executable, "-m", __package__, "console", "--until-input-ends"]
+        command += ["--bootstrap", addresses.grpc, "--port", "9096" if is_usual else "0"]
+        command += ["--output", "json"] if as_json else []
+        environment = dict(os.environ)
+        if profile is not None:
+            environment[CONFIG_VARIABLE] = profile
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+        try:
+            yield
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    return beside
 
 
 def require_packages() -> None:

@@ -119,6 +119,13 @@ def dev(
             " client profiles are in DIR-security",
         ),
     ] = False,
+    with_console: Annotated[
+        bool,
+        typer.Option(
+            "--console",
+            help="Serve web pages about the node, too; needs the extra quorumlog[console]",
+        ),
+    ] = False,
     assignments: SetOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -141,9 +148,14 @@ def dev(
         assignments=assignments or (),
     )
     as_json = output is Output.JSON
-    raise typer.Exit(
-        server_main.dev(options, as_json=as_json, tell=_error_printer(as_json=as_json))
-    )
+    tell = _error_printer(as_json=as_json)
+    if not with_console:
+        raise typer.Exit(server_main.dev(options, as_json=as_json, tell=tell))
+    from .console import console_beside, require_packages
+
+    require_packages()
+    beside = console_beside(as_json=as_json)
+    raise typer.Exit(server_main.dev(options, as_json=as_json, tell=tell, beside=beside))
 
 
 def server(

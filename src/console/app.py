@@ -8,13 +8,14 @@ from typing import Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from . import live
 from .page import Change, Page, PageServer
 from .pages import overview, topic, topics
 from .protection import Protection
+from .rendering import render
 from .sessions import Sessions
 from .sign_in import SignIn
 
@@ -64,8 +65,26 @@ def make_app(sessions: Sessions, *, hosts: frozenset[str]) -> Protection:
         yield
         await sessions.close()
 
-    app = Starlette(routes=routes, lifespan=lifespan)
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={404: _not_found, 500: _unexpected},
+    )
     return Protection(app, hosts=hosts, scheme=sessions.config.scheme)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    values = {"title": "No such page", "message": "The console has no page of this address."}
+    return HTMLResponse(render("message.html", values), status_code=404)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    message = (
+        f"Unexpected {type(error).__name__}. This is a bug; please report it with the traceback in"
+        " the console's log."
+    )
+    values = {"title": "Internal error", "message": message}
+    return HTMLResponse(render("message.html", values), status_code=500)
 
 
 def _route(path: str, answer: Endpoint, method: str = "GET") -> Route:

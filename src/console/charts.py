@@ -13,7 +13,7 @@ Samples = Sequence[tuple[float, float]]
 SPARK_WIDTH: Final = 120
 SPARK_HEIGHT: Final = 28
 CHART_WIDTH: Final = 640
-CHART_HEIGHT: Final = 180
+CHART_HEIGHT: Final = 190
 _LEFT: Final = 64  # room for the labels of the values
 _BOTTOM: Final = 22
 
@@ -37,8 +37,9 @@ def line_chart(samples: Samples, label: str, text: Callable[[float], str] = form
     """Return a line of a series over time, with labels. Its axis begins at 0."""
     top, width, height = 10, CHART_WIDTH - _LEFT - 8, CHART_HEIGHT - _BOTTOM - 10
     points = _points(samples, _LEFT, top, width, height)
-    highest = max((value for _, value in samples), default=0.0)
+    highest = max((value for _, value in samples), default=0.0) or 1.0
     span_s = samples[-1][0] - samples[0][0] if samples else 0.0
+    since = f"{formats.duration(span_s * 1000)} ago" if len(samples) > 1 else "no values yet"
     rows = Markup("").join(
         Markup('<line class="grid" x1="{x}" x2="{end}" y1="{y}" y2="{y}"/>').format(
             x=_LEFT, end=CHART_WIDTH - 8, y=round(top + height * (1 - part), 1)
@@ -49,11 +50,8 @@ def line_chart(samples: Samples, label: str, text: Callable[[float], str] = form
         for part in (0.0, 0.5, 1.0)
     )
     times = Markup(
-        '<text x="{x}" y="{y}">{since} ago</text>'
-        '<text x="{end}" y="{y}" text-anchor="end">now</text>'
-    ).format(
-        x=_LEFT, end=CHART_WIDTH - 8, y=CHART_HEIGHT - 6, since=formats.duration(span_s * 1000)
-    )
+        '<text x="{x}" y="{y}">{since}</text><text x="{end}" y="{y}" text-anchor="end">now</text>'
+    ).format(x=_LEFT, end=CHART_WIDTH - 8, y=CHART_HEIGHT - 6, since=since)
     return Markup(
         '<svg class="chart" viewBox="0 0 {w} {h}" role="img"><title>{label}</title>'
         "{rows}{times}{area}{line}</svg>"

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+NO_LIMIT: Final = 2**62  # numbers from here on mean that there is none
 DASH: Final = "\N{EN DASH}"  # an unknown value
 
 
@@ -69,6 +70,8 @@ def config_value(value: str, unit: str) -> str:
     if not value.lstrip("-").isdigit():
         return value
     amount = int(value)
+    if amount >= NO_LIMIT:
+        return f"{value} (no limit)"
     if unit == "bytes" and amount >= 1024:
         return f"{value} ({size(amount)})"
     if unit == "ms" and amount >= 1000:

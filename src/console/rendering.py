@@ -37,6 +37,21 @@ def exact(text: str) -> Markup:
     return Markup(escape(text))
 
 
+def lines(text: str) -> Markup:
+    """Return a text of several lines for `pre`: its line ends stay, other hidden characters are
+    escapes."""
+    return Markup("\n").join(visible(line) for line in text.split("\n"))
+
+
+def documentation(text: str) -> Markup:
+    """Return a text of the documentation, with the parts between backquotes as code."""
+    parts = text.split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(visible(part)) if index % 2 else escape(visible(part))
+        for index, part in enumerate(parts)
+    )
+
+
 @cache
 def environment() -> Environment:
     """Return the environment of all templates."""
@@ -56,6 +71,8 @@ def environment() -> Environment:
         time=formats.time,
         count=formats.count,
         exact=exact,
+        lines=lines,
+        documentation=documentation,
     )
     made.globals.update(
         sparkline=charts.sparkline,

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,8 +24,11 @@ CONNECTIONS_MAX = 256
 DRAIN_S = 1  # for requests that run at the end
 
 
-def run(config: ConsoleConfig, *, on_ready: Callable[[str], None]) -> None:
-    """Serve the console until SIGTERM or SIGINT; `on_ready` receives the URL with the login token.
+def run(
+    config: ConsoleConfig, *, on_ready: Callable[[str], None], until_input_ends: bool = False
+) -> None:
+    """Serve the console until SIGTERM or SIGINT, or the end of the standard input; `on_ready`
+    receives the URL with the login token.
 
     Raises InvalidConfig for an address beyond loopback without TLS, and AddressInUse.
     """
@@ -37,12 +42,14 @@ def run(config: ConsoleConfig, *, on_ready: Callable[[str], None]) -> None:
         )
 
     async def main(runtime: Runtime) -> None:
-        await serve(config, on_ready=on_ready)
+        await serve(config, on_ready=on_ready, until_input_ends=until_input_ends)
 
     run_in_loop(main, name="console")
 
 
-async def serve(config: ConsoleConfig, *, on_ready: Callable[[str], None]) -> None:
+async def serve(
+    config: ConsoleConfig, *, on_ready: Callable[[str], None], until_input_ends: bool = False
+) -> None:
     """Serve on the running loop; see `run`."""
     host = f"[{config.host}]" if ":" in config.host else config.host
     bound = await bind(f"{host}:{config.port}")
@@ -67,6 +74,8 @@ async def serve(config: ConsoleConfig, *, on_ready: Callable[[str], None]) -> No
             ),
             lambda: on_ready(f"{config.scheme}://{host}:{port}/login?token={sessions.token}"),
         )
+        if until_input_ends:
+            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), server.stop_at_end_of_input)
         await server.serve(sockets=[bound])
     finally:
         bound.close()
@@ -78,6 +87,12 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_started = on_started
+
+    def stop_at_end_of_input(self) -> None:
+        """Stop the server if the standard input has ended; discard other input."""
+        if not os.read(sys.stdin.fileno(), 1024):
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+            self.should_exit = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -11,11 +11,17 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ..errors import InvalidConfig, Overloaded, QuorumlogError
 from ..metadata.scram_credentials import ScramCredential, ScramKey, check_user
@@ -76,26 +82,41 @@ class DevOptions:
     assignments: Sequence[str] = ()  # "name=value" of --set
 
 
+Beside: TypeAlias = Callable[[ListenerAddresses, str | None], AbstractContextManager[object]]
+"""A companion of a node that serves: takes its addresses and the clients' profile, if any."""
+
+
+def _nothing_beside(
+    addresses: ListenerAddresses, profile: str | None
+) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
 def say(error: QuorumlogError) -> None:
     """Print an error on stderr in one line."""
     print(f"quorumlog: {error}", file=sys.stderr)
 
 
 def dev(
-    options: DevOptions, *, as_json: bool = False, tell: Callable[[QuorumlogError], None] = say
+    options: DevOptions,
+    *,
+    as_json: bool = False,
+    tell: Callable[[QuorumlogError], None] = say,
+    beside: Beside = _nothing_beside,
 ) -> int:
     """Run one node with both roles until a signal stops it; format its directory at the first
     start.
 
     Return the exit code of the process: 0 after an orderly stop. `tell` receives the error that
-    prevents the node from running.
+    prevents the node from running. `beside` is entered once the node serves and left before it
+    stops.
     """
 
     def work() -> None:
         found, folder = resolve_dev(options), None
         if options.secure:
             found, folder = secured(found)
-        _serve(found, format_new=True, as_json=as_json, security=folder)
+        _serve(found, format_new=True, as_json=as_json, security=folder, beside=beside)
 
     return _guarded(work, tell)
 
@@ -343,6 +364,7 @@ def _serve(
     routes: Mapping[str, str] = NO_ROUTES,
     security: "SecurityFolder | None" = None,
     password_file: str = "",
+    beside: Beside = _nothing_beside,
 ) -> None:
     config = node_config(found)
     if security is not None:
@@ -371,6 +393,7 @@ def _serve(
                     security.write_profiles(grpc=node.addresses.grpc, kafka=node.addresses.kafka)
                     profile = str(security.client_profile)
                 print(ready_line(node.addresses, as_json=as_json, profile=profile), flush=True)
+                stack.enter_context(beside(node.addresses, profile))
                 async with runtime.tasks.scope("memory") as scope:
                     scope.spawn(_use_huge_pages(runtime), name="huge_pages")
                     await stop.wait()

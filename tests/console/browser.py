@@ -47,7 +47,9 @@ class Browser:
 
         def is_there(driver: webdriver.Chrome) -> Any:
             found = driver.find_elements(By.CSS_SELECTOR, selector)
-            return next((each for each in found if text in each.get_property("textContent")), None)
+            return next(
+                (each for each in found if text in str(each.get_property("textContent"))), None
+            )
 
         wait = WebDriverWait(
             self.driver, WAIT_S, poll_frequency=0.05, ignored_exceptions=[Exception]
@@ -90,5 +92,5 @@ class Browser:
 
     def errors(self) -> list[str]:
         """Return the messages of the browser's console since the last call."""
-        entries: list[dict[str, Any]] = self.driver.get_log("browser")
+        entries: list[dict[str, Any]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
         return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]

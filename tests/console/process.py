@@ -1,6 +1,7 @@
 """A console in a process of its own, and requests to it without a browser."""
 
 import http.client
+import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -34,10 +35,15 @@ class Console:
 
 
 @contextmanager
-def console_process(*arguments: str) -> Iterator[Console]:
+def console_process(
+    *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Console]:
     """Run `quorumlog console` on a free port."""
     process = subprocess.Popen(
-        [*COMMAND, "console", "--port", "0", *arguments], stdout=subprocess.PIPE, text=True
+        [*COMMAND, "console", "--port", "0", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environment or {})},
     )
     try:
         assert process.stdout is not None, "piped"
