@@ -29,28 +29,40 @@ END_S: Final = 5
 PACKAGES: Final = ("jinja2", "starlette", "uvicorn")
 
 
+HostOption = Annotated[
+    str,
+    typer.Option(
+        "--host",
+        metavar="HOST",
+        help="Address to listen on; one beyond loopback needs TLS  [default: 127.0.0.1]",
+        show_default=False,
+    ),
+]
+PortOption = Annotated[
+    int,
+    typer.Option(
+        "--port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Port to listen on; 0 picks a free one  [default: 9096]",
+        show_default=False,
+    ),
+]
+AllowedHostOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allowed-host",
+        metavar="NAME",
+        help="Accept this name, or name:port, in URLs besides the address; repeatable",
+    ),
+]
+
+
 def console(
     bootstrap: BootstrapOption = None,
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host",
-            metavar="HOST",
-            help="Address to listen on; one beyond loopback needs TLS  [default: 127.0.0.1]",
-            show_default=False,
-        ),
-    ] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(
-            "--port",
-            metavar="PORT",
-            min=0,
-            max=65535,
-            help="Port to listen on; 0 picks a free one  [default: 9096]",
-            show_default=False,
-        ),
-    ] = 9096,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 9096,
     certificate: Annotated[
         str,
         typer.Option(
@@ -60,14 +72,7 @@ def console(
     key: Annotated[
         str, typer.Option("--tls-key", metavar="FILE", help="PEM file with the certificate's key")
     ] = "",
-    allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allowed-host",
-            metavar="NAME",
-            help="Accept this name, or name:port, in URLs besides the address; repeatable",
-        ),
-    ] = None,
+    allowed_host: AllowedHostOption = None,
     until_input_ends: Annotated[bool, typer.Option("--until-input-ends", hidden=True)] = False,
     output: OutputOption = None,
 ) -> None:

@@ -55,6 +55,21 @@ HttpPortOption = Annotated[
 ]
 
 
+SecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--secure",
+        help="Use TLS, passwords and ACLs; the certificate, the administrator's password and"
+        " client profiles are in DIR-security",
+    ),
+]
+ConsoleOption = Annotated[
+    bool,
+    typer.Option(
+        "--console",
+        help="Serve web pages about the node, too; needs the extra quorumlog[console]",
+    ),
+]
 InitialUserOption = Annotated[
     str | None,
     typer.Option(
@@ -111,21 +126,8 @@ def dev(
         ),
     ] = None,
     http_port: HttpPortOption = None,
-    secure: Annotated[
-        bool,
-        typer.Option(
-            "--secure",
-            help="Use TLS, passwords and ACLs; the certificate, the administrator's password and"
-            " client profiles are in DIR-security",
-        ),
-    ] = False,
-    with_console: Annotated[
-        bool,
-        typer.Option(
-            "--console",
-            help="Serve web pages about the node, too; needs the extra quorumlog[console]",
-        ),
-    ] = False,
+    secure: SecureOption = False,
+    with_console: ConsoleOption = False,
     assignments: SetOption = None,
     output: OutputOption = None,
 ) -> None:

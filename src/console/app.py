@@ -12,10 +12,10 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from . import live
-from .page import Change, Page, PageServer
+from .html import compile_templates, render
+from .page import Page, PageChange, PageServer
 from .pages import overview, topic, topics
 from .protection import Protection
-from .rendering import render
 from .sessions import Sessions
 from .sign_in import SignIn
 
@@ -35,8 +35,9 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def make_app(sessions: Sessions, *, hosts: frozenset[str]) -> Protection:
     """Return the application; `hosts` are the accepted values of `Host`."""
+    compile_templates()
     pages: list[Page] = [page for module in MODULES for page in module.PAGES]
-    changes: list[Change] = [change for module in MODULES for change in module.CHANGES]
+    changes: list[PageChange] = [change for module in MODULES for change in module.CHANGES]
     server = PageServer(sessions, frozenset(page.section for page in pages))
     sign_in = SignIn(server, sessions)
     routes = [

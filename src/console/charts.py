@@ -14,7 +14,7 @@ SPARK_WIDTH: Final = 120
 SPARK_HEIGHT: Final = 28
 CHART_WIDTH: Final = 640
 CHART_HEIGHT: Final = 190
-_LEFT: Final = 64  # room for the labels of the values
+_LEFT: Final = 96  # room for the labels of the values
 _BOTTOM: Final = 22
 
 

@@ -12,7 +12,7 @@ FILTER_MAX: Final = 200  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part(Generic[T]):
+class ListPart(Generic[T]):
     """The visible rows of a list, with what its links need."""
 
     rows: Sequence[T]
@@ -48,7 +48,7 @@ def part_of(
     text: Callable[[T], str],
     columns: Mapping[str, Callable[[T], Any]],
     size: int = PAGE_SIZE,
-) -> Part[T]:
+) -> ListPart[T]:
     """Return the part of a list that a query selects: `filter` is text that `text` of a row
     contains, `sort` a key of `columns` (default: the first one), `page` a number from 1. Invalid
     values count as absent."""
@@ -61,7 +61,7 @@ def part_of(
     ordered = sorted(found, key=columns[column], reverse=sort.startswith("-"))
     parts = max(1, -(-len(ordered) // size))
     number = min(max(1, _number(query.get("page", ""))), parts)
-    return Part(
+    return ListPart(
         rows=ordered[(number - 1) * size : number * size],
         count=len(ordered),
         all_count=len(rows),

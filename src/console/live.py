@@ -1,25 +1,27 @@
-"""Live updates: one stream of server-sent events for an open page.
+"""Live updates: the stream of server-sent events of one open page.
 
-The next values are computed only after the previous event was accepted by the connection, and only
-while the page is open. A stream whose refresh took long pauses longer, so that it uses at most a
-fifth of the time. After a failed refresh the page keeps its values; the event has the banner.
+The next values are computed only after the connection accepted the previous event, and only while
+the page is open. A pause takes at least PAUSE_FACTOR times as long as the refresh before it: a page
+of a large cluster uses at most a fifth of the time. After a failed refresh the page keeps its
+values; the event has the banner.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from ..errors import QuorumlogError
 from .failures import failure_of
+from .html import render
 from .page import Page, PageServer, Visit
-from .rendering import render
 from .sessions import STREAMS_MAX, Sessions
 
-PAUSE_FACTOR: Final = 4  # pauses are at least so many times the duration of a refresh
+PAUSE_FACTOR: Final = 4
 
 
 def event(name: str, data: str) -> bytes:
@@ -40,45 +42,65 @@ async def stream(server: PageServer, sessions: Sessions, request: Request, page:
             status_code=429,
         )
     path = request.url.path.removeprefix("/live") or "/"
-    visit = server.visit_of(request, session, path=path)
-    return StreamingResponse(_events(server, sessions, page, visit), media_type="text/event-stream")
-
-
-async def _events(
-    server: PageServer, sessions: Sessions, page: Page, first: Visit
-) -> AsyncIterator[bytes]:
-    session, last = first.session, ""
-    session.streams += 1
-    try:
-        # A page that was just sent has its values.
-        await asyncio.sleep(0 if first.url not in session.fragments else page.refresh_s / 2)
-        while sessions.find(session.id, is_use=False) is session and session.is_signed_in:
-            began_s = time.monotonic()
-            try:
-                html = await server.fragment(page, _again(first, began_s))
-            except QuorumlogError as error:
-                yield event("failed", _banner(error))
-                last = ""
-            else:
-                # An equal event costs the browser nothing, and keeps the age of the values.
-                yield event("live", html) if html != last else event("same", "")
-                last = html
-            took_s = time.monotonic() - began_s
-            await asyncio.sleep(max(page.refresh_s, PAUSE_FACTOR * took_s))
-        yield event("ended", "")
-    finally:
-        session.streams -= 1
-
-
-def _again(first: Visit, now_s: float) -> Visit:
-    return Visit(
-        session=first.session,
-        arguments=first.arguments,
-        query=first.query,
-        path=first.path,
-        now_s=now_s,
+    return _LiveResponse(
+        Updates(server, sessions, page, server.visit_of(request, session, path=path))
     )
 
 
-def _banner(error: QuorumlogError) -> str:
-    return render("banner.html", {"failure": failure_of(error)})
+class Updates:
+    """The events of one page, until its session ends."""
+
+    def __init__(self, server: PageServer, sessions: Sessions, page: Page, visit: Visit) -> None:
+        self.session = visit.session
+        self._server = server
+        self._sessions = sessions
+        self._page = page
+        self._visit = visit
+        # A page that was just sent has its values.
+        self._pause_s = page.refresh_s / 2 if visit.url in self.session.fragments else 0.0
+        self._last = ""
+        self._has_ended = False
+
+    def __aiter__(self) -> "Updates":
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Wait, refresh, and return the event."""
+        if self._has_ended:
+            raise StopAsyncIteration
+        await asyncio.sleep(self._pause_s)
+        is_open = self._sessions.find(self.session.id, is_use=False) is self.session
+        if not is_open or not self.session.is_signed_in:
+            self._has_ended = True
+            return event("ended", "")
+        began_s = time.monotonic()
+        found = await self._refresh(began_s)
+        took_s = time.monotonic() - began_s
+        self._pause_s = max(self._page.refresh_s, PAUSE_FACTOR * took_s)
+        return found
+
+    async def _refresh(self, now_s: float) -> bytes:
+        try:
+            html = await self._server.fragment(self._page, replace(self._visit, now_s=now_s))
+        except QuorumlogError as error:
+            self._last = ""
+            return event("failed", render("banner.html", {"failure": failure_of(error)}))
+        if html == self._last:
+            return event("same", "")  # the values are confirmed, and the browser changes nothing
+        self._last = html
+        return event("live", html)
+
+
+class _LiveResponse(StreamingResponse):
+    """A response that counts as an open stream of its session until it ends."""
+
+    def __init__(self, updates: Updates) -> None:
+        super().__init__(updates, media_type="text/event-stream")
+        self._session = updates.session
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._session.streams += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._session.streams -= 1

@@ -16,7 +16,7 @@ which the page of the form shows beside the values that the user entered:
 
     async def delete(visit: Visit, form: Form) -> str: ...
 
-    DELETE = Change(page=DELETE_PAGE, act=delete)
+    DELETE = PageChange(page=DELETE_PAGE, act=delete)
 """
 
 import asyncio
@@ -33,14 +33,14 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from ..aio import AsyncLog
 from ..errors import InvalidRequest, QuorumlogError, SaslAuthenticationFailed, TimedOut
 from .failures import Failure, failure_of
-from .rendering import NAVIGATION, render, render_block
+from .html import NAVIGATION, render, render_block
 from .sessions import Session, Sessions
 
 Values: TypeAlias = Mapping[str, Any]
 """The values of a template, by name."""
 
 COOKIE: Final = "quorumlog-session"
-FIRST_LOAD_S: Final = 2.5  # a page without its values is sent after it; live updates bring them
+FIRST_LOAD_S: Final = 1.0  # a live page without its values is sent after it; updates bring them
 LOAD_S: Final = 15.0
 FORM_BYTES_MAX: Final = 1024 * 1024
 FIELDS_MAX: Final = 200
@@ -122,7 +122,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class PageChange:
     """One form: it is sent to the path of its page, or to `path`."""
 
     page: Page  # the page that has the form
@@ -138,15 +138,20 @@ class Attempt:
     failure: Failure | None = None
 
 
+class LoadTimedOut(TimedOut):
+    """The values of a page took longer than its limit."""
+
+
 async def load(page: Page, visit: Visit, limit_s: float) -> Values:
     """Return the values of a page; raise TimedOut after `limit_s`, or the cluster's error."""
+    limit = asyncio.timeout(limit_s)
     try:
-        async with asyncio.timeout(limit_s):
+        async with limit:
             return await page.load(visit)
     except TimeoutError as error:
-        if isinstance(error, QuorumlogError):
+        if not limit.expired() and isinstance(error, QuorumlogError):
             raise
-        raise TimedOut(
+        raise LoadTimedOut(
             f"the cluster did not answer within {limit_s:g} s; it has no leader or no connection,"
             " or it is busy"
         ) from None
@@ -182,7 +187,7 @@ class PageServer:
             return RedirectResponse("/sign-in", status_code=303)
         return await self._page(page, self.visit_of(request, session), Attempt(), 200)
 
-    async def change(self, request: Request, change: Change) -> Response:
+    async def change(self, request: Request, change: PageChange) -> Response:
         """Make a change; return the redirection to the next page, or the form with the error."""
         session = self.session_of(request)
         if session is None:
@@ -213,7 +218,7 @@ class PageServer:
         common = self._common(page, visit) | {"attempt": attempt, "notice": session.notice}
         session.notice = ""
         try:
-            values = dict(await load(page, visit, FIRST_LOAD_S))
+            values = dict(await load(page, visit, FIRST_LOAD_S if page.is_live else LOAD_S))
         except SaslAuthenticationFailed:
             await session.close()
             return RedirectResponse("/sign-in", status_code=303)
@@ -223,6 +228,9 @@ class PageServer:
             if page.is_live and visit.url in session.fragments:
                 at_s, html = session.fragments[visit.url]
                 age_s = round(time.monotonic() - at_s)
+            if page.is_live and isinstance(error, LoadTimedOut):
+                common |= {"old": html, "age_s": age_s}
+                return HTMLResponse(render("failed.html", common), status_code=status)
             common |= {"failure": failure, "old": html, "age_s": age_s}
             code = status if html or status != 200 else failure.http_status
             return HTMLResponse(render("failed.html", common), status_code=code)

@@ -8,8 +8,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from ..clients.credentials import SCRAM
 from ..errors import InvalidConfig, Overloaded, QuorumlogError
 from .failures import Failure, failure_of
+from .html import render
 from .page import COOKIE, PageServer, read_form, refuse_form
-from .rendering import render
 from .sessions import Session, Sessions
 
 NAME_MAX: Final = 1_000  # characters of a user's name or password

@@ -40,7 +40,8 @@ class Browser:
 
     def text(self, selector: str = "body") -> str:
         """Return the visible text of an element."""
-        return self.find(selector).text
+        script = "return document.querySelector(arguments[0]).innerText"
+        return str(self.driver.execute_script(script, selector))
 
     def wait_for(self, selector: str, text: str = "") -> WebElement:
         """Return an element once it is there with a text."""

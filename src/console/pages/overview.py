@@ -14,7 +14,7 @@ from ...errors import QuorumlogError
 from .. import formats
 from ..cluster_view import GROUPS_MAX, Disks, disks, groups, part, record_rates
 from ..failures import failure_of
-from ..page import Change, Form, Page, Values, Visit
+from ..page import Form, Page, PageChange, Values, Visit
 from ..samples import SAMPLE_TOPIC, create_samples
 
 WORST_GROUPS: Final = 5
@@ -206,4 +206,4 @@ OVERVIEW: Final = Page(
     path="/", section="overview", title="Overview", template="overview.html", load=load
 )
 PAGES: Final = (OVERVIEW,)
-CHANGES: Final = (Change(page=OVERVIEW, act=add_samples, path="/samples"),)
+CHANGES: Final = (PageChange(page=OVERVIEW, act=add_samples, path="/samples"),)

@@ -13,7 +13,7 @@ from ...errors import InvalidConfig, InvalidRequest, QuorumlogError
 from .. import formats
 from ..cluster_view import disks, part, record_rates
 from ..lists import part_of
-from ..page import Change, Form, Page, Values, Visit
+from ..page import Form, Page, PageChange, Values, Visit
 from .topics import PARTITIONS_MAX, level_of, topic_path
 
 
@@ -237,8 +237,8 @@ ELECT: Final = _form_page("elect", "Elect leaders", "topic_elect.html")
 DELETE: Final = _form_page("delete", "Delete {topic}", "topic_delete.html")
 PAGES: Final = (TOPIC, GROW, ALTER, ELECT, DELETE)
 CHANGES: Final = (
-    Change(page=GROW, act=grow),
-    Change(page=ALTER, act=alter),
-    Change(page=ELECT, act=elect),
-    Change(page=DELETE, act=delete),
+    PageChange(page=GROW, act=grow),
+    PageChange(page=ALTER, act=alter),
+    PageChange(page=ELECT, act=elect),
+    PageChange(page=DELETE, act=delete),
 )

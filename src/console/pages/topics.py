@@ -11,7 +11,7 @@ from ...clients.admin.health import needs_attention, states_of
 from ...errors import InvalidConfig, QuorumlogError
 from ..cluster_view import disks, part
 from ..lists import part_of
-from ..page import Change, Form, Page, Values, Visit
+from ..page import Form, Page, PageChange, Values, Visit
 
 PARTITIONS_MAX: Final = 100_000
 REPLICAS_MAX: Final = 1_000
@@ -140,4 +140,4 @@ NEW: Final = Page(
     is_live=False,
 )
 PAGES: Final = (TOPICS, NEW)
-CHANGES: Final = (Change(page=NEW, act=create),)
+CHANGES: Final = (PageChange(page=NEW, act=create),)

@@ -87,6 +87,12 @@ def environment() -> Environment:
     return made
 
 
+def compile_templates() -> None:
+    """Compile every template, so that no first request does."""
+    for name in environment().list_templates():
+        environment().get_template(name)
+
+
 def render(template: str, values: Mapping[str, Any]) -> str:
     """Return a whole page."""
     return environment().get_template(template).render(values)
