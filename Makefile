@@ -36,7 +36,7 @@ WORKERS := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 CORE_MODULES := */raftlog/candidate.py,*/raftlog/config.py,*/raftlog/follower.py,*/raftlog/leader.py,*/raftlog/log_view.py,*/raftlog/messages.py,*/raftlog/progress.py,*/raftlog/raft.py,*/raftlog/ready.py,*/raftlog/roles.py,*/raftlog/state.py,*/raftlog/status.py,*/raftlog/voters.py,*/raftlog/writes.py
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup spark-oldest demo test test-spark-oldest test-plain test-all sanitize lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate mutate-simulated fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
+.PHONY: help setup browser spark-oldest demo test test-spark-oldest test-plain test-all sanitize lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate mutate-simulated fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -60,6 +60,9 @@ $(VENV)/spark-oldest/.installed: requirements.spark-oldest.lock | setup
 	rm -rf $(@D)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target $(@D) --requirement $<
 	@touch $@
+
+browser: ## Chromium for tests/console, from the packages of Debian (as root)
+	@command -v chromium chromedriver > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium chromium-driver; }
 
 demo: setup ## 336,776 flights into a broker, three nodes and a Spark stream that writes exactly once; kill -9 of each
 	$(BIN)/python examples/flights.py

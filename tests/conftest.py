@@ -30,6 +30,7 @@ LONGEST_FILES: Final = (
     "docs/test_pages_run.py",
     "cluster/test_cluster_chaos.py",
     "unit/spark/test_identity.py",
+    "console/test_pictures.py",
     "packaging/test_distributions.py",
     "docs/test_demo_nodes.py",
     "cluster/test_cli.py",

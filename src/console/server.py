@@ -42,20 +42,25 @@ def run(
         )
 
     async def main(runtime: Runtime) -> None:
-        await serve(config, on_ready=on_ready, until_input_ends=until_input_ends)
+        sessions = Sessions(config)
+        async with runtime.tasks.scope("sessions") as scope:
+            scope.spawn(sessions.end_idle_forever(), name="idle")
+            await _serve(config, sessions, on_ready, until_input_ends)
+            scope.cancel()
 
     run_in_loop(main, name="console")
 
 
-async def serve(
-    config: ConsoleConfig, *, on_ready: Callable[[str], None], until_input_ends: bool = False
+async def _serve(
+    config: ConsoleConfig,
+    sessions: Sessions,
+    on_ready: Callable[[str], None],
+    until_input_ends: bool,
 ) -> None:
-    """Serve on the running loop; see `run`."""
     host = f"[{config.host}]" if ":" in config.host else config.host
     bound = await bind(f"{host}:{config.port}")
     try:
         port = bound.getsockname()[1]
-        sessions = Sessions(config)
         app = make_app(sessions, hosts=host_names(config.host, port, allowed=config.allowed_hosts))
         # At INFO uvicorn logs the URLs of requests, the login token among them.
         logging.getLogger("uvicorn").setLevel(logging.WARNING)

@@ -18,6 +18,7 @@ from ..errors import Overloaded
 from .config import ConsoleConfig
 
 IDLE_S: Final = 30 * 60
+CHECK_S: Final = 60  # between two searches for idle sessions
 SESSIONS_MAX: Final = 64
 STREAMS_MAX: Final = 16  # open pages of one session
 SAMPLES_MAX: Final = 120  # of one series
@@ -160,6 +161,12 @@ class Sessions:
         for session in list(self._sessions.values()):
             if now_s - session.used_s > IDLE_S:
                 await self.end(session)
+
+    async def end_idle_forever(self) -> None:
+        """End idle sessions until this is cancelled: their clients and passwords do not stay."""
+        while True:
+            await asyncio.sleep(CHECK_S)
+            await self.end_idle()
 
     async def close(self) -> None:
         """End every session."""

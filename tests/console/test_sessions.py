@@ -1,0 +1,76 @@
+"""Sessions without a server: idle timeout and bounds."""
+
+import asyncio
+
+import pytest
+
+from quorumlog.console.config import ConsoleConfig
+from quorumlog.console.sessions import IDLE_S, SAMPLES_MAX, SESSIONS_MAX, Sessions
+from quorumlog.errors import Overloaded
+
+CONFIG = ConsoleConfig(bootstrap="127.0.0.1:1")
+
+
+class Clock:
+    """A clock that a test advances."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_session_ends_after_the_idle_time_and_live_updates_do_not_count() -> None:
+    async def check() -> None:
+        clock = Clock()
+        sessions = Sessions(CONFIG, clock=clock)
+        session = await sessions.open()
+        clock.now_s += IDLE_S - 1
+        assert sessions.find(session.id) is session  # a request renews it
+        clock.now_s += IDLE_S - 1
+        assert sessions.find(session.id, is_use=False) is session
+        clock.now_s += 2
+        assert sessions.find(session.id) is None
+        await sessions.end_idle()
+        clock.now_s -= IDLE_S
+        assert sessions.find(session.id) is None, "it was removed"
+
+    asyncio.run(check())
+
+
+def test_number_of_sessions_is_bounded() -> None:
+    async def check() -> None:
+        clock = Clock()
+        sessions = Sessions(CONFIG, clock=clock)
+        for _ in range(SESSIONS_MAX):
+            await sessions.open()
+        with pytest.raises(Overloaded, match=str(SESSIONS_MAX)):
+            await sessions.open()
+        clock.now_s += IDLE_S + 1
+        await sessions.open()
+
+    asyncio.run(check())
+
+
+def test_sign_in_gives_a_session_another_id_and_token() -> None:
+    async def check() -> None:
+        sessions = Sessions(CONFIG)
+        session = await sessions.open()
+        before = (session.id, session.csrf)
+        sessions.renew_id(session)
+        assert sessions.find(before[0]) is None
+        assert sessions.find(session.id) is session
+        assert session.csrf != before[1]
+
+    asyncio.run(check())
+
+
+def test_series_keeps_the_newest_samples() -> None:
+    async def check() -> None:
+        session = await Sessions(CONFIG).open()
+        for number in range(SAMPLES_MAX + 5):
+            session.sample("rate", float(number), float(number))
+        assert len(session.samples("rate")) == SAMPLES_MAX
+        assert session.samples("rate")[0] == (5.0, 5.0)
+
+    asyncio.run(check())
