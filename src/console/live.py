@@ -41,10 +41,8 @@ async def stream(server: PageServer, sessions: Sessions, request: Request, page:
             " one.\n",
             status_code=429,
         )
-    path = request.url.path.removeprefix("/live") or "/"
-    return _LiveResponse(
-        Updates(server, sessions, page, server.visit_of(request, session, path=path))
-    )
+    visit = server.visit_of(request, session, prefix="/live")
+    return _LiveResponse(Updates(server, sessions, page, visit))
 
 
 class Updates:

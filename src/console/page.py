@@ -91,7 +91,7 @@ class Visit:
     session: Session
     arguments: Mapping[str, str]  # the parts of the path, such as {"topic": "orders"}
     query: Mapping[str, str]
-    path: str
+    path: str  # with percent-encoding, as in the URL
     now_s: float  # monotonic
 
     async def log(self) -> AsyncLog:
@@ -168,13 +168,13 @@ class PageServer:
         """Return the session of a request's cookie, None without a valid one."""
         return self._sessions.find(request.cookies.get(COOKIE, ""), is_use=is_use)
 
-    def visit_of(self, request: Request, session: Session, *, path: str = "") -> Visit:
-        """Return the visit of a request."""
+    def visit_of(self, request: Request, session: Session, *, prefix: str = "") -> Visit:
+        """Return the visit of a request; `prefix` is not part of its page's path."""
         return Visit(
             session=session,
             arguments=dict(request.path_params),
             query=dict(request.query_params),
-            path=path or request.url.path,
+            path=path_of(request).removeprefix(prefix) or "/",
             now_s=time.monotonic(),
         )
 
@@ -255,6 +255,12 @@ class PageServer:
         """Return the page for a browser without a session."""
         values = {"title": "Not signed in"}
         return HTMLResponse(render("stranger.html", values), status_code=401)
+
+
+def path_of(request: Request) -> str:
+    """Return the path of a request with its percent-encoding."""
+    raw: bytes = request.scope["raw_path"]
+    return raw.decode("ascii", "replace")
 
 
 async def read_form(request: Request, session: Session) -> Form | None:

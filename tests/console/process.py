@@ -3,10 +3,11 @@
 import http.client
 import os
 import signal
+import ssl
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
@@ -75,7 +76,7 @@ class Visitor:
     console: Console
     cookie: str = ""
     csrf: str = ""
-    own: dict[str, str] = field(default_factory=dict)
+    ca: str = ""  # the authority of the console's certificate; "": without TLS
 
     def login(self) -> Reply:
         """Get a session by the login token."""
@@ -84,6 +85,12 @@ class Visitor:
         page = self.get("/topics/new").body
         self.csrf = page.partition('name="csrf" value="')[2].partition('"')[0]
         return reply
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if not self.ca:
+            return http.client.HTTPConnection(self.console.address, timeout=60)
+        context = ssl.create_default_context(cafile=self.ca)
+        return http.client.HTTPSConnection(self.console.address, timeout=60, context=context)
 
     def get(self, path: str, **headers: str) -> Reply:
         """Send a GET."""
@@ -105,7 +112,7 @@ class Visitor:
     ) -> Reply:
         """Send a request; a header with an empty value is left out."""
         given = {"Host": self.console.address, "Cookie": self.cookie, **headers}
-        connection = http.client.HTTPConnection(self.console.address, timeout=60)
+        connection = self._connect()
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in given.items():

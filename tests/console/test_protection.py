@@ -1,9 +1,12 @@
 """The login token, cookies, Host, Origin, CSRF, framing, redirects, and hostile text."""
 
+import http.client
+
 import pytest
 from selenium.webdriver.common.by import By
 from tests.console.browser import Browser
 from tests.console.process import Console, Visitor, console_process
+from tests.kit.certificates import Certificates
 
 from quorumlog.clients.admin.security import Acl
 from quorumlog.testing import Broker
@@ -39,6 +42,23 @@ def test_cookie_is_out_of_reach_of_scripts_and_other_sites(console: Console) -> 
     reply = Visitor(console).login()
     flags = {flag.strip().lower() for flag in reply.headers["set-cookie"].split(";")[1:]}
     assert {"httponly", "samesite=strict", "path=/"} <= flags
+
+
+def test_console_with_tls_has_a_secure_cookie_and_no_plain_text(
+    broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    files = Certificates.create(tmp_path_factory.mktemp("tls"))
+    own = files.server()
+    arguments = ["--tls-certificate", own.certificate, "--tls-key", own.key]
+    with console_process("--bootstrap", broker.grpc, *arguments) as console:
+        visitor = Visitor(console, ca=files.ca)
+        flags = visitor.login().headers["set-cookie"].lower()
+        assert "; secure" in flags
+        assert visitor.get("/topics").status == 200
+        plain = {"Origin": console.base.replace("https", "http")}
+        assert visitor.post("/topics/new", FORM, plain).status == 403
+        with pytest.raises((http.client.HTTPException, OSError)):
+            Visitor(console).get("/topics")
 
 
 def test_session_ends_with_a_sign_out(visitor: Visitor) -> None:
