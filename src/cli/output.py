@@ -10,8 +10,6 @@ from typing import Any
 
 import typer
 
-from ..visible_text import visible
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -56,6 +54,8 @@ def print_entry(heading: str, *paragraphs: str) -> None:
 def cell_text(cell: object) -> str:
     """Return a cell as text: thousands separated, lists joined by commas, - for None, hidden
     characters as escapes."""
+    from ..visible_text import visible  # a node prints no table
+
     if cell is None:
         return "-"
     if isinstance(cell, bool):

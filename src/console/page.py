@@ -39,7 +39,6 @@ from .sessions import Session, Sessions
 Values: TypeAlias = Mapping[str, Any]
 """The values of a template, by name."""
 
-COOKIE: Final = "quorumlog-session"
 FIRST_LOAD_S: Final = 1.0  # a live page without its values is sent after it; updates bring them
 LOAD_S: Final = 15.0
 FORM_BYTES_MAX: Final = 1024 * 1024
@@ -166,7 +165,7 @@ class PageServer:
 
     def session_of(self, request: Request, *, is_use: bool = True) -> Session | None:
         """Return the session of a request's cookie, None without a valid one."""
-        return self._sessions.find(request.cookies.get(COOKIE, ""), is_use=is_use)
+        return self._sessions.find(request.cookies.get(self._sessions.cookie, ""), is_use=is_use)
 
     def visit_of(self, request: Request, session: Session, *, prefix: str = "") -> Visit:
         """Return the visit of a request; `prefix` is not part of its page's path."""

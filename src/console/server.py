@@ -61,6 +61,7 @@ async def _serve(
     bound = await bind(f"{host}:{config.port}")
     try:
         port = bound.getsockname()[1]
+        sessions.cookie = f"quorumlog-session-{port}"
         app = make_app(sessions, hosts=host_names(config.host, port, allowed=config.allowed_hosts))
         # At INFO uvicorn logs the URLs of requests, the login token among them.
         logging.getLogger("uvicorn").setLevel(logging.WARNING)

@@ -111,6 +111,8 @@ class Sessions:
     ) -> None:
         self.config = config
         self.token: Final = secrets.token_urlsafe(24)
+        # Browsers send a host's cookies to all of its ports: a console names its own by its port.
+        self.cookie = "quorumlog-session"
         self._clock = clock
         self._sessions: dict[str, Session] = {}
 

@@ -9,7 +9,7 @@ from ..clients.credentials import SCRAM
 from ..errors import InvalidConfig, Overloaded, QuorumlogError
 from .failures import Failure, failure_of
 from .html import render
-from .page import COOKIE, PageServer, read_form, refuse_form
+from .page import PageServer, read_form, refuse_form
 from .sessions import Session, Sessions
 
 NAME_MAX: Final = 1_000  # characters of a user's name or password
@@ -87,7 +87,7 @@ class SignIn:
             await self._sessions.end(session)
         values = {"title": "Signed out", "message": "You are signed out."}
         response = HTMLResponse(render("stranger.html", values))
-        response.delete_cookie(COOKIE, path="/")
+        response.delete_cookie(self._sessions.cookie, path="/")
         return response
 
     async def state(self, request: Request) -> Response:
@@ -107,7 +107,7 @@ class SignIn:
 
     def _set_cookie(self, response: Response, session: Session) -> None:
         response.set_cookie(
-            COOKIE,
+            self._sessions.cookie,
             session.id,
             path="/",
             httponly=True,

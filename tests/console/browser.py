@@ -29,6 +29,7 @@ class Browser:
         self.console = console
         self.driver.get(console.url)
         self.wait_for("header nav")
+        self.errors()  # those of the test before
 
     def go(self, path: str) -> None:
         """Open a page."""

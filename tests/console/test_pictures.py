@@ -63,3 +63,28 @@ def test_first_steps_of_an_empty_cluster(browser: Browser) -> None:
         browser.press("Create sample data")
         assert "1,000 records" in browser.wait_for(".notice.good").text
         assert browser.errors() == []
+
+
+@pytest.mark.slow
+def test_pages_without_a_session_have_no_fault(browser: Browser) -> None:
+    environment = {"QUORUMLOG_SECURITY_PROTOCOL": "SASL_PLAINTEXT"}
+    with console_process("--bootstrap", "127.0.0.1:1", environment=environment) as console:
+        browser.console = console
+        for scheme in SCHEMES:
+            for width in WIDTHS:
+                browser.look(width, scheme)
+                for name, path in (("stranger", "/"), ("no-page", "/no-page")):
+                    browser.driver.delete_all_cookies()
+                    browser.go(path)
+                    browser.wait_for("main.narrow h1")
+                    assert browser.faults() == [], (name, scheme, width)
+                    browser.picture(f"{name}-{scheme}-{width}", width)
+                browser.driver.get(console.url)
+                browser.wait_for("[name=password]")
+                browser.fill("user", "alice")
+                browser.fill("password", "wonderland")
+                browser.press("Sign in")
+                assert "CONNECTION_FAILED" in browser.wait_for("#failure").text
+                assert browser.faults() == [], ("sign-in", scheme, width)
+                browser.picture(f"sign-in-{scheme}-{width}", width)
+    browser.errors()

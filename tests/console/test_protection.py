@@ -33,7 +33,8 @@ def test_session_needs_the_login_token(console: Console) -> None:
         reply = stranger.get(path)
         assert reply.status == 401, path
         assert "set-cookie" not in reply.headers
-    stranger.cookie = "quorumlog-session=guessed"
+    port = console.address.rpartition(":")[2]
+    stranger.cookie = f"quorumlog-session-{port}=guessed"
     assert stranger.get("/").status == 401
     assert stranger.post("/topics/new", FORM).status == 401
 
@@ -175,13 +176,13 @@ def test_user_signs_in_with_their_own_rights(browser: Browser) -> None:
             browser.driver.get(console.url)
             browser.console = console
             browser.wait_for("[name=password]")
-            before = browser.driver.get_cookie("quorumlog-session")
+            before = browser.driver.get_cookies()
             for password, shown in (("wrong", "#failure"), ("wonderland", "header nav")):
                 browser.fill("user", "alice")
                 browser.fill("password", password)
                 browser.press("Sign in")
                 browser.wait_for(shown)
-            assert browser.driver.get_cookie("quorumlog-session") != before
+            assert browser.driver.get_cookies() != before
             browser.go("/topics")
             assert "orders" in browser.text("#live")
             assert "secrets" not in browser.text("#live")
