@@ -73,7 +73,14 @@ def console(
         str, typer.Option("--tls-key", metavar="FILE", help="PEM file with the certificate's key")
     ] = "",
     allowed_host: AllowedHostOption = None,
-    until_input_ends: Annotated[bool, typer.Option("--until-input-ends", hidden=True)] = False,
+    until_input_ends: Annotated[
+        bool,
+        typer.Option(
+            "--until-input-ends",
+            hidden=True,
+            help="Stop at the end of the standard input, which `dev --console` holds",
+        ),
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """Serve web pages about a cluster, until Ctrl-C. Prints the URL with the login token.

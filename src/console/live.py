@@ -22,6 +22,7 @@ from .page import Page, PageServer, Visit
 from .sessions import STREAMS_MAX, Sessions
 
 PAUSE_FACTOR: Final = 4
+PAUSE_S_MAX: Final = 30.0
 
 
 def event(name: str, data: str) -> bytes:
@@ -72,17 +73,14 @@ class Updates:
             self._has_ended = True
             return event("ended", "")
         began_s = time.monotonic()
-        found = await self._refresh(began_s)
-        took_s = time.monotonic() - began_s
-        self._pause_s = max(self._page.refresh_s, PAUSE_FACTOR * took_s)
-        return found
-
-    async def _refresh(self, now_s: float) -> bytes:
+        self._pause_s = self._page.refresh_s
         try:
-            html = await self._server.fragment(self._page, replace(self._visit, now_s=now_s))
+            html = await self._server.fragment(self._page, replace(self._visit, now_s=began_s))
         except QuorumlogError as error:
             self._last = ""
             return event("failed", render("banner.html", {"failure": failure_of(error)}))
+        took_s = time.monotonic() - began_s
+        self._pause_s = min(PAUSE_S_MAX, max(self._page.refresh_s, PAUSE_FACTOR * took_s))
         if html == self._last:
             return event("same", "")  # the values are confirmed, and the browser changes nothing
         self._last = html

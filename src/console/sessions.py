@@ -26,8 +26,8 @@ SERIES_MAX: Final = 200  # of one session
 FRAGMENTS_MAX: Final = 16  # last values of pages, kept for an outage
 
 CONNECT_TIMEOUT_MS: Final = 2_000
-REQUEST_TIMEOUT_MS: Final = 5_000
-CALL_TIMEOUT_MS: Final = 10_000
+REQUEST_TIMEOUT_MS: Final = 4_000
+CALL_TIMEOUT_MS: Final = 6_000
 
 
 Totals: TypeAlias = tuple[float, dict[tuple[str, int], int], dict[tuple[str, int], int]]
