@@ -165,6 +165,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Distributions) -> N
         re.sub(r"^src/", "quorumlog/", re.sub(r"^spark/", "quorumlog/spark/", name))
         for name in repository_files("src", "spark")
         if name.endswith((".py", ".pyi", "py.typed"))
+        or name.startswith(("src/console/static/", "src/console/templates/"))
     }
     packaged = {name for name in names if not name.startswith(info)} - compiled
     assert packaged == modules | ENTRANCES
