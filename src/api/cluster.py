@@ -13,6 +13,7 @@ from ..metadata import (
 )
 from ..metadata.acls import AclOperation, AclResourceType
 from ..metadata.decisions.features import feature_levels
+from ..runtime import Clock
 from .authorizer import Authorizer
 from .metadata_access import MetadataAccess
 from .request_context import RequestContext
@@ -26,14 +27,21 @@ class ClusterDescription(Struct, frozen=True, kw_only=True):
     controller_id: NodeId  # NO_NODE: unknown
     brokers: tuple[BrokerImage, ...]  # by ascending id
     offset: Offset
+    time_ms: int  # UTC clock of this broker, milliseconds since 1970
 
 
 class ClusterAdmin:
     """The operations on the cluster."""
 
     def __init__(
-        self, metadata: MetadataAccess, authorizer: Authorizer, *, cluster_id: ClusterId
+        self,
+        clock: Clock,
+        metadata: MetadataAccess,
+        authorizer: Authorizer,
+        *,
+        cluster_id: ClusterId,
     ) -> None:
+        self._clock = clock
         self._metadata = metadata
         self._authorizer = authorizer
         self._cluster_id = cluster_id
@@ -47,6 +55,7 @@ class ClusterAdmin:
             controller_id=self._metadata.controller_id,
             brokers=tuple(image.sorted_brokers()),
             offset=image.offset,
+            time_ms=self._clock.wall_ms(),
         )
 
     async def describe_features(

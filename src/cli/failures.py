@@ -5,6 +5,7 @@
 | 0 | success |
 | 1 | an operational error, or a partial failure |
 | 2 | invalid arguments |
+| 3, 4 | `quorumlog doctor`: warnings; something is critical |
 | 130 | Ctrl-C |
 | 141 | broken pipe: the reader of the output has exited (128 + the signal's number) |
 

@@ -70,6 +70,9 @@ ENTRIES = {
     "quotas": Entry(CLUSTER, "quotas", "app", "Describe and alter client quotas"),
     "brokers": Entry(CLUSTER, "brokers", "brokers_app", "List, describe and unregister brokers"),
     "features": Entry(CLUSTER, "features", "app", "List and update feature levels"),
+    "doctor": Entry(
+        CLUSTER, "doctor", "doctor", "Check a whole cluster, and say what needs attention"
+    ),
     "explain": Entry(
         CLUSTER, "explain", "app", "Explain why a replica, broker or group is unhealthy"
     ),

@@ -49,16 +49,18 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self, min_metadata_offset: _Optional[int] = ...) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
-    __slots__ = ("cluster_id", "controller_id", "brokers", "metadata_offset")
+    __slots__ = ("cluster_id", "controller_id", "brokers", "metadata_offset", "time_ms")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     controller_id: int
     brokers: _containers.RepeatedCompositeFieldContainer[BrokerDescription]
     metadata_offset: int
-    def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerDescription, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+    time_ms: int
+    def __init__(self, cluster_id: _Optional[str] = ..., controller_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[BrokerDescription, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ..., time_ms: _Optional[int] = ...) -> None: ...
 
 class BrokerDescription(_message.Message):
     __slots__ = ("id", "grpc_address", "rack", "fenced", "broker_epoch", "stopping", "kafka_listeners")

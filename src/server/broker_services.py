@@ -77,7 +77,9 @@ def broker_api(
         quotas=QuotaAdmin(metadata, authorizer),
         acls=AclAdmin(metadata, authorizer),
         scram=ScramAdmin(metadata, authorizer),
-        cluster=ClusterAdmin(metadata, authorizer, cluster_id=directory.meta.cluster_id),
+        cluster=ClusterAdmin(
+            runtime.clock, metadata, authorizer, cluster_id=directory.meta.cluster_id
+        ),
         quorum=quorum,
         transactions=TransactionAdmin(
             runtime.clock,

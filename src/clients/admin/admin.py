@@ -119,9 +119,18 @@ class AsyncAdmin:
         self._connection = connection
         self._entropy = connection.runtime.entropy.stream("topic ids")
 
-    async def describe_cluster(self) -> Cluster:
-        """Return the brokers, the active controller and the cluster id."""
-        return await self._describe_cluster(self._connection.deadline_ms())
+    async def describe_cluster(self, *, broker: int | None = None) -> Cluster:
+        """Return the brokers, the active controller and the cluster id, as any broker or this one
+        knows them. Raises InvalidRequest if the broker does not exist."""
+        if broker is None:
+            return await self._describe_cluster(self._connection.deadline_ms())
+        answer = await self._connection.call_broker(
+            _node_id(broker),
+            ADMIN_DESCRIBE_CLUSTER,
+            admin_pb2.DescribeClusterRequest(),
+            retry_on=lambda _: False,
+        )
+        return decode_cluster(answer)
 
     async def _describe_cluster(self, deadline_ms: int) -> Cluster:
         answer = await self._connection.call_any(

@@ -27,6 +27,7 @@ class Cluster:
     cluster_id: str
     controller_id: int | None  # None during an election
     brokers: tuple[Broker, ...]  # by ascending id
+    time_ms: int  # UTC clock of the broker that answered, milliseconds since 1970
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,7 @@ def decode_cluster(answer: admin_pb2.DescribeClusterResponse) -> Cluster:
             )
             for broker in answer.brokers
         ),
+        time_ms=answer.time_ms,
     )
 
 

@@ -42,9 +42,10 @@ class Admin:
     def __init__(self, log: "Log") -> None:
         self._log = log
 
-    def describe_cluster(self) -> Cluster:
-        """Return the brokers, the active controller and the cluster id."""
-        return self._call(lambda admin: admin.describe_cluster())
+    def describe_cluster(self, *, broker: int | None = None) -> Cluster:
+        """Return the brokers, the active controller and the cluster id; see
+        `AsyncAdmin.describe_cluster`."""
+        return self._call(lambda admin: admin.describe_cluster(broker=broker))
 
     def create_topic(
         self,

@@ -129,6 +129,7 @@ class AdminService:
             controller_id=cluster.controller_id,
             brokers=map(broker_description, cluster.brokers),
             metadata_offset=cluster.offset,
+            time_ms=cluster.time_ms,
         )
 
     async def list_topics(

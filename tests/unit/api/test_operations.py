@@ -37,6 +37,7 @@ from quorumlog.metadata import (
 from quorumlog.metadata.client_quotas import EntityFilter
 from quorumlog.metadata.shell import MetadataPublisher, MetadataStateMachine
 from quorumlog.runtime import Runtime
+from quorumlog.runtime.real import RealClock
 from quorumlog.simulation import run
 
 LEFT_MS = 1_000
@@ -140,7 +141,9 @@ INVALID: dict[str, tuple[type[QuorumlogError], Callable[..., Awaitable[Any]]]] =
 
 
 def cluster(m: MetadataAccess) -> ClusterAdmin:
-    return ClusterAdmin(m, open_to_all(m), cluster_id=ClusterId("c"))
+    return ClusterAdmin(
+        RealClock(asyncio.get_running_loop()), m, open_to_all(m), cluster_id=ClusterId("c")
+    )
 
 
 @pytest.mark.parametrize(("error", "operation"), INVALID.values(), ids=INVALID)
