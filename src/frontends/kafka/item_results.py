@@ -96,7 +96,8 @@ async def wait_applied(broker: BrokerContext, offset: int, context: RequestConte
     latest after APPLIED_MS_MAX or at the deadline: the change is committed anyway."""
     left_ms = context.deadline_ms - broker.runtime.clock.now_ms()
     timeout_ms = max(0, min(left_ms, APPLIED_MS_MAX))
-    await outcome(broker.metadata.wait_applied(offset, timeout_ms=timeout_ms))
+    principal = context.client.principal
+    await outcome(broker.metadata.wait_applied(offset, timeout_ms=timeout_ms, principal=principal))
 
 
 def repeated(names: Iterable[H]) -> KeysView[H]:

@@ -6,7 +6,7 @@ one delta for the next round.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ...errors import Overloaded, StaleMetadata
 from ...ids import Offset
@@ -15,9 +15,17 @@ from ..image import EMPTY_IMAGE, MetadataImage
 from .state_machine import MetadataStateMachine
 
 WAITERS_MAX: Final = 10_000
-"""The maximum number of calls that wait for an offset."""
+"""The maximum number of calls that wait for an offset. At the limit a call of the principal with
+the most of them ends."""
 
 Subscriber: TypeAlias = Callable[[ImageDelta], Awaitable[None] | None]
+
+
+class _Waiter(NamedTuple):
+    """A call that waits for an offset."""
+
+    offset: Offset
+    principal: str  # of the client
 
 
 class MetadataPublisher:
@@ -31,7 +39,8 @@ class MetadataPublisher:
         self._moved = asyncio.Event()
         self._closed = False
         # Waiters by arrival, and the lowest offset that they wait for.
-        self._waiters: dict[asyncio.Future[None], Offset] = {}
+        self._waiters: dict[asyncio.Future[None], _Waiter] = {}
+        self._by_principal: dict[str, dict[asyncio.Future[None], None]] = {}
         self._awaited: Offset | None = None
         metadata.on_committed(self._moved.set)
 
@@ -73,17 +82,17 @@ class MetadataPublisher:
         self._closed = True
         self._moved.set()
 
-    async def wait_applied(self, offset: int, timeout_ms: int) -> None:
+    async def wait_applied(self, offset: int, timeout_ms: int, *, principal: str = "") -> None:
         """Wait until this node has applied the metadata up to the offset (inclusive). Raise
-        StaleMetadata after `timeout_ms`, Overloaded if there are WAITERS_MAX waiters."""
+        StaleMetadata after `timeout_ms`, and Overloaded at WAITERS_MAX, for the newest call if its
+        principal has the most of them. `principal` is that of a client."""
         if self.applied_offset >= offset:
             return
         if len(self._waiters) >= WAITERS_MAX:
-            raise Overloaded(
-                f"{WAITERS_MAX} calls wait for this broker to apply metadata; retry later"
-            )
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = awaited = Offset(offset)
+            self._end_waiter(principal)
+        waiter, awaited = asyncio.get_running_loop().create_future(), Offset(offset)
+        self._waiters[waiter] = _Waiter(awaited, principal)
+        self._by_principal.setdefault(principal, {})[waiter] = None
         self._awaited = awaited if self._awaited is None else min(self._awaited, awaited)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -94,7 +103,30 @@ class MetadataPublisher:
                 f" {offset}, within {timeout_ms} ms; retry"
             ) from None
         finally:
-            self._waiters.pop(waiter, None)
+            self._remove(waiter)
+
+    def _end_waiter(self, principal: str) -> None:
+        """End the oldest call of the principal with the most of them. Raise Overloaded if that is
+        this principal."""
+        error = Overloaded(
+            f"{WAITERS_MAX} calls wait for this broker to apply metadata; retry later"
+        )
+        most = max(self._by_principal, key=lambda each: len(self._by_principal[each]))
+        if most == principal:
+            raise error
+        waiter = next(iter(self._by_principal[most]))
+        self._remove(waiter)
+        if not waiter.done():
+            waiter.set_exception(error)
+
+    def _remove(self, waiter: asyncio.Future[None]) -> None:
+        found = self._waiters.pop(waiter, None)
+        if found is None:
+            return  # released or ended
+        own = self._by_principal[found.principal]
+        del own[waiter]
+        if not own:
+            del self._by_principal[found.principal]
 
     def _is_closed(self) -> bool:
         return self._closed
@@ -115,9 +147,9 @@ class MetadataPublisher:
         applied = self._image.offset
         if self._awaited is None or applied < self._awaited:
             return
-        for waiter, offset in list(self._waiters.items()):
-            if offset <= applied:
-                del self._waiters[waiter]
+        for waiter, each in list(self._waiters.items()):
+            if each.offset <= applied:
+                self._remove(waiter)
                 if not waiter.done():
                     waiter.set_result(None)
-        self._awaited = min(self._waiters.values(), default=None)
+        self._awaited = min((each.offset for each in self._waiters.values()), default=None)

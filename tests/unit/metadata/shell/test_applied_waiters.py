@@ -102,3 +102,26 @@ def test_too_many_who_wait_for_the_metadata_are_refused(
                 await stack.publisher.wait_applied(10_000, 1)
 
     run(main)
+
+
+def test_principal_with_the_most_waiters_makes_room_for_others(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher_module, "WAITERS_MAX", 3)
+
+    async def main(runtime: Runtime, path: str) -> None:
+        async with started(runtime, path) as stack:
+            wait = stack.publisher.wait_applied
+            many = [
+                asyncio.ensure_future(wait(10_000, 50, principal="User:mallory")) for _ in range(3)
+            ]
+            await asyncio.sleep(0)
+            with pytest.raises(StaleMetadata):
+                await wait(10_000, 10, principal="User:admin")
+            with pytest.raises(Overloaded):
+                await many[0]
+            for task in many[1:]:
+                with pytest.raises(StaleMetadata):
+                    await task
+
+    run(main)
