@@ -55,10 +55,15 @@ class MetadataAccess:
 
     async def reach(self, context: RequestContext) -> MetadataImage:
         """Return the image once it includes the metadata that the request names; raises
-        StaleMetadata, Overloaded."""
+        StaleMetadata, Overloaded, and SaslAuthenticationFailed if the client's session ended in the
+        meantime. Authorize reads after it: an ACL may be removed during the wait."""
         await self._metadata.wait_applied(
-            context.min_metadata_offset, timeout_ms=self.left_ms(context)
+            context.min_metadata_offset,
+            timeout_ms=self.left_ms(context),
+            principal=context.client.principal,
         )
+        if context.check_session is not None:
+            context.check_session()
         return self._metadata.image
 
     async def submit(self, command: RelayedCommand[R], context: RequestContext) -> Submitted[R]:

@@ -126,9 +126,9 @@ class PartitionAdmin:
     ) -> tuple[list[tuple[TopicImage, int, PartitionImage]], Offset]:
         """Return the reassignments in progress, of these topics or (none named) of all, and the
         offset of the metadata."""
+        image = await self._metadata.reach(context)
         self._check_cluster(AclOperation.DESCRIBE, context)
         check_names(topics)
-        image = await self._metadata.reach(context)
         wanted = {_named_topic(image, name).id for name in topics}
         moving = [each for each in moving_partitions(image) if not wanted or each[0].id in wanted]
         return moving, image.offset

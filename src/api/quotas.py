@@ -37,8 +37,8 @@ class QuotaAdmin:
         metadata; with `strict`, only of entities without further parts."""
         filters = filters[:FILTERS_MAX]
         check_filters(filters)
-        self._check(AclOperation.DESCRIBE_CONFIGS, context)
         image = await self._metadata.reach(context)
+        self._check(AclOperation.DESCRIBE_CONFIGS, context)
         quotas = image.client_quotas
         entities = matching_entities(quotas, filters, strict=strict)
         return [(entity, quotas[entity]) for entity in entities], image.offset

@@ -41,9 +41,9 @@ class AclAdmin:
     ) -> tuple[list[Acl], Offset]:
         """Return the ACLs that match, ordered by principal, then by resource, and the offset of the
         metadata. Other tasks run in between."""
+        image = await self._metadata.reach(context)
         self._check(AclOperation.DESCRIBE, context)
         checked = check_filter(condition)
-        image = await self._metadata.reach(context)
         found = []
         for visits, acl in enumerate(image.acls.visit(checked), 1):
             if acl is not None:
@@ -66,9 +66,9 @@ class AclAdmin:
 
     async def explain(self, action: Action, context: RequestContext) -> tuple[bool, str]:
         """Return the decision for an action, and its cause as a clause."""
+        await self._metadata.reach(context)
         self._check(AclOperation.DESCRIBE, context)
         checked = check_action(action)
-        await self._metadata.reach(context)
         return self._authorizer.explain(checked)
 
     def _check(self, operation: AclOperation, context: RequestContext) -> None:
@@ -92,10 +92,10 @@ class ScramAdmin:
     ) -> tuple[dict[str, dict[ScramMechanism, ScramCredential]], Offset]:
         """Return the credentials of users, of all if none is named, by user and mechanism in
         ascending order, and the offset of the metadata. Unknown users are left out."""
+        image = await self._metadata.reach(context)
         self._check(AclOperation.DESCRIBE, context)
         if len(users) > USERS_MAX:
             raise InvalidRequest(f"users: {len(users)} entries; give 0..{USERS_MAX}")
-        image = await self._metadata.reach(context)
         credentials = image.scram_credentials
         keys = (
             ((user, each) for user in sorted(set(users)) for each in ScramMechanism)

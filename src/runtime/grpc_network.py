@@ -81,7 +81,7 @@ _ENDED: Final = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
 
 MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: the largest batch and its envelope
 CLOSE_S: Final = 1.0  # for calls on a connection that could not be opened, which are about to fail
-SESSION_CHECK_S: Final = 0.5  # between two checks of the sessions of open streams
+SESSION_CHECK_S: Final = 0.5  # between two checks of the sessions of open calls
 STRANGERS_A_HOST: Final = 128  # messages, and watches, of clients without credentials, at a time
 STRANGERS_MAX: Final = 512
 STRANGER_READ_S: Final = 5.0  # then the call ends
@@ -259,6 +259,7 @@ class _GrpcListener:
             raw: Any = await read(context)
             if raw is aio.EOF:
                 raise InvalidRequest(f"{handler.method.path}: the call has no request")
+            self._begin_unary(known)
             response: Message = await call(parse(raw), known)
             await context.write(encode_message(response, self._message_size_max))
 
@@ -337,7 +338,8 @@ class _GrpcListener:
         host, _, port = peer.rpartition(":")
         facts = peer_of(context, host.strip("[]"), port, has_tls=security.tls is not None)
         session = await security.authenticator.authenticate(handler.method.path, facts)
-        if handler.method.streaming and session.is_current is not None:
+        awaits_messages = handler.method.streaming or not security.reads_at_once
+        if session.is_current is not None and awaits_messages:
             task = asyncio.current_task()
             assert task is not None, f"{handler.method.path}: handler outside a task"
             self._running[task] = session
@@ -347,13 +349,22 @@ class _GrpcListener:
         )
         return known, self._strangers.read if session.is_open else read_message
 
+    def _begin_unary(self, known: CallContext) -> None:
+        """Raise SaslAuthenticationFailed if the session ended before the request was received. The
+        end of the session does not cancel the handler: it may have made its change."""
+        known.check_session()
+        task = asyncio.current_task()
+        assert task is not None, "a unary call outside a task"
+        self._running[task] = None
+
     def _schedule_check(self) -> None:
         if self._check is None:
             loop = asyncio.get_running_loop()
             self._check = loop.call_later(SESSION_CHECK_S, self._end_expired)
 
     def _end_expired(self) -> None:
-        """End the streams of clients with a session that has ended."""
+        """End the streams, and the unary calls without their request, of clients with a session
+        that has ended."""
         self._check = None
         found = False
         for task, session in list(self._running.items()):

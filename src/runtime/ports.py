@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 
 from google.protobuf.message import Message
 
+from ..errors import SaslAuthenticationFailed
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -359,6 +361,11 @@ class CallContext:
     forwarded_by: ClientIdentity | None = None  # the node that sent the call of the client
     # returns False after the end of the session; None: it does not end
     is_current: Callable[[], bool] | None = None
+
+    def check_session(self) -> None:
+        """Raise SaslAuthenticationFailed after the end of the session."""
+        if self.is_current is not None and not self.is_current():
+            raise SaslAuthenticationFailed("the session has ended; log in again")
 
     @property
     def is_forwarded(self) -> bool:

@@ -20,6 +20,14 @@ from tests.kit.waits import run_patiently, with_time
 from tests.unit.frontends.acl_changes import allow
 from tests.unit.frontends.grpc_requests import METHODS, answer_about
 from tests.unit.frontends.kafka.admin_calls import create_topic
+from tests.unit.frontends.kafka.group_calls import (
+    GROUP,
+    HEARTBEAT,
+    JOIN_GROUP,
+    join_fields,
+    joined,
+    ready,
+)
 from tests.unit.frontends.kafka.named_requests import (
     BY_ID,
     DENIALS,
@@ -33,6 +41,8 @@ from tests.unit.frontends.kafka.named_requests import (
 
 from quorumlog.clients.credentials import SCRAM, TLS, channel_security
 from quorumlog.errors import (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
     QuorumlogError,
     SaslAuthenticationFailed,
     StreamBroken,
@@ -48,11 +58,13 @@ from quorumlog.proto import (
     staged_commits_pb2,
     transactions_pb2,
 )
+from quorumlog.records import Codec, Record, encode_batch
 from quorumlog.runtime import Channel, Runtime
 from quorumlog.services import (
     ADMIN_CREATE_TOPIC,
     ADMIN_DELETE_TOPIC,
     ADMIN_DESCRIBE_TOPICS,
+    ADMIN_LIST_TOPICS,
     GROUPS_HEARTBEAT,
     LOG_FETCH,
     LOG_PUBLISH,
@@ -67,6 +79,8 @@ SECRET, ABSENT, METADATA_LOG = "secret", "absent", "__cluster_metadata"
 NAMES: Final = (SECRET, *sorted(INTERNAL_TOPICS), METADATA_LOG)
 NO_ID: Final = bytes(15) + b"\x01"
 INVALID_TOPIC: Final = 17
+REBALANCE_IN_PROGRESS: Final = 27
+JOIN_MS: Final = 3_000
 TRIES: Final = 1_000
 SECOND_MS: Final = 1_000
 RATIO_MAX: Final = 1.1
@@ -326,10 +340,10 @@ def test_acls_of_a_user_take_effect_on_an_open_connection_within_a_second(
     run_patiently(main)
 
 
-async def receive_all(stream: Any) -> None:
+async def receive_all(stream: Any, take: Callable[[Any], None] = lambda _: None) -> None:
     """Receive until the stream ends; raises its error."""
-    while await stream.receive() is not None:
-        continue
+    while (received := await stream.receive()) is not None:
+        take(received)
 
 
 @pytest.mark.parametrize("what", ["the right", "the user"])
@@ -388,6 +402,138 @@ def test_waiting_requests_end_within_a_second_after_their_user_has_lost(
         await asyncio.gather(fetching, return_exceptions=True)
         await channel.close()
         assert taken_ms < time_ms
+
+    run_patiently(main)
+
+
+CLUSTER_READS: Final = (
+    "Admin/DescribeAcls",
+    "Admin/DescribeScramCredentials",
+    "Admin/DescribeClientQuotas",
+    "Admin/ListReassignments",
+    "Admin/ExplainAuthorization",
+)
+"""Reads that need a right on the cluster, and wait for an offset of the metadata."""
+
+EXPLAINED: Final = {
+    "principal": "User:alice",
+    "host": "127.0.0.1",
+    "operation": int(AclOperation.READ),
+    "resource_type": int(AclResourceType.TOPIC),
+}
+
+WAITING: Final = tuple(
+    path
+    for path, method in METHODS.items()
+    if "min_metadata_offset" in method.request.DESCRIPTOR.fields_by_name
+)
+
+
+@pytest.mark.parametrize("what", ["the right", "the user"])
+def test_read_that_waits_for_the_metadata_is_authorized_by_it(
+    certificates: Certificates, tmp_path: Path, what: str
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with rights(runtime, tmp_path / "node", certificates) as node:
+            broker, channel = node.kafka.node, node.channel("mallory")
+            cluster = AclResourceType.CLUSTER
+            needs = [(AclOperation.DESCRIBE, cluster), (AclOperation.DESCRIBE_CONFIGS, cluster)]
+            await allow(broker, needs, principal="User:mallory")
+            known = admin_pb2.ListTopicsRequest()
+            now = (await channel.call(ADMIN_LIST_TOPICS, known, timeout_ms=WAIT_MS)).metadata_offset
+            waiting = [
+                asyncio.ensure_future(
+                    answer_about(channel, path, SECRET, min_metadata_offset=now + 1, **EXPLAINED)
+                )
+                for path in (CLUSTER_READS if what == "the right" else WAITING)
+            ]
+            await asyncio.sleep(0)
+            await channel.call(ADMIN_LIST_TOPICS, known, timeout_ms=WAIT_MS)  # follows the others
+            error: type[QuorumlogError] = SaslAuthenticationFailed
+            if what == "the right":
+                await allow(broker, [], principal="User:mallory")
+                error = ClusterAuthorizationFailed
+            else:
+                await remove_user(broker, "mallory")
+            for found in await asyncio.gather(*waiting):
+                assert isinstance(found, error), found
+            await channel.close()
+
+    run_patiently(main)
+
+
+def test_join_that_waits_is_authorized_again_before_its_response(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """The response has the subscriptions of the members."""
+
+    async def main(runtime: Runtime) -> None:
+        async with rights(runtime, tmp_path / "node", certificates) as node:
+            broker, needs = node.kafka.node, [(AclOperation.READ, AclResourceType.GROUP)]
+            await allow(broker, needs, principal="User:mallory", name=GROUP)
+            first, second = await node.log_in("mallory"), await node.log_in("mallory")
+            await ready(first)
+            leader = await joined(first, rebalance_timeout=JOIN_MS)
+            pending = await second.ask(JOIN_GROUP, 9, **join_fields())
+            # The other member does not rejoin, so the response waits for the rebalance timeout.
+            fields = join_fields(member_id=pending.member_id, rebalance_timeout=JOIN_MS)
+            second.send(JOIN_GROUP, 9, **fields)
+            beat = {
+                "group_id": GROUP,
+                "generation_id": leader.generation_id,
+                "member_id": leader.member_id,
+                "group_instance_id": None,
+            }
+            for _ in range(TRIES):
+                state = await first.ask(HEARTBEAT, 4, **beat)
+                if int(state.error_code) == REBALANCE_IN_PROGRESS:
+                    break
+                await asyncio.sleep(0.01)
+            await allow(broker, [], principal="User:mallory")
+            _, answer = await second.answer(JOIN_GROUP, 9)
+            assert int(answer.error_code) == GroupAuthorizationFailed.code
+            assert not answer.members
+            for client in (first, second):
+                client.connection.abort()
+
+    run_patiently(main)
+
+
+def test_decoded_responses_of_one_read_end_with_the_right(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """A small batch may be decompressed to more than the windows of a connection."""
+    count = 300
+
+    async def main(runtime: Runtime) -> None:
+        async with rights(runtime, tmp_path / "node", certificates) as node:
+            broker, read = node.kafka.node, [(AclOperation.READ, AclResourceType.TOPIC)]
+            await allow(broker, read, principal="User:mallory")
+            root, channel = await node.log_in("root"), node.channel("mallory")
+            large = [Record(number, 1_000, None, bytes(100_000)) for number in range(count)]
+            batch = encode_batch(large, codec=Codec.ZSTD)
+            part = {"index": 0, "records": batch}
+            answer = await root.ask(
+                PRODUCE,
+                9,
+                transactional_id=None,
+                acks=-1,
+                timeout=WAIT_MS,
+                topic_data=[{"name": SECRET, "partition_data": [part]}],
+            )
+            assert not set(codes_of(answer)) - {0}
+            stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
+            request = log_pb2.SubscribeRequest(topic=SECRET, decoded=True, max_bytes=1 << 20)
+            await stream.send(request)
+            first = await stream.receive()
+            assert first is not None
+            await allow(broker, [], principal="User:mallory")
+            received: list[int] = []
+            with pytest.raises(TopicAuthorizationFailed):
+                await receive_all(stream, lambda each: received.append(len(each.records)))
+            assert len(first.records) + sum(received) < count
+            root.connection.abort()
+            await channel.close()
 
     run_patiently(main)
 

@@ -28,7 +28,6 @@ from ...errors import (
     Overloaded,
     PartlyStored,
     QuorumlogError,
-    SaslAuthenticationFailed,
     Stopping,
     TimedOut,
 )
@@ -536,9 +535,7 @@ class LogService:
         specs = [
             self._fetch_spec(part, committed_only=committed_only) for part in request.partitions
         ]
-        await self._metadata.wait_applied(
-            request.min_metadata_offset, timeout_ms=self._left_ms(context)
-        )
+        await self._reach(request.min_metadata_offset, context)
         denials = self._denials(context.client, _READ_TOPIC, specs)
         if denials:
             max_wait_ms = 0  # errors are answered at once
@@ -550,8 +547,7 @@ class LogService:
             min_bytes=min(min_bytes, max_bytes),  # more could never be returned
             max_bytes=max_bytes,
         )
-        if context.is_current is not None and not context.is_current():  # after the wait
-            raise SaslAuthenticationFailed("the session has ended; log in again")
+        context.check_session()  # again, after the wait
         if self._authorizer.is_enabled:
             denials |= self._denials(context.client, _READ_TOPIC, specs)  # again, after the wait
             found = _with_denials(specs, found, denials)
@@ -631,9 +627,7 @@ class LogService:
                     committed_only=committed_only,
                 )
             )
-        await self._metadata.wait_applied(
-            request.min_metadata_offset, timeout_ms=self._left_ms(context)
-        )
+        await self._reach(request.min_metadata_offset, context)
         denials = self._denials(context.client, _DESCRIBE_TOPIC, specs)
         found = iter(
             await self._reader.list_offsets([each for each in specs if each.topic not in denials])
@@ -671,6 +665,14 @@ class LogService:
             if denial is not None:
                 denials[topic] = denial
         return denials
+
+    async def _reach(self, offset: int, context: CallContext) -> None:
+        """Wait for the metadata that a read requires. Raise SaslAuthenticationFailed if the session
+        ended in the meantime."""
+        await self._metadata.wait_applied(
+            offset, timeout_ms=self._left_ms(context), principal=context.client.principal
+        )
+        context.check_session()
 
     def _left_ms(self, context: CallContext) -> int:
         return check.left_ms(context.deadline_ms, self._runtime.clock.now_ms())

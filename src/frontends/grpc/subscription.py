@@ -218,6 +218,7 @@ class SubscriptionStream:
             responses = decoded_responses(outcome, last, bytes_max=self._wanted.max_bytes)
             inflates = any(header.codec for _, header in iterate_batches(outcome.records))
             while (response := await self._next(responses, inflates=inflates)) is not None:
+                self._check()
                 await stream.send(response)
         else:
             await stream.send(encode_batches(last, outcome.records))

@@ -43,9 +43,11 @@ async def ask_and_wait(
     """Send a request with a response that may depend on other members."""
     try:
         check_group_request(broker, call, request)
-        return await broker.groups.ask(request, deadline_ms=call.began_ms + WAIT_MS_MAX)
+        response = await broker.groups.ask(request, deadline_ms=call.began_ms + WAIT_MS_MAX)
+        check_group_request(broker, call, request)  # again, after the wait
     except QuorumlogError as error:
         return error
+    return response
 
 
 def check_group_request(broker: BrokerContext, call: Call, request: GroupRequest[Any]) -> None:

@@ -12,7 +12,12 @@ import pytest
 from tests.kit.certificates import Certificates, self_signed
 from tests.kit.waits import AMPLE_MS, run_patiently, with_time
 
-from quorumlog.errors import ClusterAuthorizationFailed, InvalidConfig, QuorumlogError
+from quorumlog.errors import (
+    ClusterAuthorizationFailed,
+    InvalidConfig,
+    QuorumlogError,
+    SaslAuthenticationFailed,
+)
 from quorumlog.proto import quorum_pb2 as pb
 from quorumlog.runtime import (
     ByteConnection,
@@ -222,6 +227,33 @@ def test_node_that_is_removed_from_the_allowed_ones_loses_its_connections(
                 await stream.receive()
             with pytest.raises(ClusterAuthorizationFailed, match="is not in the file"):
                 await described(its, calls)
+            await channel.close()
+
+    run(main)
+
+
+def test_unary_call_that_a_removed_node_has_begun_is_not_executed(
+    certificates: Certificates,
+) -> None:
+    """A caller may send the request long after the headers."""
+
+    async def main(runtime: Runtime) -> None:
+        service = Service()
+        mine, allowed = node_network(runtime, certificates, "node1")
+        its, _ = node_network(runtime, certificates, "node2")
+        async with service.on(mine) as (calls, _):
+            channel = its.channel(calls)
+            begun = replace(QUORUM_DESCRIBE, streaming=True)
+            late = await channel.stream(begun, timeout_ms=AMPLE_MS)
+            silent = await channel.stream(begun, timeout_ms=AMPLE_MS)
+            request = pb.DescribeQuorumRequest()
+            await channel.call(QUORUM_DESCRIBE, request, timeout_ms=AMPLE_MS)  # follows the headers
+            allowed.allowed = frozenset({1, 3})
+            await late.send(request)
+            for stream in (late, silent):
+                with pytest.raises(SaslAuthenticationFailed, match="the session has ended"):
+                    await stream.receive()
+            assert len(service.contexts) == 1
             await channel.close()
 
     run(main)
