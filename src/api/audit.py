@@ -9,10 +9,12 @@ the files.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from ..errors import QuorumlogError
 from ..metadata.acls import AclEnum, name_of
 from ..metadata.authorization import Action
 from ..metadata.scram_credentials import ScramCredential, ScramMechanism
@@ -81,8 +83,8 @@ class AuditLog:
         self._refusal(_Refusal("denial", client, tuple(fields.items())))
 
     def changed(self, client: ClientIdentity, *, change: object, outcome: str) -> None:
-        """Record a change of the metadata that a client has asked for. `outcome` is "ok", the
-        name of an error, or "unknown"."""
+        """Record a change that a client has requested. `outcome` is "ok", the name of an error, or
+        "unknown"."""
         detail = _json(change)
         if len(text := json.dumps(detail)) > DETAIL_MAX:
             detail = text[:DETAIL_MAX]
@@ -134,6 +136,21 @@ class AuditLog:
             **fields,
         }
         self._write(json.dumps(row))
+
+
+@contextmanager
+def recorded(audit: AuditLog | None, client: ClientIdentity, change: object) -> Iterator[None]:
+    """Record a change at the end of the block, with its outcome."""
+    outcome = "unknown"
+    try:
+        yield
+        outcome = "ok"
+    except QuorumlogError as error:
+        outcome = error.name
+        raise
+    finally:
+        if audit is not None:
+            audit.changed(client, change=change, outcome=outcome)
 
 
 def _json(value: object) -> Any:

@@ -1,19 +1,17 @@
 """Access of operations to the metadata: reads from the broker's own image once it is recent enough,
 changes through the active controller."""
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from ..errors import NotController, QuorumlogError, UnknownTopicOrPartition
+from ..errors import NotController, UnknownTopicOrPartition
 from ..ids import NO_NODE, NodeId
 from ..metadata import MetadataImage, RelayedCommand, Submitted, TopicImage
 from ..metadata.shell.publisher import MetadataPublisher
 from ..metadata.shell.session import BrokerSession
 from ..runtime import Clock
+from .audit import AuditLog, recorded
 from .request_context import RequestContext
 from .validation import left_ms
-
-if TYPE_CHECKING:
-    from .audit import AuditLog
 
 R = TypeVar("R")
 
@@ -25,10 +23,10 @@ class MetadataAccess:
     """The metadata access that the operations share."""
 
     def __init__(
-        self, clock: Clock, metadata: MetadataPublisher, audit: "AuditLog | None" = None
+        self, clock: Clock, metadata: MetadataPublisher, audit: AuditLog | None = None
     ) -> None:
         """`audit` records changes."""
-        self._audit = audit
+        self.audit = audit
         self._clock = clock
         self._metadata = metadata
         self._session: BrokerSession | None = None
@@ -71,17 +69,8 @@ class MetadataAccess:
         TimedOut, Stopping, and OutcomeUnknown for a command that is not repeatable."""
         if self._session is None:
             raise NotController("broker: it is starting and has no controller yet; retry")
-        outcome = "unknown"
-        try:
-            done = await self._session.submit(command, timeout_ms=self.relay_ms(context))
-            outcome = "ok"
-            return done
-        except QuorumlogError as error:
-            outcome = error.name
-            raise
-        finally:
-            if self._audit is not None:
-                self._audit.changed(context.client, change=command, outcome=outcome)
+        with recorded(self.audit, context.client, command):
+            return await self._session.submit(command, timeout_ms=self.relay_ms(context))
 
     def left_ms(self, context: RequestContext) -> int:
         """Return the time that an operation has left."""

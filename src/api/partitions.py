@@ -32,6 +32,7 @@ from ..metadata import (
 )
 from ..metadata.acls import AclOperation, AclResourceType
 from ..runtime import Clock, Files
+from .audit import recorded
 from .authorizer import Authorizer
 from .metadata_access import MetadataAccess, existing_topic
 from .request_context import RequestContext
@@ -66,6 +67,12 @@ class LogDirUsage(Struct, frozen=True, kw_only=True):
     capacity_bytes: int
     free_bytes: int
     logs: tuple[ReplicaSize, ...]  # by ascending topic and partition
+
+
+class DeleteRecords(Struct, frozen=True):
+    """A deletion of records, as the audit log has it."""
+
+    partitions: tuple[DeletionSpec, ...]
 
 
 class PartitionAdmin:
@@ -239,11 +246,20 @@ class PartitionAdmin:
             for topic in {spec.topic for spec in specs}
         }
         allowed = [spec for spec in specs if denials[spec.topic] is None]
-        outcomes = iter(await self._log_admin.delete_records(allowed))
+        outcomes = iter(await self._delete_records(allowed, context))
         return [
             next(outcomes) if denial is None else DeletionOutcome(spec, -1, denial)
             for spec, denial in ((spec, denials[spec.topic]) for spec in specs)
         ]
+
+    async def _delete_records(
+        self, specs: Sequence[DeletionSpec], context: RequestContext
+    ) -> list[DeletionOutcome]:
+        outcomes: list[DeletionOutcome] = []
+        if specs:
+            with recorded(self._metadata.audit, context.client, DeleteRecords(tuple(specs))):
+                outcomes = await self._log_admin.delete_records(specs)
+        return outcomes
 
     # --- authorization --------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from ..metadata.acls import AclOperation, AclResourceType
 from ..raftlog.status import MemberStatus, QuorumStatus
 from ..raftlog.voters import Voter, VoterAddition, VoterChange, VoterRemoval
 from ..runtime import ClientIdentity, Clock
+from .audit import AuditLog, recorded
 from .authorizer import Authorizer
 from .request_context import RequestContext
 from .validation import ANSWER_MS, check_node_id, left_ms
@@ -142,8 +143,10 @@ class QuorumAdmin:
         *,
         cluster_id: ClusterId,
         is_controller: bool = True,
+        audit: AuditLog | None = None,
     ) -> None:
-        """`is_controller`: the node may become a voter."""
+        """`is_controller`: the node may become a voter. `audit` records changes."""
+        self._audit = audit
         self._clock = clock
         self._is_controller = is_controller
         self._member = member
@@ -213,8 +216,20 @@ class QuorumAdmin:
         here: Callable[[QuorumStatus], Awaitable[R]],
         there: Callable[[str, Change, ClientIdentity, int], Awaitable[R]],
     ) -> R:
-        """Make a change here if this node is the leader, otherwise forward it."""
+        """Make a change here if this node is the leader, otherwise forward it. The audit log of the
+        node that the client has called has the change."""
         self._check(AclOperation.ALTER, context)
+        audit = None if context.is_forwarded else self._audit
+        with recorded(audit, context.client, change):
+            return await self._make(change, context, here, there)
+
+    async def _make(
+        self,
+        change: Change,
+        context: RequestContext,
+        here: Callable[[QuorumStatus], Awaitable[R]],
+        there: Callable[[str, Change, ClientIdentity, int], Awaitable[R]],
+    ) -> R:
         if change.cluster_id not in ("", self._cluster_id):
             raise InconsistentClusterId(
                 f"cluster id: this node belongs to {self._cluster_id!r}, the request is for"

@@ -213,6 +213,7 @@ class Node:
             directory=directory,
             metadata=metadata,
             authorizer=self._authorizer,
+            audit=self._audit,
             broker_handlers={} if replicas is None else self._broker_handlers.table(),
         )
         self.parts.raft, self.parts.controller = member.raft, member.controller
@@ -427,7 +428,14 @@ class Node:
         groups = self.parts.groups
         assert groups is not None, "a broker has a group coordinator"
         node_id = NodeId(self._config.node_id)
-        return GroupsService(self._internal, groups, publisher, self._authorizer, node_id=node_id)
+        return GroupsService(
+            self._internal,
+            groups,
+            publisher,
+            self._authorizer,
+            node_id=node_id,
+            audit=self._audit,
+        )
 
     def _transaction_services(
         self,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from ..api.audit import AuditLog
 from ..api.authorizer import Authorizer
 from ..api.quorum import QuorumAdmin
 from ..errors import InconsistentClusterId, InvalidRequest, QuorumlogError, StaleMetadata, TimedOut
@@ -84,6 +85,7 @@ async def open_member(
     directory: DataDirectory,
     metadata: MetadataStateMachine,
     authorizer: Authorizer,
+    audit: AuditLog | None,
     broker_handlers: Mapping[str, Handler],
 ) -> NodeQuorum:
     """Open the log and the listener for other nodes, with `broker_handlers` among its calls; the
@@ -120,6 +122,7 @@ async def open_member(
         authorizer,
         cluster_id=meta.cluster_id,
         is_controller=config.is_controller,
+        audit=audit,
     )
     service = QuorumService(quorum)
     handlers = {**raft.handlers(), **service.handlers(), **broker_handlers}

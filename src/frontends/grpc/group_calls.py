@@ -7,6 +7,7 @@ Clients may send a request to any broker, which forwards it to the group's coord
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
+from ...api.audit import AuditLog, recorded
 from ...api.authorizer import Authorizer
 from ...api.validation import (
     NAMES_MAX,
@@ -75,8 +76,10 @@ class GroupCalls:
         authorizer: Authorizer,
         *,
         node_id: NodeId,
+        audit: AuditLog | None,
     ) -> None:
         self._groups = groups
+        self._audit = audit
         self._metadata = metadata
         self._authorizer = authorizer
         self._node_id = node_id
@@ -206,9 +209,10 @@ class GroupCalls:
                 asked = DeleteOffsets(
                     group=request.group, partitions=tuple(place for _, place in part)
                 )
-                done = await self._groups.ask(
-                    asked, deadline_ms=self._forwarder.deadline_ms(context)
-                )
+                with recorded(self._audit, context.client, asked):
+                    done = await self._groups.ask(
+                        asked, deadline_ms=self._forwarder.deadline_ms(context)
+                    )
                 for (index, _), failure in zip(part, done.errors, strict=True):
                     errors[index] = error_message(failure)
             return pb.DeleteOffsetsResponse(errors=errors)
@@ -283,7 +287,8 @@ class GroupCalls:
         async def here(name: str) -> errors_pb2.Error:
             self._check_any_group(name)
             asked = DeleteGroup(group=name)
-            await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
+            with recorded(self._audit, context.client, asked):
+                await self._groups.ask(asked, deadline_ms=self._forwarder.deadline_ms(context))
             return errors_pb2.Error()
 
         async def there(forward: ForwardedCall, names: Sequence[str]) -> Iterable[errors_pb2.Error]:

@@ -4,6 +4,7 @@ starts without them (`group_calls`)."""
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...api.audit import AuditLog
 from ...api.authorizer import Authorizer
 from ...broker.groups.shell import GroupCoordinator
 from ...ids import NodeId
@@ -34,8 +35,11 @@ class GroupsService:
         authorizer: Authorizer,
         *,
         node_id: NodeId,
+        audit: AuditLog | None = None,
     ) -> None:
+        """`audit` records deletions."""
         self._runtime = runtime
+        self._audit = audit
         self._groups = groups
         self._metadata = metadata
         self._authorizer = authorizer
@@ -73,5 +77,6 @@ class GroupsService:
                 self._metadata,
                 self._authorizer,
                 node_id=self._node_id,
+                audit=self._audit,
             )
         return self._calls

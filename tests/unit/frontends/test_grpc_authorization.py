@@ -43,6 +43,39 @@ FILTERED: Final = frozenset(
 )
 """They leave out resources that the client may not describe."""
 
+AUDITED: Final = frozenset(
+    {
+        "Admin/AlterClientQuotas",
+        "Admin/AlterClusterConfigs",
+        "Admin/AlterConfigs",
+        "Admin/AlterReassignments",
+        "Admin/AlterScramCredentials",
+        "Admin/CreateAcls",
+        "Admin/CreatePartitions",
+        "Admin/CreateTopic",
+        "Admin/DeleteAcls",
+        "Admin/DeleteRecords",
+        "Admin/DeleteTopic",
+        "Admin/ElectLeaders",
+        "Admin/UnregisterBroker",
+        "Admin/UpdateFeatures",
+        "Groups/DeleteGroups",
+        "Groups/DeleteOffsets",
+        "Quorum/AddVoter",
+        "Quorum/RemoveVoter",
+        "Quorum/TransferLeadership",
+    }
+)
+"""They change the metadata or the voters, or delete records, groups or offsets."""
+
+JOIN: Final = {
+    "group": "present",
+    "member_id": "m",
+    "rebalance_timeout_ms": WAIT_MS,
+    "subscription": {"topics": ["secret"]},
+    "owned": {},
+}
+
 DENIALS: Final = frozenset(
     {
         "TOPIC_AUTHORIZATION_FAILED",
@@ -118,17 +151,26 @@ def test_every_method_denies_a_client_without_rights_and_audits_it(
     assert not failures, "\n".join(failures)
 
 
-def test_no_method_denies_a_super_user(folder: str) -> None:
+def test_no_method_denies_a_super_user_and_changes_are_audited(folder: str, tmp_path: Path) -> None:
+    audit = tmp_path / "audit.log"
     failures: list[str] = []
+    audited: set[str] = set()
 
     async def main(kafka: KafkaNode) -> None:
+        await asked(
+            kafka.channel, services.GROUPS_HEARTBEAT, groups_pb2.GroupHeartbeatRequest(**JOIN)
+        )
         for path in METHODS:
+            audit.write_text("")
             found = await errors_of(kafka, path)
             if found & DENIALS:
                 failures.append(f"{path}: {sorted(found)}")
+            if '"event": "change"' in audit.read_text():
+                audited.add(path)
 
-    run_on_secret(main, folder, EVERYONE)
+    run_on_secret(main, folder, EVERYONE, audit_log_file=str(audit))
     assert not failures, "\n".join(failures)
+    assert audited == AUDITED
 
 
 def test_subscription_ends_when_the_right_is_withdrawn(folder: str) -> None:

@@ -1,5 +1,6 @@
 """DeleteGroups: delete empty groups with their offsets, each with its own result (KIP-229)."""
 
+from ....api.audit import recorded
 from ....broker.groups.requests import DeleteGroup
 from ....errors import QuorumlogError
 from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call
@@ -16,7 +17,8 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
         deadline_ms = call.began_ms + ANSWER_MS_MAX
         request = DeleteGroup(group=name)
         check_group_request(broker, call, request)
-        await broker.groups.ask(request, deadline_ms=deadline_ms)
+        with recorded(broker.api.metadata.audit, call.client.identity, request):
+            await broker.groups.ask(request, deadline_ms=deadline_ms)
 
     found = await outcomes(broker, names, delete, context=call.context)
     return {

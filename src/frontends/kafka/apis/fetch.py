@@ -10,7 +10,7 @@ from typing import Final
 from ....broker import FetchSpec, FoundRecords
 from ....broker.shell.reads import TOO_FEW, FetchWait, SegmentRange, UsualFound, UsualPart
 from ....broker.shell.replica import Replica
-from ....errors import InvalidRequest, Overloaded, QuorumlogError, TopicAuthorizationFailed
+from ....errors import InvalidRequest, Overloaded, QuorumlogError
 from ....ids import TopicId
 from ....metadata.acls import AclOperation, AclResourceType
 from ....native import UsualFetch, encode_fetch
@@ -330,8 +330,8 @@ class _Asked:
         topics: list[tuple[FetchTopic, Sequence[FoundRecords | FetchResult]]] = []
         for topic, name, code in self._named:
             results = [] if code else [next(rest) for _ in topic.parts]
-            if not code and not self._may_read(name):  # any more, after a wait
-                code = TopicAuthorizationFailed.code
+            if not code and (denial := self._denial(name)) is not None:  # after a wait
+                code = denial.code
                 for each in results:
                     each.release()
             if code:
@@ -354,13 +354,12 @@ class _Asked:
             if found is None:
                 return "", UNKNOWN_TOPIC_ID
             name = found.name
-        authorizer = self._broker.api.authorizer
-        denial = authorizer.denial(self._call.client.identity, *_READ_TOPIC, name)
+        denial = self._denial(name)
         return name, 0 if denial is None else denial.code
 
-    def _may_read(self, name: str) -> bool:
+    def _denial(self, name: str) -> QuorumlogError | None:
         authorizer = self._broker.api.authorizer
-        return authorizer.allows(self._call.client.identity, *_READ_TOPIC, name)
+        return authorizer.denial(self._call.client.identity, *_READ_TOPIC, name)
 
 
 def begin(broker: BrokerContext, call: Call, done: Done) -> bool:

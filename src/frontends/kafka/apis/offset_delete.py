@@ -1,12 +1,13 @@
 """OffsetDelete: delete a group's offsets of partitions without a subscribed member (KIP-496)."""
 
+from ....api.audit import recorded
 from ....broker.groups.requests import DeleteOffsets
 from ....errors import QuorumlogError, UnknownTopicOrPartition
 from ....metadata.acls import AclOperation
-from ..api import Answer, BrokerContext, Call
+from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, group_code
-from ..group_calls import ask_coordinator, named_topic, slices
+from ..group_calls import check_group_request, named_topic, slices
 from ..item_results import by_topic
 
 
@@ -26,9 +27,14 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
                 wanted[place] = None
     for places in slices(list(wanted)):
         request = DeleteOffsets(group=call.body.group_id, partitions=tuple(places))
-        outcome = await ask_coordinator(broker, call, request)
-        if isinstance(outcome, QuorumlogError):
-            return {"error_code": group_code(outcome), "topics": ()}
+        try:
+            check_group_request(broker, call, request)
+            with recorded(broker.api.metadata.audit, call.client.identity, request):
+                outcome = await broker.groups.ask(
+                    request, deadline_ms=call.began_ms + ANSWER_MS_MAX
+                )
+        except QuorumlogError as error:
+            return {"error_code": group_code(error), "topics": ()}
         codes.update(zip(places, map(code_of, outcome.errors), strict=True))
     results = (
         (topic, {"partition_index": index, "error_code": code})

@@ -101,6 +101,31 @@ NEEDS: Final[Mapping[str, tuple[tuple[AclOperation, AclResourceType], ...]]] = {
 """The ACLs that each API needs, as in Apache Kafka's table of operations."""
 
 
+AUDITED: Final = frozenset(
+    {
+        "AddRaftVoter",
+        "AlterClientQuotas",
+        "AlterConfigs",
+        "AlterPartitionReassignments",
+        "AlterUserScramCredentials",
+        "CreateAcls",
+        "CreatePartitions",
+        "CreateTopics",
+        "DeleteAcls",
+        "DeleteGroups",
+        "DeleteRecords",
+        "DeleteTopics",
+        "ElectLeaders",
+        "IncrementalAlterConfigs",
+        "OffsetDelete",
+        "RemoveRaftVoter",
+        "UnregisterBroker",
+        "UpdateFeatures",
+    }
+)
+"""They change the metadata or the voters, or delete records, groups or offsets."""
+
+
 @dataclasses.dataclass
 class Asking:
     """A node with the topic "secret"."""
@@ -175,17 +200,23 @@ def test_every_api_denies_a_client_without_rights_and_audits_it(
     assert not failures, "\n".join(failures)
 
 
-def test_no_api_denies_a_super_user(folder: str) -> None:
+def test_no_api_denies_a_super_user_and_changes_are_audited(folder: str, tmp_path: Path) -> None:
+    audit = tmp_path / "audit.log"
     failures: list[str] = []
+    audited: set[str] = set()
 
     async def main(asking: Asking) -> None:
-        for api in APIS:
+        for api in sorted(APIS, key=lambda each: each.name == "DeleteTopics"):  # the last one
+            audit.write_text("")
             codes = set(codes_of(await asking.ask(api.key, api.high)))
             if codes & DENIALS:
                 failures.append(f"{api.name}: {sorted(codes)}")
+            if '"event": "change"' in audit.read_text():
+                audited.add(api.name)
 
-    run_on_secret(main, folder, ANONYMOUS)
+    run_on_secret(main, folder, ANONYMOUS, audit_log_file=str(audit))
     assert not failures, "\n".join(failures)
+    assert audited == AUDITED
 
 
 def test_denied_requests_change_nothing(folder: str) -> None:
@@ -316,7 +347,9 @@ def test_operations_in_responses_are_those_of_the_client(folder: str) -> None:
     run_on_secret(main, folder, NOBODY)
 
 
-def test_waiting_fetch_ends_when_the_right_is_withdrawn(folder: str) -> None:
+def test_waiting_fetch_ends_when_the_right_is_withdrawn(folder: str, tmp_path: Path) -> None:
+    audit = tmp_path / "audit.log"
+
     async def main(asking: Asking) -> None:
         client = await asking.kafka.connect()
         await asking.allow([(_READ, _TOPIC)])
@@ -324,5 +357,6 @@ def test_waiting_fetch_ends_when_the_right_is_withdrawn(folder: str) -> None:
         await asking.allow([])
         _, answer = await client.answer(1, 12)
         assert set(codes_of(answer)) == {0, 29}
+        assert audit.read_text().count('"event": "denial"') == 1
 
-    run_on_secret(main, folder, NOBODY)
+    run_on_secret(main, folder, NOBODY, audit_log_file=str(audit))
