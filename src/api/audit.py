@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -163,7 +164,9 @@ def _json(value: object) -> Any:
         return name_of(value)
     if isinstance(value, bytes):
         return value.hex()
-    for fields in ("__struct_fields__", "__dataclass_fields__", "_fields"):
-        if hasattr(value, fields):
-            return {name: _json(getattr(value, name)) for name in getattr(value, fields)}
+    if is_dataclass(value):
+        return {each.name: _json(getattr(value, each.name)) for each in fields(value)}
+    for names in ("__struct_fields__", "_fields"):
+        if hasattr(value, names):
+            return {name: _json(getattr(value, name)) for name in getattr(value, names)}
     return [_json(each) for each in value] if isinstance(value, tuple) else value

@@ -6,6 +6,7 @@ from typing import Any
 
 from quorumlog import simulation
 from quorumlog.api.audit import NAME_MAX, AuditLog
+from quorumlog.broker.groups.requests import DeleteOffsets
 from quorumlog.ids import TopicId
 from quorumlog.metadata import AlterScramCredentials, CreateAcls, DeleteAcls, DeleteTopic
 from quorumlog.metadata.acls import (
@@ -120,10 +121,12 @@ def test_detail_of_a_change_is_json_of_a_limited_size() -> None:
             CreateAcls(acls=(acl,)),
             DeleteAcls(filters=(AclFilter(principal="User:alice"),)),
             DeleteTopic(topic_id=TopicId(b"\x01" * 16)),
+            DeleteOffsets(group="etl", partitions=(("orders", 0),)),
             CreateAcls(acls=(acl,) * 1_000),
         ):
             found.log.changed(ALICE, change=change, outcome="ok")
-        created, deleted, topic, large = (row["detail"] for row in found.rows)
+        created, deleted, topic, offsets, large = (row["detail"] for row in found.rows)
+        assert offsets == {"group": "etl", "partitions": [["orders", 0]]}
         assert created == {
             "acls": [
                 {

@@ -68,13 +68,14 @@ AUDITED: Final = frozenset(
 )
 """They change the metadata or the voters, or delete records, groups or offsets."""
 
-JOIN: Final = {
-    "group": "present",
-    "member_id": "m",
-    "rebalance_timeout_ms": WAIT_MS,
-    "subscription": {"topics": ["secret"]},
-    "owned": {},
-}
+JOIN: Final = groups_pb2.GroupHeartbeatRequest(
+    group="present",
+    member_id="m",
+    rebalance_timeout_ms=WAIT_MS,
+    subscription={"topics": ["secret"]},
+    owned={},
+)
+"""It creates the internal topic of the groups."""
 
 DENIALS: Final = frozenset(
     {
@@ -157,9 +158,7 @@ def test_no_method_denies_a_super_user_and_changes_are_audited(folder: str, tmp_
     audited: set[str] = set()
 
     async def main(kafka: KafkaNode) -> None:
-        await asked(
-            kafka.channel, services.GROUPS_HEARTBEAT, groups_pb2.GroupHeartbeatRequest(**JOIN)
-        )
+        await asked(kafka.channel, services.GROUPS_HEARTBEAT, JOIN)
         for path in METHODS:
             audit.write_text("")
             found = await errors_of(kafka, path)
