@@ -1,6 +1,6 @@
 """`quorumlog doctor`: check a whole cluster, and name what needs attention.
 
-Each check reads the cluster as any client does, and returns diagnoses: a finding with its severity.
+Each check reads the cluster as any client does, and returns diagnoses: a finding with its urgency.
 A check that fails, as without a right, is reported and does not hide the others.
 """
 
@@ -46,8 +46,8 @@ PLACES_MAX: Final = 10_000  # partitions that are searched for hanging transacti
 WATCHED_S: Final = 2.0  # time between two descriptions of a group
 
 
-class Severity(StrEnum):
-    """How urgent a diagnosis is."""
+class Urgency(StrEnum):
+    """The urgency of a diagnosis, the highest first."""
 
     CRITICAL = "critical"  # records cannot be written or read, or soon will not be
     WARNING = "warning"  # one more failure may be critical
@@ -58,7 +58,7 @@ class Severity(StrEnum):
 class Diagnosis:
     """Something that needs attention."""
 
-    severity: Severity
+    urgency: Urgency
     finding: Finding
 
 
@@ -83,7 +83,7 @@ def doctor(
             try:
                 found[title] = list(check(log))
             except QuorumlogError as error:
-                found[title] = [_diagnosis(Severity.UNCHECKED, title, error.message, "")]
+                found[title] = [_diagnosis(Urgency.UNCHECKED, title, error.message, "")]
     if output is Output.JSON:
         print_json({title: [_json(each) for each in rows] for title, rows in found.items()})
     else:
@@ -93,11 +93,11 @@ def doctor(
 
 
 def exit_code(found: Iterable[Diagnosis]) -> int:
-    """Return the exit code of the worst severity."""
-    severities = {each.severity for each in found}
-    if Severity.CRITICAL in severities:
+    """Return the exit code of the most urgent one."""
+    urgencies = {each.urgency for each in found}
+    if Urgency.CRITICAL in urgencies:
         return EXIT_CRITICAL
-    return EXIT_WARNING if severities else 0
+    return EXIT_WARNING if urgencies else 0
 
 
 Check = Callable[["Log"], Iterator[Diagnosis]]
@@ -117,8 +117,8 @@ def _checks(client: "ClientSettings", cluster: "Cluster") -> dict[str, Check]:
 
 
 def _print(title: str, rows: Sequence[Diagnosis]) -> None:
-    worst = min((list(Severity).index(each.severity) for each in rows), default=None)
-    typer.echo(f"{title}: {'ok' if worst is None else list(Severity)[worst]}")
+    worst = min((list(Urgency).index(each.urgency) for each in rows), default=None)
+    typer.echo(f"{title}: {'ok' if worst is None else list(Urgency)[worst]}")
     for each in rows[:SHOWN_MAX]:
         typer.echo(f"  {each.finding.text}")
     if len(rows) > SHOWN_MAX:
@@ -128,7 +128,7 @@ def _print(title: str, rows: Sequence[Diagnosis]) -> None:
 def _json(each: Diagnosis) -> dict[str, Any]:
     finding = each.finding
     return {
-        "severity": each.severity.value,
+        "urgency": each.urgency.value,
         "topic": finding.topic,
         "partition": finding.partition,
         "broker": finding.broker,
@@ -138,9 +138,9 @@ def _json(each: Diagnosis) -> dict[str, Any]:
 
 
 def _diagnosis(
-    severity: Severity, what: str, why: str, remedy: str, *, broker: int | None = None
+    urgency: Urgency, what: str, why: str, remedy: str, *, broker: int | None = None
 ) -> Diagnosis:
-    return Diagnosis(severity, Finding(what=what, why=why, remedy=remedy, broker=broker))
+    return Diagnosis(urgency, Finding(what=what, why=why, remedy=remedy, broker=broker))
 
 
 # --- brokers and clocks --------------------------------------------------------------------------
@@ -152,10 +152,10 @@ def brokers(cluster: "Cluster") -> Iterator[Diagnosis]:
 
     away = [each for each in cluster.brokers if each.fenced or each.stopping]
     for broker, probe in zip(away, probe_brokers(away), strict=True):
-        yield Diagnosis(Severity.WARNING, fenced(broker, probe))
+        yield Diagnosis(Urgency.WARNING, fenced(broker, probe))
     if cluster.controller_id is None:
         yield _diagnosis(
-            Severity.CRITICAL,
+            Urgency.CRITICAL,
             "",
             "no active controller is known: topics cannot be created, and no leader is elected",
             "`quorumlog quorum status` shows which voters are missing",
@@ -185,7 +185,7 @@ def clocks(differences: "Mapping[int, int | QuorumlogError]") -> Iterator[Diagno
     for node, each in differences.items():
         if isinstance(each, QuorumlogError):
             yield _diagnosis(
-                Severity.WARNING,
+                Urgency.WARNING,
                 "",
                 f"broker {node} is not fenced and does not answer this client: {each.message}",
                 "Check its address and the network between it and this machine",
@@ -198,7 +198,7 @@ def clocks(differences: "Mapping[int, int | QuorumlogError]") -> Iterator[Diagno
             continue
         is_critical = apart_ms >= CLOCK_CRITICAL_MS
         yield _diagnosis(
-            Severity.CRITICAL if is_critical else Severity.WARNING,
+            Urgency.CRITICAL if is_critical else Urgency.WARNING,
             "",
             f"the clock of broker {node} is {apart_ms / 1000:,.1f} s"
             f" {'ahead of' if each > middle else 'behind'} that of other brokers: timestamps,"
@@ -216,7 +216,7 @@ def quorum(found: "Quorum") -> Iterator[Diagnosis]:
     voters = found.voters
     if found.leader is None:
         yield _diagnosis(
-            Severity.CRITICAL,
+            Urgency.CRITICAL,
             "",
             "the metadata quorum has no leader: topics, leaders and ISRs cannot change",
             f"Start the missing ones of the voters {_ids([each.id for each in voters])}",
@@ -229,7 +229,7 @@ def quorum(found: "Quorum") -> Iterator[Diagnosis]:
     if silent:
         margin = "one more failure stops it" if spare == 0 else f"{spare} more may fail"
         yield _diagnosis(
-            Severity.WARNING,
+            Urgency.WARNING,
             "",
             f"{_ids(silent)} of {len(voters)} voters did not fetch for"
             f" {SILENT_MS // 1000} s: {margin}",
@@ -237,7 +237,7 @@ def quorum(found: "Quorum") -> Iterator[Diagnosis]:
         )
     if len(voters) == 2:
         yield _diagnosis(
-            Severity.WARNING,
+            Urgency.WARNING,
             "",
             "the quorum has 2 voters: it stops if either fails",
             "Add a third voter: `quorumlog quorum add-voter`",
@@ -260,16 +260,16 @@ def _partitions(log: "Log", cluster: "Cluster") -> Iterator[Diagnosis]:
     by_leader = {(each.topic, each.partition): each for each in described}
     for (topic, _), each in places.items():
         if each.leader is None or each.is_under_min_isr:
-            yield Diagnosis(Severity.CRITICAL, under_min_isr(topic, each, by_id))
+            yield Diagnosis(Urgency.CRITICAL, under_min_isr(topic, each, by_id))
     for place in incomplete:
         each = places[place]
         if each.leader is not None and not each.is_under_min_isr:
             for finding in not_in_sync(place[0], each, by_leader.get(place), by_id):
-                yield Diagnosis(Severity.WARNING, finding)
+                yield Diagnosis(Urgency.WARNING, finding)
     for (topic, index), each in places.items():
         if each.recovering:
             yield _diagnosis(
-                Severity.WARNING,
+                Urgency.WARNING,
                 f"{topic}-{index}",
                 f"broker {each.leader} was elected without all acknowledged records and recovers",
                 "Records may be lost; compare with the source, or send them again",
@@ -284,7 +284,7 @@ def _disks(log: "Log", cluster: "Cluster") -> Iterator[Diagnosis]:
             found = log.admin.describe_log_dirs(broker=broker.id)
         except QuorumlogError as error:
             yield _diagnosis(
-                Severity.UNCHECKED, "", f"broker {broker.id}: {error.message}", "", broker=broker.id
+                Urgency.UNCHECKED, "", f"broker {broker.id}: {error.message}", "", broker=broker.id
             )
             continue
         for directory in found:
@@ -296,7 +296,7 @@ def disk(directory: "LogDir") -> Iterator[Diagnosis]:
     for each in directory.logs:
         if each.error is not None:
             yield _diagnosis(
-                Severity.CRITICAL,
+                Urgency.CRITICAL,
                 f"{each.topic}-{each.partition}",
                 f"broker {directory.broker} cannot use its log: {each.error.message}",
                 f"`quorumlog storage check {directory.path}` on its machine shows the damage",
@@ -307,7 +307,7 @@ def disk(directory: "LogDir") -> Iterator[Diagnosis]:
     share = directory.free_bytes / directory.capacity_bytes
     if share < FREE_WARNING:
         yield _diagnosis(
-            Severity.CRITICAL if share < FREE_CRITICAL else Severity.WARNING,
+            Urgency.CRITICAL if share < FREE_CRITICAL else Urgency.WARNING,
             "",
             f"broker {directory.broker} has {size_text(directory.free_bytes)} free of"
             f" {size_text(directory.capacity_bytes)} at {directory.path}, {share:.0%}",
@@ -346,11 +346,11 @@ def _groups(log: "Log") -> Iterator[Diagnosis]:
         ):
             if finding.remedy:
                 yield _diagnosis(
-                    Severity.WARNING, f"{name}, {finding.what}", finding.why, finding.remedy
+                    Urgency.WARNING, f"{name}, {finding.what}", finding.why, finding.remedy
                 )
     if len(names) > GROUPS_MAX:
         yield _diagnosis(
-            Severity.UNCHECKED, "", f"{len(names) - GROUPS_MAX} of {len(names)} groups", ""
+            Urgency.UNCHECKED, "", f"{len(names) - GROUPS_MAX} of {len(names)} groups", ""
         )
 
 
@@ -362,7 +362,7 @@ def _transactions(log: "Log") -> Iterator[Diagnosis]:
     yield from hanging(log.admin.find_hanging_transactions(places[:PLACES_MAX]))
     if len(places) > PLACES_MAX:
         why = f"{len(places) - PLACES_MAX:,} of {len(places):,} partitions for hanging transactions"
-        yield _diagnosis(Severity.UNCHECKED, "", why, "")
+        yield _diagnosis(Urgency.UNCHECKED, "", why, "")
 
 
 def transactions(listed: "Sequence[TransactionalId]", *, now_ms: int) -> Iterator[Diagnosis]:
@@ -371,7 +371,7 @@ def transactions(listed: "Sequence[TransactionalId]", *, now_ms: int) -> Iterato
         age_ms = now_ms - each.started_ms if each.started_ms >= 0 else 0
         if each.is_open and age_ms > OPEN_WARNING_MS and each.staged_name is None:
             yield _diagnosis(
-                Severity.WARNING,
+                Urgency.WARNING,
                 each.name,
                 f"its transaction is open for {age_ms // 60_000} min; readers of committed data"
                 " wait at its first record",
@@ -379,7 +379,7 @@ def transactions(listed: "Sequence[TransactionalId]", *, now_ms: int) -> Iterato
             )
         elif each.state.startswith("Prepare") and age_ms > DECIDED_WARNING_MS:
             yield _diagnosis(
-                Severity.WARNING,
+                Urgency.WARNING,
                 each.name,
                 f"its transaction ({each.state}) began {age_ms // 1000} s ago, and its markers are"
                 " not written",
@@ -391,7 +391,7 @@ def hanging(found: "Sequence[OpenTransaction]") -> Iterator[Diagnosis]:
     """Yield transactions that no coordinator has."""
     for each in found:
         yield _diagnosis(
-            Severity.CRITICAL,
+            Urgency.CRITICAL,
             f"{each.topic}-{each.partition}",
             f"the transaction of producer {each.producer.producer_id} at {each.first_offset} hangs:"
             " no coordinator has it, and readers of committed data wait for ever",
@@ -421,7 +421,7 @@ def _certificates(client: "ClientSettings", cluster: "Cluster") -> Iterator[Diag
             pem = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=5)
         except OSError as error:
             yield _diagnosis(
-                Severity.UNCHECKED, "", f"broker {broker.id}: {error}", "", broker=broker.id
+                Urgency.UNCHECKED, "", f"broker {broker.id}: {error}", "", broker=broker.id
             )
             continue
         certificate = x509.load_pem_x509_certificate(pem.encode())
@@ -441,7 +441,7 @@ def certificates(ends: "Mapping[str, datetime]", *, now: datetime) -> Iterator[D
             continue
         state = f"ends in {count_text(int(days), 'day')}" if days > 0 else "has expired"
         yield _diagnosis(
-            Severity.CRITICAL if days < CERTIFICATE_CRITICAL_DAYS else Severity.WARNING,
+            Urgency.CRITICAL if days < CERTIFICATE_CRITICAL_DAYS else Urgency.WARNING,
             "",
             f"the certificate of {owner} {state}, at {end:%Y-%m-%d %H:%M} UTC",
             "Renew it: `quorumlog tls renew`; nodes load a new file within a second",

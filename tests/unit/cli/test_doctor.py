@@ -12,7 +12,7 @@ from quorumlog.cli.doctor import (
     EXIT_CRITICAL,
     EXIT_WARNING,
     Diagnosis,
-    Severity,
+    Urgency,
     certificates,
     clocks,
     disk,
@@ -29,14 +29,14 @@ from quorumlog.errors import ConnectionFailed, CorruptionError
 from quorumlog.ids import ProducerIdentity
 from quorumlog.testing import Broker, Cluster
 
-CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
+CRITICAL, WARNING = Urgency.CRITICAL, Urgency.WARNING
 GIB = 2**30
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE_MS = 60_000
 
 
-def shown(found: Iterable[Diagnosis]) -> list[tuple[Severity, str]]:
-    return [(each.severity, each.finding.text) for each in found]
+def shown(found: Iterable[Diagnosis]) -> list[tuple[Urgency, str]]:
+    return [(each.urgency, each.finding.text) for each in found]
 
 
 def test_a_clock_that_differs_from_most_is_found_by_how_far() -> None:
@@ -81,7 +81,7 @@ def members(*heard_ms: int | None, leader: int | None = 1) -> Quorum:
     ],
 )
 def test_a_quorum_without_a_spare_voter_is_found(
-    found: Quorum, severity: Severity, words: str
+    found: Quorum, severity: Urgency, words: str
 ) -> None:
     ((worst, text),) = shown(quorum(found))
     assert worst is severity
@@ -96,7 +96,7 @@ def test_a_whole_quorum_of_one_or_three_is_healthy() -> None:
 @pytest.mark.parametrize(
     ("free", "severity"), [(16, None), (14, WARNING), (6, WARNING), (4, CRITICAL)]
 )
-def test_a_disk_that_fills_up_is_found(free: int, severity: Severity | None) -> None:
+def test_a_disk_that_fills_up_is_found(free: int, severity: Urgency | None) -> None:
     directory = LogDir(
         broker=2, path="/data", logs=(), capacity_bytes=100 * GIB, free_bytes=free * GIB
     )
@@ -211,7 +211,7 @@ def test_a_killed_broker_and_its_replicas_are_diagnosed() -> None:
             if found["brokers"]:
                 break
         assert "nothing listens at" in found["brokers"][0]["why"]
-        assert [each["severity"] for each in found["partitions"]] == ["warning"]
+        assert [each["urgency"] for each in found["partitions"]] == ["warning"]
         assert done.exit_code == EXIT_WARNING, done.output
 
 
