@@ -19,10 +19,12 @@ The answer may be outdated when it arrives. Rules, for one partition in one lead
 4. A verified state refuses batches of older epochs. A newer epoch replaces it once that is verified
    too: a batch that no coordinator confirms must not fence a producer. A state without an answer is
    replaced by that of any other epoch.
-5. A batch of an open transaction has the transactional id that was verified. Without a state, as
-   after a change of the leader, the coordinator is asked: ids and sequences of a producer are no
-   secret, and another client could write into its transaction.
-6. States of at most `PRODUCERS_MAX` producers exist; a new one then drops the oldest.
+5. A state is that of one transactional id, and a batch needs the state of its own id, also in an
+   open transaction. Without a verified one, as after a change of the leader, the coordinator is
+   asked. Ids and sequences of a producer are no secret: another client could otherwise write into
+   its transaction. A question has no effect on the states of other transactional ids, and its state
+   is deleted if the coordinator refuses the producer under this id.
+6. At most `PRODUCERS_MAX` states exist; a new one then drops those of the oldest producer.
 
 The batches of a state that is replaced or dropped are refused, and their retry asks again.
 
@@ -36,7 +38,6 @@ from typing import Final, NamedTuple, Protocol
 from ..errors import (
     ConcurrentTransactions,
     InvalidProducerEpoch,
-    InvalidProducerIdMapping,
     InvalidTxnState,
     NotEnoughReplicas,
     OutOfOrderSequence,
@@ -53,7 +54,7 @@ from ..storage.producer_state import (
 )
 
 PRODUCERS_MAX: Final = 10_000
-"""Producers of one partition that are or were verified since their last marker."""
+"""Producers of one partition that asked since their last marker, by transactional id."""
 
 _HALF: Final = (SEQUENCE_MASK + 1) // 2
 
@@ -92,41 +93,45 @@ class Verifier(Protocol):
 
 
 class VerifiedProducer:
-    """The verification of one producer and epoch."""
+    """The verification of one producer and epoch under one transactional id."""
 
-    __slots__ = ("lowest_sequence", "older", "producer", "transactional_id")
+    __slots__ = ("is_verified", "lowest_sequence", "older", "producer", "transactional_id")
 
     def __init__(
-        self, producer: ProducerIdentity, sequence: int, older: "VerifiedProducer | None"
+        self,
+        producer: ProducerIdentity,
+        transactional_id: str,
+        sequence: int,
+        older: "VerifiedProducer | None",
     ) -> None:
         self.producer = producer
+        self.transactional_id = transactional_id
         self.lowest_sequence = sequence  # of the batches that asked
-        self.transactional_id: str | None = None  # that was verified; None: not verified
+        self.is_verified = False  # the coordinator has confirmed the producer's transaction
         self.older = older  # the verified state of an older epoch, valid until this one is
-
-    @property
-    def is_verified(self) -> bool:
-        """True if the coordinator has confirmed the producer's transaction."""
-        return self.transactional_id is not None
 
 
 class VerifiedProducers:
     """The verified and waiting producers of one partition in one leader epoch."""
 
-    __slots__ = ("_producers", "_producers_max")
+    __slots__ = ("_count", "_producers", "_producers_max")
 
     def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
         self._producers_max = producers_max
-        self._producers: dict[int, VerifiedProducer] = {}  # by producer id, oldest first
+        # by producer id, oldest first, and by transactional id
+        self._producers: dict[int, dict[str, VerifiedProducer]] = {}
+        self._count = 0  # of the states, without older ones
 
     def __len__(self) -> int:
-        return len(self._producers)
+        return self._count
 
-    def begin(self, producer: ProducerIdentity, sequence: int) -> VerifiedProducer:
+    def begin(
+        self, producer: ProducerIdentity, transactional_id: str, sequence: int
+    ) -> VerifiedProducer:
         """Return the state of a producer for a batch that must be verified. Raises
-        InvalidProducerEpoch if a newer epoch asked before."""
+        InvalidProducerEpoch if a newer epoch was verified before."""
         producer_id, epoch = producer
-        known = self._producers.get(producer_id)
+        known = self._find(producer_id, transactional_id)
         verified = known
         if known is not None and not known.is_verified:
             verified = known.older
@@ -142,48 +147,64 @@ class VerifiedProducers:
                 f"producer {producer_id} writes with epoch {verified.producer.producer_epoch} now,"
                 f" the batch has {epoch}; another producer took over; close this one"
             )
-        if known is None and len(self._producers) >= self._producers_max:
-            del self._producers[next(iter(self._producers))]
+        if known is None:
+            if self._count >= self._producers_max:
+                self._count -= len(self._producers.pop(next(iter(self._producers))))
+            self._count += 1
         if verified is not None:
             verified.older = None
         # sometimes if verified is not None: a producer with a raised epoch is verified
-        begun = self._producers[producer_id] = VerifiedProducer(producer, sequence, verified)
+        begun = VerifiedProducer(producer, transactional_id, sequence, verified)
+        self._producers.setdefault(producer_id, {})[transactional_id] = begun
         return begun
 
-    def check_open(self, producer: ProducerIdentity, transactional_id: str) -> bool:
+    def is_verified(self, producer: ProducerIdentity, transactional_id: str) -> bool:
         """Return True if a batch of an open transaction needs no verification: its producer was
-        verified with this transactional id. Raises InvalidProducerIdMapping if it was with another
-        one."""
-        known = self._producers.get(producer.producer_id)
+        verified with this transactional id."""
+        known = self._find(producer.producer_id, transactional_id)
         for state in (known, None if known is None else known.older):
-            if state is None or not state.is_verified or state.producer != producer:
-                continue
-            if state.transactional_id != transactional_id:
-                raise InvalidProducerIdMapping(
-                    f"producer {producer.producer_id} has another transactional id than"
-                    f" {transactional_id!r}; close this producer"
-                )
-            return True
+            if state is not None and state.is_verified and state.producer == producer:
+                return True
         return False
+
+    def delete(self, state: VerifiedProducer) -> None:
+        """Delete a state whose producer the coordinator refused (rule 5)."""
+        producer_id = state.producer.producer_id
+        if self._find(producer_id, state.transactional_id) is not state:
+            return
+        if state.older is not None:
+            self._producers[producer_id][state.transactional_id] = state.older
+            return
+        self._delete(producer_id, state.transactional_id)
 
     def marked(self, marker: TransactionMarker) -> None:
         """Delete the states of the transactions that an arrived marker ends (rule 1)."""
         producer_id, epoch = marker.producer
-        known = self._producers.get(producer_id)
-        if known is None:
-            return
-        if marker.transaction_version < EPOCH_BUMP_VERSION or known.producer.producer_epoch < epoch:
-            # sometimes if not known.is_verified: a marker arrives during a verification
-            del self._producers[producer_id]
-        elif known.older is not None and known.older.producer.producer_epoch < epoch:
-            known.older = None
+        ends_any = marker.transaction_version < EPOCH_BUMP_VERSION
+        for known in tuple(self._producers.get(producer_id, {}).values()):
+            if ends_any or known.producer.producer_epoch < epoch:
+                # sometimes if not known.is_verified: a marker arrives during a verification
+                self._delete(producer_id, known.transactional_id)
+            elif known.older is not None and known.older.producer.producer_epoch < epoch:
+                known.older = None
 
     def is_valid(self, state: VerifiedProducer) -> bool:
         """Return True if a state is verified and no marker or newer epoch has deleted it."""
-        known = self._producers.get(state.producer.producer_id)
+        known = self._find(state.producer.producer_id, state.transactional_id)
         if known is not None and not known.is_verified:
             known = known.older
         return state.is_verified and known is state
+
+    def _find(self, producer_id: int, transactional_id: str) -> VerifiedProducer | None:
+        states = self._producers.get(producer_id)
+        return None if states is None else states.get(transactional_id)
+
+    def _delete(self, producer_id: int, transactional_id: str) -> None:
+        states = self._producers[producer_id]
+        del states[transactional_id]
+        self._count -= 1
+        if not states:
+            del self._producers[producer_id]
 
 
 def must_verify(entry: ProducerEntry | None, producer_epoch: int) -> bool:

@@ -10,10 +10,12 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from ...errors import (
+    InvalidProducerIdMapping,
     InvalidTxnState,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     Overloaded,
+    ProducerFenced,
     QuorumlogError,
     TimedOut,
 )
@@ -176,8 +178,8 @@ class DelayedProduce(PendingAppend):
 WAITING_MAX: Final = 64
 """Batches of one producer and partition that may wait for a verification; clients send five."""
 
-Question: TypeAlias = tuple[VerifiedProducer, str, bool]
-"""A producer's state, the transactional id, and whether the partition is added."""
+Question: TypeAlias = tuple[VerifiedProducer, bool]
+"""A producer's state, and whether the partition is added."""
 
 
 class TransactionalAppends:
@@ -220,9 +222,9 @@ class TransactionalAppends:
         entry = log.producers.states.entry(producer.producer_id, with_outstanding=True)
         is_asked = must_verify(entry, producer.producer_epoch)
         if is_open(entry, producer.producer_epoch):
-            is_asked = not leader.verified.check_open(producer, transaction.transactional_id)
+            is_asked = not leader.verified.is_verified(producer, transaction.transactional_id)
         if is_asked:
-            state = leader.verified.begin(producer, sequence)
+            state = leader.verified.begin(producer, transaction.transactional_id, sequence)
         append.precondition = VerifiedAppend(
             producer,
             sequence,
@@ -233,20 +235,21 @@ class TransactionalAppends:
         if state is None or state.is_verified:
             self._directory.submit(log, append)
         else:
-            self._wait(replica, append, transaction, state)
+            self._wait(replica, append, transaction, leader.verified, state)
 
     def _wait(
         self,
         replica: Replica,
         append: DelayedProduce,
         transaction: TransactionalWrite,
+        verified: VerifiedProducers,
         state: VerifiedProducer,
     ) -> None:
         """Have a batch wait for the answer to its question; ask unless that was done. The bytes of
         all waiting batches count as those of queued ones. Raises Overloaded, DiskFull."""
         partition, size = replica.partition, len(append.batches)
         self._directory.check_capacity(size, self._waiting_bytes)
-        question: Question = (state, transaction.transactional_id, transaction.adds)
+        question: Question = (state, transaction.adds)
         waiting = self._waiting.get(question)
         if waiting is not None:
             if len(waiting) >= WAITING_MAX:
@@ -271,15 +274,23 @@ class TransactionalAppends:
                 replica.topic_id,
                 transaction.adds,
             ),
-            partial(self._answered, replica, question),
+            partial(self._answered, replica, verified, question),
         )
 
-    def _answered(self, replica: Replica, question: Question, error: QuorumlogError | None) -> None:
+    def _answered(
+        self,
+        replica: Replica,
+        verified: VerifiedProducers,
+        question: Question,
+        error: QuorumlogError | None,
+    ) -> None:
         """Queue the waiting batches in their order, or fail them."""
         waiting = self._waiting.pop(question)
+        state, _ = question
         if error is None:
-            state, transactional_id, _ = question
-            state.transactional_id = transactional_id
+            state.is_verified = True
+        elif isinstance(error, InvalidProducerIdMapping | ProducerFenced) and not state.is_verified:
+            verified.delete(state)
         self._waiting_bytes -= sum(len(append.batches) for append, _ in waiting)
         for append, transaction in waiting:
             try:

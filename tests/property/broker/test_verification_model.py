@@ -92,7 +92,7 @@ class VerifiedLog(RuleBasedStateMachine):
         self.sequence += back == 0
         state = None
         if must_verify(self.states.entry(PRODUCER.producer_id), PRODUCER.producer_epoch):
-            state = self.producers.begin(PRODUCER, sequence)
+            state = self.producers.begin(PRODUCER, "t", sequence)
         batch = Batch(state, sequence)
         if state is None or state.is_verified:
             self.queue.append(batch)
@@ -104,7 +104,7 @@ class VerifiedLog(RuleBasedStateMachine):
     def answer_arrives(self, data: st.DataObject) -> None:
         batch = self.answered.pop(data.draw(st.integers(0, len(self.answered) - 1)))
         assert batch.state is not None, "only batches with a state ask"
-        batch.state.transactional_id = "t"
+        batch.state.is_verified = True
         self.queue.append(batch)
 
     @precondition(lambda self: self.is_marker_due and None not in self.queue)

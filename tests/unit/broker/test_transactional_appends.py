@@ -37,6 +37,9 @@ from quorumlog.storage import DirectoryConfig
 from .lone_broker import ME, OTHER, LoneBroker, T, broker, simulate, topic
 
 WRITE = TransactionalWrite("bank", adds=True, knows_abortable=True)
+FOREIGN = TransactionalWrite("other", adds=True, knows_abortable=True)
+REFUSAL = InvalidProducerIdMapping("transactional id other: its producer id is 9")
+LAST = 2**31 - 1  # the sequence before 0
 LATER_MS = 10_000
 
 
@@ -258,11 +261,37 @@ def test_another_transactional_id_writes_nothing_into_an_open_transaction() -> N
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
-            await written(b)
-            foreign = TransactionalWrite("other", adds=True, knows_abortable=True)
+            coordinator = await written(b)
+            foreign = send(b, batch(1), FOREIGN)
+            assert coordinator.answer(REFUSAL).transactional_id == "other"
             with pytest.raises(InvalidProducerIdMapping):
-                await stored(b, send(b, batch(1), foreign))
+                await stored(b, foreign)
             assert end(b) == 1
+
+    simulate(main)
+
+
+def test_another_transactional_id_neither_begins_a_transaction_nor_delays_it() -> None:
+    """Its question has a sequence below that of the producer's first batch."""
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            coordinator = await opened(b)
+            leader = b.replicas.hosted.local_replica("t", 0).check()
+            foreign = [send(b, batch(LAST), FOREIGN)]
+            first = send(b, batch(0))
+            second = send(b, batch(1))
+            coordinator.answer(at=1)
+            foreign.append(send(b, batch(LAST), FOREIGN))
+            assert [await stored(b, append) for append in (first, second)] == [0, 1]
+            coordinator.answer(REFUSAL)
+            for append in foreign:
+                with pytest.raises(InvalidProducerIdMapping):
+                    await stored(b, append)
+            assert not coordinator.asked
+            assert end(b) == 2
+            assert leader.verified is not None
+            assert len(leader.verified) == 1
 
     simulate(main)
 

@@ -83,8 +83,8 @@ def append(
 
 
 def verified(producers: VerifiedProducers, sequence: int = 0) -> VerifiedProducer:
-    state = producers.begin(producer(), sequence)
-    state.transactional_id = "t"
+    state = producers.begin(producer(), "t", sequence)
+    state.is_verified = True
     return state
 
 
@@ -106,10 +106,10 @@ def test_only_a_batch_that_would_begin_a_transaction_is_verified() -> None:
 
 def test_a_verified_batch_is_appended_and_a_waiting_one_is_not() -> None:
     producers = VerifiedProducers()
-    state = producers.begin(producer(), 0)
+    state = producers.begin(producer(), "t", 0)
     with pytest.raises(NotEnoughReplicas, match="its verification is outdated"):
         append(producers, state).is_met(states())
-    state.transactional_id = "t"
+    state.is_verified = True
     assert append(producers, state).is_met(states())
 
 
@@ -121,16 +121,46 @@ def test_a_batch_without_a_verification_is_appended_only_to_an_open_transaction(
         append(producers, None).is_met(states(data(0), marker(1)))
 
 
-def test_an_open_transaction_accepts_the_transactional_id_that_was_verified_alone() -> None:
+def test_a_state_is_that_of_one_transactional_id() -> None:
     producers = VerifiedProducers()
-    assert not producers.check_open(producer(), "t")
-    state = producers.begin(producer(), 0)
-    assert not producers.check_open(producer(), "t")
-    state.transactional_id = "t"
-    assert producers.check_open(producer(), "t")
-    assert not producers.check_open(producer(1), "other")
-    with pytest.raises(InvalidProducerIdMapping, match="another transactional id than 'other'"):
-        producers.check_open(producer(), "other")
+    assert not producers.is_verified(producer(), "t")
+    state = producers.begin(producer(), "t", 0)
+    assert not producers.is_verified(producer(), "t")
+    state.is_verified = True
+    assert producers.is_verified(producer(), "t")
+    assert not producers.is_verified(producer(1), "t")
+    assert not producers.is_verified(producer(), "other")
+
+
+def test_a_question_of_another_transactional_id_has_no_effect_on_the_state() -> None:
+    producers = VerifiedProducers()
+    state = verified(producers, sequence=5)
+    foreign = producers.begin(producer(), "other", 0)
+    newer = producers.begin(producer(1), "other", 0)
+    assert (foreign.is_verified, newer.is_verified) == (False, False)
+    assert producers.is_valid(state)
+    assert append(producers, state, sequence=5).is_met(states())
+    producers.delete(foreign)  # replaced before
+    assert len(producers) == 2
+    producers.delete(newer)
+    assert len(producers) == 1
+    assert producers.is_valid(state)
+
+
+def test_a_refused_epoch_leaves_the_verified_older_one() -> None:
+    producers = VerifiedProducers()
+    older = verified(producers)
+    producers.delete(producers.begin(producer(9), "t", 0))
+    assert producers.is_valid(older)
+
+
+def test_a_marker_deletes_the_states_of_all_transactional_ids() -> None:
+    producers = VerifiedProducers()
+    state = verified(producers)
+    producers.begin(producer(), "other", 0)
+    producers.marked(TransactionMarker(producer(1), 0, True, 2))
+    assert len(producers) == 0
+    assert not producers.is_valid(state)
 
 
 def test_an_open_transaction_of_another_epoch_is_not_that_of_the_batch() -> None:
@@ -156,10 +186,10 @@ def test_an_answer_to_an_earlier_question_verifies_nothing_after_a_marker() -> N
     """The verification of the next transaction is another one, although the producer and the epoch
     are the same (KIP-890)."""
     producers = VerifiedProducers()
-    earlier = producers.begin(producer(), 0)
+    earlier = producers.begin(producer(), "t", 0)
     producers.marked(TransactionMarker(producer(), 0, True, 1))
-    later = producers.begin(producer(), 1)
-    earlier.transactional_id = "t"
+    later = producers.begin(producer(), "t", 1)
+    earlier.is_verified = True
     assert not producers.is_valid(earlier)
     assert not producers.is_valid(later)
 
@@ -179,35 +209,35 @@ def test_a_marker_deletes_the_verification_of_the_transaction_that_it_ends(
 def test_a_verified_newer_epoch_replaces_the_verification_of_an_older_one() -> None:
     producers = VerifiedProducers()
     older = verified(producers)
-    newer = producers.begin(producer(1), 0)
+    newer = producers.begin(producer(1), "t", 0)
     assert newer is not older
-    newer.transactional_id = "t"
+    newer.is_verified = True
     assert producers.is_valid(newer)
     assert not producers.is_valid(older)
     with pytest.raises(InvalidProducerEpoch, match="epoch 1 now, the batch has 0"):
-        producers.begin(producer(), 0)
+        producers.begin(producer(), "t", 0)
 
 
 def test_an_unverified_epoch_fences_no_producer() -> None:
     producers = VerifiedProducers()
     older = verified(producers, sequence=3)
-    first = producers.begin(producer(9), 0)
-    second = producers.begin(producer(8), 0)  # neither has an answer
+    first = producers.begin(producer(9), "t", 0)
+    second = producers.begin(producer(8), "t", 0)  # neither has an answer
     assert producers.is_valid(older)
-    assert producers.begin(producer(), 2) is older
+    assert producers.begin(producer(), "t", 2) is older
     assert older.lowest_sequence == 2
-    first.transactional_id = "t"
+    first.is_verified = True
     assert not producers.is_valid(first)  # replaced; its retry asks again
-    second.transactional_id = "t"
+    second.is_verified = True
     assert producers.is_valid(second)
     assert not producers.is_valid(older)
 
 
 def test_an_unverified_epoch_refuses_no_older_one() -> None:
     producers = VerifiedProducers()
-    newer = producers.begin(producer(9), 0)
+    newer = producers.begin(producer(9), "t", 0)
     older = verified(producers)
-    newer.transactional_id = "t"
+    newer.is_verified = True
     assert producers.is_valid(older)
     assert not producers.is_valid(newer)
 
@@ -220,10 +250,10 @@ def test_a_marker_deletes_a_verification_with_a_newer_one_under_way(
 ) -> None:
     producers = VerifiedProducers()
     state = verified(producers)
-    newer = producers.begin(producer(1), 0)
+    newer = producers.begin(producer(1), "t", 0)
     producers.marked(TransactionMarker(producer(epoch), 0, True, version))
     assert producers.is_valid(state) == keeps
-    newer.transactional_id = "t"
+    newer.is_verified = True
     assert producers.is_valid(newer) == (version == 2)
 
 
@@ -231,9 +261,9 @@ def test_a_batch_above_the_lowest_sequence_that_asked_is_out_of_order() -> None:
     """The first batch's verification failed, the second one's succeeded: the log would accept the
     second as the first of an unknown producer, and refuse the retry of the first for ever."""
     producers = VerifiedProducers()
-    state = producers.begin(producer(), 0)
-    assert producers.begin(producer(), 5) is state
-    state.transactional_id = "t"
+    state = producers.begin(producer(), "t", 0)
+    assert producers.begin(producer(), "t", 5) is state
+    state.is_verified = True
     with pytest.raises(OutOfOrderSequence, match="sequence 5, but the one of sequence 0"):
         append(producers, state, sequence=5).is_met(states())
     assert append(producers, state, sequence=0).is_met(states())
@@ -243,7 +273,7 @@ def test_a_batch_above_the_lowest_sequence_that_asked_is_out_of_order() -> None:
 def test_the_lowest_sequence_is_found_across_the_wrap() -> None:
     producers = VerifiedProducers()
     state = verified(producers, sequence=0)
-    assert producers.begin(producer(), LAST) is state
+    assert producers.begin(producer(), "t", LAST) is state
     assert append(producers, state, sequence=LAST).is_met(states())
     with pytest.raises(OutOfOrderSequence):
         append(producers, state, sequence=0).is_met(states())
@@ -251,10 +281,10 @@ def test_the_lowest_sequence_is_found_across_the_wrap() -> None:
 
 def test_the_number_of_verifications_is_bounded() -> None:
     producers = VerifiedProducers(producers_max=3)
-    first = producers.begin(ProducerIdentity(1, 0), 0)
-    first.transactional_id = "t"
+    first = producers.begin(ProducerIdentity(1, 0), "t", 0)
+    first.is_verified = True
     for producer_id in (2, 3, 4):
-        producers.begin(ProducerIdentity(producer_id, 0), 0)
+        producers.begin(ProducerIdentity(producer_id, 0), "t", 0)
     assert len(producers) == 3
     assert not producers.is_valid(first)
 
