@@ -286,7 +286,7 @@ class GroupShard:
     def _commit_in_transaction(
         self, ticket: Ticket, request: CommitTransactionalOffsets, image: MetadataImage, now_ms: int
     ) -> GroupDecision:
-        self._producers.check_commit(request.producer, request.guard)
+        self._producers.check_commit(request.producer, request.transactional_id, request.guard)
         machine = self._groups.get(request.group)
         if machine is None:
             if request.generation >= 0:
@@ -301,14 +301,16 @@ class GroupShard:
         replies = (Answered(ticket, CommitOutcome(errors=errors)),)
         if not records:
             return ShardDecision(replies=replies)
-        self._producers.begin(request.producer, now_ms)
+        self._producers.begin(request.producer, request.transactional_id, now_ms)
         return ShardDecision(tuple(records), replies, producer=request.producer)
 
-    def verification_guard(self, producer: ProducerIdentity) -> VerificationGuard | None:
+    def verification_guard(
+        self, producer: ProducerIdentity, transactional_id: str
+    ) -> VerificationGuard | None:
         """Return the guard to hold while the transaction of a commit is verified at its
         coordinator; None: it is open here and needs no verification. Raises
         InvalidProducerEpoch."""
-        return self._producers.guard(producer)
+        return self._producers.guard(producer, transactional_id)
 
     def _write_marker(
         self, ticket: Ticket, marker: TransactionMarker, now_ms: int
@@ -529,7 +531,7 @@ class GroupShard:
         transactional."""
         group = record.group
         if producer is not None:
-            self._producers.begin(producer, 0)
+            self._producers.begin(producer, None, 0)
         if isinstance(record, OffsetCommitted | OffsetForgotten):
             self._offsets.replay(record, None if producer is None else producer.producer_id)
         elif isinstance(record, ClassicGroup):

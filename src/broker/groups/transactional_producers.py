@@ -12,7 +12,9 @@ Rules; m is the epoch of a marker, e the newest epoch of its producer here:
    (KIP-890), and no marker that may end its transaction may have arrived since the verification
    began. Otherwise a delayed commit would begin a transaction that no coordinator ends. From
    transaction version 2 on, a marker ends transactions of epochs below m only; m is the epoch of
-   the next one.
+   the next one. The verification is that of the transactional id of the commit: a commit under
+   another id, or after a reload, which leaves the id unknown, is verified also if the transaction
+   is open here.
 3. Marker of an unknown producer, or m > e: appended, even if the producer has written nothing here:
    its commit may still be on its way.
 4. m = e and no transaction is open: a repeat, acknowledged and not appended (KAFKA-19999).
@@ -62,6 +64,7 @@ class GroupProducer:
         "last_marker_count",
         "newest_marker_count",
         "touched_ms",
+        "transactional_id",
     )
 
     def __init__(self, epoch: int) -> None:
@@ -72,6 +75,7 @@ class GroupProducer:
         self.newest_marker_count = 0  # the number of markers up to its last one
         self.ended_epoch = 0  # of its markers from version 2 on: transactions below it have ended
         self.touched_ms = 0
+        self.transactional_id: str | None = None  # that was verified; None: unknown after a reload
 
 
 class TransactionalProducers:
@@ -97,24 +101,25 @@ class TransactionalProducers:
 
     # --- commits ----------------------------------------------------------------------------------
 
-    def guard(self, producer: ProducerIdentity) -> VerificationGuard | None:
-        """Return the guard to hold while a transaction is verified; None if it is open here, so
-        that it needs no verification. Raises InvalidProducerEpoch."""
+    def guard(self, producer: ProducerIdentity, transactional_id: str) -> VerificationGuard | None:
+        """Return the guard to hold while a transaction is verified; None if it is open here under
+        this transactional id, so that it needs no verification. Raises InvalidProducerEpoch."""
         self._check_epoch(producer)
-        known = self._producers.get(producer.producer_id)
-        if known is not None and known.is_open and known.epoch == producer.producer_epoch:
+        if self._is_verified(producer, transactional_id):
             return None
         return VerificationGuard(self, self._marker_count)
 
-    def check_commit(self, producer: ProducerIdentity, guard: VerificationGuard | None) -> None:
+    def check_commit(
+        self, producer: ProducerIdentity, transactional_id: str, guard: VerificationGuard | None
+    ) -> None:
         """Raise the error of a commit that must not be appended (rules 1 and 2):
         InvalidProducerEpoch; InvalidTxnState without a verification; CoordinatorNotAvailable if it
         must be verified again."""
         self._check_epoch(producer)
+        if self._is_verified(producer, transactional_id):
+            return
         producer_id, epoch = producer
         known = self._producers.get(producer_id)
-        if known is not None and known.is_open and known.epoch == epoch:
-            return
         if guard is None:
             raise InvalidTxnState(
                 f"producer {producer_id}, epoch {epoch}: the transaction was not verified; begin it"
@@ -131,9 +136,22 @@ class TransactionalProducers:
                 " verified; retry"
             )
 
-    def begin(self, producer: ProducerIdentity, now_ms: int) -> None:
-        """Record a transactional batch of a producer."""
-        self._touch(producer, now_ms).is_open = True
+    def begin(self, producer: ProducerIdentity, transactional_id: str | None, now_ms: int) -> None:
+        """Record a transactional batch of a producer. `transactional_id` is None while loading."""
+        known = self._touch(producer, now_ms)
+        known.is_open = True
+        known.transactional_id = transactional_id
+
+    def _is_verified(self, producer: ProducerIdentity, transactional_id: str) -> bool:
+        """Return True if the producer has a transaction open here that was verified with this
+        transactional id."""
+        known = self._producers.get(producer.producer_id)
+        return (
+            known is not None
+            and known.is_open
+            and known.epoch == producer.producer_epoch
+            and known.transactional_id == transactional_id
+        )
 
     def _check_epoch(self, producer: ProducerIdentity) -> None:
         producer_id, epoch = producer

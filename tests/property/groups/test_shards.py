@@ -258,7 +258,7 @@ class World:
         number = draw.choice([*self.epochs])
         producer = ProducerIdentity(number, max(0, self.epochs[number] - draw.choice([0, 0, 0, 1])))
         try:
-            guard = self.shard.verification_guard(producer)
+            guard = self.shard.verification_guard(producer, "x")
         except InvalidProducerEpoch:
             guard = None
         offsets = tuple(

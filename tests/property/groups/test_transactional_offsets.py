@@ -152,7 +152,7 @@ class TransactionalOffsets(RuleBasedStateMachine):
         if not program.is_open:
             program.is_open = True
             program.transaction += 1
-        guard = self.shard.shard.verification_guard(program.identity)
+        guard = self.shard.shard.verification_guard(program.identity, "transactions")
         delayed = DelayedCommit(
             program, program.transaction, program.identity, group, offsets, guard
         )

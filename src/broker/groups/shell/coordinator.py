@@ -85,10 +85,12 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
         self, request: "CommitTransactionalOffsets", *, deadline_ms: int
     ) -> "CommitOutcome":
         """Store offsets until their transaction ends, like `ask`. Before the first ones of a
-        transaction, its coordinator verifies or adds the partition of the group (KIP-890)."""
+        transaction, or of a transactional id, its coordinator verifies or adds the partition of
+        the group (KIP-890)."""
         self.check_key(request.group)
         shard = self._shard_of(request.group)
-        guard = shard.serving_state(request).verification_guard(request.producer)
+        state = shard.serving_state(request)
+        guard = state.verification_guard(request.producer, request.transactional_id)
         if guard is not None:
             try:
                 await self._verify(request, deadline_ms)

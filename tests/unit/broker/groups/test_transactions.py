@@ -220,7 +220,7 @@ def test_refused_offsets_begin_no_transaction_and_create_no_group() -> None:
     assert isinstance(error, UnknownTopicOrPartition)
     assert shard.states() == {}
     assert shard.log == []
-    assert shard.shard.verification_guard(P3) is not None
+    assert shard.shard.verification_guard(P3, "x") is not None
 
 
 # --- fencing by member and generation (KIP-447) ---------------------------------------------------
@@ -253,7 +253,7 @@ def test_commit_of_a_replaced_member_is_refused(
     with pytest.raises(error):
         shard.commit(P3, ("t", 0, 5), **member | changes)
     assert shard.unstable() == set()
-    assert shard.shard.verification_guard(P3) is not None
+    assert shard.shard.verification_guard(P3, "x") is not None
 
 
 @pytest.mark.parametrize("join", [classic, consumer])

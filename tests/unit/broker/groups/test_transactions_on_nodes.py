@@ -44,7 +44,7 @@ PRODUCER, NEXT = ProducerIdentity(7, 0), ProducerIdentity(7, 1)
 def staged(nodes: Cluster, number: int, offset: int, producer: ProducerIdentity = PRODUCER) -> Any:
     """Commit an offset in a transaction that counts as verified."""
     tried(nodes, number, FetchOffsets(group=GROUP))  # it has loaded
-    guard = coordinator(nodes, number)._shards[0].loaded_state().verification_guard(producer)
+    guard = coordinator(nodes, number)._shards[0].loaded_state().verification_guard(producer, "x")
     request = CommitTransactionalOffsets(
         group=GROUP,
         transactional_id="x",

@@ -151,13 +151,13 @@ class TransactionalShard:
         **member: Any,
     ) -> CommitOutcome:
         """Commit (topic, partition, offset) in a transaction, which `verify` verifies if needed."""
-        guard = self.shard.verification_guard(producer)
+        guard = self.shard.verification_guard(producer, "x")
         if guard is not None:
             verify()
         return self.ask(
             CommitTransactionalOffsets(
                 group=group,
-                transactional_id="transactions",
+                transactional_id="x",
                 producer=producer,
                 guard=guard,
                 offsets=tuple(

@@ -146,7 +146,7 @@ class AtOnceRequests:
         state = self.shard._state
         assert state is not None
         record = OffsetCommitted(group=GROUP, topic="t", partition=0, offset=5, commit_ms=0)
-        state._producers.begin(ProducerIdentity(7, 0), self.shard._now_ms())
+        state._producers.begin(ProducerIdentity(7, 0), "x", self.shard._now_ms())
         state._offsets._pending.stage(7, record)
 
     def end_transaction(self) -> None:
