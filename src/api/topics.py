@@ -8,7 +8,12 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..errors import InvalidRequest, TopicAuthorizationFailed, UnknownTopicOrPartition
+from ..errors import (
+    InvalidRequest,
+    TopicAuthorizationFailed,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from ..ids import NodeId, Offset, TopicId
 from ..metadata import (
     BrokerImage,
@@ -118,7 +123,7 @@ class TopicAdmin:
             check_topic_name(command.name)
         elif not command.topic_id:
             raise InvalidRequest("name and topic_id: both are empty; give one of them")
-        self._check_delete(command, context)
+        await self._check_delete(command, context)
         return await self._metadata.submit(command, context)
 
     async def create_partitions(
@@ -146,13 +151,21 @@ class TopicAdmin:
         if not self._authorizer.allows(context.client, create, AclResourceType.CLUSTER):
             self._check(create, name, context)
 
-    def _check_delete(self, command: DeleteTopic, context: RequestContext) -> None:
+    async def _check_delete(self, command: DeleteTopic, context: RequestContext) -> None:
+        """Raise the denial. An id that this broker does not have is refused too, as the controller
+        may have it already and does not authorize clients."""
         if command.name:
             self._check(AclOperation.DELETE, command.name, context)
             return
-        topic = self._metadata.image.topic_of_id(command.topic_id or b"")
+        if not self._authorizer.is_enabled:
+            return
+        topic_id = command.topic_id or b""
+        topic = (await self._metadata.reach(context)).topic_of_id(topic_id)
         if topic is None:
-            return  # the controller's error discloses nothing: ids cannot be guessed
+            raise UnknownTopicId(
+                f"topic id {topic_id.hex()} does not exist at this broker; retry if the topic was"
+                " just created"
+            )
         describe, kind = AclOperation.DESCRIBE, AclResourceType.TOPIC
         if self._authorizer.denial(context.client, describe, kind, topic.name) is not None:
             raise TopicAuthorizationFailed(  # the client has no right to learn the name

@@ -10,8 +10,10 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from ....broker.coordinator.decision import UNDECIDED
+from ....broker.groups.records import Partitions
 from ....broker.groups.requests import ConsumerBeat, ConsumerHeartbeat, DescribesTopic
 from ....errors import InvalidRequest, QuorumlogError
+from ....ids import TopicId
 from ..api import Answer, BrokerContext, Call, Client, Done, Fields, PreparedResponse
 from ..authorized_operations import describe_denial
 from ..codecs.groups import PlainHeartbeatBody, encode_plain_heartbeat, read_plain_heartbeat
@@ -85,7 +87,7 @@ def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
     request = _plain_request(call.body, call.client_id, call.client.peer, _describes(broker, call))
     if not request.member_id:
         return False
-    return begin_heartbeat(broker, call, request, _answer, done)
+    return begin_heartbeat(broker, call, request, partial(_answer, broker), done)
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
@@ -103,7 +105,7 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     if call.version >= _MEMBERS_DRAW_IDS and not request.member_id:
         return _failed(InvalidRequest("member_id: empty; choose a UUID, as text"))
     outcome = await ask_coordinator(broker, call, request)
-    return _answer(call, outcome)
+    return _answer(broker, call, outcome)
 
 
 def _describes(broker: BrokerContext, call: Call) -> DescribesTopic | None:
@@ -156,10 +158,12 @@ def _topics_denial(
     return next((denial for denial in denials if denial is not None), None)
 
 
-def _answer(call: Call, outcome: ConsumerBeat | QuorumlogError) -> Answer:
+def _answer(broker: BrokerContext, call: Call, outcome: ConsumerBeat | QuorumlogError) -> Answer:
     if isinstance(outcome, QuorumlogError):
         return _failed(outcome)
-    return PlainHeartbeatResponse(outcome) if outcome.assignment is None else _told(outcome)
+    if outcome.assignment is None:
+        return PlainHeartbeatResponse(outcome)
+    return _assigned(broker, call, outcome, outcome.assignment)
 
 
 def _failed(error: QuorumlogError) -> Fields:
@@ -171,12 +175,24 @@ def _failed(error: QuorumlogError) -> Fields:
     }
 
 
-def _told(beat: ConsumerBeat) -> Fields:
-    assert beat.assignment is not None
+def _assigned(
+    broker: BrokerContext, call: Call, beat: ConsumerBeat, assignment: Partitions
+) -> Fields:
+    """Return a response with the assignment, without topics that the client may not describe. A
+    denial is reported: another member has the topic by the same pattern."""
+    image = broker.image
+
+    def may_describe(topic_id: TopicId) -> bool:
+        topic = image.topic_of_id(topic_id)
+        return topic is None or describe_denial(broker, call, topic.name) is None
+
+    assigned = {
+        topic_id: indexes for topic_id, indexes in assignment.items() if may_describe(topic_id)
+    }
     return {
         "error_code": 0,
         "member_id": beat.member_id,
         "member_epoch": beat.member_epoch,
         "heartbeat_interval": beat.heartbeat_interval_ms,
-        "assignment": {"topic_partitions": partition_fields(beat.assignment)},
+        "assignment": {"topic_partitions": partition_fields(assigned)},
     }

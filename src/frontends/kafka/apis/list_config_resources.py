@@ -1,5 +1,5 @@
 """ListConfigResources: list the topics and brokers, all of which have configs, and the groups that
-have some set (KIP-1142).
+have some set (KIP-1142), without topics and groups whose configs the client may not describe.
 
 Client metrics, which are all that version 0 asks for, have no configs here, so it lists nothing.
 """
@@ -15,6 +15,8 @@ from ..endpoints import endpoints
 from ..error_codes import UNSUPPORTED_VERSION
 
 _CLIENT_METRICS: Final = 16
+_DESCRIBE_TOPIC: Final = (AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC)
+_DESCRIBE_GROUP: Final = (AclOperation.DESCRIBE_CONFIGS, AclResourceType.GROUP)
 
 
 async def list_config_resources(broker: BrokerContext, call: Call) -> Answer:
@@ -32,15 +34,18 @@ async def list_config_resources(broker: BrokerContext, call: Call) -> Answer:
 
 
 def _named(broker: BrokerContext, call: Call, kinds: set[int]) -> Iterator[Fields]:
+    authorizer, client = broker.api.authorizer, call.client.identity
     if TOPIC in kinds:
         for topic in broker.image.sorted_topics():
-            yield {"resource_name": topic.name, "resource_type": TOPIC}
+            if authorizer.allows(client, *_DESCRIBE_TOPIC, topic.name):
+                yield {"resource_name": topic.name, "resource_type": TOPIC}
     if BROKER in kinds:
         for node_id in endpoints(broker.image, call.client, asked=broker.hosted.node_id):
             yield {"resource_name": str(node_id), "resource_type": BROKER}
     if GROUP in kinds:
         for group in sorted(broker.image.group_configs):
-            yield {"resource_name": group, "resource_type": GROUP}
+            if authorizer.allows(client, *_DESCRIBE_GROUP, group):
+                yield {"resource_name": group, "resource_type": GROUP}
 
 
 API: Final = KafkaApi(

@@ -126,6 +126,19 @@ AUDITED: Final = frozenset(
 """They change the metadata or the voters, or delete records, groups or offsets."""
 
 
+PATTERN_HEARTBEAT: Final[Mapping[str, Any]] = {
+    "group_id": "secret",
+    "member_id": "m",
+    "instance_id": None,
+    "rack_id": None,
+    "rebalance_timeout": 60_000,
+    "subscribed_topic_names": None,
+    "subscribed_topic_regex": "s.*",
+    "server_assignor": None,
+    "topic_partitions": (),
+}
+
+
 @dataclasses.dataclass
 class Asking:
     """A node with the topic "secret"."""
@@ -264,6 +277,52 @@ def test_deletion_by_id_does_not_confirm_a_guessed_name(folder: str) -> None:
     run_on_secret(main, folder, NOBODY)
 
 
+def test_deletion_by_an_id_that_the_broker_lacks_is_not_sent_to_the_controller(
+    folder: str, tmp_path: Path
+) -> None:
+    """The controller may have the topic already, and does not authorize clients."""
+    audit = tmp_path / "audit.log"
+
+    async def main(asking: Asking) -> None:
+        client = await asking.kafka.connect()
+        by_id = {"name": None, "topic_id": bytes(15) + b"\x01"}
+        (unknown,) = (await client.ask(20, 6, topics=(by_id,), timeout=2_000)).responses
+        assert unknown.error_code == error_code(100)
+        assert "change" not in audit.read_text()
+
+    run_on_secret(main, folder, NOBODY, audit_log_file=str(audit))
+
+
+def test_assignment_leaves_out_topics_that_the_client_may_no_longer_describe(
+    folder: str, tmp_path: Path
+) -> None:
+    """Before the next match of the pattern. The denial is in the audit log."""
+    audit = tmp_path / "audit.log"
+    epoch = 0
+
+    async def main(asking: Asking) -> None:
+        client = await asking.kafka.connect()
+
+        async def assigned() -> list[bytes]:
+            nonlocal epoch
+            beat = PATTERN_HEARTBEAT | {"member_epoch": epoch}
+            answer = await client.ask(68, 1, **beat)
+            while answer.error_code in LOADING:
+                await asyncio.sleep(0.1)
+                answer = await client.ask(68, 1, **beat)
+            epoch = answer.member_epoch
+            return [each.topic_id.bytes for each in answer.assignment.topic_partitions]
+
+        await asking.allow([(_READ, _GROUP), (_DESCRIBE, _TOPIC)])
+        assert await assigned() == [asking.topic_id]
+        await asking.allow([(_READ, _GROUP)])
+        assert await assigned() == []
+        await asyncio.sleep(WINDOW_S)
+        assert '"resource": "secret"' in audit.read_text()
+
+    run_on_secret(main, folder, NOBODY, audit_log_file=str(audit))
+
+
 def test_election_in_all_partitions_without_a_leader_is_denied(folder: str) -> None:
     """There is none, which the answer does not disclose."""
 
@@ -317,6 +376,32 @@ def test_lists_have_the_topics_and_groups_that_may_be_described(
         assert "denial" not in audit.read_text()
 
     run_on_secret(main, folder, NOBODY, audit_log_file=str(audit))
+
+
+def test_list_of_resources_has_the_topics_and_groups_whose_configs_may_be_described(
+    folder: str,
+) -> None:
+    describe = AclOperation.DESCRIBE_CONFIGS
+
+    async def main(asking: Asking) -> None:
+        client = await asking.kafka.connect()
+
+        async def names() -> list[str]:
+            answer = await client.ask(74, 1, resource_types=(2, 32))
+            assert answer.error_code == error_code(0)
+            return [each.resource_name for each in answer.config_resources]
+
+        await asking.allow([(AclOperation.ALTER_CONFIGS, _GROUP)])
+        change = {"name": "consumer.session.timeout.ms", "config_operation": 0, "value": "50000"}
+        resource = {"resource_type": 32, "resource_name": "secret", "configs": (change,)}
+        (changed,) = (await client.ask(44, 1, resources=(resource,), validate_only=False)).responses
+        assert changed.error_code == error_code(0)
+        await asking.allow([(describe, _CLUSTER)])
+        assert await names() == []
+        await asking.allow([(describe, _CLUSTER), (describe, _TOPIC), (describe, _GROUP)])
+        assert await names() == ["secret", "secret"]
+
+    run_on_secret(main, folder, NOBODY)
 
 
 def test_created_topic_is_described_to_clients_that_may_describe_its_configs(folder: str) -> None:
