@@ -19,7 +19,8 @@ from ..errors import (
 )
 from ..ids import NodeId, ProducerIdentity
 from ..metadata.acls import AclOperation, AclResourceType
-from ..runtime import Clock
+from ..runtime import ClientIdentity, Clock
+from ..staged_names import split_attempt_id
 from .authorizer import Authorizer
 from .metadata_access import MetadataAccess
 from .request_context import RequestContext
@@ -226,6 +227,20 @@ class TransactionAdmin:
         _check_id(transactional_id)
         return await self._transactions.coordinator_of(transactional_id, deadline_ms=deadline_ms)
 
+    def listed_rights(
+        self, operation: AclOperation, listed: str, client: ClientIdentity
+    ) -> tuple[bool, bool]:
+        """Return the rights on an id of the list as a transactional id, and on the name of the
+        attempt that it may be; raise the denial without either."""
+        kind, attempt = AclResourceType.TRANSACTIONAL_ID, split_attempt_id(listed)
+        on_id = self._authorizer.allows(client, operation, kind, listed)
+        on_name = attempt is not None and self._authorizer.allows(
+            client, operation, kind, attempt[0]
+        )
+        if not on_id and not on_name:
+            self._authorizer.check(client, operation, kind, listed)
+        return on_id, on_name
+
     async def describe(
         self, transactional_id: str, context: RequestContext
     ) -> "TransactionDescription":
@@ -233,9 +248,12 @@ class TransactionAdmin:
         describe; raises TransactionalIdNotFound."""
         from ..broker.transactions.requests import DescribeTransaction
 
-        self._authorizer.check(context.client, *_DESCRIBE_ID, transactional_id)
+        on_id, on_name = self.listed_rights(AclOperation.DESCRIBE, transactional_id, context.client)
         self._check_any_id(transactional_id)
-        found = await self._ask(DescribeTransaction(transactional_id=transactional_id), context)
+        request = DescribeTransaction(
+            transactional_id=transactional_id, has_right_on_id=on_id, has_right_on_name=on_name
+        )
+        found = await self._ask(request, context)
         describable = tuple(
             (topic, partition)
             for topic, partition in found.partitions
@@ -248,9 +266,12 @@ class TransactionAdmin:
         that fences it."""
         from ..broker.transactions.requests import AbortTransaction
 
-        self._check_write(transactional_id, context)
+        on_id, on_name = self.listed_rights(AclOperation.WRITE, transactional_id, context.client)
         self._check_any_id(transactional_id)
-        return await self._ask(AbortTransaction(transactional_id=transactional_id), context)
+        request = AbortTransaction(
+            transactional_id=transactional_id, has_right_on_id=on_id, has_right_on_name=on_name
+        )
+        return await self._ask(request, context)
 
     def _check_any_id(self, transactional_id: str) -> None:
         _check_id(transactional_id)
@@ -283,7 +304,7 @@ class TransactionAdmin:
         return [
             each
             for each in self._transactions.listings()
-            if self._authorizer.allows(context.client, *_DESCRIBE_ID, each.transactional_id)
+            if self._authorizer.allows(context.client, *_DESCRIBE_ID, each.resource)
             and (not states or each.state in states)
             and (not producer_ids or each.producer_id in producer_ids)
             and (open_for_ms_min < 0 or 0 <= each.started_ms <= began_ms_max)

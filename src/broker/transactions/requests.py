@@ -162,12 +162,24 @@ def routing_id(transactional_id: str) -> str:
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
-class DescribeTransaction(TransactionRequest[TransactionDescription]):
+class OperatorRequest(TransactionRequest[R]):
+    """A request about an id of the list: a transactional id, or an attempt `<name>#<producer id>`.
+
+    The coordinator alone can tell which one it is. So the request has the rights of its client on
+    both resources; without the right the coordinator raises TransactionalIdNotFound.
+    """
+
+    has_right_on_id: bool = True
+    has_right_on_name: bool = True  # of the attempt
+
+
+@dataclass(unsafe_hash=True, slots=True, kw_only=True)
+class DescribeTransaction(OperatorRequest[TransactionDescription]):
     """A query of one transactional id. Raises TransactionalIdNotFound."""
 
 
 @dataclass(unsafe_hash=True, slots=True, kw_only=True)
-class AbortTransaction(TransactionRequest[ProducerIdentity]):
+class AbortTransaction(OperatorRequest[ProducerIdentity]):
     """An operator's request to fence the producer and abort its open transaction.
 
     The answer is the identity that fences it. Raises TransactionalIdNotFound, InvalidTxnState
@@ -180,6 +192,7 @@ class ListedTransaction:
     """One entry of the list of transactional ids. A staged attempt is `<name>#<producer id>`."""
 
     transactional_id: str
+    resource: str  # of its ACLs: the transactional id, of an attempt the name
     producer_id: int
     state: str
     started_ms: int  # -1: no transaction yet

@@ -44,6 +44,7 @@ from .requests import (
     InitProducerId,
     ListedTransaction,
     MarkersWritten,
+    OperatorRequest,
     StageDescription,
     TransactionRequest,
     VerifyPartitions,
@@ -126,8 +127,8 @@ class TransactionShard:
             return is_name or self._staged.has_id(request.producer.producer_id)
         if name not in self._machines:
             return True
-        if kind in self._handlers:
-            return False
+        if isinstance(request, OperatorRequest):
+            return not request.has_right_on_id
         raise TransactionalIdInUse(
             f"staged commits {name}: the name is the transactional id of a producer; choose another"
             " name"

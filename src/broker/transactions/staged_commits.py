@@ -79,6 +79,7 @@ from .requests import (
     ListedTransaction,
     MarkerPartition,
     MarkersWritten,
+    OperatorRequest,
     ResetStage,
     SealAttempt,
     SealedPartition,
@@ -804,7 +805,7 @@ class StagedCommits:
         attempts to abort, and TransactionalIdNotFound.
         """
         name = request.transactional_id
-        stage = self._stages.get(name)
+        stage = self._stages.get(name) if request.has_right_on_id else None
         if stage is not None:
             if not stage.in_state(*LIVE):
                 raise InvalidTxnState(f"staged commits {name}: no attempt is open or sealed")
@@ -813,7 +814,7 @@ class StagedCommits:
             )
             out.answer(ticket, ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH))
             return
-        entry = self._listed(name)
+        entry = self._listed(request)
         if entry.state not in LIVE:
             raise ConcurrentTransactions(
                 f"staged attempt {name}: it is decided ({entry.state.name}), and its markers are"
@@ -822,10 +823,11 @@ class StagedCommits:
         self._abort_entry(out, entry, image, AbortReason.OPERATOR)
         out.answer(ticket, entry.marker_producer)
 
-    def _listed(self, listed: str) -> AttemptEntry:
+    def _listed(self, request: OperatorRequest[Any]) -> AttemptEntry:
         """Return the attempt `<name>#<producer id>`; raise TransactionalIdNotFound."""
+        listed = request.transactional_id
         name, producer_id = split_attempt_id(listed) or (listed, -1)
-        stage = self._stages.get(name)
+        stage = self._stages.get(name) if request.has_right_on_name else None
         entry = None if stage is None else stage.attempts.get(producer_id)
         if entry is not None:
             return entry
@@ -840,7 +842,7 @@ class StagedCommits:
         request: DescribeTransaction,
         image: MetadataImage,
     ) -> None:
-        entry = self._listed(request.transactional_id)
+        entry = self._listed(request)
         out.answer(
             ticket,
             TransactionDescription(
@@ -932,6 +934,7 @@ class StagedCommits:
         return [
             ListedTransaction(
                 transactional_id=attempt_id(entry.record.transactional_id, producer_id),
+                resource=entry.record.transactional_id,
                 producer_id=producer_id,
                 state=_LISTED[entry.state],
                 started_ms=entry.record.started_ms,

@@ -476,6 +476,7 @@ class TransactionMachine:
         known = self.metadata
         return ListedTransaction(
             transactional_id=known.transactional_id,
+            resource=known.transactional_id,
             producer_id=known.producer_id,
             state=known.state.kafka_name,
             started_ms=known.started_ms,

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ...broker.transactions.requests import ListedTransaction, TransactionDescription
 
 ANY_AGE: Final = -1
-_DESCRIBE_ID: Final = (AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID)
 _READ_TOPIC: Final = (AclOperation.READ, AclResourceType.TOPIC)
 _READ_GROUP: Final = (AclOperation.READ, AclResourceType.GROUP)
 _WRITE_ID: Final = (AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)
@@ -241,6 +240,9 @@ class TransactionCalls:
             asked = pb.DescribeTransactionsRequest(transactional_ids=names)
             return (await forward(TRANSACTIONS_DESCRIBE, asked)).results
 
+        def check(name: str) -> None:
+            self._transactions.listed_rights(AclOperation.DESCRIBE, name, context.client)
+
         names, is_here = request.transactional_ids, not self._transactions.has_ids
         found = await self._forwarder.at_coordinators(
             "transactional_ids",
@@ -248,7 +250,7 @@ class TransactionCalls:
             context,
             here,
             there,
-            check=lambda name: self._authorizer.check(context.client, *_DESCRIBE_ID, name),
+            check=check,
             is_here=is_here,
         )
         return pb.DescribeTransactionsResponse(
@@ -267,19 +269,18 @@ class TransactionCalls:
         self, request: pb.AbortTransactionRequest, context: CallContext
     ) -> pb.AbortTransactionResponse:
         """Abort an open transaction and fence its producer."""
-        check_text("transactional_id", request.transactional_id)
-        self._check_write(request.transactional_id, context)
+        name = request.transactional_id
+        check_text("transactional_id", name)
+        self._transactions.listed_rights(AclOperation.WRITE, name, context.client)
 
         async def here() -> pb.AbortTransactionResponse:
-            fencing = await self._transactions.abort(
-                request.transactional_id, self._context(context)
-            )
+            fencing = await self._transactions.abort(name, self._context(context))
             return pb.AbortTransactionResponse(producer=identity_message(fencing))
 
         if not self._transactions.has_ids:  # a look-up of the coordinator would create the topic
             return await here()
         return await self._forwarder.at_coordinator(
-            TRANSACTIONS_ABORT, request, context, request.transactional_id, here
+            TRANSACTIONS_ABORT, request, context, name, here
         )
 
     async def describe_producers(

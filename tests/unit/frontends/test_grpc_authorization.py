@@ -18,7 +18,15 @@ from quorumlog.api.audit import WINDOW_S
 from quorumlog.errors import QuorumlogError, TopicAuthorizationFailed
 from quorumlog.metadata.acls import AclOperation, AclResourceType
 from quorumlog.metadata.authorization import AuthorizerConfig
-from quorumlog.proto import admin_pb2, errors_pb2, groups_pb2, log_pb2, metadata_records_pb2
+from quorumlog.proto import (
+    admin_pb2,
+    errors_pb2,
+    groups_pb2,
+    log_pb2,
+    metadata_records_pb2,
+    staged_commits_pb2,
+    transactions_pb2,
+)
 from quorumlog.runtime import Runtime
 from quorumlog.services import ADMIN_CREATE_TOPIC
 
@@ -331,6 +339,32 @@ def test_assignment_leaves_out_topics_that_the_client_may_no_longer_describe(fol
         assert await assigned() == ["secret", "secret"]
         await allow(kafka.node, [group])
         assert await assigned() == []
+
+    run_on_secret(main, folder, AuthorizerConfig())
+
+
+@pytest.mark.parametrize("has_right", [True, False])
+def test_rights_on_an_attempt_are_those_on_the_name_of_its_commits(
+    folder: str, has_right: bool
+) -> None:
+    """Without them, with rights on a transactional id that equals the id of the attempt."""
+    begin = staged_commits_pb2.BeginAttemptRequest(name="secret", write_id=1)
+
+    async def main(kafka: KafkaNode) -> None:
+        write = [(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)]
+        await allow(kafka.node, write)
+        attempt = await asked(kafka.channel, services.STAGED_COMMITS_BEGIN, begin)
+        listed = f"secret#{attempt.producer.producer_id}"
+        if not has_right:
+            await allow(kafka.node, write, name=listed)
+        every = await asked(
+            kafka.channel, services.TRANSACTIONS_LIST, transactions_pb2.ListTransactionsRequest()
+        )
+        names = [each.transactional_id for each in every.transactions]
+        assert names == ([listed] if has_right else [])
+        errors = {"TRANSACTIONAL_ID_NOT_FOUND"} if not has_right else set()
+        for method in ("DescribeTransactions", "AbortTransaction"):
+            assert await errors_of(kafka, f"Transactions/{method}", listed) == errors
 
     run_on_secret(main, folder, AuthorizerConfig())
 

@@ -65,7 +65,7 @@ async def _coordinator_of(broker: BrokerContext, call: Call, kind: int, key: str
         authorizer.check(client, describe, AclResourceType.GROUP, key)
         return await broker.groups.coordinator_of(key, deadline_ms=deadline_ms)
     if kind == TRANSACTION:
-        authorizer.check(client, describe, AclResourceType.TRANSACTIONAL_ID, key)
+        broker.api.transactions.listed_rights(describe, key, client)
         return await broker.api.transactions.coordinator_of(key, deadline_ms=deadline_ms)
     if kind == SHARE and call.version >= _KNOWS_SHARE:
         raise InvalidRequest("coordinator: share groups are not offered; use a consumer group")

@@ -220,10 +220,18 @@ def test_all_ids_are_listed_by_name(play: ShardPlay) -> None:
     play.init(name="s")
     assert play.shard.listings() == [
         ListedTransaction(
-            transactional_id="s", producer_id=FIRST_ID + 1, state="Empty", started_ms=-1
+            transactional_id="s",
+            resource="s",
+            producer_id=FIRST_ID + 1,
+            state="Empty",
+            started_ms=-1,
         ),
         ListedTransaction(
-            transactional_id="t", producer_id=FIRST_ID, state="Ongoing", started_ms=START_MS
+            transactional_id="t",
+            resource="t",
+            producer_id=FIRST_ID,
+            state="Ongoing",
+            started_ms=START_MS,
         ),
     ]
     assert (play.shard.id_count, play.shard.open_count) == (2, 1)

@@ -305,7 +305,7 @@ def test_assignment_leaves_out_topics_that_the_client_may_no_longer_describe(
 
         async def assigned() -> list[bytes]:
             nonlocal epoch
-            beat = PATTERN_HEARTBEAT | {"member_epoch": epoch}
+            beat = {**PATTERN_HEARTBEAT, "member_epoch": epoch}
             answer = await client.ask(68, 1, **beat)
             while answer.error_code in LOADING:
                 await asyncio.sleep(0.1)
