@@ -168,7 +168,7 @@ class VerifiedProducers:
         return False
 
     def delete(self, state: VerifiedProducer) -> None:
-        """Delete a state whose producer the coordinator refused (rule 5)."""
+        """Delete a state after the coordinator refused its producer (rule 5)."""
         producer_id = state.producer.producer_id
         if self._find(producer_id, state.transactional_id) is not state:
             return

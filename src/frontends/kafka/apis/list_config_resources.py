@@ -1,6 +1,7 @@
 """ListConfigResources: list the topics and brokers, all of which have configs, and the groups that
-have some set (KIP-1142), without topics and groups whose configs the client may not describe.
+have some set (KIP-1142).
 
+Topics and groups are left out if the client has no right to DescribeConfigs on them.
 Client metrics, which are all that version 0 asks for, have no configs here, so it lists nothing.
 """
 

@@ -341,6 +341,18 @@ def test_every_version_commits_offsets_with_the_transaction(version: int, commit
     run(work)
 
 
+def test_another_transactional_id_adds_no_offsets_to_an_open_transaction() -> None:
+    async def work(client: RawClient) -> None:
+        await ready(client)
+        await new_producer(client, "other")
+        producer = await new_producer(client)
+        assert await offsets_sent(client, producer, (0, 12), version=5) == [0]
+        codes = await offsets_sent(client, producer, (1, 13), version=5, transactional_id="other")
+        assert codes == [INVALID_PRODUCER_ID_MAPPING]
+
+    run(work)
+
+
 @pytest.mark.parametrize(
     ("version", "code"),
     [(0, INVALID_TXN_STATE), (3, INVALID_TXN_STATE), (4, TRANSACTION_ABORTABLE)],
