@@ -1,11 +1,12 @@
 """`quorumlog acls add|list|remove|explain`: access control lists."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ..clients.admin.acl_operations import OPERATIONS
 from ..errors import InvalidConfig, InvalidRequest
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption
@@ -13,20 +14,6 @@ from .output import count_text, print_json, print_table
 
 if TYPE_CHECKING:
     from ..clients.admin.security import Acl, AclFilter
-
-OPERATIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Topic": (
-        *("Read", "Write", "Create", "Delete", "Alter", "Describe"),
-        *("DescribeConfigs", "AlterConfigs"),
-    ),
-    "Group": ("Read", "Delete", "Describe", "DescribeConfigs", "AlterConfigs"),
-    "TransactionalId": ("Write", "Describe"),
-    "Cluster": (
-        *("Create", "Alter", "Describe", "ClusterAction", "DescribeConfigs", "AlterConfigs"),
-        "IdempotentWrite",
-    ),
-}
-"""The operations that each resource type supports besides All, as in Apache Kafka's AclCommand."""
 
 EVERY_OPERATION: Final = (*dict.fromkeys(chain(*OPERATIONS.values())), "All")
 

@@ -8,7 +8,6 @@ import typer
 from ..errors import GroupNotFound, QuorumlogError
 from ..settings.query_groups import RETENTION_HOLDS, Hold, parse_holds
 from .findings import (
-    BrokerProbe,
     Finding,
     fenced,
     not_in_sync,
@@ -22,10 +21,9 @@ from .partitions.command import PartitionOption, SomeTopic
 from .partitions.reassignment import partitions_of_topics, topics_of
 
 if TYPE_CHECKING:
-    from ..clients.admin.descriptions import Broker, Partition, Topic
+    from ..clients.admin.descriptions import Partition, Topic
     from ..clients.admin.groups import Group
     from ..clients.blocking import Log
-    from ..runtime import Runtime
 
 
 app = typer.Typer(
@@ -100,15 +98,14 @@ def why_fenced(
 
     with settings.open_log(bootstrap=bootstrap) as log:
         brokers = {each.id: each for each in log.admin.describe_cluster().brokers}
-    if broker is not None and broker not in brokers:
-        findings = [not_registered(broker, brokers)]
-    else:
         probed = [
             each
             for each in brokers.values()
             if each.id == broker or (broker is None and (each.fenced or each.stopping))
         ]
-        findings = [fenced(*each) for each in zip(probed, probe_brokers(probed), strict=True)]
+        findings = [fenced(each) for each in log.admin.explain_fenced(probed)]
+    if broker is not None and broker not in brokers:
+        findings = [not_registered(broker, brokers)]
     _print(findings, "No broker is fenced.", output)
 
 
@@ -317,37 +314,3 @@ def _held_records(topic: "Topic", name: str, group: "Group | QuorumlogError") ->
         numbers = ", ".join(map(str, uncommitted))
         held += f" and all of partitions {numbers}, which have no committed offset,"
     return held
-
-
-PROBE_TIMEOUT_MS = 2_000  # a broker that takes longer counts as not answering
-
-
-def probe_brokers(brokers: "Sequence[Broker]") -> list[BrokerProbe]:
-    """Probe each broker once, concurrently, and return the results in order."""
-    import asyncio
-
-    from ..runtime.real import run
-
-    async def main(runtime: "Runtime") -> list[BrokerProbe]:
-        return await asyncio.gather(*(_probe(runtime, each.grpc_address) for each in brokers))
-
-    return run(main, name="explain") if brokers else []
-
-
-async def _probe(runtime: "Runtime", address: str) -> BrokerProbe:
-    from ..proto import admin_pb2
-    from ..services import ADMIN_DESCRIBE_CLUSTER
-
-    if await runtime.network.refuses(address, PROBE_TIMEOUT_MS):
-        return BrokerProbe(is_refused=True)
-    channel = runtime.network.channel(address)
-    try:
-        answer = await channel.call(
-            ADMIN_DESCRIBE_CLUSTER, admin_pb2.DescribeClusterRequest(), timeout_ms=PROBE_TIMEOUT_MS
-        )
-    except QuorumlogError as error:
-        return BrokerProbe(error=error.message)
-    finally:
-        await channel.close()
-    controller = None if answer.controller_id < 0 else answer.controller_id
-    return BrokerProbe(controller=controller, metadata_offset=answer.metadata_offset)

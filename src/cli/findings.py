@@ -12,6 +12,7 @@ from .output import count_text
 
 if TYPE_CHECKING:
     from ..clients.admin.descriptions import Broker, Partition
+    from ..clients.admin.fencing import FencingCause
     from ..clients.admin.partitions import PartitionReplicas
     from ..clients.admin.transactions import OpenTransaction, TransactionalId
 
@@ -32,16 +33,6 @@ class Finding:
         """The finding as sentences."""
         why = f"{self.what}: {self.why}" if self.what else self.why[0].upper() + self.why[1:]
         return " ".join(f"{each}." for each in (why, self.remedy) if each)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerProbe:
-    """The result of probing one broker."""
-
-    is_refused: bool = False  # connection refused: nothing listens at its address
-    error: str = ""  # another error; empty: it answered
-    controller: int | None = None  # the controller of its session; None: no session
-    metadata_offset: int = -1  # end of the metadata that it has applied
 
 
 def not_in_sync(
@@ -156,44 +147,9 @@ def _offline(topic: str, partition: "Partition") -> tuple[str, str]:
     )
 
 
-def fenced(broker: "Broker", probe: BrokerProbe) -> Finding:
-    """Return the cause of a broker's fencing, or that it is not fenced."""
-    why, remedy = _fencing_cause(broker, probe)
-    return Finding(what="", why=why, remedy=remedy, broker=broker.id)
-
-
-def _fencing_cause(broker: "Broker", probe: BrokerProbe) -> tuple[str, str]:
-    name, address = f"broker {broker.id}", broker.grpc_address
-    if not broker.fenced and not broker.stopping:
-        return f"{name} is not fenced", ""
-    restart = f"`quorumlog server`, or `quorumlog cluster start {broker.id}`"
-    if probe.is_refused:
-        state = "was shut down" if broker.stopping else "is down"
-        return f"{name} {state}: nothing listens at {address}", f"Start it: {restart}"
-    if probe.error:
-        return (
-            f"{name} does not answer at {address} ({probe.error.partition(';')[0]}): the process "
-            "is paused or overloaded, or the network to it is down",
-            f"Check its machine and its log; if the process has exited, start it: {restart}",
-        )
-    if broker.stopping:
-        return f"{name} is shutting down and transfers its leaderships", ""
-    if probe.metadata_offset < broker.broker_epoch:
-        return (
-            f"{name} is running and catching up with the metadata: it has applied offset "
-            f"{probe.metadata_offset} and registered at {broker.broker_epoch}",
-            "Wait; it is unfenced once it has applied its own registration",
-        )
-    if probe.controller is None:
-        return (
-            f"{name} is running but has no session with the active controller: its heartbeats do "
-            "not arrive",
-            "Check the network between it and the controllers, and `quorumlog quorum status`",
-        )
-    return (
-        f"{name} is running and has a session with controller {probe.controller}",
-        "Retry; it is unfenced at its next heartbeat",
-    )
+def fenced(cause: "FencingCause") -> Finding:
+    """Return the finding of a broker's fencing, or that it is not fenced."""
+    return Finding(what="", why=cause.why, remedy=cause.remedy, broker=cause.broker)
 
 
 def not_registered(node: int, brokers: Iterable[int]) -> Finding:

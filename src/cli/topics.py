@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..clients.admin.health import states_of
+from ..clients.admin.plans import parse_assignments
 from ..errors import (
     InvalidRequest,
     QuorumlogError,
@@ -16,7 +17,6 @@ from .confirmation import confirmed
 from .names import check_partition, partitions_of, unknown_topic
 from .options import BootstrapOption, Output, OutputOption, TopicArgument
 from .output import cell_text, count_text, id_text, print_json, print_table
-from .partitions.plans import parse_assignments
 
 if TYPE_CHECKING:
     from ..clients.admin.descriptions import Topic, TopicListing

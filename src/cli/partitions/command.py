@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...clients.admin.health import STATES, needs_attention, states_of, summary
+from ...clients.admin.plans import Plan, plan_json
 from ...errors import ElectionNotNeeded, InvalidRequest
 from ..completion import topic_names
 from ..confirmation import confirmed
 from ..failures import EXIT_ERROR
 from ..options import BootstrapOption, Output, OutputOption
 from ..output import count_text, print_json, print_table
-from .plans import Plan, plan_json
 from .reassignment import (
     ReassignOptions,
     cancel_reassignments,

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ...errors import InvalidRequest, QuorumlogError, TimedOut, UnknownTopicOrPartition
-from ..names import check_partition, unknown_topic
-from ..output import count_text
-from .plans import (
+from ...clients.admin.plans import (
     Plan,
     TopicPartition,
     current_assignment,
@@ -19,6 +16,9 @@ from .plans import (
     parse_plan,
     plan_reassignment,
 )
+from ...errors import InvalidRequest, QuorumlogError, TimedOut, UnknownTopicOrPartition
+from ..names import check_partition, unknown_topic
+from ..output import count_text
 
 if TYPE_CHECKING:
     from ...clients.admin.descriptions import Partition, Topic

@@ -51,6 +51,7 @@ from .configs import (
     update_features,
 )
 from .descriptions import (
+    Broker,
     Cluster,
     Topic,
     TopicListing,
@@ -58,6 +59,7 @@ from .descriptions import (
     decode_listing,
     decode_topic,
 )
+from .fencing import FencingCause, explain_fenced
 from .groups import (
     Group,
     GroupListing,
@@ -432,6 +434,13 @@ class AsyncAdmin:
         return await describe_replicas(self._connection, await self._leaders(partitions))
 
     # --- the cluster ---------------------------------------------------------------------------
+
+    async def explain_fenced(self, brokers: Iterable[Broker]) -> list[FencingCause]:
+        """Return the cause for which each broker is fenced, in order.
+
+        Each is probed once at its address, within two seconds.
+        """
+        return await explain_fenced(self._connection, brokers)
 
     async def unregister_broker(self, broker: int) -> None:
         """Remove a broker from the cluster for good.

@@ -7,7 +7,8 @@ from ...ids import TopicPartition
 from ...scram_keys import ITERATIONS_DEFAULT
 from ..admin.admin import AsyncAdmin
 from ..admin.configs import ClientQuotas, Config, ConfigValue, Feature, LogDir, QuotaEntity
-from ..admin.descriptions import Cluster, Topic, TopicListing
+from ..admin.descriptions import Broker, Cluster, Topic, TopicListing
+from ..admin.fencing import FencingCause
 from ..admin.groups import Group, GroupListing, OffsetReset, Target
 from ..admin.partitions import (
     Assignments,
@@ -183,6 +184,10 @@ class Admin:
         """Return the replicas' progress as their leaders see it; see
         `AsyncAdmin.describe_replicas`."""
         return self._call(lambda admin: admin.describe_replicas(partitions))
+
+    def explain_fenced(self, brokers: Iterable[Broker]) -> list[FencingCause]:
+        """Return the cause for which each broker is fenced; see `AsyncAdmin.explain_fenced`."""
+        return self._call(lambda admin: admin.explain_fenced(brokers))
 
     def unregister_broker(self, broker: int) -> None:
         """Remove a broker from the cluster for good; see `AsyncAdmin.unregister_broker`."""

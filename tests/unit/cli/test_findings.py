@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from quorumlog.cli.findings import BrokerProbe, fenced, not_in_sync, not_registered, under_min_isr
+from quorumlog.cli.findings import fenced, not_in_sync, not_registered, under_min_isr
 from quorumlog.clients.admin.descriptions import Broker, Partition
+from quorumlog.clients.admin.fencing import BrokerProbe, fencing_cause
 from quorumlog.clients.admin.partitions import PartitionReplicas, Replica
 from quorumlog.errors import OutcomeUnknown, QuorumlogError
 
@@ -169,7 +170,7 @@ def test_a_partition_under_its_min_isr_is_told_with_who_is_missing(
 def test_a_fenced_broker_is_told_by_what_becomes_of_asking_it(
     state: dict[str, Any], seen: BrokerProbe, words: str
 ) -> None:
-    finding = fenced(broker(3, **state), seen)
+    finding = fenced(fencing_cause(broker(3, **state), seen))
     assert finding.broker == 3
     assert finding.text.startswith("Broker 3 ")
     assert words in finding.text

@@ -1,4 +1,4 @@
-"""Reassignment plans for `quorumlog partitions reassign`, from files and from rules. Pure.
+"""Reassignment plans of the command line and the console, from files and from rules. Pure.
 
 A plan moves as few replicas as possible: a replica stays unless the rule excludes its broker. New
 replicas are placed first on racks without a replica of the partition (KIP-36), then on the brokers
@@ -8,12 +8,10 @@ with the fewest replicas.
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ...errors import InvalidReplicaAssignment, InvalidReplicationFactor, InvalidRequest
-
-if TYPE_CHECKING:
-    from ...clients.admin.descriptions import Broker, Topic
+from .descriptions import Broker, Topic
 
 TopicPartition: TypeAlias = tuple[str, int]
 """(topic, partition)."""
@@ -21,7 +19,7 @@ Plan: TypeAlias = dict[TopicPartition, tuple[int, ...]]
 """The replicas of each partition, the preferred leader first."""
 
 
-def current_assignment(topics: Iterable["Topic"]) -> Plan:
+def current_assignment(topics: Iterable[Topic]) -> Plan:
     """Return the replicas of partitions after the reassignments in progress."""
     return {
         (topic.name, each.partition): tuple(
@@ -35,7 +33,7 @@ def current_assignment(topics: Iterable["Topic"]) -> Plan:
 def plan_reassignment(
     current: Mapping[TopicPartition, Sequence[int]],
     chosen: Collection[TopicPartition],
-    brokers: Iterable["Broker"],
+    brokers: Iterable[Broker],
     *,
     allowed: Collection[int],
     replication: int | None = None,
@@ -59,7 +57,7 @@ def plan_reassignment(
         if count > len(allowed):
             raise InvalidReplicationFactor(
                 f"{count} replicas need as many brokers, but only {len(allowed)} are allowed; give "
-                "more brokers or a smaller --replication",
+                "more brokers or a smaller replication factor",
                 topic=place[0],
                 partition=place[1],
             )

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorumlog.cli.partitions.plans import (
+from quorumlog.clients.admin.descriptions import Broker
+from quorumlog.clients.admin.plans import (
     parse_assignments,
     parse_nodes,
     parse_plan,
     plan_json,
     plan_reassignment,
 )
-from quorumlog.clients.admin.descriptions import Broker
 from quorumlog.errors import InvalidReplicaAssignment, InvalidReplicationFactor, InvalidRequest
 
 
