@@ -14,12 +14,12 @@ from starlette.routing import Route
 from . import live
 from .html import compile_templates, render
 from .page import Page, PageChange, PageServer
-from .pages import overview, topic, topics
+from .pages import access, broker, brokers, overview, settings, topic, topics
 from .protection import Protection
 from .sessions import Sessions
 from .sign_in import SignIn
 
-MODULES: Final = (overview, topics, topic)
+MODULES: Final = (overview, topics, topic, brokers, broker, access, settings)
 """The modules of pages; each has PAGES and CHANGES."""
 
 STATIC: Final = {

@@ -50,6 +50,11 @@ def duration(ms: float | None) -> str:
     raise AssertionError("unreachable")
 
 
+def milliseconds(ms: float) -> str:
+    """Return a short duration with fractions of a millisecond."""
+    return f"{ms:.2f} ms" if ms < 10 else duration(ms)
+
+
 def time(ms: int | None) -> str:
     """Return a time in milliseconds since 1970 as UTC text, its number if no calendar has it."""
     if ms is None or ms < 0:

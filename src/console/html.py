@@ -68,6 +68,7 @@ def environment() -> Environment:
         rate=formats.rate,
         size=formats.size,
         duration=formats.duration,
+        ms=formats.milliseconds,
         time=formats.time,
         count=formats.count,
         exact=exact,

@@ -18,6 +18,17 @@ PAGES = {
     "topic-config": ("/topic/sample-orders/config/retention.ms", "form.form"),
     "topic-elect": ("/topic/sample-orders/elect", "form.form"),
     "topic-delete": ("/topic/sample-orders/delete", "form.form"),
+    "brokers": ("/brokers", "#brokers tbody tr"),
+    "broker": ("/broker/1", "#logs tbody tr"),
+    "broker-drain": ("/broker/1/drain", "main .notice"),
+    "broker-unregister": ("/broker/1/unregister", "form.form"),
+    "partition-move": ("/brokers/move?topic=events&partition=1", "form.form"),
+    "partition-cancel": ("/brokers/cancel?topic=events&partition=1", "form.form"),
+    "quorum-transfer": ("/brokers/transfer", "form.form"),
+    "access-open": ("/access", "#no-authorizer"),
+    "settings": ("/settings", "#settings tbody tr"),
+    "settings-broker": ("/settings/broker/1", "#settings tbody tr"),
+    "settings-config": ("/settings/config/replication.throttled.rate", "form.form"),
     "unknown-topic": ("/topic/no-such-topic", "#status .banner"),
 }
 

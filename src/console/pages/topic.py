@@ -175,12 +175,7 @@ async def alter(visit: Visit, form: Form) -> str:
     """
     topic, name = visit.arguments["topic"], visit.arguments["config"]
     log = await visit.log()
-    config = (await log.admin.describe_configs(topic)).get(name)
-    if config is not None and form.exact("seen") != config.value:
-        raise InvalidRequest(
-            f"{name}: changed since this page was loaded, to {config.value[:80]!r}; check the"
-            " present value and send the form again"
-        )
+    check_unchanged((await log.admin.describe_configs(topic)).get(name), form)
     if form.is_checked("reset"):
         await log.admin.alter_configs(topic, delete=[name])
         visit.session.notice = f"Reset {name} of topic {topic} to its default."
@@ -188,6 +183,15 @@ async def alter(visit: Visit, form: Form) -> str:
         await log.admin.alter_configs(topic, {name: form.text("value")})
         visit.session.notice = f"Set {name} of topic {topic} to {form.text('value')}."
     return topic_path(topic)
+
+
+def check_unchanged(config: Config | None, form: Form) -> None:
+    """Raise InvalidRequest if a config does not have the value that the form was made with."""
+    if config is not None and form.exact("seen") != config.value:
+        raise InvalidRequest(
+            f"{config.name}: changed since this page was loaded, to {config.value[:80]!r}; check"
+            " the present value and send the form again"
+        )
 
 
 async def elect(visit: Visit, form: Form) -> str:

@@ -1,0 +1,134 @@
+"""Users, ACLs and quotas in a browser, with hostile names."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.console.browser import SCHEMES, WIDTHS, Browser
+from tests.console.process import console_process
+
+from quorumlog.testing import Broker
+
+HOSTILE = "<img src=x onerror=\"document.title='taken'\">"
+SECRET = "wonderland-of-alice"
+PAGES = {
+    "access": ("/access", "#rights tbody tr"),
+    "access-explain": (
+        "/access?principal=User:alice&operation=Read&resource_type=Topic&resource=orders",
+        "#decision",
+    ),
+    "users": ("/access/users", "#users tbody tr"),
+    "user-new": ("/access/users/new", "form.form"),
+    "user-delete": ("/access/users/delete?user=admin", "form.form"),
+    "acls": ("/access/acls", "#acls tbody tr"),
+    "acl-new": ("/access/acls/new", "form.form"),
+    "quotas": ("/access/quotas", "#quotas tbody tr"),
+    "quota": ("/access/quotas/alter", "form.form"),
+}
+
+
+@pytest.fixture(scope="module")
+def secure() -> Iterator[Broker]:
+    """A broker with an authorizer."""
+    with Broker(secure=True) as started:
+        yield started
+
+
+@pytest.fixture
+def admin(browser: Browser, secure: Broker) -> Iterator[Browser]:
+    """The browser, signed in as the administrator."""
+    environment = {
+        "QUORUMLOG_SECURITY_PROTOCOL": "SASL_SSL",
+        "QUORUMLOG_TLS_CA_FILE": secure.ca_file,
+    }
+    with console_process("--bootstrap", secure.grpc, environment=environment) as started:
+        browser.console = started
+        browser.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+        browser.driver.get(started.url)
+        browser.wait_for("[name=password]")
+        browser.fill("user", "admin")
+        browser.fill("password", secure.password)
+        browser.press("Sign in")
+        browser.wait_for("header nav")
+        browser.errors()
+        yield browser
+
+
+@pytest.mark.slow
+def test_users_acls_and_quotas_with_hostile_names(admin: Browser, secure: Broker) -> None:
+    admin.go("/access/users/new")
+    admin.fill("name", HOSTILE)
+    admin.fill("password", SECRET)
+    admin.fill("repeated", "another")
+    admin.press("Create user")
+    assert "differ" in admin.wait_for("#failure").text
+    assert SECRET not in admin.driver.page_source
+    assert admin.find("main [name=name]").get_property("value") == HOSTILE
+    admin.fill("password", SECRET)
+    admin.fill("repeated", SECRET)
+    admin.press("Create user")
+    admin.wait_for("#users td.name", HOSTILE)
+    assert SECRET not in admin.driver.page_source + admin.driver.current_url
+    with secure.connect() as log:
+        assert HOSTILE in [user.name for user in log.admin.describe_users()]
+
+    admin.go("/access/acls/new")
+    admin.fill("principal", f"User:{HOSTILE}")
+    admin.find("[name=operation] option:nth-child(1)").click()
+    for option in admin.driver.find_elements("css selector", "[name=operation] option"):
+        if option.text == "Read":
+            option.click()
+    admin.fill("resource", "orders")
+    admin.press("Create ACL")
+    admin.wait_for("#acls td.name", HOSTILE)
+    admin.press("Remove")
+    admin.fill("confirmation", "User:alice")
+    admin.press("Remove ACL")
+    assert "not confirmed" in admin.wait_for("#failure").text
+    admin.fill("confirmation", f"User:{HOSTILE}")
+    admin.press("Remove ACL")
+    admin.wait_for(".notice.good", "Removed the ACL")
+    assert secure.is_up
+
+    admin.go("/access/quotas/alter")
+    admin.fill("user", HOSTILE)
+    admin.fill("producer_byte_rate", "0")
+    admin.press("Set quotas")
+    assert "above 0" in admin.wait_for("#failure").text
+    admin.fill("producer_byte_rate", "1MiB")
+    admin.press("Set quotas")
+    admin.wait_for("#quotas td", "1.0 MiB/s")
+    admin.press("Alter")
+    admin.press("Remove all")
+    admin.wait_for(".notice.good", "Removed the quotas")
+
+    admin.go("/access/users")
+    admin.press("Delete")
+    admin.fill("confirmation", HOSTILE)
+    admin.press("Delete user")
+    admin.wait_for(".notice.good", "Deleted user")
+    assert "quorumlog" in admin.driver.title
+    errors = [each for each in admin.errors() if "Failed to load resource" not in each]
+    assert errors == []
+
+
+@pytest.mark.slow
+def test_access_pages_have_no_fault_in_any_look(admin: Browser, secure: Broker) -> None:
+    from quorumlog.clients.admin.security import Acl
+
+    with secure.connect() as log:
+        log.admin.set_password("a-user-with-a-long-name" + "-that-never-ends" * 8, SECRET)
+        rule = {"principal": "User:alice", "resource_type": "Topic", "resource": "orders"}
+        log.admin.create_acls([Acl(operation="Read", **rule)])
+        log.admin.create_acls([Acl(operation="Write", permission="Deny", host="10.0.0.7", **rule)])
+        log.admin.alter_quotas({"user": "alice", "client_id": None}, {"producer_byte_rate": 1e6})
+    for name, (path, shown) in PAGES.items():
+        for scheme in SCHEMES:
+            for width in WIDTHS:
+                admin.look(width, scheme)
+                admin.go(path)
+                admin.wait_for(shown)
+                assert admin.faults() == [], (name, scheme, width)
+                admin.picture(f"{name}-{scheme}-{width}", width)
+    admin.go(PAGES["access-explain"][0])
+    assert "allowed by: Allow User:alice Read Topic orders" in admin.text("#decision")
+    assert admin.errors() == []
