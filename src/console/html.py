@@ -104,3 +104,10 @@ def render_block(template: str, block: str, values: Mapping[str, Any]) -> str:
     found = environment().get_template(template)
     context = found.new_context(dict(values))
     return "".join(found.blocks[block](context))
+
+
+def render_actions(template: str, values: Mapping[str, Any]) -> Markup:
+    """Return the block of a page's buttons, which needs no values of the cluster; "" without it."""
+    if "actions" not in environment().get_template(template).blocks:
+        return Markup("")
+    return Markup(render_block(template, "actions", values))

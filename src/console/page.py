@@ -33,7 +33,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from ..aio import AsyncLog
 from ..errors import InvalidRequest, QuorumlogError, SaslAuthenticationFailed, TimedOut
 from .failures import Failure, failure_of
-from .html import NAVIGATION, render, render_block
+from .html import NAVIGATION, render, render_actions, render_block
 from .sessions import Session, Sessions
 
 Values: TypeAlias = Mapping[str, Any]
@@ -223,6 +223,7 @@ class PageServer:
             return RedirectResponse("/sign-in", status_code=303)
         except QuorumlogError as error:
             failure = failure_of(error)
+            common["actions"] = render_actions(page.template, common)
             age_s, html = None, ""
             if page.is_live and visit.url in session.fragments:
                 at_s, html = session.fragments[visit.url]
