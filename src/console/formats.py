@@ -52,6 +52,8 @@ def duration(ms: float | None) -> str:
 
 def milliseconds(ms: float) -> str:
     """Return a short duration with fractions of a millisecond."""
+    if ms < 0.01:
+        return "< 0.01 ms"
     return f"{ms:.2f} ms" if ms < 10 else duration(ms)
 
 

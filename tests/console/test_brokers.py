@@ -1,5 +1,8 @@
 """Brokers, the quorum and settings in a browser: moves, drain, fencing, and two users' changes."""
 
+from collections.abc import Iterator
+from os import urandom
+
 import pytest
 from tests.console.browser import SCHEMES, WIDTHS, Browser
 from tests.console.process import Console, Visitor, console_process
@@ -34,55 +37,101 @@ def test_settings_are_filtered_and_have_their_source(browser: Browser) -> None:
     assert browser.errors() == []
 
 
-@pytest.mark.slow
-def test_partition_moves_and_a_failed_broker_is_explained(browser: Browser) -> None:
-    with Cluster() as cluster, console_process("--bootstrap", cluster.grpc) as console:
-        topic = cluster.create_topic("orders", partitions=1)
+def check_looks(browser: Browser, name: str) -> None:
+    """Check the page and store its pictures."""
+    for scheme in SCHEMES:
+        for width in WIDTHS:
+            browser.look(width, scheme)
+            assert browser.faults() == [], (scheme, width)
+            browser.picture(f"{name}-{scheme}-{width}", width)
+    browser.look(1280, "light")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Three nodes."""
+    with Cluster() as started:
+        yield started
+
+
+@pytest.fixture
+def served(browser: Browser, cluster: Cluster) -> Iterator[Browser]:
+    """The browser at a console of the cluster."""
+    with console_process("--bootstrap", cluster.grpc) as console:
         browser.open_console(console)
-        with cluster.connect() as log:
-            log.admin.reassign_partitions({(topic, 0): [1]})
-        browser.go(f"/brokers/move?topic={topic}&partition=0")
-        browser.fill("replicas", "1,1")
-        browser.press("Move partition")
-        assert "give each broker once" in browser.wait_for("#failure").text
-        browser.fill("replicas", "2,3")
-        browser.press("Move partition")
-        browser.wait_for(".notice.good", "moves to 2, 3")
-        browser.wait_for("#live", "No partition moves")
-        browser.go("/broker/3/drain")
-        browser.wait_for("#plan td", f"{topic}-0")
-        browser.fill("confirmation", "2")
-        browser.press("Drain broker")
-        assert "not confirmed" in browser.wait_for("#failure").text
-        browser.fill("confirmation", "3")
-        browser.press("Drain broker")
-        browser.wait_for(".notice.good", "began to move")
-        browser.wait_for("#live", "No partition moves")
-        browser.go("/broker/3/unregister")
-        browser.fill("confirmation", "3")
-        browser.press("Unregister broker")
-        assert "INVALID_REQUEST" in browser.wait_for("#failure").text  # it is alive
-        node = next(each for each in (1, 2) if each != cluster.controller())
-        browser.go("/brokers/transfer")
-        browser.find(f"[name=node] option[value='{node}']").click()
-        browser.fill("confirmation", str(node))
-        browser.press("Transfer leadership")
-        browser.wait_for(".notice.good", f"Node {node} leads")
-        cluster.kill(3)
-        browser.go("/brokers")
-        cause = browser.wait_for("#cause-3", "is down: nothing listens at").text
-        assert "quorumlog cluster start 3" in cause
-        assert "in service" in browser.text("#brokers tbody tr:first-child")
-        for scheme in SCHEMES:
-            for width in WIDTHS:
-                browser.look(width, scheme)
-                assert browser.faults() == [], (scheme, width)
-                browser.picture(f"brokers-fenced-{scheme}-{width}", width)
-        browser.look(1280, "light")
-        browser.go("/broker/3")
-        browser.wait_for("#cause-3")
-        browser.go("/broker/3/unregister")
-        browser.fill("confirmation", "3")
-        browser.press("Unregister broker")
-        browser.wait_for(".notice.good", "Broker 3 is unregistered")
+        yield browser
         browser.errors()
+
+
+@pytest.mark.slow
+def test_move_in_progress_is_shown_and_cancelled(served: Browser, cluster: Cluster) -> None:
+    topic = cluster.create_topic("large", partitions=1)
+    with cluster.connect() as log:
+        log.admin.reassign_partitions({(topic, 0): [1]})
+        log.admin.alter_cluster_configs({"replication.throttled.rate": "1KiB"})
+        with log.producer() as producer:
+            for _ in range(50):
+                producer.send(topic, urandom(40_000))
+    served.go(f"/brokers/move?topic={topic}&partition=0")
+    served.fill("replicas", "1,1")
+    served.press("Move partition")
+    assert "give each broker once" in served.wait_for("#failure").text
+    served.fill("replicas", "2")
+    served.press("Move partition")
+    served.wait_for(".notice.good", "moves to 2")
+    served.wait_for("#moves td", "%")
+    check_looks(served, "brokers-moving")
+    served.go(f"/brokers/cancel?topic={topic}&partition=0")
+    served.press("Cancel the reassignment")
+    served.wait_for(".notice.good", "Cancelled the reassignment")
+    served.wait_for("#live", "No partition moves")
+    with cluster.connect() as log:
+        log.admin.alter_cluster_configs(delete=["replication.throttled.rate"])
+        assert log.admin.describe_topic(topic).partitions[0].replicas == (1,)
+
+
+@pytest.mark.slow
+def test_quorum_leadership_is_transferred(served: Browser, cluster: Cluster) -> None:
+    node = next(each for each in (1, 2) if each != cluster.controller())
+    served.go("/brokers/transfer")
+    served.find(f"[name=node] option[value='{node}']").click()
+    served.fill("confirmation", str(node))
+    served.press("Transfer leadership")
+    served.wait_for(".notice.good", f"Node {node} leads")
+    assert cluster.controller() == node
+
+
+@pytest.mark.slow
+def test_drained_broker_that_fails_is_explained_and_unregistered(
+    served: Browser, cluster: Cluster
+) -> None:
+    topic = cluster.create_topic("orders", partitions=1)
+    with cluster.connect() as log:
+        log.admin.reassign_partitions({(topic, 0): [3]})
+    served.go("/brokers")
+    served.wait_for("#live", "No partition moves")
+    served.go("/broker/3/drain")
+    served.wait_for("#plan td", f"{topic}-0")
+    served.fill("confirmation", "2")
+    served.press("Drain broker")
+    assert "not confirmed" in served.wait_for("#failure").text
+    served.fill("confirmation", "3")
+    served.press("Drain broker")
+    served.wait_for(".notice.good", "began to move")
+    served.wait_for("#live", "No partition moves")
+    served.go("/broker/3/unregister")
+    served.fill("confirmation", "3")
+    served.press("Unregister broker")
+    assert "INVALID_REQUEST" in served.wait_for("#failure").text  # it is alive
+    cluster.kill(3)
+    served.go("/brokers")
+    cause = served.wait_for("#cause-3", "is down: nothing listens at").text
+    assert "quorumlog cluster start 3" in cause
+    assert "in service" in served.text("#brokers tbody tr:first-child")
+    check_looks(served, "brokers-fenced")
+    served.go("/broker/3")
+    served.wait_for("#cause-3")
+    served.go("/broker/3/unregister")
+    served.fill("confirmation", "3")
+    served.press("Unregister broker")
+    served.wait_for(".notice.good", "Broker 3 is unregistered")
