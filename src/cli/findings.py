@@ -12,7 +12,7 @@ from .output import count_text
 
 if TYPE_CHECKING:
     from ..clients.admin.descriptions import Broker, Partition
-    from ..clients.admin.fencing import FencingCause
+    from ..clients.admin.fenced_brokers import FencingCause
     from ..clients.admin.partitions import PartitionReplicas
     from ..clients.admin.transactions import OpenTransaction, TransactionalId
 

@@ -59,7 +59,7 @@ from .descriptions import (
     decode_listing,
     decode_topic,
 )
-from .fencing import FencingCause, explain_fenced
+from .fenced_brokers import FencingCause, explain_fenced
 from .groups import (
     Group,
     GroupListing,

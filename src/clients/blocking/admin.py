@@ -8,7 +8,7 @@ from ...scram_keys import ITERATIONS_DEFAULT
 from ..admin.admin import AsyncAdmin
 from ..admin.configs import ClientQuotas, Config, ConfigValue, Feature, LogDir, QuotaEntity
 from ..admin.descriptions import Broker, Cluster, Topic, TopicListing
-from ..admin.fencing import FencingCause
+from ..admin.fenced_brokers import FencingCause
 from ..admin.groups import Group, GroupListing, OffsetReset, Target
 from ..admin.partitions import (
     Assignments,

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from ...aio import AsyncLog
 from ...clients.admin.configs import Config
 from ...clients.admin.descriptions import Broker
-from ...clients.admin.fencing import FencingCause
+from ...clients.admin.fenced_brokers import FencingCause
 from ...clients.admin.partitions import PartitionOutcome, Reassignment
 from ...clients.admin.plans import parse_nodes
 from ...clients.admin.quorum import Quorum
@@ -49,7 +49,7 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ObservedBroker:
     """One line of the table of brokers."""
 
     common: BrokerRow
@@ -95,7 +95,7 @@ async def load(visit: Visit) -> Values:
         read_causes(log, cluster.brokers),
     )
     rows = [
-        Row(
+        ObservedBroker(
             common=row,
             cause=causes.get(row.broker.id),
             speed=speeds.get(row.broker.id, Speed()),

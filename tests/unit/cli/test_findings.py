@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog.cli.findings import fenced, not_in_sync, not_registered, under_min_isr
 from quorumlog.clients.admin.descriptions import Broker, Partition
-from quorumlog.clients.admin.fencing import BrokerProbe, fencing_cause
+from quorumlog.clients.admin.fenced_brokers import BrokerProbe, fencing_cause
 from quorumlog.clients.admin.partitions import PartitionReplicas, Replica
 from quorumlog.errors import OutcomeUnknown, QuorumlogError
 
