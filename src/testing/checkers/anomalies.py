@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, pairwise
 
-from .history import History, Poll, SendOutcome
+from .history import History, Poll, Send, SendOutcome
 from .ledger import ANOMALIES_SHOWN, Place, Stored, short, where
 
 
@@ -72,9 +72,13 @@ class _Index:
             for offset, value in records:
                 index._saw(place, offset, value)
         for send in history.sends.values():
-            if send.outcome is SendOutcome.OK and send.offset >= 0:
+            if send.offset >= 0:
                 index._is_at(send.place, send.offset, send.value)
         return index
+
+    def found(self, send: Send) -> list[int]:
+        """Return the offsets at which the record was read in its partition."""
+        return [at for place, at in self.offsets.get(send.value, ()) if place == send.place]
 
     def _saw(self, place: Place, offset: int, value: bytes) -> None:
         at = self.offsets.setdefault(value, [])
@@ -144,7 +148,7 @@ def _lost_writes(index: _Index) -> Found:
     """Yield acknowledged records missing from the complete read, or skipped by all readers of
     later offsets."""
     for send in index.history.sends.values():
-        if send.outcome is not SendOutcome.OK or send.value in index.offsets:
+        if send.outcome is not SendOutcome.OK or index.found(send):
             continue
         is_passed = index.highest.get(send.place, -1) > send.offset >= 0
         if is_passed or send.place in index.final:
@@ -159,7 +163,7 @@ def _unseen(index: _Index) -> Found:
     """Yield acknowledged records that no consumer has read, nor any later one: a reader may be
     late."""
     for send in index.history.sends.values():
-        if send.outcome is not SendOutcome.OK or send.value in index.offsets:
+        if send.outcome is not SendOutcome.OK or index.found(send):
             continue
         if send.place not in index.final and index.highest.get(send.place, -1) <= send.offset:
             yield Anomaly(
@@ -180,7 +184,7 @@ def _vanished(index: _Index) -> Found:
     final = {place: dict(records) for place, records in index.final.items()}
     for value, places in index.offsets.items():
         for place, offset in places:
-            if place in final and offset not in final[place]:
+            if place in final and final[place].get(offset) != value:
                 yield Anomaly(
                     AnomalyKind.VANISHED,
                     f"{short(value)} was read at {where(place, offset)}, which is not there",
@@ -189,12 +193,11 @@ def _vanished(index: _Index) -> Found:
 
 def _aborted_reads(index: _Index) -> Found:
     for send in index.history.sends.values():
-        if send.outcome is SendOutcome.FAILED and send.value in index.offsets:
-            place, offset = index.offsets[send.value][0]
+        if send.outcome is SendOutcome.FAILED and (found := index.found(send)):
             yield Anomaly(
                 AnomalyKind.ABORTED_READ,
                 f"{short(send.value)} of {send.producer} failed definitely and was read at"
-                f" {where(place, offset)}",
+                f" {where(send.place, found[0])}",
             )
 
 
@@ -232,15 +235,16 @@ def _gaps(index: _Index) -> Found:
 
 
 def _reordered(index: _Index) -> Found:
-    """Yield records of a producer and partition that are not in the order of sending."""
+    """Yield acknowledged records of a producer and partition that are not in the order of sending,
+    by the first copy of each."""
     last: dict[tuple[str, Place], tuple[int, bytes]] = {}
     for send in index.history.sends.values():  # in the order of sending
-        offset = send.offset
+        if send.offset < 0 and send.outcome is not SendOutcome.OK:
+            continue
+        found = index.found(send)
+        offset = min([*found, send.offset] if send.offset >= 0 else found, default=-1)
         if offset < 0:
-            seen = [at for place, at in index.offsets.get(send.value, ()) if place == send.place]
-            if len(seen) != 1 or send.completed_at < 0 or send.outcome is not SendOutcome.OK:
-                continue
-            offset = seen[0]
+            continue
         before = last.get((send.producer, send.place))
         if before is not None and offset < before[0]:
             yield Anomaly(
@@ -254,9 +258,12 @@ def _reordered(index: _Index) -> Found:
 
 def _poll_order(index: _Index) -> Found:
     """Yield records that a consumer was returned twice, out of order, or skipped."""
-    known: dict[Place, list[int]] = defaultdict(list)
-    for place, offset in index.values:
-        known[place].append(offset)
+    known: dict[Place, set[int]] = defaultdict(set)
+    for place, offset in chain.from_iterable(index.offsets.values()):
+        known[place].add(offset)
+    for send in index.history.sends.values():
+        if send.outcome is SendOutcome.OK and send.offset >= 0:
+            known[send.place].add(send.offset)
     offsets = {place: sorted(found) for place, found in known.items()}
     last: dict[tuple[str, Place], int] = {}
     for poll in index.history.polls:

@@ -11,16 +11,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import pairwise
 from typing import Final, TypeAlias
 
 from ...errors import InvalidRequest
 from .anomalies import Anomaly, AnomalyKind, check
-from .history import History, SendOutcome
+from .history import History, Poll, SendOutcome
 from .ledger import Place, Stored, short, where
 
 GroupPlace: TypeAlias = tuple[str, Place]
 """A group and a partition of its input."""
+
+NEVER: Final = 1 << 62
 
 MISSING: Final = frozenset(
     {AnomalyKind.LOST_WRITE, AnomalyKind.VANISHED, AnomalyKind.UNSEEN, AnomalyKind.SKIPPED_POLL}
@@ -139,7 +140,6 @@ def check_transactions(
         *_precommitted(index),
         *_cycles(index),
         *_ranges(index, committed, processed or {}),
-        *_unread_inputs(index),
         *_offset_reads(index),
     ]
     found += [Anomaly(AnomalyKind.CHANGED_OUTCOME, text) for text in history.conflicts]
@@ -152,28 +152,39 @@ class _Index:
     history: TransactionHistory
     final: Stored
     incomplete: frozenset[Place]
-    visible: dict[bytes, tuple[Place, int]]  # final position of each value
+    visible: set[bytes]  # values that readers of committed data were returned; membership only
     # transactions that took effect: acknowledged commits, and unknown ones with visible records
     effective: list[Transaction]
+    # transactions of unknown outcome that may have taken effect: no reader must get their records
+    possible: list[Transaction]
 
     @classmethod
     def of(
         cls, history: TransactionHistory, final: Stored, incomplete: frozenset[Place]
     ) -> "_Index":
-        visible = {
-            value: (place, offset) for place, records in final.items() for offset, value in records
-        }
-        for poll in history.records.polls:
-            if poll.place in incomplete:
-                for offset, value in poll.records:
-                    visible.setdefault(value, (poll.place, offset))
-        effective = [
-            one
-            for one in history.transactions.values()
-            if one.outcome is TransactionOutcome.COMMITTED
-            or (not one.is_aborted and any(value in visible for value in one.sends))
+        visible = {value for records in final.values() for _, value in records}
+        visible |= {value for poll in history.records.polls for _, value in poll.records}
+        visible |= {value for one in history.transactions.values() for _, _, value in one.reads}
+        index = cls(history, final, incomplete, visible, [], [])
+        for one in history.transactions.values():
+            if one.is_aborted:
+                continue
+            if one.outcome is TransactionOutcome.COMMITTED or not visible.isdisjoint(one.sends):
+                index.effective.append(one)
+            elif not index.missing(one):
+                index.possible.append(one)
+        return index
+
+    def missing(self, one: Transaction) -> list[bytes]:
+        """Return the records that a committed transaction must show, and that no reader got."""
+        return [
+            value
+            for value, place in one.sends.items()
+            if value not in self.visible
+            and place not in self.incomplete
+            and place in self.final
+            and self.history.records.sends[value].outcome is not SendOutcome.FAILED
         ]
-        return cls(history, final, incomplete, visible, effective)
 
 
 # --- records -----------------------------------------------------------------------------------
@@ -190,11 +201,12 @@ def _of_records(index: _Index) -> Iterator[Anomaly]:
 
 
 def _with_outcomes(history: TransactionHistory) -> History:
-    """Return the records with the outcomes of their transactions."""
+    """Return the records with the outcomes of their transactions, except failed ones. What a
+    transaction read is a poll of its own."""
     sends = {}
     for value, send in history.records.sends.items():
         transaction = history.transaction_of(value)
-        if transaction is None:
+        if transaction is None or send.outcome is SendOutcome.FAILED:
             sends[value] = send
             continue
         outcome = SendOutcome.UNKNOWN
@@ -203,17 +215,18 @@ def _with_outcomes(history: TransactionHistory) -> History:
         elif transaction.outcome is TransactionOutcome.COMMITTED:
             outcome = SendOutcome.OK
         sends[value] = replace(send, outcome=outcome)
-    return History(sends, list(history.records.polls))
+    reads = [
+        Poll(one.name, place, [(offset, value)], at=-1, is_first=True)
+        for one in history.transactions.values()
+        for place, offset, value in one.reads
+    ]
+    return History(sends, [*history.records.polls, *reads])
 
 
 def _torn(index: _Index) -> Iterator[Anomaly]:
     """Yield transactions of which one part is visible and another part is not."""
     for one in index.effective:
-        missing = [
-            value
-            for value, place in one.sends.items()
-            if value not in index.visible and place not in index.incomplete and place in index.final
-        ]
+        missing = index.missing(one)
         if missing:
             place = one.sends[missing[0]]
             yield Anomaly(
@@ -272,6 +285,8 @@ def _cycles(index: _Index) -> Iterator[Anomaly]:
 
 # --- offsets -----------------------------------------------------------------------------------
 
+_Range: TypeAlias = tuple[int, int, Transaction]  # [first, end) and its transaction
+
 
 def _ranges(
     index: _Index,
@@ -279,67 +294,70 @@ def _ranges(
     processed: Mapping[str, Collection[Place]],
 ) -> Iterator[Anomaly]:
     """Yield input that was processed twice or not at all, and final offsets that disagree."""
-    ranges: dict[GroupPlace, list[tuple[int, int, str]]] = defaultdict(list)
-    for one in index.effective:
-        for key, (first, end) in one.offsets.items():
-            ranges[key].append((first, end, one.name))
+    ranges, possible = _ranges_of(index.effective), _ranges_of(index.possible)
     for key, found in ranges.items():
-        found.sort()
-        yield from _neighbours(key, found)
+        yield from _processed_twice(key, found)
     for key, offset in committed.items():
         end = max((end for _, end, _ in ranges.get(key, ())), default=-1)
-        if max(offset, 0) != max(end, 0):
+        if offset != end and offset not in {end for _, end, _ in possible.get(key, ())}:
             group, place = key
             yield Anomaly(
                 AnomalyKind.WRONG_OFFSET,
                 f"group {group} has offset {offset} of {where(place)}; its transactions processed"
                 f" to {end}",
             )
-    for group, places in processed.items():
-        for place in places:
-            last = max((offset for offset, _ in index.final.get(place, ())), default=-1)
-            end = max((end for _, end, _ in ranges.get((group, place), ())), default=0)
-            if end <= last:
-                yield Anomaly(
-                    AnomalyKind.NOT_PROCESSED,
-                    f"group {group} processed {where(place)} to {end}; its last record is at"
-                    f" {last}",
-                )
+    spans = {
+        key: (min(first for first, _, _ in found), max(end for _, end, _ in found))
+        for key, found in ranges.items()
+    }
+    spans |= {(group, place): (0, NEVER) for group, places in processed.items() for place in places}
+    for key, span in spans.items():
+        done = [*ranges.get(key, ()), *possible.get(key, ())]
+        yield from _not_processed(index, key, span, done)
 
 
-def _neighbours(key: GroupPlace, found: list[tuple[int, int, str]]) -> Iterator[Anomaly]:
+def _ranges_of(transactions: Iterable[Transaction]) -> dict[GroupPlace, list[_Range]]:
+    ranges: dict[GroupPlace, list[_Range]] = defaultdict(list)
+    for one in transactions:
+        for key, (first, end) in one.offsets.items():
+            ranges[key].append((first, end, one))
+    return ranges
+
+
+def _processed_twice(key: GroupPlace, ranges: Iterable[_Range]) -> Iterator[Anomaly]:
     group, place = key
-    for (_, before_end, before), (first, _, name) in pairwise(found):
-        if first < before_end:
+    ordered = sorted((one for one in ranges if one[0] < one[1]), key=lambda one: one[:2])
+    latest: _Range | None = None  # the range that ends last so far
+    for one in ordered:
+        if latest is not None and one[0] < latest[1]:
             yield Anomaly(
                 AnomalyKind.PROCESSED_TWICE,
-                f"group {group}: {before} processed {where(place)} to {before_end}, and {name} from"
-                f" {first}",
+                f"group {group}: {latest[2].name} processed {where(place)} to {latest[1]}, and"
+                f" {one[2].name} from {one[0]}",
             )
-        elif first > before_end:
-            yield Anomaly(
-                AnomalyKind.NOT_PROCESSED,
-                f"group {group}: {before} processed {where(place)} to {before_end}, the next one,"
-                f" {name}, from {first}",
-            )
+        if latest is None or one[1] > latest[1]:
+            latest = one
 
 
-def _unread_inputs(index: _Index) -> Iterator[Anomaly]:
-    """Yield committed input inside a processed range that its transaction was not returned."""
-    for one in index.effective:
-        read = {(place, offset) for place, offset, _ in one.reads}
-        for (group, place), (first, end) in one.offsets.items():
-            missing = [
-                offset
-                for offset, _ in _within(index.final.get(place, ()), first, end)
-                if (place, offset) not in read
-            ]
-            if missing:
-                yield Anomaly(
-                    AnomalyKind.NOT_PROCESSED,
-                    f"group {group}: {one.name} processed {where(place)} from {first} to {end}"
-                    f" without the record at {missing[0]}",
-                )
+def _not_processed(
+    index: _Index, key: GroupPlace, span: tuple[int, int], ranges: Iterable[_Range]
+) -> Iterator[Anomaly]:
+    """Yield committed input of a span that no transaction was returned and has in its range."""
+    group, place = key
+    read = {
+        offset
+        for first, end, one in ranges
+        for at, offset, _ in one.reads
+        if at == place and first <= offset < end
+    }
+    stored = index.final.get(place, ())
+    missing = [offset for offset, _ in _within(stored, *span) if offset not in read]
+    if missing:
+        yield Anomaly(
+            AnomalyKind.NOT_PROCESSED,
+            f"group {group}: {len(missing)} records of {where(place)} are in no committed"
+            f" transaction, that at offset {missing[0]} among them",
+        )
 
 
 def _within(
@@ -357,22 +375,26 @@ def _offset_reads(index: _Index) -> Iterator[Anomaly]:
                 commits[key].append((end, one))
     for read in index.history.offset_reads:
         known = commits.get((read.group, read.place), [])
-        floor = max(
-            (
-                end
-                for end, one in known
-                if one.outcome is TransactionOutcome.COMMITTED and one.ended_at <= read.asked_at
-            ),
-            default=0,
-        )
+        before = [
+            end
+            for end, one in known
+            if one.outcome is TransactionOutcome.COMMITTED and one.ended_at <= read.asked_at
+        ]
+        before += [
+            one.offset
+            for one in index.history.offset_reads
+            if (one.group, one.place) == (read.group, read.place)
+            and one.answered_at <= read.asked_at
+        ]
+        floor = max(before, default=-1)
         possible = {end for end, one in known if one.commit_requested_at <= read.answered_at}
-        if max(read.offset, 0) < floor:
+        if read.offset < floor:
             yield Anomaly(
                 AnomalyKind.LOST_OFFSET,
                 f"group {read.group} was returned offset {read.offset} of {where(read.place)},"
-                f" {floor} was committed before",
+                f" {floor} was committed or returned before",
             )
-        elif read.offset > 0 and read.offset not in possible:
+        if read.offset >= 0 and read.offset not in possible:
             yield Anomaly(
                 AnomalyKind.UNCOMMITTED_OFFSET,
                 f"group {read.group} was returned offset {read.offset} of {where(read.place)},"

@@ -1,7 +1,8 @@
-"""Each anomaly planted into a history of transactions is found under its name, and histories that
-the rules allow have none."""
+"""Each anomaly planted into a history of transactions is found under its name by both checkers, and
+histories that the rules allow have none."""
 
 import pytest
+from tests.simulation.checkers.transaction_relations import judged
 
 from quorumlog.errors import InvalidRequest
 from quorumlog.testing.checkers import (
@@ -11,7 +12,6 @@ from quorumlog.testing.checkers import (
     Transaction,
     TransactionHistory,
     TransactionOutcome,
-    check_transactions,
 )
 
 IN: Place = ("in", 0)
@@ -72,7 +72,7 @@ class Written:
 
     def kinds(self, *, processed: bool = False, incomplete: tuple[Place, ...] = ()) -> set[str]:
         final: Stored = {place: sorted(found) for place, found in self.final.items()}
-        found = check_transactions(
+        found = judged(
             self.history,
             final,
             self.committed,

@@ -275,8 +275,8 @@ class Incarnation:
             if drawn.uniform(0, 1) < READS and self._state.read_places:
                 places = self._state.read_places
                 found = await self._poll([places[drawn.below(len(places))]], moves=True)
-                for records, _ in found.values():
-                    transaction.reads += [(place, offset, value) for offset, value in records]
+                for source, (records, _) in found.items():
+                    transaction.reads += [(source, offset, value) for offset, value in records]
         if drawn.uniform(0, 1) < self._state.behaviour.hurries:
             place = self._state.targets[drawn.below(len(self._state.targets))]
             await self._abort_hurriedly(producer.send(place, [self._record(place)]))

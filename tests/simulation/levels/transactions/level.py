@@ -21,12 +21,12 @@ from quorumlog.simulation.world import NotReached, SimWorld
 from quorumlog.testing.checkers import (
     Place,
     TransactionHistory,
-    check_transactions,
     describe,
 )
 
 from ...checkers.internal_errors import raise_internal_errors
 from ...checkers.transaction_logs import TransactionLogs
+from ...checkers.transaction_relations import judged
 from ...checkers.violation import Violation
 from ...cluster.liveness import CONVERGE_MS, is_whole
 from ...cluster.nodes import Cluster
@@ -305,7 +305,7 @@ class TransactionsRun:
         )
         self.observed.counts["markers"] = logs.check(found.logs)
         batches = self.staged.history.check(found.committed)
-        anomalies = check_transactions(
+        anomalies = judged(
             self.observed.history,
             found.committed,
             found.offsets,

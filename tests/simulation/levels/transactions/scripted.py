@@ -24,9 +24,10 @@ from quorumlog.records.compression import Codec
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.links import LinkEnd
 from quorumlog.simulation.world import SimWorld
-from quorumlog.testing.checkers import Place, TransactionHistory, check_transactions
+from quorumlog.testing.checkers import Place, TransactionHistory
 
 from ...checkers.transaction_logs import TransactionLogs
+from ...checkers.transaction_relations import judged
 from ...checkers.violation import Violation
 from ...cluster.nodes import ClusterNode
 from ...cluster.options import TopicPlan
@@ -190,7 +191,7 @@ class ScriptedTransactions:
     def anomalies(self, found: Findings) -> set[str]:
         """Return the kinds of anomalies of the history and of the logs."""
         history = self.observed.history
-        kinds = {str(one.kind) for one in check_transactions(history, found.committed, {})}
+        kinds = {str(one.kind) for one in judged(history, found.committed, {})}
         generations = self.observed.generations.items()
         epoch_each = {one for one, generation in generations if generation is Generation.NEW}
         try:
