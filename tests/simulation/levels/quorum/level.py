@@ -146,12 +146,14 @@ class Run:
         await asyncio.Event().wait()
 
 
-def play(world: SimWorld, *, bug: str = "") -> dict[str, int]:
-    """Run the scenario, with one of `BUGS`; raises AssertionError with a violation."""
+def play(world: SimWorld, *, bug: str = "", notes: Notes | None = None) -> dict[str, int]:
+    """Run the scenario, with one of `BUGS`; raises AssertionError with a violation. The clients
+    write their history into `notes`."""
     entropy = world.entropy.stream("scenario")
     options = draw_options(entropy.stream("options"))
     cluster = QuorumCluster(world, options, entropy.stream("cluster"), bug=bug)
-    run = Run(world, cluster, draw_register_workload(entropy.stream("habits")), entropy)
+    workload = draw_register_workload(entropy.stream("habits"))
+    run = Run(world, cluster, workload, entropy, notes or Notes())
     fault_plan = draw_fault_plan(entropy.stream("storm"))
     fault_injector = QuorumFaultInjector(
         cluster, fault_plan, entropy.stream("nemesis"), run.clients
