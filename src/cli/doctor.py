@@ -105,7 +105,7 @@ Check = Callable[["Log"], Iterator[Diagnosis]]
 
 def _checks(client: "ClientSettings", cluster: "Cluster") -> dict[str, Check]:
     return {
-        "brokers": lambda log: brokers(cluster),
+        "brokers": lambda log: _brokers(log, cluster),
         "clocks": lambda log: clocks(_clocks(log, cluster)),
         "metadata quorum": lambda log: quorum(log.admin.describe_quorum()),
         "partitions": lambda log: _partitions(log, cluster),
@@ -146,13 +146,11 @@ def _diagnosis(
 # --- brokers and clocks --------------------------------------------------------------------------
 
 
-def brokers(cluster: "Cluster") -> Iterator[Diagnosis]:
+def _brokers(log: "Log", cluster: "Cluster") -> Iterator[Diagnosis]:
     """Yield a warning for each fenced or stopping broker."""
-    from .explain import probe_brokers
-
     away = [each for each in cluster.brokers if each.fenced or each.stopping]
-    for broker, probe in zip(away, probe_brokers(away), strict=True):
-        yield Diagnosis(Urgency.WARNING, fenced(broker, probe))
+    for cause in log.admin.explain_fenced(away):
+        yield Diagnosis(Urgency.WARNING, fenced(cause))
     if cluster.controller_id is None:
         yield _diagnosis(
             Urgency.CRITICAL,
