@@ -29,3 +29,8 @@ def _escape(match: re.Match[str]) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def count_text(count: int, noun: str) -> str:
+    """Return "1 record", "2,000 records"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

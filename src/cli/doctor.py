@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from ..clients.admin.findings import Finding, fenced, not_in_sync, under_min_isr
 from ..errors import QuorumlogError
-from .findings import Finding, fenced, not_in_sync, under_min_isr
 from .options import BootstrapOption, Output, OutputOption
 from .output import count_text, print_json, size_text
 
@@ -320,7 +320,7 @@ def disk(directory: "LogDir") -> Iterator[Diagnosis]:
 
 def _groups(log: "Log") -> Iterator[Diagnosis]:
     """Yield partitions of groups with a lag that does not fall or an offset beyond the end."""
-    from .lag_findings import lags
+    from ..clients.admin.lag_findings import lags
 
     names = [each.name for each in log.admin.list_groups()]
     before = {name: log.admin.describe_group(name) for name in names[:GROUPS_MAX]}

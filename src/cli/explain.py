@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import GroupNotFound, QuorumlogError
-from ..settings.query_groups import RETENTION_HOLDS, Hold, parse_holds
-from .findings import (
+from ..clients.admin.findings import (
     Finding,
     fenced,
     not_in_sync,
@@ -15,6 +13,8 @@ from .findings import (
     under_min_isr,
     unstable,
 )
+from ..errors import GroupNotFound, QuorumlogError
+from ..settings.query_groups import RETENTION_HOLDS, Hold, parse_holds
 from .options import BootstrapOption, Output, OutputOption
 from .output import count_text, print_json, size_text, time_text
 from .partitions.command import PartitionOption, SomeTopic
@@ -123,8 +123,8 @@ def why_lag(
     and why."""
     from time import sleep, time
 
+    from ..clients.admin.lag_findings import lags
     from . import settings
-    from .lag_findings import lags
     from .names import unknown_group
 
     with settings.open_log(bootstrap=bootstrap) as log:

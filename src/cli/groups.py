@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..clients.times import FromEnd, parse_offset_spec
 from ..errors import GroupNotFound, InvalidRequest
 from ..settings.query_groups import START_GROUP_PREFIX
 from .completion import topic_names
@@ -12,7 +13,6 @@ from .confirmation import confirmed
 from .names import check_partition, partitions_of, unknown_group
 from .options import BootstrapOption, Output, OutputOption
 from .output import count_text, print_json, print_table, size_text, time_text
-from .times import FromEnd, parse_offset_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

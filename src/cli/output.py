@@ -10,6 +10,8 @@ from typing import Any
 
 import typer
 
+from ..visible_text import count_text as count_text
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -82,11 +84,6 @@ def text_or_base64(content: bytes | None) -> tuple[str | None, bool]:
         return content.decode(), False
     except UnicodeDecodeError:
         return base64.b64encode(content).decode("ascii"), True
-
-
-def count_text(count: int, noun: str) -> str:
-    """Return "1 record", "2,000 records"."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def time_text(timestamp_ms: int) -> str:

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..clients.times import timestamp_of
 from ..errors import InvalidRequest
 from .output import text_or_base64
-from .times import timestamp_of
 
 if TYPE_CHECKING:
     from ..clients.consumer.record import ConsumerRecord

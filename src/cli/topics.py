@@ -312,8 +312,8 @@ def delete_records(
     """
     from datetime import UTC, datetime
 
+    from ..clients.times import FromEnd, parse_offset_spec
     from . import settings
-    from .times import FromEnd, parse_offset_spec
 
     try:
         offset = parse_offset_spec(before, now=datetime.now(UTC))

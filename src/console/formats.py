@@ -3,9 +3,12 @@
 from datetime import UTC, datetime
 from typing import Final
 
+from ..visible_text import count_text
+
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 NO_LIMIT: Final = 2**62  # numbers from here on mean that there is none
 DASH: Final = "\N{EN DASH}"  # an unknown value
+count = count_text
 
 
 def number(value: int | None) -> str:
@@ -65,11 +68,6 @@ def time(ms: int | None) -> str:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
         return str(ms)
-
-
-def count(value: int, noun: str) -> str:
-    """Return "1 record", "2,000 records"."""
-    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
 
 
 def config_value(value: str, unit: str) -> str:

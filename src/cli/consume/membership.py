@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..times import FromEnd
+from ...clients.times import FromEnd
 from .reader import ReadBounds, explain_out_of_range, read_on
 from .writers import fill
 

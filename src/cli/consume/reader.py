@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...clients.times import FromEnd, OffsetSpec
 from ...errors import OffsetOutOfRange
 from ..names import check_partition, partitions_of
-from ..times import FromEnd, OffsetSpec
 
 if TYPE_CHECKING:
     from ...clients.blocking import Log

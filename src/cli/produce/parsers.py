@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ...clients.times import timestamp_of
 from ...errors import InvalidRequest, MessageTooLarge, QuorumlogError
 from ..output import count_text
 from ..record_json import Headers, NewRecord, content_of, parse_line, parse_record
-from ..times import timestamp_of
 from .options import Format
 
 Piece: TypeAlias = bytes | MessageTooLarge

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from quorumlog.cli.findings import fenced, not_in_sync, not_registered, under_min_isr
 from quorumlog.clients.admin.descriptions import Broker, Partition
 from quorumlog.clients.admin.fenced_brokers import BrokerProbe, fencing_cause
+from quorumlog.clients.admin.findings import fenced, not_in_sync, not_registered, under_min_isr
 from quorumlog.clients.admin.partitions import PartitionReplicas, Replica
 from quorumlog.errors import OutcomeUnknown, QuorumlogError
 

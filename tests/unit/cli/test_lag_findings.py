@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from quorumlog.cli.lag_findings import lags
 from quorumlog.clients.admin.groups import Group, GroupMember, GroupOffset
+from quorumlog.clients.admin.lag_findings import lags
 from quorumlog.ids import TopicPartition
 
 from .descriptions import group, lone_partition, partition
@@ -106,3 +106,10 @@ def test_finding_about_a_growing_lag_of_a_query_advises_more_cores() -> None:
 def test_unchanged_offsets_of_a_group_without_members_are_a_finding() -> None:
     text = text_of_finding(group_of_query(10, 100), group_of_query(10, 100))
     assert "group g has no members" in text
+
+
+def test_command_of_a_remedy_quotes_the_name_of_the_group() -> None:
+    now = replace(group_with_member(committed=3, end=9), name="a; rm -rf b", members=())
+    now = replace(now, offsets=(replace(now.offsets[0], member=None),))
+    (finding,) = lags(now, now, {("t", 0): PARTITION}, now_ms=0, between_ms=0)
+    assert "`quorumlog groups delete 'a; rm -rf b'`" in finding.remedy

@@ -1,4 +1,4 @@
-"""Parser of offset specifications and timestamps on the command line.
+"""Parser of offset specifications and timestamps that people enter.
 
 | text | means |
 |---|---|

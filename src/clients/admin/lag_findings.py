@@ -4,14 +4,15 @@ Two descriptions of the group, some seconds apart, show the progress.
 """
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import TYPE_CHECKING
 
+from ...visible_text import count_text
 from .findings import Finding
-from .output import count_text
 
 if TYPE_CHECKING:
-    from ..clients.admin.descriptions import Partition
-    from ..clients.admin.groups import Group, GroupMember, GroupOffset
+    from .descriptions import Partition
+    from .groups import Group, GroupMember, GroupOffset
 
 RECENT_COMMIT_MS = 10_000  # a member with a younger commit makes progress
 SILENT_MS = 20_000  # a healthy member sends a heartbeat every few seconds
@@ -118,7 +119,7 @@ def _beyond_end(
         f"committed offset {at:,} is beyond the log end offset {end:,}; consumers fail with "
         "OffsetOutOfRange",
         "Find out which client committed it, or whether the log lost records; stop the members, "
-        f"then reset: `quorumlog groups reset-offsets {group.name} --to latest --topic "
+        f"then reset: `quorumlog groups reset-offsets {quote(group.name)} --to latest --topic "
         f"{offset.topic} --partition {offset.partition}`",
     )
 
@@ -137,7 +138,7 @@ def _without_member(
     if not group.members:
         return (
             f"{behind}; group {group.name} has no members{since}",
-            f"Start its consumers, or delete the group: `quorumlog groups delete {group.name}`",
+            f"Start its consumers, or delete the group: `quorumlog groups delete {quote(group.name)}`",
         )
     place = (offset.topic, offset.partition)
     next_owner = next((each for each in group.members if place in each.target), None)

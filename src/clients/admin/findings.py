@@ -6,15 +6,16 @@ Each finding names the partition or broker, the cause, and the remedy.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING
 
-from .output import count_text
+from ...visible_text import count_text
 
 if TYPE_CHECKING:
-    from ..clients.admin.descriptions import Broker, Partition
-    from ..clients.admin.fenced_brokers import FencingCause
-    from ..clients.admin.partitions import PartitionReplicas
-    from ..clients.admin.transactions import OpenTransaction, TransactionalId
+    from .descriptions import Broker, Partition
+    from .fenced_brokers import FencingCause
+    from .partitions import PartitionReplicas
+    from .transactions import OpenTransaction, TransactionalId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,11 +251,11 @@ def _open_cause(
     if name is not None:
         return (
             what,
-            f"Wait for the commit (`quorumlog commits describe {name}`), or abort the write: "
-            f"`quorumlog transactions abort {name}`",
+            f"Wait for the commit (`quorumlog commits describe {quote(name)}`), or abort the write: "
+            f"`quorumlog transactions abort {quote(name)}`",
         )
     return (
         what,
         "Wait for the producer or its transaction timeout, or end it: `quorumlog transactions "
-        f"abort {listed.name}`",
+        f"abort {quote(listed.name)}`",
     )
