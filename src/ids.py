@@ -44,3 +44,11 @@ class ProducerIdentity(NamedTuple):
 
 NO_NODE = NodeId(-1)
 NO_EPOCH = Epoch(-1)
+
+
+def places_text(places: tuple[tuple[str, int], ...]) -> str:
+    """Return partitions as "t-0,1 u-3"."""
+    by_topic: dict[str, list[str]] = {}
+    for topic, partition in places:
+        by_topic.setdefault(topic, []).append(str(partition))
+    return " ".join(f"{topic}-{','.join(some)}" for topic, some in by_topic.items()) or "-"

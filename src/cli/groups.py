@@ -7,6 +7,7 @@ import typer
 
 from ..clients.times import FromEnd, parse_offset_spec
 from ..errors import GroupNotFound, InvalidRequest
+from ..ids import places_text
 from ..settings.query_groups import START_GROUP_PREFIX
 from .completion import topic_names
 from .confirmation import confirmed
@@ -318,14 +319,6 @@ def delete(
         print_json({"deleted": name})
     else:
         typer.echo(f"Group {name} is deleted.")
-
-
-def places_text(places: tuple[tuple[str, int], ...]) -> str:
-    """Return partitions as "t-0,1 u-3"."""
-    by_topic: dict[str, list[str]] = {}
-    for topic, partition in places:
-        by_topic.setdefault(topic, []).append(str(partition))
-    return " ".join(f"{topic}-{','.join(some)}" for topic, some in by_topic.items()) or "-"
 
 
 def group_json(group: "Group") -> dict[str, Any]:

@@ -14,12 +14,28 @@ from starlette.routing import Route
 from . import live
 from .html import compile_templates, render
 from .page import Page, PageChange, PageServer
-from .pages import access, broker, brokers, overview, settings, topic, topics
+from .pages import (
+    access,
+    broker,
+    brokers,
+    group,
+    groups,
+    overview,
+    settings,
+    topic,
+    topics,
+    transaction,
+    transactions,
+)
 from .protection import Protection
 from .sessions import Sessions
 from .sign_in import SignIn
 
-MODULES: Final = (overview, topics, topic, brokers, broker, access, settings)
+MODULES: Final = (
+    *(overview, topics, topic),
+    *(groups, group, transactions, transaction),
+    *(brokers, broker, access, settings),
+)
 """The modules of pages; each has PAGES and CHANGES."""
 
 STATIC: Final = {

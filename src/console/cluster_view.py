@@ -16,6 +16,7 @@ from .sessions import Session
 T = TypeVar("T")
 
 PART_S: Final = 2.0  # time limit of one broker's part of a page
+GROUPS_S: Final = 4.0
 GROUPS_MAX: Final = 50  # groups that one refresh describes
 CONCURRENT_MAX: Final = 8
 
@@ -80,14 +81,16 @@ async def disks(log: AsyncLog, brokers: Iterable[Broker], topics: Sequence[str] 
 
 
 async def groups(log: AsyncLog, names: Collection[str]) -> list[Group | QuorumlogError]:
-    """Return the descriptions of groups, at most CONCURRENT_MAX calls at a time."""
+    """Return the descriptions of groups, at most CONCURRENT_MAX calls at a time. All of them
+    together have the time limit GROUPS_S."""
     room = asyncio.Semaphore(CONCURRENT_MAX)
 
-    async def one(name: str) -> Group | QuorumlogError:
+    async def one(name: str) -> Group:
         async with room:
-            return await part(f"group {name}", log.admin.describe_group(name))
+            return await log.admin.describe_group(name)
 
-    return list(await asyncio.gather(*map(one, names)))
+    calls = (part(f"group {name}", one(name), limit_s=GROUPS_S) for name in names)
+    return list(await asyncio.gather(*calls))
 
 
 def record_rates(

@@ -32,6 +32,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 
 from ..aio import AsyncLog
 from ..errors import InvalidRequest, QuorumlogError, SaslAuthenticationFailed, TimedOut
+from ..visible_text import visible
 from .failures import Failure, failure_of
 from .html import NAVIGATION, render, render_actions, render_block
 from .sessions import Session, Sessions
@@ -78,9 +79,10 @@ class Form:
         return value
 
     def confirm(self, expected: str) -> None:
-        """Raise InvalidRequest unless the field `confirmation` has the expected text."""
-        if self.exact("confirmation") != expected:
-            raise InvalidRequest(f"not confirmed; enter {expected!r} to confirm")
+        """Raise InvalidRequest unless the field `confirmation` has the expected text, or that text
+        with its hidden characters as escapes, as the form shows it."""
+        if self.exact("confirmation") not in (expected, visible(expected)):
+            raise InvalidRequest(f"not confirmed; enter {visible(expected)} to confirm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

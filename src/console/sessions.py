@@ -8,13 +8,15 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from .. import aio
+from ..clients.admin.groups import Group
 from ..clients.credentials import SCRAM
 from ..errors import Overloaded
+from ..ids import TopicPartition
 from .config import ConsoleConfig
 
 IDLE_S: Final = 30 * 60
@@ -23,6 +25,8 @@ SESSIONS_MAX: Final = 64
 STREAMS_MAX: Final = 16  # open pages of one session
 SAMPLES_MAX: Final = 120  # of one series
 SERIES_MAX: Final = 200  # of one session
+GROUPS_MAX: Final = 8  # groups with kept descriptions of one session
+PROGRESS_S: Final = 5.0  # minimum time between them; the default interval of automatic commits
 FRAGMENTS_MAX: Final = 16  # last values of pages, kept for an outage
 
 CONNECT_TIMEOUT_MS: Final = 2_000
@@ -32,6 +36,15 @@ CALL_TIMEOUT_MS: Final = 6_000
 
 Totals: TypeAlias = tuple[float, dict[tuple[str, int], int], dict[tuple[str, int], int]]
 """(monotonic seconds, end offsets, sizes in bytes) of partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetPlan:
+    """The previewed offsets of a group, to be set exactly as shown."""
+
+    id: str
+    group: str
+    after: Mapping[TopicPartition, int]
 
 
 @dataclass(slots=True)
@@ -51,6 +64,9 @@ class Session:
     fragments: "OrderedDict[str, tuple[float, str]]" = field(default_factory=OrderedDict)
     # The last end offsets and sizes of partitions by scope, with their time, for rates.
     totals: dict[str, Totals] = field(default_factory=dict)
+    # The last two descriptions of groups by name, with their times, for progress.
+    groups: "OrderedDict[str, list[tuple[float, Group]]]" = field(default_factory=OrderedDict)
+    plan: OffsetPlan | None = None  # the last preview of a reset of offsets
     notice: str = ""  # shown once, on the next page: the outcome of a change
     _log: aio.AsyncLog | None = None
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -94,6 +110,26 @@ class Session:
     def samples(self, name: str) -> list[tuple[float, float]]:
         """Return a series, the oldest sample first."""
         return list(self.series.get(name, ()))
+
+    def progress_of(self, group: Group, now_s: float) -> tuple[float, Group]:
+        """Return an earlier description of a group with its age in seconds, and keep this one.
+
+        The earlier one is PROGRESS_S to two times as old while a page of the group is open. In the
+        first second it has no offsets.
+        """
+        kept = self.groups.setdefault(group.name, [])
+        self.groups.move_to_end(group.name)
+        while len(self.groups) > GROUPS_MAX:
+            self.groups.popitem(last=False)
+        if kept and now_s - kept[-1][0] > PROGRESS_S * 12:
+            kept.clear()  # of a page that was closed since
+        if not kept or now_s - kept[-1][0] >= PROGRESS_S:
+            kept.append((now_s, group))
+            del kept[:-2]
+        at_s, earlier = kept[0]
+        if now_s - at_s < 1:
+            return 0.0, replace(group, offsets=())
+        return now_s - at_s, earlier
 
     def keep_fragment(self, url: str, html: str, now_s: float) -> None:
         """Keep the last values of a page."""

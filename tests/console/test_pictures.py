@@ -3,6 +3,8 @@
 A page joins the list of PAGES with a line: a name, a path, and an element that it shows at the end.
 """
 
+from collections.abc import Iterator
+
 import pytest
 from tests.console.browser import SCHEMES, WIDTHS, Browser
 from tests.console.process import Console, Visitor, console_process
@@ -29,18 +31,35 @@ PAGES = {
     "settings": ("/settings", "#settings tbody tr"),
     "settings-broker": ("/settings/broker/1", "#settings tbody tr"),
     "settings-config": ("/settings/config/replication.throttled.rate", "form.form"),
+    "groups": ("/groups", "#groups tbody tr"),
+    "group": ("/group?name=sample-readers", "#offsets tbody tr"),
+    "group-reset": ("/group/reset?name=sample-readers&to=-50", "#resets tbody tr"),
+    "group-offsets": ("/group/offsets?name=sample-readers", "form.form"),
+    "group-delete": ("/group/delete?name=sample-readers", "form.form"),
+    "transactions": ("/transactions", "#commits tbody tr"),
+    "transaction": ("/transaction?id=billing%2Fpayments", "#partitions tbody tr"),
+    "transaction-abort": ("/transaction/abort?id=billing%2Fpayments", "form.form"),
+    "transactions-held": ("/transactions/held?search=1", "#held tbody tr"),
+    "staged-commits": ("/commits?name=daily-report", "#attempts tbody tr"),
     "unknown-topic": ("/topic/no-such-topic", "#status .banner"),
 }
 
 
 @pytest.fixture(scope="module")
-def samples(console: Console, broker: Broker) -> None:
+def samples(console: Console, broker: Broker) -> Iterator[None]:
     """The sample data and some more topics."""
     visitor = Visitor(console)
     visitor.login()
     assert visitor.post("/samples", {}).status in (303, 422)
     for name in ("events", "a.topic-with_a.very-long-name" + "-that-never-ends" * 12):
         broker.create_topic(name, partitions=4)
+    with broker.connect() as log, log.producer(transactional_id="billing/payments") as producer:
+        with log.staged_producer(log.open_write("daily-report", number=17), 3) as task:
+            task.send("events", "row")
+            task.seal()
+        producer.begin_transaction()
+        producer.send("events", "open").result()
+        yield
 
 
 @pytest.mark.slow

@@ -251,8 +251,8 @@ def _open_cause(
     if name is not None:
         return (
             what,
-            f"Wait for the commit (`quorumlog commits describe {quote(name)}`), or abort the write: "
-            f"`quorumlog transactions abort {quote(name)}`",
+            f"Wait for the commit (`quorumlog commits describe {quote(name)}`), or abort the "
+            f"write: `quorumlog transactions abort {quote(name)}`",
         )
     return (
         what,

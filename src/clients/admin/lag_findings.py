@@ -138,7 +138,8 @@ def _without_member(
     if not group.members:
         return (
             f"{behind}; group {group.name} has no members{since}",
-            f"Start its consumers, or delete the group: `quorumlog groups delete {quote(group.name)}`",
+            "Start its consumers, or delete the group: `quorumlog groups delete "
+            f"{quote(group.name)}`",
         )
     place = (offset.topic, offset.partition)
     next_owner = next((each for each in group.members if place in each.target), None)

@@ -1,0 +1,158 @@
+"""Groups in a browser: lags with causes, resets with a preview, deletions, hostile names."""
+
+from urllib.parse import quote
+
+import pytest
+from tests.console.browser import Browser
+from tests.console.process import Console, Visitor, console_process
+
+from quorumlog.testing import Broker, Cluster
+
+HOSTILE_NAMES = (
+    "<script>window.hit = 1</script>",
+    '"><img src=x onerror="window.hit=1">',
+    "../..//a b/?c=d&e=f#g",
+    "100%25 %2F %",
+    "line\nbreak\ttab\x1b[31m",
+    "left\u202etfel",
+    "'; {{ 7 * 7 }} `code` {0}",
+    "l" * 3_000,
+)
+
+
+def write_records(broker: Broker, topic: str, count: int) -> None:
+    with broker.connect() as log, log.producer() as producer:
+        for number in range(count):
+            producer.send(topic, str(number), partition=number % 2)
+
+
+def test_group_from_its_lag_to_its_deletion(browser: Browser, broker: Broker) -> None:
+    topic = broker.create_topic(partitions=2)
+    write_records(broker, topic, 20)
+    with broker.connect() as log:
+        log.admin.reset_offsets("billing", "earliest", topics=[topic])
+    browser.go("/groups?filter=billing")
+    browser.wait_for("#groups td[data-label=Lag]", "20")
+    browser.press("billing")
+    browser.wait_for("#live .health", "Lag 20 in 2 of 2 partitions.")
+    assert "group billing has no members" in browser.text("#cause")
+    browser.press("Reset offsets")
+    browser.fill("to", "soon")
+    browser.press("Preview")
+    assert "is not an offset: give earliest" in browser.wait_for("#failure").text
+    assert browser.find("[name=to]").get_property("value") == "soon"
+    browser.fill("to", "-3")
+    browser.press("Preview")
+    browser.wait_for("#preview h2", "2 of 2 offsets would change")
+    assert browser.text("#resets tbody tr:first-child").split() == [f"{topic}-0", "0", "7", "+7"]
+    with broker.connect() as log:
+        assert log.admin.describe_group("billing").lag == 20  # a preview changes nothing
+    browser.fill("confirmation", "billin")
+    browser.press("Set offsets")
+    assert "enter billing to confirm" in browser.wait_for("#failure").text
+    browser.fill("confirmation", "billing")
+    browser.press("Set offsets")
+    browser.wait_for(".notice.good", "Set 2 offsets of group billing.")
+    browser.wait_for("#live .health", "Lag 6 in 2 of 2 partitions.")
+    browser.press("Delete offsets")
+    browser.fill("partitions", "1")
+    browser.fill("confirmation", "billing")
+    browser.press("Delete offsets")
+    browser.wait_for(".notice.good", "Deleted 1 offset of topic")
+    browser.wait_for("#live .health", "Lag 3 in 1 of 1 partition.")
+    browser.press("Delete")
+    browser.fill("confirmation", "billing")
+    browser.press("Delete group")
+    browser.wait_for(".notice.good", "Deleted group billing.")
+    with broker.connect() as log:
+        assert "billing" not in [each.name for each in log.admin.list_groups()]
+
+
+def test_open_page_shows_members_and_the_progress_of_a_group(
+    browser: Browser, broker: Broker
+) -> None:
+    topic = broker.create_topic(partitions=2)
+    write_records(broker, topic, 10)
+    with (
+        broker.connect(client_id="reader") as log,
+        log.group_consumer("readers", topic, auto_commit=False) as consumer,
+    ):
+        for _ in range(4):
+            next(consumer)
+        consumer.commit()
+        browser.go("/group?name=readers")
+        browser.wait_for("#members td[data-label=Owned]", f"{topic}-0,1")
+        browser.wait_for("#live .health", "Lag 6")
+        browser.press("Reset offsets")
+        assert "Stop them first" in browser.text(".notice.warning")
+        browser.fill("to", "latest")
+        browser.press("Preview")
+        assert "NON_EMPTY_GROUP" in browser.wait_for("#failure").text
+        browser.go("/group?name=readers")
+        for _ in range(6):
+            next(consumer)
+        consumer.commit()
+        browser.wait_for("#live .health", "No lag")
+        browser.wait_for(".chart .line")
+
+
+def test_second_preview_replaces_the_first(console: Console, broker: Broker) -> None:
+    topic = broker.create_topic()
+    with broker.connect() as log:
+        log.admin.reset_offsets("twice", {(topic, 0): 0})
+    visitor = Visitor(console)
+    visitor.login()
+    path = "/group/reset?name=twice&to=latest"
+    first = visitor.get(path).body.partition('name="plan" value="')[2].partition('"')[0]
+    assert first
+    visitor.get(path)
+    refused = visitor.post(path, {"plan": first, "confirmation": "twice"})
+    assert refused.status == 422
+    assert "the preview is not the last one" in refused.body
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES, ids=range(len(HOSTILE_NAMES)))
+def test_hostile_name_of_a_group_is_text_on_every_page(
+    browser: Browser, broker: Broker, name: str
+) -> None:
+    topic = broker.create_topic()
+    with broker.connect() as log:
+        log.admin.reset_offsets(name, {(topic, 0): 0})
+        browser.look(390, "light")
+        browser.go(f"/groups?filter={quote(name[:200].strip(), safe='')}")
+        browser.wait_for("#groups td.name a").click()
+        browser.wait_for("#live .health", "No lag")
+        assert browser.faults() == []
+        for action in ("Reset offsets", "Delete offsets", "Delete"):
+            browser.go(f"/group?name={quote(name, safe='')}")
+            browser.press(action)
+            browser.wait_for("form.form")
+            assert browser.faults() == [], action
+        if len(name) < 100:
+            browser.fill("confirmation", browser.text(".field code"))
+            browser.press("Delete group")
+            browser.wait_for(".notice.good", "Deleted group")
+            assert name not in [each.name for each in log.admin.list_groups()]
+    assert browser.driver.execute_script("return window.hit") is None
+    assert browser.errors() == []
+
+
+@pytest.mark.slow
+def test_pages_of_a_group_and_a_transaction_without_a_coordinator(browser: Browser) -> None:
+    with Cluster() as cluster, console_process("--bootstrap", cluster.grpc) as console:
+        topic = cluster.create_topic("orders", partitions=3)
+        with cluster.connect() as log:
+            log.admin.reset_offsets("late", "earliest", topics=[topic])
+            browser.open_console(console)
+            browser.go("/group?name=late")
+            browser.wait_for("#live .health", "No lag")
+            for node in (1, 2):
+                cluster.kill(node)
+            banner = browser.wait_for("#status .banner").text
+            assert "recovers by itself" in banner, banner
+            assert "No lag" in browser.text("#live")
+            for node in (1, 2):
+                cluster.start(node)
+            browser.wait_for("#age:not(.old)", "now")
+            browser.wait_for("#live .health", "No lag")
+    browser.errors()
