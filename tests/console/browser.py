@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
@@ -67,8 +68,21 @@ class Browser:
 
     def press(self, text: str) -> None:
         """Press the button or follow the link with a text."""
-        found = self.driver.find_elements(By.CSS_SELECTOR, "main button, main a.button, main a")
-        next(each for each in found if each.text.strip() == text).click()
+        self.click("main button, main a.button, main a", text)
+
+    def click(self, selector: str, text: str = "") -> None:
+        """Click the first element of a selector, and with a text; again if a refresh replaced it
+        in between."""
+
+        def click(driver: webdriver.Chrome) -> bool:
+            found = driver.find_elements(By.CSS_SELECTOR, selector)
+            next(each for each in found if text in ("", each.text.strip())).click()
+            return True
+
+        replaced = [StaleElementReferenceException]
+        WebDriverWait(self.driver, WAIT_S, poll_frequency=0.05, ignored_exceptions=replaced).until(
+            click
+        )
 
     def look(self, width: int, scheme: str) -> None:
         """Set the width of the page and the colour scheme."""

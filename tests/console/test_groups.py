@@ -74,7 +74,7 @@ def test_open_page_shows_members_and_the_progress_of_a_group(
     topic = broker.create_topic(partitions=2)
     write_records(broker, topic, 10)
     with (
-        broker.connect(client_id="reader") as log,
+        broker.connect() as log,
         log.group_consumer("readers", topic, auto_commit=False) as consumer,
     ):
         for _ in range(4):
@@ -120,7 +120,8 @@ def test_hostile_name_of_a_group_is_text_on_every_page(
         log.admin.reset_offsets(name, {(topic, 0): 0})
         browser.look(390, "light")
         browser.go(f"/groups?filter={quote(name[:200].strip(), safe='')}")
-        browser.wait_for("#groups td.name a").click()
+        browser.wait_for("#groups td.name a")
+        browser.click("#groups td.name a")
         browser.wait_for("#live .health", "No lag")
         assert browser.faults() == []
         for action in ("Reset offsets", "Delete offsets", "Delete"):

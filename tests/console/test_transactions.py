@@ -70,7 +70,8 @@ def test_hostile_transactional_id_is_text_on_every_page(
         producer.send(topic, "open").result()
         browser.look(390, "dark")
         browser.go(f"/transactions?filter={quote(name[:200].strip(), safe='')}")
-        browser.wait_for("#ids td.name a").click()
+        browser.wait_for("#ids td.name a")
+        browser.click("#ids td.name a")
         browser.wait_for("#partitions td", "is open from 0")
         assert browser.faults() == []
         browser.go(f"/transactions/held?topic={topic}")
