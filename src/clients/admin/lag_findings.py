@@ -62,7 +62,7 @@ def _cause(
     now_ms: int,
     between_ms: int,
 ) -> tuple[str, str]:
-    behind = "no committed offset" if offset.lag is None else f"lag {offset.lag:,}"
+    behind = _behind(offset)
     if partition is None:
         return (
             f"{behind}; the partition does not exist any more",
@@ -105,6 +105,15 @@ def _cause(
         "Check that program; a member that does not poll for max_poll_interval_ms loses the "
         "partition",
     )
+
+
+def _behind(offset: "GroupOffset") -> str:
+    """Return the lag as text."""
+    if offset.committed is None:
+        return "no committed offset"
+    if offset.lag is None:
+        return "the lag is unknown, since the leader of the partition did not answer"
+    return f"lag {offset.lag:,}"
 
 
 def _beyond_end(

@@ -129,6 +129,8 @@ def _summary(group: Group) -> Summary:
     places = formats.count(len(group.offsets), "partition")
     if not lagging and not unknown:
         return Summary("good", f"No lag: the group has read all records of its {places}.")
+    if not lagging:
+        return Summary("warning", f"The lag of {len(unknown):,} of {places} is unknown.")
     text = f"Lag {group.lag:,} in {len(lagging):,} of {places}"
     if unknown:
         text += f"; the lag of {formats.count(len(unknown), 'partition')} is unknown"

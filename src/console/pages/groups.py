@@ -11,7 +11,8 @@ from ..cluster_view import groups
 from ..lists import part_of
 from ..page import Page, Values, Visit
 
-CALM_STATES: Final = frozenset({"Stable", "Empty"})
+REFRESH_S: Final = 5.0  # a refresh describes every visible group
+LEVELS: Final = {"Stable": "good", "Empty": ""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +75,8 @@ def _row(listing: GroupListing, described: Group | QuorumlogError) -> GroupRow:
 
 
 def level_of(state: str) -> str:
-    """Return "good" for a state in which members read or there are none, else "warning"."""
-    return "good" if state in CALM_STATES else "warning"
+    """Return "good" for a stable group, "" for one without members, else "warning"."""
+    return LEVELS.get(state, "warning")
 
 
 def group_path(name: str, page: str = "") -> str:
@@ -84,7 +85,12 @@ def group_path(name: str, page: str = "") -> str:
 
 
 GROUPS: Final = Page(
-    path="/groups", section="groups", title="Groups", template="groups.html", load=load
+    path="/groups",
+    section="groups",
+    title="Groups",
+    template="groups.html",
+    load=load,
+    refresh_s=REFRESH_S,
 )
 PAGES: Final = (GROUPS,)
 CHANGES: Final = ()

@@ -1,4 +1,4 @@
-"""Transactions: transactional ids, staged commits, and the partitions whose readers wait."""
+"""Transactions: transactional ids, staged commits, and partitions with waiting readers."""
 
 import asyncio
 import time
@@ -102,7 +102,7 @@ def _row(
     is_known = isinstance(described, TransactionalId)
     return IdRow(
         listed=listed,
-        level="warning" if listed.state in UNFINISHED else "good",
+        level="warning" if listed.state in UNFINISHED else "",
         age_ms=age_of(listed, now_ms),
         partitions=len(described.partitions) if isinstance(described, TransactionalId) else None,
         error="" if is_known or described is None else str(described),
@@ -117,7 +117,7 @@ def transaction_path(name: str, page: str = "") -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """The partitions whose last stable offset an open transaction holds."""
+    """The partitions in which an open transaction holds the last stable offset."""
 
     findings: Sequence[Finding]
     holders: Mapping[Place, str]  # the transactional ids of the first open transactions

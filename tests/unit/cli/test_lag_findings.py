@@ -113,3 +113,10 @@ def test_command_of_a_remedy_quotes_the_name_of_the_group() -> None:
     now = replace(now, offsets=(replace(now.offsets[0], member=None),))
     (finding,) = lags(now, now, {("t", 0): PARTITION}, now_ms=0, between_ms=0)
     assert "`quorumlog groups delete 'a; rm -rf b'`" in finding.remedy
+
+
+def test_lag_is_unknown_while_the_leader_does_not_answer() -> None:
+    now = group_with_member(committed=3, end=9)
+    now = replace(now, offsets=(replace(now.offsets[0], log_end_offset=None, commit_ms=1),))
+    (finding,) = lags(now, now, {("t", 0): PARTITION}, now_ms=2, between_ms=0)
+    assert finding.why.startswith("the lag is unknown, since the leader")
