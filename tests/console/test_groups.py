@@ -146,12 +146,14 @@ def test_hostile_name_of_a_group_is_text_on_every_page(
 
 
 @pytest.mark.slow
-def test_pages_of_a_group_and_a_transaction_without_a_coordinator(browser: Browser) -> None:
+def test_pages_of_groups_and_transactions_without_a_coordinator(browser: Browser) -> None:
     with Cluster() as cluster, console_process("--bootstrap", cluster.grpc) as console:
         topic = cluster.create_topic("orders", partitions=3)
         with cluster.connect() as log:
             log.admin.reset_offsets("late", "earliest", topics=[topic])
             browser.open_console(console)
+            browser.go("/transactions")
+            browser.wait_for("#live", "No transactional ids")
             browser.go("/group?name=late")
             browser.wait_for("#live .health", "No lag")
             for node in (1, 2):
@@ -159,8 +161,13 @@ def test_pages_of_a_group_and_a_transaction_without_a_coordinator(browser: Brows
             banner = browser.wait_for("#status .banner").text
             assert "recovers by itself" in banner, banner
             assert "3 partitions" in browser.text("#live")  # the last values
+            browser.go("/transactions")
+            browser.wait_for("#status .banner, .part-error")
+            assert "Staged commits" in browser.text("#live")
+            browser.go("/group?name=late")
+            browser.wait_for("#status .banner")
             for node in (1, 2):
                 cluster.start(node)
-            browser.wait_for("#age:not(.old)", "now")
+            browser.wait_for("#status:empty")
             browser.wait_for("#live .health", "No lag")
     browser.errors()

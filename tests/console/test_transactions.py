@@ -4,8 +4,8 @@ from urllib.parse import quote
 
 import pytest
 from tests.console.browser import Browser
-from tests.console.process import console_process
 from tests.console.hostile_names import HOSTILE_NAMES
+from tests.console.process import console_process
 from tests.kit.node_process import lose_topic
 
 from quorumlog.errors import QuorumlogError
