@@ -76,16 +76,6 @@ def id_text(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
 
 
-def text_or_base64(content: bytes | None) -> tuple[str | None, bool]:
-    """Return (text, False) for UTF-8 bytes, (base64, True) for others."""
-    if content is None:
-        return None, False
-    try:
-        return content.decode(), False
-    except UnicodeDecodeError:
-        return base64.b64encode(content).decode("ascii"), True
-
-
 def time_text(timestamp_ms: int) -> str:
     """Return a timestamp as ISO 8601 (UTC), or as its number if it is after the year 9999."""
     try:

@@ -1,4 +1,4 @@
-"""Records as JSON lines: printed by `consume --output json`, read by `produce --format json`.
+"""Records from JSON lines: read by `produce --format json`, printed by `consume --output json`.
 
 ```
 {"topic", "partition", "offset", "timestamp", "key", "value", "headers": [{"key", "value"}]}
@@ -16,30 +16,15 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from ..clients.consumer.record_json import MEMBERS
 from ..clients.times import timestamp_of
 from ..errors import InvalidRequest
-from .output import text_or_base64
-
-if TYPE_CHECKING:
-    from ..clients.consumer.record import ConsumerRecord
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
-MEMBERS = (
-    "topic",
-    "partition",
-    "offset",
-    "timestamp",
-    "key",
-    "value",
-    "headers",
-    "encoding",
-    "key_encoding",
-)
 _ENCODINGS = (None, "base64", "utf-8")
-_dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False).encode
 _dumps_compact: Callable[[Any], str] = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":")
 ).encode
@@ -59,31 +44,6 @@ class NewRecord:
     def size(self) -> int:
         """Bytes of key and value."""
         return len(self.key or b"") + len(self.value or b"")
-
-
-def record_line(record: "ConsumerRecord") -> str:
-    """Return a record as one line of JSON."""
-    return _dumps(record_json(record))
-
-
-def record_json(record: "ConsumerRecord") -> dict[str, Any]:
-    """Return the JSON object of a record."""
-    value, is_value_base64 = text_or_base64(record.value)
-    key, is_key_base64 = text_or_base64(record.key)
-    row: dict[str, Any] = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp_ms,
-        "key": key,
-        "value": value,
-        "headers": [_header_json(name, content) for name, content in record.headers],
-    }
-    if is_value_base64:
-        row["encoding"] = "base64"
-    if is_key_base64:
-        row["key_encoding"] = "base64"
-    return row
 
 
 def parse_line(line: bytes) -> Any:
@@ -189,14 +149,6 @@ def _header_name(name: str) -> str:
             "a header's key has an unpaired surrogate, which is not valid text"
         ) from None
     return name
-
-
-def _header_json(name: str, content: bytes | None) -> dict[str, Any]:
-    value, is_base64 = text_or_base64(content)
-    row: dict[str, Any] = {"key": name, "value": value}
-    if is_base64:
-        row["encoding"] = "base64"
-    return row
 
 
 def _is_int(value: Any) -> bool:

@@ -12,19 +12,16 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
+from ...clients.consumer.arrow_file import ArrowFileWriter
+from ...clients.consumer.record_json import MEMBERS, record_json, record_line
 from ...errors import DiskFailed, InvalidRequest
 from ..output import time_text
-from ..record_json import MEMBERS, record_json, record_line
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ...clients.consumer.record import ConsumerRecord
 
 ENDINGS = (".parquet", ".arrow", ".csv", ".jsonl")
 ARROW_ENDINGS = (".parquet", ".arrow")
-GROUP_RECORDS = 65_536  # per row group or record batch
-GROUP_BYTES = 32 << 20
 
 
 class Sink(Protocol):
@@ -67,7 +64,7 @@ class RecordFile:
         except OSError as error:
             raise self._failed(error) from None
         if self._ending in ARROW_ENDINGS:
-            self._sink = ArrowSink(self._file, is_parquet=self._ending == ".parquet")
+            self._sink = ArrowFileWriter(self._file, is_parquet=self._ending == ".parquet")
         else:
             self._sink = TextSink(self._file, is_csv=self._ending == ".csv")
         return self
@@ -136,79 +133,3 @@ class TextSink:
                 row["headers"] = json.dumps(row["headers"], ensure_ascii=False)
                 writer.writerow([row.get(name) for name in MEMBERS])
         self._file.write(text.getvalue().encode())
-
-
-class ArrowSink:
-    """The writer of Parquet and of Arrow's file format, in row groups of bounded size."""
-
-    def __init__(self, file: IO[bytes], *, is_parquet: bool) -> None:
-        import pyarrow as pa
-
-        header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-        self._schema = pa.schema(
-            [
-                ("topic", pa.string()),
-                ("partition", pa.int32()),
-                ("offset", pa.int64()),
-                ("timestamp", pa.timestamp("us", tz="UTC")),
-                ("key", pa.binary()),
-                ("value", pa.binary()),
-                ("headers", pa.list_(header)),
-            ]
-        )
-        self._held: list[ConsumerRecord] = []
-        self._held_bytes = 0
-        self._writer: Any
-        if is_parquet:
-            from pyarrow import parquet
-
-            self._writer = parquet.ParquetWriter(file, self._schema, compression="zstd")
-        else:
-            self._writer = pa.ipc.new_file(file, self._schema)
-
-    def write(self, records: "Sequence[ConsumerRecord]") -> None:
-        """Buffer records; write a full row group."""
-        self._held.extend(records)
-        self._held_bytes += sum(len(r.key or b"") + len(r.value or b"") for r in records)
-        if len(self._held) >= GROUP_RECORDS or self._held_bytes >= GROUP_BYTES:
-            self._write_held()
-
-    def close(self) -> None:
-        """Write the last row group and the footer."""
-        if self._held:
-            self._write_held()
-        self._writer.close()
-
-    def _write_held(self) -> None:
-        import pyarrow as pa
-
-        records, self._held, self._held_bytes = self._held, [], 0
-        self._writer.write_batch(
-            pa.RecordBatch.from_arrays(
-                [
-                    pa.array([r.topic for r in records], self._type("topic")),
-                    pa.array([r.partition for r in records], self._type("partition")),
-                    pa.array([r.offset for r in records], self._type("offset")),
-                    self._timestamps(records),
-                    pa.array([r.key for r in records], self._type("key")),
-                    pa.array([r.value for r in records], self._type("value")),
-                    pa.array(
-                        [[{"key": k, "value": v} for k, v in r.headers] for r in records],
-                        self._type("headers"),
-                    ),
-                ],
-                schema=self._schema,
-            )
-        )
-
-    def _timestamps(self, records: "Sequence[ConsumerRecord]") -> "pa.Array":
-        import pyarrow as pa
-
-        most = 2**63 // 1000 - 1  # the largest milliseconds that fit in 64-bit microseconds
-        micros = [
-            min(r.timestamp_ms, most) * 1000 if r.timestamp_ms >= 0 else None for r in records
-        ]
-        return pa.array(micros, pa.int64()).cast(self._type("timestamp"))
-
-    def _type(self, name: str) -> "pa.DataType":
-        return self._schema.field(name).type

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import typer
 
+from ...clients.consumer.record_json import record_line, text_or_base64
 from ...clients.times import OffsetSpec, parse_offset_spec
 from ..escapes import encode_escaped, unescape
-from ..output import count_text, text_or_base64, time_text
-from ..record_json import record_line
+from ..output import count_text, time_text
 from .options import RecordOutput
 from .record_files import RecordFile
 

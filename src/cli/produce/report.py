@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ...clients.consumer.record_json import text_or_base64
 from ...errors import QuorumlogError
 from ..failures import error_json, print_error
-from ..output import count_text, print_json, size_text, text_or_base64
+from ..output import count_text, print_json, size_text
 from ..record_json import NewRecord
 from .parsers import Entry
 

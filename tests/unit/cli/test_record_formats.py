@@ -17,8 +17,9 @@ from quorumlog.cli.consume.writers import (
 from quorumlog.cli.escapes import encode_escaped, unescape
 from quorumlog.cli.produce.options import Format
 from quorumlog.cli.produce.parsers import RECORD_BYTES_MAX, Entry, InputFormat, read_entries, split
-from quorumlog.cli.record_json import NewRecord, parse_record, record_line
+from quorumlog.cli.record_json import NewRecord, parse_record
 from quorumlog.clients.consumer.record import ConsumerRecord
+from quorumlog.clients.consumer.record_json import record_line
 from quorumlog.clients.times import FromEnd, parse_offset_spec, timestamp_of
 from quorumlog.errors import InvalidRequest, MessageTooLarge, QuorumlogError
 
