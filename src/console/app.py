@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from . import live
 from .html import compile_templates, render
-from .page import Page, PageChange, PageServer
+from .page import Download, Page, PageChange, PageServer
 from .pages import (
     access,
     broker,
@@ -21,6 +21,8 @@ from .pages import (
     group,
     groups,
     overview,
+    record,
+    records,
     settings,
     topic,
     topics,
@@ -32,11 +34,11 @@ from .sessions import Sessions
 from .sign_in import SignIn
 
 MODULES: Final = (
-    *(overview, topics, topic),
+    *(overview, topics, topic, records, record),
     *(groups, group, transactions, transaction),
     *(brokers, broker, access, settings),
 )
-"""The modules of pages; each has PAGES and CHANGES."""
+"""The modules of pages; each has PAGES and CHANGES, some have DOWNLOADS."""
 
 STATIC: Final = {
     "console.css": "text/css; charset=utf-8",
@@ -54,6 +56,9 @@ def make_app(sessions: Sessions, *, hosts: frozenset[str]) -> Protection:
     compile_templates()
     pages: list[Page] = [page for module in MODULES for page in module.PAGES]
     changes: list[PageChange] = [change for module in MODULES for change in module.CHANGES]
+    downloads: list[Download] = [
+        each for module in MODULES for each in getattr(module, "DOWNLOADS", ())
+    ]
     server = PageServer(sessions, frozenset(page.section for page in pages))
     sign_in = SignIn(server, sessions)
     routes = [
@@ -63,13 +68,14 @@ def make_app(sessions: Sessions, *, hosts: frozenset[str]) -> Protection:
         Route("/sign-out", sign_in.sign_out, methods=["POST"]),
         Route("/session", sign_in.state),
         *(_static(name, kind) for name, kind in STATIC.items()),
+        *(_route(each.path, partial(server.download, download=each)) for each in downloads),
         *(_route(page.path, partial(server.show, page=page)) for page in pages),
         *(
             _route(
                 "/live" + page.path.rstrip("/"), partial(live.stream, server, sessions, page=page)
             )
             for page in pages
-            if page.is_live
+            if page.is_live or page.stream is not None
         ),
         *(
             _route(change.path or change.page.path, partial(server.change, change=change), "POST")

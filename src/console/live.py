@@ -8,6 +8,7 @@ values; the event has the banner.
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +20,7 @@ from ..errors import QuorumlogError
 from .failures import failure_of
 from .html import render
 from .page import Page, PageServer, Visit
-from .sessions import STREAMS_MAX, Sessions
+from .sessions import STREAMS_MAX, Session, Sessions
 
 PAUSE_FACTOR: Final = 4
 PAUSE_S_MAX: Final = 30.0
@@ -43,7 +44,9 @@ async def stream(server: PageServer, sessions: Sessions, request: Request, page:
             status_code=429,
         )
     visit = server.visit_of(request, session, prefix="/live")
-    return _LiveResponse(Updates(server, sessions, page, visit))
+    if page.stream is not None:
+        return _LiveResponse(page.stream(visit), session)
+    return _LiveResponse(Updates(server, sessions, page, visit), session)
 
 
 class Updates:
@@ -90,9 +93,10 @@ class Updates:
 class _LiveResponse(StreamingResponse):
     """A response that counts as an open stream of its session until it ends."""
 
-    def __init__(self, updates: Updates) -> None:
-        super().__init__(updates, media_type="text/event-stream")
-        self._session = updates.session
+    def __init__(self, events: AsyncIterator[bytes], session: Session) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._session = session
+        self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._session.streams += 1
@@ -100,3 +104,5 @@ class _LiveResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._session.streams -= 1
+            if isinstance(self._events, AsyncGenerator):
+                await self._events.aclose()  # its consumer, if the browser disconnected

@@ -22,7 +22,7 @@ which the page of the form shows beside the values that the user entered:
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, urlencode
@@ -120,6 +120,16 @@ class Page:
     load: Callable[[Visit], Awaitable[Values]] = _nothing
     is_live: bool = True  # its block `live` is refreshed while it is open
     refresh_s: float = REFRESH_S
+    # Its own server-sent events, instead of the refreshes of `live`.
+    stream: Callable[[Visit], AsyncIterator[bytes]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """A file that a link of a page returns, as an attachment."""
+
+    path: str
+    respond: Callable[[Visit], Awaitable[Response]]  # raises QuorumlogError before the response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +216,20 @@ class PageServer:
             return await self._page(change.page, visit, attempt, 422)
         assert path[:1] == "/" != path[1:2], f"not a path: {path}"
         return RedirectResponse(path, status_code=303)
+
+    async def download(self, request: Request, download: Download) -> Response:
+        """Return a file, or a page with the error."""
+        session = self.session_of(request)
+        if session is None:
+            return self.refuse_stranger()
+        if not session.is_signed_in:
+            return RedirectResponse("/sign-in", status_code=303)
+        try:
+            return await download.respond(self.visit_of(request, session))
+        except QuorumlogError as error:
+            failure = failure_of(error)
+            values = {"title": failure.heading, "message": failure.message}
+            return HTMLResponse(render("message.html", values), status_code=failure.http_status)
 
     async def fragment(self, page: Page, visit: Visit) -> str:
         """Return the changing part of a page with present values, and keep it for an outage."""

@@ -66,7 +66,7 @@ class Reply:
 
     status: int
     headers: Mapping[str, str]
-    body: str
+    body: str  # bytes that are not UTF-8 are surrogates
 
 
 @dataclass
@@ -124,6 +124,6 @@ class Visitor:
             connection.endheaders(content)
             found = connection.getresponse()
             names = {name.lower(): value for name, value in found.getheaders()}
-            return Reply(found.status, names, found.read().decode())
+            return Reply(found.status, names, found.read().decode("utf-8", "surrogateescape"))
         finally:
             connection.close()

@@ -41,6 +41,15 @@ PAGES = {
     "transaction-abort": ("/transaction/abort?id=billing%2Fpayments", "form.form"),
     "transactions-held": ("/transactions/held?search=1", "#held tbody tr"),
     "staged-commits": ("/commits?name=daily-report", "#attempts tbody tr"),
+    "records-topics": ("/records", "#topics tbody tr"),
+    "records": ("/topic/sample-orders/records", "#records tbody tr"),
+    "records-search": (
+        "/topic/sample-orders/records/search?start=earliest&mode=json&find=$.city%20=%20Oslo",
+        ".progress",
+    ),
+    "records-tail": ("/topic/sample-orders/records/tail", ".progress"),
+    "record": ("/topic/sample-orders/records/0/7", ".body"),
+    "record-produce": ("/topic/sample-orders/produce", "form.form"),
     "unknown-topic": ("/topic/no-such-topic", "#status .banner"),
 }
 

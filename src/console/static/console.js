@@ -40,14 +40,14 @@
     lost = false;
     updated = performance.now();
     byId("status").replaceChildren();
-    byId("age").hidden = false;
+    if (byId("age")) byId("age").hidden = false;
     showAge();
   }
 
   // Replace the values. Focus, open details and scroll positions stay; a selection defers it.
-  function replace(live, html) {
+  function replace(live, html, isLast) {
     const selection = document.getSelection();
-    if (selection && !selection.isCollapsed && live.contains(selection.anchorNode)) return;
+    if (!isLast && selection && !selection.isCollapsed && live.contains(selection.anchorNode)) return;
     const focus = live.contains(document.activeElement) ? document.activeElement : null;
     const id = focus && focus.id;
     const href = focus && focus.getAttribute("href");
@@ -72,11 +72,12 @@
   function connect() {
     close();
     const live = byId("live");
-    if (!live || document.hidden) return;
+    if (!live || document.hidden || "done" in live.dataset) return;
     const opened = new EventSource(live.dataset.live);
     source = opened;
     opened.addEventListener("live", (event) => { replace(live, event.data); fresh(); });
     opened.addEventListener("same", fresh);
+    opened.addEventListener("done", (event) => { close(); live.dataset.done = ""; replace(live, event.data, true); fresh(); });
     opened.addEventListener("failed", (event) => { byId("status").innerHTML = event.data; lost = true; showAge(); });
     opened.addEventListener("ended", () => { close(); showLost("The session has ended. Open the URL that the console printed at its start."); });
     opened.onerror = () => {

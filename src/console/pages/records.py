@@ -1,0 +1,282 @@
+"""Records: windows of a topic, search, live tail."""
+
+import asyncio
+import shlex
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...clients.consumer.record import ConsumerRecord
+from ...errors import QuorumlogError
+from ..failures import failure_of
+from ..html import render
+from ..lists import part_of
+from ..live import event
+from ..page import Page, PageChange, Values, Visit
+from ..record_filter import FIELDS, MODES
+from ..record_query import STARTS, RecordQuery, parse_query, positions_text, record_path
+from ..record_scan import FETCH, MIB, Bounds, Scan, Span, open_span
+from ..record_views import preview
+
+WINDOW: Final = 50  # records of one page
+BROWSE: Final = Bounds(found=WINDOW, records=100_000, content_bytes=64 * MIB, seconds=5)
+SEARCH: Final = Bounds(found=WINDOW, records=200_000, content_bytes=256 * MIB, seconds=20)
+EVENT_S: Final = 0.25  # between two events of a stream
+TAIL_LAG_MAX: Final = 5_000  # offsets; the tail skips to the end beyond
+TAIL_POLL_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRow:
+    """One line of a table of records."""
+
+    record: ConsumerRecord
+    path: str
+    key: str | None  # the beginning, as text
+    value: str | None
+    size: int  # bytes of key, value and headers
+
+
+def row_of(record: ConsumerRecord) -> RecordRow:
+    """Return the line of a record."""
+    headers = sum(len(name.encode()) + len(content or b"") for name, content in record.headers)
+    return RecordRow(
+        record=record,
+        path=record_path(record.topic, record.partition, record.offset),
+        key=None if record.key is None else preview(record.key),
+        value=None if record.value is None else preview(record.value),
+        size=len(record.key or b"") + len(record.value or b"") + headers,
+    )
+
+
+async def load_topics(visit: Visit) -> Values:
+    """List the topics."""
+    log = await visit.log()
+    listings = await log.admin.list_topics(internal=False)
+    found = part_of(
+        listings,
+        path="/records",
+        query=visit.query,
+        text=lambda topic: topic.name,
+        columns={
+            "name": lambda topic: topic.name,
+            "partitions": lambda topic: (topic.partitions, topic.name),
+        },
+    )
+    return {"topics": found}
+
+
+async def span_of(visit: Visit, query: RecordQuery) -> Span:
+    """Look up the offsets of a query."""
+    log = await visit.log()
+    return await open_span(
+        log,
+        query.topic,
+        partition=query.partition,
+        start=query.position(),
+        back=WINDOW,
+        isolation=query.isolation,
+    )
+
+
+async def load(visit: Visit) -> Values:
+    """Read a window of records."""
+    query = parse_query(visit.arguments["topic"], visit.query)
+    span = await span_of(visit, query)
+    quota = max(1, WINDOW // len(span.starts))
+    scan = Scan(log=await visit.log(), span=span, bounds=BROWSE, quota=quota)
+    records: list[ConsumerRecord] = []
+    async with aclosing(scan.chunks()) as chunks:
+        async for found in chunks:
+            records += found
+    is_newest_first = query.start == "latest"
+    if len(span.starts) > 1:
+        records.sort(key=lambda each: (each.timestamp_ms, each.partition, each.offset))
+    else:
+        records.sort(key=lambda each: each.offset)
+    if is_newest_first:
+        records.reverse()
+    older = {each: max(span.firsts[each], at - quota) for each, at in span.starts.items()}
+    has_older = any(at > span.firsts[each] for each, at in span.starts.items())
+    return _common(query, span) | {
+        "rows": [row_of(record) for record in records],
+        "scan": scan,
+        "failure_text": None if scan.error is None else failure_of(scan.error),
+        "older": query.url(positions=positions_text(older)) if has_older else "",
+        "newer": "" if scan.is_whole else query.url(positions=positions_text(scan.positions)),
+        "is_newest_first": is_newest_first,
+        "span_positions": positions_text(span.starts),
+        "command": command_of(visit, query, span),
+        "python": python_of(visit, query, span),
+    }
+
+
+def _common(query: RecordQuery, span: Span | None = None) -> dict[str, Any]:
+    """Return the values that the form of every page of records needs."""
+    return {
+        "query": query,
+        "starts": STARTS,
+        "fields": FIELDS,
+        "modes": MODES,
+        "span": span,
+        "is_one_of_many": span is not None and len(span.starts) < span.partitions,
+    }
+
+
+async def load_stream(visit: Visit) -> Values:
+    """Check the query of a search or a tail; its stream brings the records."""
+    query = parse_query(visit.arguments["topic"], visit.query)
+    query.filter()
+    span = await span_of(visit, query)
+    return _common(query, span) | {"stream_url": f"/live{visit.url}"}
+
+
+async def search(visit: Visit) -> AsyncIterator[bytes]:
+    """Yield the events of a search: its progress, then the whole result."""
+    query = parse_query(visit.arguments["topic"], visit.query)
+    rows: list[RecordRow] = []
+    try:
+        span = await span_of(visit, query)
+        scan = Scan(log=await visit.log(), span=span, bounds=SEARCH, matches=query.filter())
+    except QuorumlogError as error:
+        yield event("failed", render("banner.html", {"failure": failure_of(error), "age_s": None}))
+        return
+    sent_s = 0.0
+    total = sum(end - span.starts[each] for each, end in span.ends.items())
+    async with aclosing(scan.chunks()) as chunks:
+        async for found in chunks:
+            rows += [row_of(record) for record in found]
+            if time.monotonic() - sent_s >= EVENT_S:
+                yield event("live", _found(query, scan, rows, total, has_ended=False))
+                sent_s = time.monotonic()
+    yield event("done", _found(query, scan, rows, total, has_ended=True))
+
+
+def _found(
+    query: RecordQuery, scan: Scan, rows: list[RecordRow], total: int, *, has_ended: bool
+) -> str:
+    """Return the progress and the found records as HTML."""
+    read = sum(at - scan.span.starts[each] for each, at in scan.positions.items())
+    values = {
+        "query": query,
+        "scan": scan,
+        "rows": rows,
+        "has_ended": has_ended,
+        "percent": round(100 * read / total) if total else 100,
+        "positions": [
+            (each, at, scan.span.ends[each]) for each, at in sorted(scan.positions.items())
+        ],
+        "next": ""
+        if scan.is_whole
+        else query.url("/search", positions=positions_text(scan.positions)),
+        "failure_text": None if scan.error is None else failure_of(scan.error),
+        "span_url": {"positions": positions_text(scan.span.starts)},
+    }
+    return render("records_found.html", values)
+
+
+async def tail(visit: Visit) -> AsyncIterator[bytes]:
+    """Yield the newest records as they arrive, from one consumer, until the browser leaves.
+
+    The next records are read after the browser accepted the previous ones. If the end is more than
+    TAIL_LAG_MAX offsets ahead, the records before it are skipped and counted.
+    """
+    query = parse_query(visit.arguments["topic"], visit.query)
+    rows: deque[RecordRow] = deque(maxlen=WINDOW)
+    count = skipped = 0
+    try:
+        span = await span_of(visit, query)
+        matches = query.filter()
+        places = [(query.topic, each) for each in span.starts]
+        log = await visit.log()
+        async with log.consumer(
+            places, start="latest", isolation_level=query.isolation, **FETCH
+        ) as consumer:
+            yield event("live", _tail(query, rows, count, skipped))
+            while visit.session.is_signed_in:
+                records = await consumer.poll(timeout_ms=TAIL_POLL_MS)
+                found = [each for each in records if matches is None or matches(each)]
+                count += len(found)
+                rows.extendleft(row_of(record) for record in found[-WINDOW:])
+                if not found:
+                    yield event("same", "")
+                    continue
+                yield event("live", _tail(query, rows, count, skipped))
+                await asyncio.sleep(EVENT_S)
+                lag = sum(
+                    each.lag for each in consumer.statistics().partitions.values() if each.lag > 0
+                )
+                if lag > TAIL_LAG_MAX:
+                    skipped += lag
+                    await consumer.seek_to_end()
+    except QuorumlogError as error:
+        if visit.session.is_signed_in:
+            values = {"failure": failure_of(error), "age_s": None}
+            yield event("failed", render("banner.html", values))
+            return
+    yield event("ended", "")
+
+
+def _tail(query: RecordQuery, rows: "deque[RecordRow]", count: int, skipped: int) -> str:
+    values = {"query": query, "rows": list(rows), "count": count, "skipped": skipped}
+    return render("records_tail.html", values)
+
+
+def command_of(visit: Visit, query: RecordQuery, span: Span, *, is_one: bool = False) -> str:
+    """Return the command that prints the records of a page."""
+    words = ["quorumlog", "consume", query.topic]
+    if query.partition is not None or len(span.starts) == 1:
+        partition, offset = next(iter(span.starts.items()))
+        words += ["--partition", str(partition), "--from", str(offset)]
+    else:
+        words += ["--from", "earliest" if query.start == "earliest" else f"-{WINDOW}"]
+    words += ["--max", "1" if is_one else str(WINDOW), "--output", "json"]
+    if not is_one:
+        words += ["--until-end"]
+    words += ["--bootstrap", visit.session.config.bootstrap]
+    return " ".join(shlex.quote(word) for word in words)
+
+
+def python_of(visit: Visit, query: RecordQuery, span: Span, *, is_one: bool = False) -> str:
+    """Return the program that prints the records of a page."""
+    places = [(query.topic, each) for each in span.starts]
+    topics = repr(query.topic) if len(places) == span.partitions > 1 else repr(places)
+    start = repr(next(iter(span.starts.values()))) if len(places) == 1 else '"earliest"'
+    limit = 1 if is_one else WINDOW
+    return (
+        "import quorumlog\n\n"
+        f'with quorumlog.connect("{visit.session.config.bootstrap}") as log:\n'
+        f"    with log.consumer({topics}, start={start}, until_end=True) as consumer:\n"
+        f"        for record in consumer.records(max_records={limit}):\n"
+        "            print(record.partition, record.offset, record.key, record.value)"
+    )
+
+
+def _page(path: str, title: str, template: str, load: Any, **more: Any) -> Page:
+    return Page(
+        path=f"/topic/{{topic}}/records{path}",
+        section="records",
+        title=title,
+        template=template,
+        load=load,
+        is_live=False,
+        **more,
+    )
+
+
+TOPICS: Final = Page(
+    path="/records",
+    section="records",
+    title="Records",
+    template="records_topics.html",
+    load=load_topics,
+    is_live=False,
+)
+RECORDS: Final = _page("", "Records", "records.html", load)
+SEARCH_PAGE: Final = _page("/search", "Search", "records_stream.html", load_stream, stream=search)
+TAIL: Final = _page("/tail", "Live tail", "records_stream.html", load_stream, stream=tail)
+PAGES: Final = (TOPICS, RECORDS, SEARCH_PAGE, TAIL)
+CHANGES: Final[tuple[PageChange, ...]] = ()
