@@ -2,12 +2,18 @@
 
 import io
 import json
+import shlex
+import subprocess
+import sys
 from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import pyarrow.parquet as pq
 import pytest
+from selenium.webdriver.support.ui import WebDriverWait
 from tests.console.browser import Browser
 from tests.console.process import Console, Visitor
+from tests.kit.command import COMMAND
 
 from quorumlog.clients.config import ProducerSettings
 from quorumlog.testing import Broker
@@ -205,3 +211,56 @@ def test_record_is_produced_by_the_form(browser: Browser, orders: str) -> None:
     browser.fill("partition", "3")
     browser.press("Produce")
     browser.wait_for("#failure")
+
+
+def test_snippets_print_the_record(browser: Browser, broker: Broker, orders: str) -> None:
+    browser.go(f"/topic/{orders}/records/1/7")
+    command, program = (
+        str(each.get_property("textContent"))
+        for each in browser.driver.find_elements("css selector", ".snippet pre")
+    )
+    arguments = [*COMMAND, *shlex.split(command)[1:]]
+    printed = subprocess.run(arguments, capture_output=True, check=True, timeout=60).stdout
+    assert json.loads(printed)["key"] == "customer-22"
+    run = [sys.executable, "-c", program]
+    printed = subprocess.run(run, capture_output=True, check=True, timeout=60).stdout
+    assert b"b'customer-22'" in printed
+
+
+def scraped(broker: Broker, name: str) -> float:
+    """Return a metric of the broker."""
+    with urlopen(f"http://{broker.http}/metrics", timeout=30) as reply:
+        text = reply.read().decode()
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
+
+
+def test_tail_costs_what_a_consumer_costs_and_stops_while_hidden(
+    browser: Browser, broker: Broker
+) -> None:
+    topic = broker.create_topic()
+    wait = WebDriverWait(browser.driver, 30, poll_frequency=0.05)
+
+    def wait_for_fetches(count: int) -> None:
+        wait.until(lambda driver: scraped(broker, "quorumlog_fetches_waiting") == count)
+
+    wait_for_fetches(0)
+    browser.go(f"/topic/{topic}/records/tail")
+    wait_for_fetches(1)
+    before = scraped(broker, "quorumlog_fetched_bytes_total")
+    with broker.connect() as log:
+        with log.producer() as producer:
+            for number in range(2_000):
+                producer.send(topic, f"{number}" * 100)
+        browser.wait_for(".progress", "2,000 received")
+        tailed = scraped(broker, "quorumlog_fetched_bytes_total") - before
+        with log.consumer(topic, until_end=True) as consumer:
+            assert len(list(consumer)) == 2_000
+    assert scraped(broker, "quorumlog_fetched_bytes_total") - before == 2 * tailed > 0
+    page = browser.driver.current_window_handle
+    browser.driver.switch_to.new_window("tab")
+    wait_for_fetches(0)
+    browser.driver.close()
+    browser.driver.switch_to.window(page)
+    wait_for_fetches(1)
+    browser.go("/topics")
+    wait_for_fetches(0)

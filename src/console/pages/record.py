@@ -17,7 +17,7 @@ from ..page import Download, Form, Page, PageChange, Values, Visit
 from ..record_query import parse_offset, parse_query, record_path
 from ..record_scan import MIB, Bounds, Scan, Span, read_one
 from ..record_views import VIEWS, ContentView, best_view, view_of
-from .records import command_of, python_of, span_of
+from .records import commands_of, python_of, span_of
 
 DOWNLOAD: Final = Bounds(found=100_000, records=1_000_000, content_bytes=256 * MIB, seconds=60)
 CHUNK_BYTES: Final = 64 * 1024
@@ -64,8 +64,8 @@ async def load(visit: Visit) -> Values:
         "headers_left": max(0, len(record.headers) - HEADERS_MAX),
         "previous": record_path(topic, partition, offset - 1) if offset else "",
         "next": record_path(topic, partition, offset + 1),
-        "command": command_of(visit, query, span, is_one=True),
-        "python": python_of(visit, query, span, is_one=True),
+        "command": commands_of(query, span, visit.session.config.bootstrap, 1),
+        "python": python_of(query, span, visit.session.config.bootstrap, 1),
     }
 
 

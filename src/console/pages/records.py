@@ -1,6 +1,7 @@
 """Records: windows of a topic, search, live tail."""
 
 import asyncio
+import json
 import shlex
 import time
 from collections import deque
@@ -25,6 +26,7 @@ WINDOW: Final = 50  # records of one page
 BROWSE: Final = Bounds(found=WINDOW, records=100_000, content_bytes=64 * MIB, seconds=5)
 SEARCH: Final = Bounds(found=WINDOW, records=200_000, content_bytes=256 * MIB, seconds=20)
 EVENT_S: Final = 0.25  # between two events of a stream
+COMMANDS_MAX: Final = 8
 TAIL_LAG_MAX: Final = 5_000  # offsets; the tail skips to the end beyond
 TAIL_POLL_MS: Final = 1_000
 
@@ -77,7 +79,7 @@ async def span_of(visit: Visit, query: RecordQuery) -> Span:
         query.topic,
         partition=query.partition,
         start=query.position(),
-        back=WINDOW,
+        back=SEARCH.records if query.text else WINDOW,
         isolation=query.isolation,
     )
 
@@ -109,8 +111,8 @@ async def load(visit: Visit) -> Values:
         "newer": "" if scan.is_whole else query.url(positions=positions_text(scan.positions)),
         "is_newest_first": is_newest_first,
         "span_positions": positions_text(span.starts),
-        "command": command_of(visit, query, span),
-        "python": python_of(visit, query, span),
+        "command": commands_of(query, span, visit.session.config.bootstrap, WINDOW),
+        "python": python_of(query, span, visit.session.config.bootstrap, WINDOW),
     }
 
 
@@ -173,6 +175,8 @@ def _found(
         if scan.is_whole
         else query.url("/search", positions=positions_text(scan.positions)),
         "failure_text": None if scan.error is None else failure_of(scan.error),
+        "has_earlier": query.start == "latest"
+        and any(at > scan.span.firsts[each] for each, at in scan.span.starts.items()),
         "span_url": {"positions": positions_text(scan.span.starts)},
     }
     return render("records_found.html", values)
@@ -225,31 +229,29 @@ def _tail(query: RecordQuery, rows: "deque[RecordRow]", count: int, skipped: int
     return render("records_tail.html", values)
 
 
-def command_of(visit: Visit, query: RecordQuery, span: Span, *, is_one: bool = False) -> str:
-    """Return the command that prints the records of a page."""
-    words = ["quorumlog", "consume", query.topic]
-    if query.partition is not None or len(span.starts) == 1:
-        partition, offset = next(iter(span.starts.items()))
-        words += ["--partition", str(partition), "--from", str(offset)]
+def commands_of(query: RecordQuery, span: Span, bootstrap: str, limit: int) -> str:
+    """Return the commands that print the records of a page: one, or one for each partition."""
+    if len(span.starts) == 1 or query.positions:
+        places = list(span.starts.items())[:COMMANDS_MAX]
+        parts = [["--partition", str(each), "--from", str(at)] for each, at in places]
     else:
-        words += ["--from", "earliest" if query.start == "earliest" else f"-{WINDOW}"]
-    words += ["--max", "1" if is_one else str(WINDOW), "--output", "json"]
-    if not is_one:
-        words += ["--until-end"]
-    words += ["--bootstrap", visit.session.config.bootstrap]
-    return " ".join(shlex.quote(word) for word in words)
+        start = {"latest": f"-{limit}", "earliest": "earliest"}.get(query.start, query.at)
+        parts = [["--from", start]]
+    tail = ["--max", str(limit), "--until-end", "--output", "json", "--bootstrap", bootstrap]
+    lines = (["quorumlog", "consume", query.topic, *part, *tail] for part in parts)
+    return "\n".join(shlex.join(words) for words in lines)
 
 
-def python_of(visit: Visit, query: RecordQuery, span: Span, *, is_one: bool = False) -> str:
+def python_of(query: RecordQuery, span: Span, bootstrap: str, limit: int) -> str:
     """Return the program that prints the records of a page."""
-    places = [(query.topic, each) for each in span.starts]
-    topics = repr(query.topic) if len(places) == span.partitions > 1 else repr(places)
-    start = repr(next(iter(span.starts.values()))) if len(places) == 1 else '"earliest"'
-    limit = 1 if is_one else WINDOW
+    topic = json.dumps(query.topic)
     return (
-        "import quorumlog\n\n"
-        f'with quorumlog.connect("{visit.session.config.bootstrap}") as log:\n'
-        f"    with log.consumer({topics}, start={start}, until_end=True) as consumer:\n"
+        f"import quorumlog\n\nstarts = {dict(span.starts)}  # offsets by partition\n"
+        f"with quorumlog.connect({json.dumps(bootstrap)}) as log:\n"
+        f"    partitions = {{{topic}: list(starts)}}\n"
+        '    with log.consumer(partitions, start="latest", until_end=True) as consumer:\n'
+        "        for partition, offset in starts.items():\n"
+        f"            consumer.seek(({topic}, partition), offset)\n"
         f"        for record in consumer.records(max_records={limit}):\n"
         "            print(record.partition, record.offset, record.key, record.value)"
     )
