@@ -8,7 +8,7 @@ values; the event has the banner.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -16,14 +16,15 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ..errors import QuorumlogError
+from ..errors import Overloaded, QuorumlogError
 from .failures import failure_of
 from .html import render
 from .page import Page, PageServer, Visit
-from .sessions import STREAMS_MAX, Session, Sessions
+from .sessions import Session, Sessions
 
 PAUSE_FACTOR: Final = 4
 PAUSE_S_MAX: Final = 30.0
+EVENT_STREAM: Final = {"Content-Type": "text/event-stream; charset=utf-8"}
 
 
 def event(name: str, data: str) -> bytes:
@@ -37,16 +38,14 @@ async def stream(server: PageServer, sessions: Sessions, request: Request, page:
     session = server.session_of(request, is_use=False)
     if session is None or not session.is_signed_in:
         return PlainTextResponse("The session has ended.\n", status_code=401)
-    if session.streams >= STREAMS_MAX:
-        return PlainTextResponse(
-            f"{session.streams} pages of this session are open; the limit is {STREAMS_MAX}; close"
-            " one.\n",
-            status_code=429,
-        )
+    try:
+        session.check_streams()
+    except Overloaded as error:
+        return PlainTextResponse(f"{error}\n", status_code=429)
     visit = server.visit_of(request, session, prefix="/live")
     if page.stream is not None:
-        return _LiveResponse(page.stream(visit), session)
-    return _LiveResponse(Updates(server, sessions, page, visit), session)
+        return SessionStream(page.stream(visit), session)
+    return SessionStream(Updates(server, sessions, page, visit), session)
 
 
 class Updates:
@@ -90,13 +89,19 @@ class Updates:
         return event("live", html)
 
 
-class _LiveResponse(StreamingResponse):
-    """A response that counts as an open stream of its session until it ends."""
+class SessionStream(StreamingResponse):
+    """A response that counts as an open stream of its session until it ends; then its iterator is
+    closed."""
 
-    def __init__(self, events: AsyncIterator[bytes], session: Session) -> None:
-        super().__init__(events, media_type="text/event-stream")
+    def __init__(
+        self,
+        parts: AsyncIterator[bytes],
+        session: Session,
+        headers: Mapping[str, str] = EVENT_STREAM,
+    ) -> None:
+        super().__init__(parts, headers=headers)
         self._session = session
-        self._events = events
+        self._parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._session.streams += 1
@@ -104,5 +109,5 @@ class _LiveResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._session.streams -= 1
-            if isinstance(self._events, AsyncGenerator):
-                await self._events.aclose()  # its consumer, if the browser disconnected
+            if isinstance(self._parts, AsyncGenerator):
+                await self._parts.aclose()  # closes its consumer if the browser disconnected

@@ -106,6 +106,7 @@ class Scan:
     content_bytes: int = 0  # read
     found: int = 0
     stop: str = ""  # the reason for the end before the end of the span
+    has_timed_out: bool = False
     error: QuorumlogError | None = None
     positions: dict[int, int] = field(default_factory=dict)  # next offsets
     _taken: dict[int, int] = field(default_factory=dict)  # records by partition
@@ -178,6 +179,7 @@ class Scan:
             self.stop = f"the limit of {bounds.content_bytes // MIB:,} MiB read"
         elif now_s >= self._until_s:
             self.stop = f"the time limit of {bounds.seconds:g} s"
+            self.has_timed_out = True
 
     def _advance(self, partition: int, offset: int) -> None:
         """Move the position of a partition over offsets without records."""

@@ -22,7 +22,7 @@ from .config import ConsoleConfig
 IDLE_S: Final = 30 * 60
 CHECK_S: Final = 60  # between two searches for idle sessions
 SESSIONS_MAX: Final = 64
-STREAMS_MAX: Final = 16  # open pages of one session
+STREAMS_MAX: Final = 16  # open pages and downloads of one session
 SAMPLES_MAX: Final = 120  # of one series
 SERIES_MAX: Final = 200  # of one session
 GROUPS_MAX: Final = 8  # groups with kept descriptions of one session
@@ -57,7 +57,7 @@ class Session:
     used_s: float  # monotonic time of the last request
     credentials: SCRAM | None = None
     is_signed_in: bool = False
-    streams: int = 0  # open live updates
+    streams: int = 0  # open live updates and downloads
     # Samples by name, each as (monotonic seconds, value); collected while a page is open.
     series: "OrderedDict[str, deque[tuple[float, float]]]" = field(default_factory=OrderedDict)
     # The last values of pages by URL, as (monotonic seconds, HTML).
@@ -98,6 +98,14 @@ class Session:
         log, self._log = self._log, None
         if log is not None:
             await log.close()
+
+    def check_streams(self) -> None:
+        """Raise Overloaded if the session has STREAMS_MAX open pages and downloads."""
+        if self.streams >= STREAMS_MAX:
+            raise Overloaded(
+                f"{self.streams} pages and downloads of this session are open; the limit is"
+                f" {STREAMS_MAX}; close one"
+            )
 
     def sample(self, name: str, value: float, now_s: float) -> None:
         """Append a value to a series."""

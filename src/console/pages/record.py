@@ -7,19 +7,20 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, aclosing
 from typing import IO, Any, Final
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from ...clients.consumer.arrow_file import ArrowFileWriter
 from ...clients.consumer.record import ConsumerRecord
 from ...clients.consumer.record_json import record_json
-from ...errors import InvalidRequest
+from ...errors import InvalidRequest, TimedOut
+from ..live import SessionStream
 from ..page import Download, Form, Page, PageChange, Values, Visit
 from ..record_query import parse_offset, parse_query, record_path
 from ..record_scan import MIB, Bounds, Scan, Span, read_one
 from ..record_views import VIEWS, ContentView, best_view, view_of
 from .records import commands_of, python_of, span_of
 
-DOWNLOAD: Final = Bounds(found=100_000, records=1_000_000, content_bytes=256 * MIB, seconds=60)
+DOWNLOAD: Final = Bounds(found=100_000, records=1_000_000, content_bytes=256 * MIB, seconds=300)
 CHUNK_BYTES: Final = 64 * 1024
 PARTITION_MAX: Final = 2**31 - 1
 HEADERS_MAX: Final = 100  # shown
@@ -94,6 +95,7 @@ async def content(visit: Visit) -> Response:
 async def download(visit: Visit) -> Response:
     """Return the found records as a file of JSON lines or Parquet, up to the bounds of
     DOWNLOAD."""
+    visit.session.check_streams()
     query = parse_query(visit.arguments["topic"], visit.query)
     scan = Scan(
         log=await visit.log(),
@@ -102,11 +104,16 @@ async def download(visit: Visit) -> Response:
         matches=query.filter(),
     )
     if visit.query.get("format") == "parquet":
-        file = await _parquet(scan)
         kind = "application/vnd.apache.parquet"
-        return StreamingResponse(_parts(file), headers=attachment(f"{query.topic}.parquet", kind))
+        visit.session.streams += 1
+        try:
+            file = await _parquet(scan)
+        finally:
+            visit.session.streams -= 1
+        headers = attachment(f"{query.topic}.parquet", kind)
+        return SessionStream(_parts(file), visit.session, headers)
     headers = attachment(f"{query.topic}.jsonl", "application/jsonl")
-    return StreamingResponse(_lines(scan), headers=headers)
+    return SessionStream(_lines(scan), visit.session, headers)
 
 
 def line_of(record: ConsumerRecord) -> str:
@@ -123,8 +130,18 @@ async def _lines(scan: Scan) -> AsyncIterator[bytes]:
         async for found in chunks:
             for record in found:
                 yield (line_of(record) + "\n").encode()
+    _check(scan)  # the browser reports an incomplete file
+
+
+def _check(scan: Scan) -> None:
+    """Raise the error of a scan, TimedOut at its time limit."""
     if scan.error is not None:
-        raise scan.error  # the browser reports an incomplete file
+        raise scan.error
+    if scan.has_timed_out:
+        raise TimedOut(
+            f"{scan.span.topic}: the download reached {scan.stop}; choose a partition, a later"
+            " start or a narrower search"
+        )
 
 
 async def _parquet(scan: Scan) -> IO[bytes]:
@@ -135,8 +152,7 @@ async def _parquet(scan: Scan) -> IO[bytes]:
         async with aclosing(scan.chunks()) as chunks:
             async for found in chunks:
                 writer.write(found)
-        if scan.error is not None:
-            raise scan.error
+        _check(scan)
         writer.close()
         file.seek(0)
         stack.pop_all()

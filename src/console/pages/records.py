@@ -33,9 +33,11 @@ TAIL_POLL_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRow:
-    """One line of a table of records."""
+    """One line of a table of records, without the contents: they may be huge."""
 
-    record: ConsumerRecord
+    partition: int
+    offset: int
+    timestamp_ms: int
     path: str
     key: str | None  # the beginning, as text
     value: str | None
@@ -46,7 +48,9 @@ def row_of(record: ConsumerRecord) -> RecordRow:
     """Return the line of a record."""
     headers = sum(len(name.encode()) + len(content or b"") for name, content in record.headers)
     return RecordRow(
-        record=record,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp_ms=record.timestamp_ms,
         path=record_path(record.topic, record.partition, record.offset),
         key=None if record.key is None else preview(record.key),
         value=None if record.value is None else preview(record.value),
@@ -90,21 +94,21 @@ async def load(visit: Visit) -> Values:
     span = await span_of(visit, query)
     quota = max(1, WINDOW // len(span.starts))
     scan = Scan(log=await visit.log(), span=span, bounds=BROWSE, quota=quota)
-    records: list[ConsumerRecord] = []
+    rows: list[RecordRow] = []
     async with aclosing(scan.chunks()) as chunks:
         async for found in chunks:
-            records += found
+            rows += [row_of(record) for record in found]
     is_newest_first = query.start == "latest"
     if len(span.starts) > 1:
-        records.sort(key=lambda each: (each.timestamp_ms, each.partition, each.offset))
+        rows.sort(key=lambda each: (each.timestamp_ms, each.partition, each.offset))
     else:
-        records.sort(key=lambda each: each.offset)
+        rows.sort(key=lambda each: each.offset)
     if is_newest_first:
-        records.reverse()
+        rows.reverse()
     older = {each: max(span.firsts[each], at - quota) for each, at in span.starts.items()}
     has_older = any(at > span.firsts[each] for each, at in span.starts.items())
     return _common(query, span) | {
-        "rows": [row_of(record) for record in records],
+        "rows": rows,
         "scan": scan,
         "failure_text": None if scan.error is None else failure_of(scan.error),
         "older": query.url(positions=positions_text(older)) if has_older else "",
