@@ -33,7 +33,7 @@ FETCH: Final[Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class ScanBounds:
     """The limits of one read."""
 
     found: int  # records
@@ -43,7 +43,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class ScanRange:
     """The part of a topic to read: offsets [start, end) by partition."""
 
     topic: str
@@ -62,7 +62,7 @@ async def open_span(
     start: Position | Mapping[int, int],
     back: int = 0,
     isolation: str,
-) -> Span:
+) -> ScanRange:
     """Look up the offsets of a span. It begins at `start`, with "latest" `back` offsets before the
     end of all partitions together. Raises InvalidRequest for an unknown partition."""
     count = await log.partition_count(topic)
@@ -88,7 +88,7 @@ async def open_span(
     else:
         wanted = await log.list_offsets(topic, at=start, partitions=numbers)
     starts = {each: min(max(wanted[each], firsts[each]), ends[each]) for each in numbers}
-    return Span(
+    return ScanRange(
         topic=topic, partitions=count, isolation=isolation, firsts=firsts, starts=starts, ends=ends
     )
 
@@ -98,8 +98,8 @@ class Scan:
     """One read of a span, with its progress."""
 
     log: AsyncLog
-    span: Span
-    bounds: Bounds
+    span: ScanRange
+    bounds: ScanBounds
     matches: RecordFilter | None = None  # None: every record
     quota: int | None = None  # records of each partition; None: any number
     records: int = 0  # read

@@ -16,11 +16,11 @@ from ...errors import InvalidRequest, TimedOut
 from ..live import SessionStream
 from ..page import Download, Form, Page, PageChange, Values, Visit
 from ..record_query import parse_offset, parse_query, record_path
-from ..record_scan import MIB, Bounds, Scan, Span, read_one
+from ..record_scan import MIB, Scan, ScanBounds, ScanRange, read_one
 from ..record_views import VIEWS, ContentView, best_view, view_of
 from .records import commands_of, python_of, span_of
 
-DOWNLOAD: Final = Bounds(found=100_000, records=1_000_000, content_bytes=256 * MIB, seconds=300)
+DOWNLOAD: Final = ScanBounds(found=100_000, records=1_000_000, content_bytes=256 * MIB, seconds=300)
 CHUNK_BYTES: Final = 64 * 1024
 PARTITION_MAX: Final = 2**31 - 1
 HEADERS_MAX: Final = 100  # shown
@@ -43,7 +43,7 @@ async def load(visit: Visit) -> Values:
     kind = kind if kind in VIEWS else best_view(record.value)
     query = parse_query(topic, {"partition": str(partition)})
     starts = {partition: offset}
-    span = Span(
+    span = ScanRange(
         topic=topic,
         partitions=await log.partition_count(topic),
         isolation=query.isolation,

@@ -19,12 +19,12 @@ from ..live import event
 from ..page import Page, PageChange, Values, Visit
 from ..record_filter import FIELDS, MODES
 from ..record_query import STARTS, RecordQuery, parse_query, positions_text, record_path
-from ..record_scan import FETCH, MIB, Bounds, Scan, Span, open_span
+from ..record_scan import FETCH, MIB, Scan, ScanBounds, ScanRange, open_span
 from ..record_views import preview
 
 WINDOW: Final = 50  # records of one page
-BROWSE: Final = Bounds(found=WINDOW, records=100_000, content_bytes=64 * MIB, seconds=5)
-SEARCH: Final = Bounds(found=WINDOW, records=200_000, content_bytes=256 * MIB, seconds=20)
+BROWSE: Final = ScanBounds(found=WINDOW, records=100_000, content_bytes=64 * MIB, seconds=5)
+SEARCH: Final = ScanBounds(found=WINDOW, records=200_000, content_bytes=256 * MIB, seconds=20)
 EVENT_S: Final = 0.25  # between two events of a stream
 COMMANDS_MAX: Final = 8
 TAIL_LAG_MAX: Final = 5_000  # offsets; the tail skips to the end beyond
@@ -75,7 +75,7 @@ async def load_topics(visit: Visit) -> Values:
     return {"topics": found}
 
 
-async def span_of(visit: Visit, query: RecordQuery) -> Span:
+async def span_of(visit: Visit, query: RecordQuery) -> ScanRange:
     """Look up the offsets of a query."""
     log = await visit.log()
     return await open_span(
@@ -120,7 +120,7 @@ async def load(visit: Visit) -> Values:
     }
 
 
-def _common(query: RecordQuery, span: Span | None = None) -> dict[str, Any]:
+def _common(query: RecordQuery, span: ScanRange | None = None) -> dict[str, Any]:
     """Return the values that the form of every page of records needs."""
     return {
         "query": query,
@@ -233,7 +233,7 @@ def _tail(query: RecordQuery, rows: "deque[RecordRow]", count: int, skipped: int
     return render("records_tail.html", values)
 
 
-def commands_of(query: RecordQuery, span: Span, bootstrap: str, limit: int) -> str:
+def commands_of(query: RecordQuery, span: ScanRange, bootstrap: str, limit: int) -> str:
     """Return the commands that print the records of a page: one, or one for each partition."""
     if len(span.starts) == 1 or query.positions:
         places = list(span.starts.items())[:COMMANDS_MAX]
@@ -246,7 +246,7 @@ def commands_of(query: RecordQuery, span: Span, bootstrap: str, limit: int) -> s
     return "\n".join(shlex.join(words) for words in lines)
 
 
-def python_of(query: RecordQuery, span: Span, bootstrap: str, limit: int) -> str:
+def python_of(query: RecordQuery, span: ScanRange, bootstrap: str, limit: int) -> str:
     """Return the program that prints the records of a page."""
     topic = json.dumps(query.topic)
     return (
