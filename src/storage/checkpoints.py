@@ -275,7 +275,12 @@ class Checkpoints:
         """
         changed = []
         for log in logs:
-            if log.failure is not None or log.recovery_point == 0:
+            if log.failure is not None:
+                continue
+            if log.recovery_point == 0 or log.high_watermark == 0:
+                # the stored one is from before a truncation to the start, after an unclean election
+                self.high_watermarks.pop(log.name, None)
+            if log.recovery_point == 0:
                 continue
             epochs = log.epochs.entries()
             # An epoch that starts at the log start may belong to deleted records, or to an append

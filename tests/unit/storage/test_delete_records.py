@@ -179,6 +179,25 @@ def test_high_watermarks_are_stored_and_restored(kit: Kit, run: Run, batch: Make
     run(main)
 
 
+def test_high_watermark_of_a_log_truncated_to_its_start_is_not_restored(
+    kit: Kit, run: Run, batch: MakeBatch
+) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        async with kit.opened(runtime, path) as directory:
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            await kit.append(directory, log, batch(5))
+            log.note_high_watermark(3)
+        async with kit.opened(runtime, path) as directory:
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            await directory.truncation.truncate(log, 1)
+            await kit.append(directory, log, batch(5))
+        async with kit.opened(runtime, path) as directory:
+            log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
+            assert log.high_watermark == 0, "the new records are not committed"
+
+    run(main)
+
+
 @pytest.mark.parametrize(("stored", "found"), [(9, 5), (1, 2)])
 def test_a_restored_high_watermark_lies_within_the_log(
     kit: Kit, run: Run, batch: MakeBatch, stored: int, found: int
