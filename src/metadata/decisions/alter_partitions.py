@@ -30,7 +30,13 @@ from .steps import Walk, decision_of
 
 
 def alter_partitions(image: MetadataImage, command: AlterPartitions) -> AnyDecision:
-    """Decide the ISR changes; raise StaleBrokerEpoch for an earlier registration of the broker."""
+    """Decide the ISR changes; raise StaleBrokerEpoch for an earlier registration of the broker,
+    NotController for one that is not in this image yet."""
+    if command.broker_epoch > image.offset:  # the offset of a registration is its epoch
+        raise NotController(
+            f"broker {command.broker_id} is registered with epoch {command.broker_epoch}; this"
+            f" controller has metadata up to offset {image.offset}; retry at the active controller"
+        )
     registered(image, command.broker_id, command.broker_epoch)
     results: list[AlteredPartition | QuorumlogError] = []
 

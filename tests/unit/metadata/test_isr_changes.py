@@ -160,6 +160,18 @@ def test_a_past_life_of_the_asker_is_refused_as_a_whole(led: Cluster) -> None:
     assert led.image is before
 
 
+def test_a_controller_without_the_registration_of_the_asker_is_not_the_active_one(
+    led: Cluster,
+) -> None:
+    later = AlterPartitions(
+        broker_id=NodeId(2),
+        broker_epoch=Offset(led.image.offset + 1),
+        changes=(led.change("a", (1, 2, 3)),),
+    )
+    with pytest.raises(NotController, match="retry at the active controller"):
+        led.do(later)
+
+
 def test_refusals_name_the_partition(led: Cluster) -> None:
     [result] = led.ask(2, structs.replace(led.change("a", (1, 2, 3)), partition_epoch=0))
     assert isinstance(result, InvalidUpdateVersion)
