@@ -27,19 +27,23 @@ Place = tuple[TopicId, int]
 Value = int
 
 WAITS_MAX: Final = 1 << 30
+DELETED: Final = (-1, -1)
+"""The entry of an offset below the log start."""
 
 
 @dataclass(slots=True)
 class ModelLog:
     """A partition's log as a list; entries from `flushed` on are lost in a power cut."""
 
-    entries: list[tuple[int, Value]] = field(default_factory=list)  # leader epoch, value
+    # leader epoch and value, by offset
+    entries: list[tuple[int, Value]] = field(default_factory=list)
+    start: int = 0  # the log start offset; entries below are DELETED
     epochs: EpochCache = field(default_factory=EpochCache)
     flushed: int = 0
 
     @property
     def end(self) -> int:
-        """The log end offset; the log starts at 0."""
+        """The log end offset."""
         return len(self.entries)
 
     def append(self, epoch: int, value: Value) -> None:
@@ -53,6 +57,19 @@ class ModelLog:
         self.epochs.truncate_end(end)
         self.flushed = min(self.flushed, end)
 
+    def delete(self, start: int) -> None:
+        """Delete everything below `start`, durably."""
+        self.entries[self.start : start] = [DELETED] * (start - self.start)
+        self.start = start
+        self.epochs.truncate_start(start)
+        self.flushed = max(self.flushed, start)
+
+    def restart(self, start: int) -> None:
+        """Remove everything; the log starts at `start`."""
+        self.entries = [DELETED] * start
+        self.epochs.clear()
+        self.start = self.flushed = start
+
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
         """Return the end of a leader epoch, as EpochCache does."""
         return self.epochs.end_offset_for(epoch, self.end)
@@ -65,6 +82,7 @@ class ModelDisk:
     logs: dict[Place, ModelLog] = field(default_factory=dict)
     marks: dict[Place, int] = field(default_factory=dict)  # checkpointed high watermarks
     boot: int = 1
+    number: int = 0  # of this disk of its machine
     was_clean: bool = False
 
     def log(self, place: Place) -> ModelLog:
@@ -209,8 +227,9 @@ class ModelBroker:
                 brokers=self.facts,
                 lag_time_max_ms=self._lag_time_max_ms,
             )
-            kept = min(self.disk.marks.get(place, 0), self.disk.log(place).end)
-            partition.high_watermark = Offset(kept)
+            found = self.disk.log(place)
+            kept = min(self.disk.marks.get(place, 0), found.end)
+            partition.high_watermark = Offset(max(kept, found.start))
         before, log = partition.leader_epoch, self.disk.log(place)
         if state.leader == self.node_id:
             partition.become_leader(
@@ -248,7 +267,7 @@ class ModelBroker:
                 leader_epoch=partition.follower.leader_epoch,
                 log_end_offset=Offset(log.end),
                 flushed_end_offset=Offset(log.flushed),
-                log_start_offset=Offset(0),
+                log_start_offset=Offset(log.start),
             ),
             last_epoch=log.epochs.latest,
             mark=partition.high_watermark,
@@ -259,7 +278,7 @@ class ModelBroker:
         partition, log = self.replicas[place], self.disk.log(place)
         step = partition.take(
             answer,
-            log_start_offset=Offset(0),
+            log_start_offset=Offset(log.start),
             log_end_offset=Offset(log.end),
             end_offset_for=log.end_offset_for,
         )
@@ -268,8 +287,10 @@ class ModelBroker:
                 log.truncate(offset)
                 partition.truncated(Offset(log.end))
                 return False
-            case Reset():
-                raise AssertionError("no log starts above 0 here")
+            case Reset(offset=offset):
+                log.restart(offset)
+                partition.restarted(offset)
+                return True
             case Append():
                 for epoch, value in entries:
                     log.append(epoch, value)
@@ -281,6 +302,8 @@ class ModelBroker:
             leader_high_watermark=answer.high_watermark,
             log_end_offset=log.end,
         )
+        if log.start < answer.log_start_offset <= partition.high_watermark:
+            log.delete(answer.log_start_offset)
         return progress.high_watermark_moved
 
     # --- as a leader ---------------------------------------------------------------------------
@@ -306,15 +329,17 @@ class ModelBroker:
             leader_end_offset=log.end,
         )
         if parts is not None:
-            return FetchResponse(_answer(partition, parts, None), []), NO_PROGRESS
+            return FetchResponse(_answer(partition, log, parts, None), []), NO_PROGRESS
         progress = leader.fetched(asked.follower, fetch, now_ms)
         start = fetch.log_end_offset
+        if start < log.start:  # the follower restarts its log
+            return FetchResponse(_answer(partition, log, None, None), []), progress
         entries = log.entries[start : start + entries_max]
         if not entries and min(partition.high_watermark, start) <= asked.mark:
             self._park(asked)
             return None, progress
         return FetchResponse(
-            _answer(partition, None, start if entries else None), entries
+            _answer(partition, log, None, start if entries else None), entries
         ), progress
 
     def _park(self, asked: FetchRequest) -> None:
@@ -338,12 +363,15 @@ class ModelBroker:
 
 
 def _answer(
-    partition: Partition, parts: tuple[Epoch, Offset] | None, first: Offset | None
+    partition: Partition,
+    log: ModelLog,
+    parts: tuple[Epoch, Offset] | None,
+    first: Offset | None,
 ) -> FollowAnswer:
     return FollowAnswer(
         leader_epoch=partition.leader_epoch,
         high_watermark=partition.high_watermark,
-        log_start_offset=Offset(0),
+        log_start_offset=Offset(log.start),
         first_offset=first,
         diverging=parts,
     )

@@ -1,6 +1,7 @@
 """The metadata of a modelled cluster: sequential decisions, and the changes for each broker."""
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,6 +22,7 @@ from quorumlog.metadata.invariants import changed_partitions, check_change, chec
 from quorumlog.proto import metadata_records_pb2 as pb
 
 Place = tuple[TopicId, int]
+IMAGES_KEPT: Final = 40
 Watch = Callable[[Place, PartitionImage | None, PartitionImage | None], None]
 """Called with a partition before and after a change."""
 
@@ -45,6 +47,7 @@ class ModelController:
         self.end = 0  # number of records
         self.config: Final = ControllerConfig()
         self.watches: list[Watch] = []
+        self.recent: Final = deque[MetadataImage](maxlen=IMAGES_KEPT)  # the earlier images
         self._decided = decided
         self._ends: list[int] = []  # ends of the batches
         self._batches: list[Batch] = []
@@ -62,6 +65,14 @@ class ModelController:
             self._append(records)
         check_invariants(self.image)
         return decision.finish(self.image)[0]
+
+    def submit_to_deposed(self, command: Command, image: MetadataImage) -> Reply | None:
+        """Decide at a deposed controller that has applied no later changes than `image`; return
+        its reply, None if it waits for a commit. Raises the errors of `decide`."""
+        decision = decide(image, command, self.config)
+        if not isinstance(decision, Decision) or decision.records:
+            return None
+        return decision.reply
 
     def epoch_of(self, node: NodeId) -> Offset:
         """Return a broker's epoch, -1 if it is not registered."""
@@ -87,6 +98,7 @@ class ModelController:
         if not records:
             return
         before, base = self.image, self.end
+        self.recent.append(before)
         self.image = replay_batch(before, records, base_offset=base, epoch=0)
         check_change(before, self.image, changed_partitions(records))
         self.end += len(records)

@@ -6,6 +6,7 @@ from typing import Final
 from quorumlog.ids import NodeId, Offset
 from quorumlog.metadata import AlterReassignments, BrokerStopping, ElectLeaders, Reassignment
 
+from .broker import ModelDisk
 from .world import PartitionWorld
 
 SECOND_US: Final = 1_000_000
@@ -57,6 +58,29 @@ class PartitionFaultInjector:
             self._powerless[node] = None
             self.world.brokers[node].disk.cut_power()
 
+    def wipe(self) -> None:
+        """Kill a process, and replace the disk of its machine."""
+        if not (alive := self._alive()):
+            return
+        broker = self.world.brokers[self.world.random.choice(alive)]
+        self.world.note("wipe", broker.node_id)
+        self.world.lifecycle.end(broker.node_id, clean=False, back_us=self._absence_us())
+        broker.disk = ModelDisk(number=broker.disk.number + 1)
+
+    def delete_records(self) -> None:
+        """Delete the first records of a partition at its leader."""
+        found = self.world.traffic.led_partition()
+        if found is None:
+            return
+        broker, place = found
+        log, mark = broker.disk.log(place), broker.replicas[place].high_watermark
+        if log.start >= mark:
+            return
+        start = self.world.random.randint(log.start + 1, mark)
+        self.world.note("delete", broker.node_id, place[1], start)
+        self.world.checks.deleted(place, start)
+        log.delete(start)
+
     def kill_replicas(self) -> None:
         """Kill some replicas of one partition, its leader included, within a few messages."""
         places = [state for _, state in self.world.partitions()]
@@ -80,7 +104,7 @@ class PartitionFaultInjector:
     def _may_cut_power(self) -> bool:
         """Return True if one more machine may lose unflushed data without violating the
         guarantee."""
-        if self.world.options.fsync:
+        if self.world.options.fsync or self.world.options.is_lossy:
             return True
         back = all(
             broker.is_alive and self.world.controller.epoch_of(node) == broker.broker_epoch >= 0

@@ -24,6 +24,12 @@ class PartitionInvariants:
         # by node and life: checked up to this high watermark
         self._looked: dict[tuple[int, int, Place], int] = {}
         self.acks = 0
+        self.lossy: set[Place] = set()  # partitions with a leader that had to recover
+        self.starts: dict[Place, int] = {}  # the largest start of a deletion
+
+    def deleted(self, place: Place, start: int) -> None:
+        """Record a deletion of the records below `start`."""
+        self.starts[place] = max(self.starts.get(place, 0), start)
 
     def acknowledged(self, place: Place, offset: int, value: Value) -> None:
         """Record an acknowledged produce request with acks=all."""
@@ -35,9 +41,14 @@ class PartitionInvariants:
         log, mark = broker.disk.log(place), partition.high_watermark
         if mark > log.end:
             raise Violation("HighWatermarkInLog", f"{partition.name}: {mark} > {log.end}")
+        if place in self.lossy:
+            return
+        self._check_start(place, log, partition.name)
         known = self.committed.setdefault(place, [])
         key = (broker.node_id, broker.life, place)
-        start = min(self._looked.get(key, 0), mark)
+        start = max(min(self._looked.get(key, 0), mark), log.start)
+        if start > len(known):
+            raise Violation("DeletedInCommitted", f"{partition.name}: {start} > {len(known)}")
         for offset in range(start, mark):
             if offset == len(known):
                 known.append(log.entries[offset])
@@ -52,17 +63,27 @@ class PartitionInvariants:
     def became_leader(self, broker: ModelBroker, place: Place, partition: Partition) -> None:
         """Check LeaderCompleteness: a leader has every committed and acknowledged record."""
         log = broker.disk.log(place)
-        known = self.committed.get(place, [])
-        if log.entries[: len(known)] != known:
-            at = next(i for i, e in enumerate(known) if i >= log.end or log.entries[i] != e)
+        if place in self.lossy:
+            return
+        self._check_start(place, log, partition.name)
+        known, start = self.committed.get(place, []), log.start
+        if log.entries[start : len(known)] != known[start:]:
+            at = next(
+                i for i in range(start, len(known)) if i >= log.end or log.entries[i] != known[i]
+            )
             raise Violation(
                 "LeaderCompleteness",
                 f"{partition.name}: node {broker.node_id} leads epoch {partition.leader_epoch}"
                 f" with {log.end} records and lacks {known[at]} at {at} of {len(known)} committed",
             )
         for offset, value in self.acked.get(place, {}).items():
-            if offset >= log.end or log.entries[offset][1] != value:
+            if offset >= start and (offset >= log.end or log.entries[offset][1] != value):
                 raise Violation("LostWrite", f"{partition.name}: {value} at {offset} is lost")
+
+    def _check_start(self, place: Place, log: ModelLog, name: str) -> None:
+        most = self.starts.get(place, 0)
+        if log.start > most:
+            raise Violation("LogStart", f"{name} starts at {log.start}; {most} was deleted at most")
 
     def decided(self, image: MetadataImage, places: Iterable[Place]) -> None:
         """Check the structure of the partitions that a decision changed."""
@@ -74,16 +95,23 @@ class PartitionInvariants:
                 dict(topic.configs), replication_factor=topic.replication_factor
             )
             state = topic.partitions[index]
+            if state.recovering:
+                self.lossy.add((topic_id, index))
             min_isr = min(int(configs["min.insync.replicas"]), len(state.replicas))
             _check_partition(image, f"{topic.name}-{index}", state, min_isr)
 
     def final(self, place: Place, logs: list[ModelLog]) -> None:
         """Check after healing that all replicas have the same records, acknowledged ones
-        included."""
+        included, above the largest log start."""
+        start = max(log.start for log in logs)
         for log in logs[1:]:
-            if log.entries != logs[0].entries:
+            if log.entries[start:] != logs[0].entries[start:] or log.end != logs[0].end:
                 raise Violation("Converged", f"{place}: {log.end} and {logs[0].end} records")
+        if place in self.lossy:
+            return
         for offset, value in self.acked.get(place, {}).items():
+            if offset < start:
+                continue
             if offset >= logs[0].end or logs[0].entries[offset][1] != value:
                 raise Violation("LostWrite", f"{place}: {value} at {offset} is lost at the end")
 

@@ -71,12 +71,21 @@ class IsrUpdates:
             try:
                 if self.world.is_faulty and self.world.random.random() < self.world.options.loss:
                     raise NotController("another controller leads")
-                outcome = self.world.lifecycle.submit(command)
+                outcome = self._decided(command)
             except QuorumlogError as error:
                 outcome = error
             if self.world.is_lost():
                 outcome = OutcomeUnknown("the response was lost")
         self.world.at(self.world.latency_us(), self._isr_answered, broker, life, asked, outcome)
+
+    def _decided(self, command: AlterPartitions) -> Any:
+        """Return the reply of the controller, or of a deposed one. Raises their errors."""
+        world, deposed = self.world, self.world.options.deposed
+        if not deposed or not world.is_faulty or world.random.random() >= deposed:
+            return world.lifecycle.submit(command)
+        image = world.random.choice(world.controller.recent)
+        reply = world.controller.submit_to_deposed(command, image)
+        return OutcomeUnknown("the controller was deposed") if reply is None else reply
 
     def _isr_answered(
         self, broker: ModelBroker, life: int, asked: dict[Place, IsrProposal], outcome: Any

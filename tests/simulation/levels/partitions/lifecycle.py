@@ -41,7 +41,7 @@ class BrokerLifecycle:
             RegisterBroker(
                 broker_id=node,
                 incarnation_id=bytes([node]) * 8 + broker.life.to_bytes(8),
-                directory_id=DirectoryId(bytes([node]) * 16),
+                directory_id=DirectoryId(bytes([node]) * 15 + bytes([broker.disk.number])),
                 grpc_address=f"n{node}:1",
                 boot_id=str(broker.disk.boot),
                 clean_start=broker.disk.was_clean,

@@ -35,6 +35,11 @@ class ReplicationOptions:
     pause_every_ms: int = 0  # a process is paused, possibly beyond its session
     move_every_ms: int = 0  # reassignments
     elect_every_ms: int = 0  # preferred leaders
+    is_unclean: bool = False  # unclean.leader.election.enable
+    is_lossy: bool = False  # any number of machines may lose unflushed data at once
+    wipe_every_ms: int = 0  # a disk is replaced; unclean topics only
+    delete_every_ms: int = 0  # the first records of a partition are deleted
+    deposed: float = 0.0  # probability, of ISR requests: they reach a deposed controller
 
     def differing(self) -> str:
         """Return every option that differs from its default, as text."""
@@ -55,6 +60,11 @@ def draw(entropy: SimEntropy) -> ReplicationOptions:
     def mean(low: int, high: int) -> int:
         return entropy.spread(low, high) if entropy.chance(0.6) else 0
 
+    def rare(name: str, probability: float, low: int, high: int) -> int:
+        drawn = entropy.stream(name)
+        return drawn.spread(low, high) if drawn.chance(probability) else 0
+
+    is_unclean = entropy.stream("unclean").chance(0.25)
     return ReplicationOptions(
         brokers=brokers,
         topics=1 + entropy.below(3),
@@ -79,4 +89,9 @@ def draw(entropy: SimEntropy) -> ReplicationOptions:
         pause_every_ms=mean(500, 5_000),
         move_every_ms=mean(300, 5_000),
         elect_every_ms=mean(300, 5_000),
+        is_unclean=is_unclean,
+        is_lossy=entropy.stream("lossy").chance(0.25),
+        wipe_every_ms=rare("wipes", 0.5, 300, 3_000) if is_unclean else 0,
+        delete_every_ms=0 if is_unclean else rare("deletions", 0.3, 20, 2_000),
+        deposed=0.2 if entropy.stream("deposed").chance(0.3) else 0.0,
     )

@@ -5,7 +5,8 @@ every partition must have its leader, a full ISR and equal logs within a bound.
 
 The guarantees bound the faults: if a power cut may lose acknowledged records
 (flush.policy=replicated), at most min ISR - 1 machines lose power before everything is in sync
-again.
+again. In some runs more machines lose power, disks are replaced, or unclean elections are allowed:
+a partition whose leader had to recover may have lost records.
 """
 
 from collections.abc import Callable, Iterator
@@ -89,6 +90,7 @@ class PartitionsRun:
                     configs=(
                         ("min.insync.replicas", str(options.min_isr)),
                         ("flush.policy", policy),
+                        ("unclean.leader.election.enable", str(options.is_unclean).lower()),
                     ),
                 )
             )
@@ -102,6 +104,8 @@ class PartitionsRun:
             (options.pause_every_ms, self.faults.pause),
             (options.move_every_ms, self.faults.move),
             (options.elect_every_ms, self.faults.elect),
+            (options.wipe_every_ms, self.faults.wipe),
+            (options.delete_every_ms, self.faults.delete_records),
         ):
             if every_ms:
                 self.faults.again(every_ms, fault)

@@ -26,7 +26,7 @@ class Traffic:
         """Create the traffic; `target` draws the partition of an append, by default any
         partition that is led."""
         self.world = world
-        self.target = target or self._anything_led
+        self.target = target or self.led_partition
         self.refused = 0  # appends
         self._values = 0
 
@@ -198,7 +198,8 @@ class Traffic:
         self.flush(broker, place)
         self._news(broker, place)
 
-    def _anything_led(self) -> tuple[ModelBroker, Place] | None:
+    def led_partition(self) -> tuple[ModelBroker, Place] | None:
+        """Draw a partition of a running leader; None if the drawn broker leads none."""
         broker = self.world.brokers[self.world.random.choice(sorted(self.world.brokers))]
         if not broker.is_alive or broker.paused_until_us > self.world.now_us or not broker.led:
             return None
