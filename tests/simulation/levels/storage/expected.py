@@ -57,6 +57,7 @@ class Expectation:
     start_least: int = 0  # acknowledged log start offset
     start_most: int = 0  # ... and the largest requested
     is_compacted: bool = False  # a compaction may have removed superseded records
+    lost_end: int = 0  # ... and a truncation later ones of their keys: these were below it
 
     @property
     def newest(self) -> Content:
@@ -130,10 +131,25 @@ class LogExpectations:
             ),
         )
 
-    def truncated(self, operation: int) -> None:
-        """Record a completed truncation."""
+    def truncating_compacted(self, operation: int, offset: int) -> None:
+        """Record a requested truncation of a compacted log: the batches before `offset` may be
+        missing, or shorter, and the log may end before them."""
         now = self.now
-        self.write(operation, replace(now, versions=(now.newest,)))
+        self.write(
+            operation,
+            replace(
+                now,
+                versions=(*now.versions, now.newest[:offset]),
+                durable_end=min(now.durable_end, now.start_least),
+                written_end=min(now.written_end, now.start_least),
+                lost_end=max(now.lost_end, offset),
+            ),
+        )
+
+    def truncated(self, operation: int, end_offset: int) -> None:
+        """Record a completed truncation; the log ends at `end_offset`."""
+        now = self.now
+        self.write(operation, replace(now, versions=(now.newest[:end_offset],)))
 
     def not_truncated(self, operation: int, before: Expectation) -> None:
         """Record that the requested truncation changed nothing: the log is as `before` it."""
@@ -202,6 +218,7 @@ class ReadRecord(NamedTuple):
     value: bytes | None
     epoch: int
     marker: MarkerType | None = None
+    producer: int = NO_PRODUCER
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +261,13 @@ def _difference(expectation: Expectation, version: Content, found: Stored) -> st
     end = found.end_offset
     if end > len(version):
         return f"it ends at {end}, beyond {len(version)}"
-    if 0 < end < len(version):
+    if expectation.lost_end < end < len(version):
         last, following = version[end - 1], version[end]
         if last is not None and following is not None and last.batch == following.batch:
             return f"it ends at {end}, inside a batch"
-    latest = {kept.key: offset for offset, kept in enumerate(version[:end]) if kept is not None}
+    there_now = {offset: kept for offset, kept in enumerate(version[:end]) if kept is not None}
+    aborted = aborted_offsets(there_now)
+    latest = latest_of(there_now, aborted)
     for offset in range(found.start_offset, end):
         kept = version[offset]
         there = found.records.get(offset)
@@ -256,24 +275,48 @@ def _difference(expectation: Expectation, version: Content, found: Stored) -> st
             if there is not None:
                 return f"{there!r} at {offset}, an offset without a record"
         elif there is None:
-            may_go = kept.value is None or latest[kept.key] > offset
-            if not (expectation.is_compacted and may_go):
+            may_go = kept.value is None or offset in aborted or latest[kept.key] > offset
+            if not (expectation.is_compacted and (may_go or offset < expectation.lost_end)):
                 return f"nothing at {offset}, where {kept!r} was"
-        elif there != (kept.key, kept.value, kept.epoch, kept.marker):
+        elif there != (kept.key, kept.value, kept.epoch, kept.marker, kept.producer):
             return f"{there!r} at {offset}, not {kept!r}"
     return ""
 
 
+def aborted_offsets(records: Mapping[int, ExpectedRecord | ReadRecord]) -> set[int]:
+    """Return the offsets of records in aborted transactions; `records` ascends by offset."""
+    aborted: set[int] = set()
+    open_offsets: dict[int, list[int]] = {}  # by producer
+    for offset, record in records.items():
+        if record.producer == NO_PRODUCER:
+            continue
+        if record.marker is None:
+            open_offsets.setdefault(record.producer, []).append(offset)
+            continue
+        ended = open_offsets.pop(record.producer, [])
+        if record.marker is MarkerType.ABORT:
+            aborted.update(ended)
+    return aborted
+
+
+def latest_of(
+    records: Mapping[int, ExpectedRecord | ReadRecord], aborted: set[int]
+) -> dict[bytes | None, int]:
+    """Return the last offset of each key that is not aborted."""
+    return {record.key: offset for offset, record in records.items() if offset not in aborted}
+
+
 def check_cleaned(name: str, before: Stored, after: Stored) -> None:
     """Raise AssertionError unless a cleaning kept the newest record of each key and added
-    nothing. Tombstones may be removed."""
+    nothing. Tombstones, markers and aborted records may be removed."""
     assert after.end_offset == before.end_offset, f"{name} ends elsewhere after housekeeping"
     assert after.start_offset >= before.start_offset, f"{name} starts earlier after housekeeping"
-    latest = {found.key: offset for offset, found in before.records.items()}
+    aborted = aborted_offsets(before.records)
+    latest = latest_of(before.records, aborted)
     for offset, found in after.records.items():
         assert before.records.get(offset) == found, f"{name}: {found} came to {offset}"
     for offset, found in before.records.items():
         if offset < after.start_offset or offset in after.records:
             continue
-        may_go = found.value is None or latest[found.key] > offset
+        may_go = found.value is None or offset in aborted or latest[found.key] > offset
         assert may_go, f"{name}: {found} at {offset} went, and no later one has its key"

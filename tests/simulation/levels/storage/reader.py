@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from quorumlog.records.batch import iterate_batches
+from quorumlog.records.batch import BatchHeader, iterate_batches
 from quorumlog.records.codec import decode_all
 from quorumlog.records.control import parse_marker
 from quorumlog.storage import Log
@@ -21,10 +21,10 @@ async def read_all(directory: DataDirectory, log: Log) -> Stored:
         taken = log.read(offset, max_bytes=READ_BYTES)
         assert taken is not None, f"{log.name}: nothing at {offset} of {log.log_end_offset}"
         content = await directory.reader.read(taken)
-        epochs: dict[int, int] = {}
+        headers: dict[int, BatchHeader] = {}
         for position, header in iterate_batches(content):
             for covered in range(header.base_offset, header.next_offset):
-                epochs[covered] = header.leader_epoch
+                headers[covered] = header
             known = log.epochs.epoch_at(max(header.base_offset, log.log_start_offset))
             assert known == header.leader_epoch, f"{log.name}: epoch at {header.base_offset}"
             codec = log.config.compression_type
@@ -33,12 +33,15 @@ async def read_all(directory: DataDirectory, log: Log) -> Stored:
             marker = parse_marker(content, position, header) if header.is_control else None
             if marker is not None and header.base_offset >= log.log_start_offset:
                 records[header.base_offset] = ReadRecord(
-                    None, None, header.leader_epoch, marker.kind
+                    None, None, header.leader_epoch, marker.kind, header.producer_id
                 )
         for record in decode_all(content):
             if record.offset >= log.log_start_offset:
                 assert record.offset not in records, f"{log.name}: {record.offset} twice"
-                records[record.offset] = ReadRecord(record.key, record.value, epochs[record.offset])
+                header = headers[record.offset]
+                records[record.offset] = ReadRecord(
+                    record.key, record.value, header.leader_epoch, None, header.producer_id
+                )
         assert taken.next_offset > offset, f"{log.name} stands still at {offset}"
         offset = taken.next_offset
     return Stored(log.log_start_offset, offset, records)

@@ -10,16 +10,16 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from quorumlog.errors import DiskFull, QuorumlogError
+from quorumlog.errors import DiskFull, Overloaded, QuorumlogError
 from quorumlog.ids import ClusterId, NodeId, TopicId
 from quorumlog.records import MarkerType
-from quorumlog.records.compression import Codec
 from quorumlog.runtime import Runtime
 from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.world import SimNode
-from quorumlog.storage import AppendOrigin, DirectoryConfig, FlushPolicy, Log, LogConfig
+from quorumlog.storage import AppendOrigin, FlushPolicy, Log, LogConfig
 from quorumlog.storage.shell import DataDirectory
 
+from .bounds import CONFIGS, DIRECTORY, USUAL, StorageBounds
 from .expected import Expectation, ExpectedRecord, LogExpectations, cut_at
 from .producers import IDEMPOTENT, TRANSACTIONAL, ProducerModels, batch_of
 from .reader import check_log
@@ -27,41 +27,11 @@ from .reader import check_log
 DATA: Final = "/var/data"
 STATE: Final = "quorum-state"
 CLUSTER, NODE = ClusterId("c" * 22), NodeId(1)
-DIRECTORY: Final = DirectoryConfig(
-    write_group_bytes_max=1_200,
-    inline_write_bytes_max=600,
-    checkpoint_interval_ms=50,
-    checkpoint_flush_bytes_max=1_000,  # less than is appended between two checkpoints
-    checkpoint_flush_ms_max=300,
-    retention_check_interval_ms=10**9,  # cleaning is triggered explicitly
-    clean_slice_bytes=900,
-)
-SMALL: Final = LogConfig(
-    segment_bytes=2_600,
-    index_interval_bytes=150,
-    message_bytes_max=2_500,
-    segment_ms=10**12,
-    min_cleanable_dirty_ratio=0.0,
-    delete_retention_ms=0,
-)
-SURE: Final = replace(SMALL, flush_policy=FlushPolicy.FSYNC)
-CONFIGS: Final = {
-    "sure-0": SURE,  # every response implies durability
-    "fast-0": replace(  # flushed data, and data below a checkpoint, are durable
-        SMALL,
-        compression_type=Codec.LZ4,
-        log_append_time=True,
-        retention_bytes=4_000,
-        file_delete_delay_ms=0,
-    ),
-    "gaps-0": replace(SMALL, compacted=True),  # a follower's log: a leader's offsets, with gaps
-    "gone-0": replace(SURE, retention_ms=1),  # deleted and created again; its records are too old
-    "once-0": replace(SMALL, retention_bytes=6_000),  # producers repeat batches
-    "keys-0": replace(SURE, compacted=True, file_delete_delay_ms=0),
-}
 LIVES: Final = 3
 QUIET_MS: Final = 2_500
 """Virtual time without a file operation after which the directory is idle."""
+RETRY_WINDOW_S: Final = 125.0
+"""Virtual time in which a log remembers every producer that writes."""
 
 
 @dataclass(slots=True)
@@ -71,12 +41,15 @@ class StorageWorkload:
     node: SimNode
     entropy: SimEntropy
     steps: int  # of each process
+    bounds: StorageBounds = USUAL
     has_faults: bool = False  # errors are drawn: a request may fail
     expectations: dict[str, LogExpectations] = field(default_factory=dict)
-    configs: dict[str, LogConfig] = field(default_factory=lambda: dict(CONFIGS))
+    configs: dict[str, LogConfig] = field(default_factory=dict)
     states: list[tuple[int, bytes | None]] = field(default_factory=lambda: [(0, None)])
     committed: dict[str, int] = field(default_factory=dict)
     cut_down: set[str] = field(default_factory=set)  # logs truncated down to their start
+    # logs truncated below their committed offset: the producer state may lack deleted records
+    partial: set[str] = field(default_factory=set)
     formatted: int = 1 << 62  # operation after which the directory is formatted
     batches: int = 0
     topics: int = 0
@@ -87,6 +60,7 @@ class StorageWorkload:
     repeated: int = 0  # repeated batches
 
     def __post_init__(self) -> None:
+        self.configs = dict(self.bounds.configs)
         self.expectations = {
             name: LogExpectations(Expectation(topic_id=self.next_topic())) for name in CONFIGS
         }
@@ -115,7 +89,7 @@ async def live(runtime: Runtime, workload: StorageWorkload, *, life: int) -> Non
         await DataDirectory.format(runtime, DATA, cluster_id=CLUSTER, node_id=NODE)
         workload.formatted = workload.moment
     async with runtime.tasks.scope("life") as scope:
-        directory = await DataDirectory.open(runtime, scope, DATA, config=DIRECTORY)
+        directory = await DataDirectory.open(runtime, scope, DATA, config=workload.bounds.directory)
         logs = {name: await open_log(directory, workload, name) for name in CONFIGS}
         for _ in range(workload.steps):
             name = sorted(logs)[workload.entropy.below(len(logs))]
@@ -189,14 +163,20 @@ def commit(workload: StorageWorkload, log: Log) -> None:
 async def write(directory: DataDirectory, workload: StorageWorkload, log: Log) -> None:
     """Append one of: a small batch, a large one, several at once; or start a new epoch."""
     entropy = workload.entropy
+    bounds = workload.bounds
     if log.name == "once-0":
+        await send(directory, workload, log)
+        return
+    if log.name == "keys-0" and bounds.is_transactional and entropy.chance(0.5):
         await send(directory, workload, log)
         return
     match entropy.below(9):
         case 0:
             workload.epoch += 1
         case 1:
-            await append(directory, workload, log, size=1_000 + entropy.below(1_200))
+            least = max(10, bounds.large_max - 1_200)
+            size = least + entropy.below(bounds.large_max - least)
+            await append(directory, workload, log, size=size)
         case 2 | 3 | 4 if not workload.has_faults:
             sizes = [10 + entropy.below(500) for _ in range(2 + entropy.below(5))]
             await asyncio.gather(*[append(directory, workload, log, size=size) for size in sizes])
@@ -211,14 +191,18 @@ async def append(
     entropy = workload.entropy
     workload.batches += 1
     gap = entropy.below(4) if log.name == "gaps-0" else 0
-    count = 1 + entropy.below(3)
+    bounds = workload.bounds
+    size = min(size, bounds.large_max)
+    count = 1 + entropy.below(bounds.records_max)
     kept = []
     for index in range(count):
         value: bytes | None = b"%d.%d " % (workload.batches, index) + entropy.token(size // count)
         if log.name == "keys-0" and entropy.chance(0.15):
             value = None
         kept.append(
-            ExpectedRecord(value, b"k%d" % entropy.below(4), workload.epoch, workload.batches)
+            ExpectedRecord(
+                value, b"k%d" % entropy.below(bounds.keys), workload.epoch, workload.batches
+            )
         )
     await store(directory, workload, log, kept, gap=gap)
 
@@ -260,10 +244,14 @@ async def store(
 
 async def send(directory: DataDirectory, workload: StorageWorkload, log: Log) -> None:
     """Send a producer's next batch, a repeated batch, or the end of its transaction."""
-    entropy = workload.entropy
+    entropy, bounds = workload.entropy, workload.bounds
     producer = (IDEMPOTENT, *TRANSACTIONAL)[entropy.below(3)]
-    sender = ProducerModels.of(workload.expectations[log.name].now.newest).sender(producer)
-    if sender.batches and entropy.chance(0.3):
+    content = workload.expectations[log.name].now.newest
+    senders = ProducerModels.of(content, bounds.producers_max)
+    if log.name in workload.partial:
+        senders.drop_below(log.log_start_offset)
+    sender = senders.sender(producer)
+    if sender.batches and log.name == "once-0" and entropy.chance(0.3):
         base, records = sender.batches[entropy.below(len(sender.batches))]
         await repeat(directory, log, base, records)
         workload.repeated += 1
@@ -276,24 +264,25 @@ async def send(directory: DataDirectory, workload: StorageWorkload, log: Log) ->
         )
         await store(directory, workload, log, [end])
         return
-    count, size = 1 + entropy.below(3), 10 + entropy.below(400)
-    await store(
-        directory,
-        workload,
-        log,
-        [
-            ExpectedRecord(
-                b"%d.%d " % (workload.batches, index) + entropy.token(size // count),
-                None,
-                workload.epoch,
-                workload.batches,
-                producer=producer,
-                sequence=sender.next_sequence + index,
-                is_transactional=producer in TRANSACTIONAL,
-            )
-            for index in range(count)
-        ],
-    )
+    count, size = 1 + entropy.below(3), min(10 + entropy.below(400), bounds.large_max)
+    records = [
+        ExpectedRecord(
+            b"%d.%d " % (workload.batches, index) + entropy.token(size // count),
+            b"k%d" % entropy.below(bounds.keys) if log.config.compacted else None,
+            workload.epoch,
+            workload.batches,
+            producer=producer,
+            sequence=sender.next_sequence + index,
+            is_transactional=producer in TRANSACTIONAL,
+        )
+        for index in range(count)
+    ]
+    try:
+        await store(directory, workload, log, records)
+    except Overloaded:
+        if workload.has_faults or bounds.producers_max == DIRECTORY.producers_max:
+            raise
+        await asyncio.sleep(RETRY_WINDOW_S)  # then an idle producer may be evicted
 
 
 async def repeat(
@@ -316,14 +305,23 @@ async def repeat(
 
 
 async def truncate(directory: DataDirectory, workload: StorageWorkload, log: Log) -> None:
-    """Truncate above the committed offset."""
-    span = log.log_end_offset - max(log.high_watermark, log.log_start_offset)
+    """Truncate above the committed offset, or below it after an unclean election."""
+    is_unclean = workload.bounds.is_unclean and workload.entropy.chance(0.5)
+    low = log.log_start_offset if is_unclean else max(log.high_watermark, log.log_start_offset)
+    span = log.log_end_offset - low
     if span == 0:
         return
-    offset = log.log_end_offset - workload.entropy.below(min(span, 12)) - 1
+    most = span if is_unclean else 12
+    offset = log.log_end_offset - workload.entropy.below(min(span, most)) - 1
     expected = workload.expectations[log.name]
     before = expected.now
-    expected.truncating(workload.moment, offset)
+    if is_unclean:
+        workload.partial.add(log.name)
+    if is_unclean and log.config.compacted:
+        expected.truncating_compacted(workload.moment, offset)
+        workload.cut_down.add(log.name)
+    else:
+        expected.truncating(workload.moment, offset)
     if cut_at(expected.now.newest, offset) <= log.log_start_offset:
         workload.cut_down.add(log.name)
     try:
@@ -332,16 +330,17 @@ async def truncate(directory: DataDirectory, workload: StorageWorkload, log: Log
         expected.not_truncated(workload.moment, before)
         raise
     if not workload.has_faults:
-        assert log.log_end_offset == len(expected.now.newest), (
-            f"{log.name} was truncated to another offset"
-        )
-        expected.truncated(workload.moment)
+        end, wanted = log.log_end_offset, len(expected.now.newest)
+        is_right = end == wanted or (is_unclean and log.config.compacted and end < wanted)
+        assert is_right, f"{log.name} was truncated to {end}, not {wanted}"
+        expected.truncated(workload.moment, end)
+        workload.committed[log.name] = min(workload.committed.get(log.name, 0), end)
 
 
 async def delete_records(directory: DataDirectory, workload: StorageWorkload, log: Log) -> None:
-    """Delete the first records."""
+    """Delete the first records, below every open transaction."""
     commit(workload, log)
-    span = log.log_end_offset - log.log_start_offset
+    span = log.last_stable_offset - log.log_start_offset
     offset = log.log_start_offset + workload.entropy.below(span + 1)
     expected = workload.expectations[log.name]
     expected.starting(workload.moment, offset)
