@@ -6,7 +6,7 @@ every partition must have its leader, a full ISR and equal logs within a bound.
 The guarantees bound the faults: if a power cut may lose acknowledged records
 (flush.policy=replicated), at most min ISR - 1 machines lose power before everything is in sync
 again. In some runs more machines lose power, disks are replaced, or unclean elections are allowed:
-a partition whose leader had to recover may have lost records.
+a partition may have lost records after its leader had to recover.
 """
 
 from collections.abc import Callable, Iterator
