@@ -8,8 +8,9 @@ values; the event has the banner.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from starlette.requests import Request
@@ -19,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from ..errors import Overloaded, QuorumlogError
 from .failures import failure_of
 from .html import render
-from .page import Page, PageServer, Visit
+from .page import Page, PageServer, Visit, Write
 from .sessions import Session, Sessions
 
 PAUSE_FACTOR: Final = 4
@@ -44,64 +45,60 @@ async def stream(server: PageServer, sessions: Sessions, request: Request, page:
         return PlainTextResponse(f"{error}\n", status_code=429)
     visit = server.visit_of(request, session, prefix="/live")
     if page.stream is not None:
-        return SessionStream(page.stream(visit), session)
-    return SessionStream(Updates(server, sessions, page, visit), session)
+        return SessionStream(partial(page.stream, visit), session)
+    return SessionStream(partial(_update, server, sessions, page, visit), session)
 
 
-class Updates:
-    """The events of one page, until its session ends."""
-
-    def __init__(self, server: PageServer, sessions: Sessions, page: Page, visit: Visit) -> None:
-        self.session = visit.session
-        self._server = server
-        self._sessions = sessions
-        self._page = page
-        self._visit = visit
-        # A page that was just sent has its values.
-        self._pause_s = page.refresh_s / 2 if visit.url in self.session.fragments else 0.0
-        self._last = ""
-        self._has_ended = False
-
-    def __aiter__(self) -> "Updates":
-        return self
-
-    async def __anext__(self) -> bytes:
-        """Wait, refresh, and return the event."""
-        if self._has_ended:
-            raise StopAsyncIteration
-        await asyncio.sleep(self._pause_s)
-        is_open = self._sessions.find(self.session.id, is_use=False) is self.session
-        if not is_open or not self.session.is_signed_in:
-            self._has_ended = True
-            return event("ended", "")
+async def _update(
+    server: PageServer, sessions: Sessions, page: Page, visit: Visit, write: Write
+) -> None:
+    """Write the events of one page until its session ends."""
+    session, last = visit.session, ""
+    # A page that was just sent has its values.
+    pause_s = page.refresh_s / 2 if visit.url in session.fragments else 0.0
+    while True:
+        await asyncio.sleep(pause_s)
+        if sessions.find(session.id, is_use=False) is not session or not session.is_signed_in:
+            await write(event("ended", ""))
+            return
         began_s = time.monotonic()
-        self._pause_s = self._page.refresh_s
+        pause_s = page.refresh_s
         try:
-            html = await self._server.fragment(self._page, replace(self._visit, now_s=began_s))
+            html = await server.fragment(page, replace(visit, now_s=began_s))
         except QuorumlogError as error:
-            self._last = ""
-            return event("failed", render("banner.html", {"failure": failure_of(error)}))
+            last = ""
+            await write(event("failed", render("banner.html", {"failure": failure_of(error)})))
+            continue
         took_s = time.monotonic() - began_s
-        self._pause_s = min(PAUSE_S_MAX, max(self._page.refresh_s, PAUSE_FACTOR * took_s))
-        if html == self._last:
-            return event("same", "")  # the values are confirmed, and the browser changes nothing
-        self._last = html
-        return event("live", html)
+        pause_s = min(PAUSE_S_MAX, max(page.refresh_s, PAUSE_FACTOR * took_s))
+        # Equal values are confirmed, and the browser changes nothing.
+        await write(event("same", "") if html == last else event("live", html))
+        last = html
 
 
 class SessionStream(StreamingResponse):
-    """A response that counts as an open stream of its session until it ends; then its iterator is
-    closed."""
+    """A response whose body a function writes. It counts as an open stream of its session until it
+    ends; the function is cancelled if the browser disconnects."""
 
     def __init__(
         self,
-        parts: AsyncIterator[bytes],
+        body: Callable[[Write], Awaitable[None]],
         session: Session,
         headers: Mapping[str, str] = EVENT_STREAM,
     ) -> None:
-        super().__init__(parts, headers=headers)
+        super().__init__((), headers=headers)
         self._session = session
-        self._parts = parts
+        self._body = body
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the head and what the function writes."""
+
+        async def write(part: bytes) -> None:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await self._body(write)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._session.streams += 1
@@ -109,5 +106,3 @@ class SessionStream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._session.streams -= 1
-            if isinstance(self._parts, AsyncGenerator):
-                await self._parts.aclose()  # closes its consumer if the browser disconnected

@@ -22,7 +22,7 @@ which the page of the form shows beside the values that the user entered:
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, urlencode
@@ -39,6 +39,9 @@ from .sessions import Session, Sessions
 
 Values: TypeAlias = Mapping[str, Any]
 """The values of a template, by name."""
+
+Write: TypeAlias = Callable[[bytes], Awaitable[None]]
+"""Sends a part of a response, and returns once the connection has accepted it."""
 
 FIRST_LOAD_S: Final = 1.0  # a live page without its values is sent after it; updates bring them
 LOAD_S: Final = 15.0
@@ -120,8 +123,8 @@ class Page:
     load: Callable[[Visit], Awaitable[Values]] = _nothing
     is_live: bool = True  # its block `live` is refreshed while it is open
     refresh_s: float = REFRESH_S
-    # Its own server-sent events, instead of the refreshes of `live`.
-    stream: Callable[[Visit], AsyncIterator[bytes]] | None = None
+    # Writes its own server-sent events, instead of the refreshes of `live`.
+    stream: Callable[[Visit, Write], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,13 @@
 """Reads of records for pages: a window of each partition, a bounded search, the end of the log.
 
 Every read is one consumer of the user's client, with small buffers, and has bounds of records,
-bytes and time. The consumer is closed with the iteration: by its end, or by the cancellation after
-the browser has disconnected.
+bytes and time. The consumer is closed at the end of the read, also by the cancellation after the
+browser has disconnected.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -112,8 +112,9 @@ class Scan:
     _taken: dict[int, int] = field(default_factory=dict)  # records by partition
     _until_s: float = 0.0
 
-    async def chunks(self) -> AsyncGenerator[list[ConsumerRecord]]:
-        """Yield the found records, also empty lists as progress; errors end it as `error`."""
+    async def read(self, take: Callable[[list[ConsumerRecord]], Awaitable[None]]) -> None:
+        """Call `take` with the found records, also with empty lists as progress; an error of the
+        cluster ends the read as `error`."""
         span = self.span
         self.positions = dict(span.starts)
         self._until_s = time.monotonic() + self.bounds.seconds
@@ -130,7 +131,7 @@ class Scan:
                     began_s = time.monotonic()
                     records = await consumer.poll(max_records=POLL_RECORDS, timeout_ms=POLL_MS)
                     is_idle = not records and time.monotonic() - began_s < POLL_MS / 2_000
-                    yield await self._take(records)
+                    await take(await self._found(records))
                     self._check(time.monotonic())
                     if self.stop:
                         break
@@ -143,7 +144,7 @@ class Scan:
         except QuorumlogError as error:
             self.error = error
 
-    async def _take(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+    async def _found(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         """Return the found ones of some records, up to the bounds."""
         found = []
         busy_s = time.monotonic()

@@ -3,8 +3,8 @@
 import json
 import re
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack
+from functools import partial
 from typing import IO, Any, Final
 
 from starlette.responses import Response
@@ -14,7 +14,7 @@ from ...clients.consumer.record import ConsumerRecord
 from ...clients.consumer.record_json import record_json
 from ...errors import InvalidRequest, TimedOut
 from ..live import SessionStream
-from ..page import Download, Form, Page, PageChange, Values, Visit
+from ..page import Download, Form, Page, PageChange, Values, Visit, Write
 from ..record_query import parse_offset, parse_query, record_path
 from ..record_scan import MIB, Scan, ScanBounds, ScanRange, read_one
 from ..record_views import VIEWS, ContentView, best_view, view_of
@@ -111,9 +111,9 @@ async def download(visit: Visit) -> Response:
         finally:
             visit.session.streams -= 1
         headers = attachment(f"{query.topic}.parquet", kind)
-        return SessionStream(_parts(file), visit.session, headers)
+        return SessionStream(partial(_parts, file), visit.session, headers)
     headers = attachment(f"{query.topic}.jsonl", "application/jsonl")
-    return SessionStream(_lines(scan), visit.session, headers)
+    return SessionStream(partial(_lines, scan), visit.session, headers)
 
 
 def line_of(record: ConsumerRecord) -> str:
@@ -125,11 +125,12 @@ def line_of(record: ConsumerRecord) -> str:
     return json.dumps(row, ensure_ascii=False)
 
 
-async def _lines(scan: Scan) -> AsyncIterator[bytes]:
-    async with aclosing(scan.chunks()) as chunks:
-        async for found in chunks:
-            for record in found:
-                yield (line_of(record) + "\n").encode()
+async def _lines(scan: Scan, write: Write) -> None:
+    async def take(found: list[ConsumerRecord]) -> None:
+        for record in found:
+            await write((line_of(record) + "\n").encode())
+
+    await scan.read(take)
     _check(scan)  # the browser reports an incomplete file
 
 
@@ -149,9 +150,11 @@ async def _parquet(scan: Scan) -> IO[bytes]:
     with ExitStack() as stack:
         file = stack.enter_context(tempfile.TemporaryFile())
         writer = ArrowFileWriter(file, is_parquet=True)
-        async with aclosing(scan.chunks()) as chunks:
-            async for found in chunks:
-                writer.write(found)
+
+        async def take(found: list[ConsumerRecord]) -> None:
+            writer.write(found)
+
+        await scan.read(take)
         _check(scan)
         writer.close()
         file.seek(0)
@@ -159,10 +162,10 @@ async def _parquet(scan: Scan) -> IO[bytes]:
     return file
 
 
-async def _parts(file: IO[bytes]) -> AsyncIterator[bytes]:
+async def _parts(file: IO[bytes], write: Write) -> None:
     with file:
         while part := file.read(CHUNK_BYTES):
-            yield part
+            await write(part)
 
 
 async def load_produce(visit: Visit) -> Values:

@@ -5,8 +5,6 @@ import json
 import shlex
 import time
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +14,7 @@ from ..failures import failure_of
 from ..html import render
 from ..lists import part_of
 from ..live import event
-from ..page import Page, PageChange, Values, Visit
+from ..page import Page, PageChange, Values, Visit, Write
 from ..record_filter import FIELDS, MODES
 from ..record_query import STARTS, RecordQuery, parse_query, positions_text, record_path
 from ..record_scan import FETCH, MIB, Scan, ScanBounds, ScanRange, open_span
@@ -95,9 +93,11 @@ async def load(visit: Visit) -> Values:
     quota = max(1, WINDOW // len(span.starts))
     scan = Scan(log=await visit.log(), span=span, bounds=BROWSE, quota=quota)
     rows: list[RecordRow] = []
-    async with aclosing(scan.chunks()) as chunks:
-        async for found in chunks:
-            rows += [row_of(record) for record in found]
+
+    async def take(found: list[ConsumerRecord]) -> None:
+        rows.extend(row_of(record) for record in found)
+
+    await scan.read(take)
     is_newest_first = query.start == "latest"
     if len(span.starts) > 1:
         rows.sort(key=lambda each: (each.timestamp_ms, each.partition, each.offset))
@@ -140,25 +140,29 @@ async def load_stream(visit: Visit) -> Values:
     return _common(query, span) | {"stream_url": f"/live{visit.url}"}
 
 
-async def search(visit: Visit) -> AsyncIterator[bytes]:
-    """Yield the events of a search: its progress, then the whole result."""
+async def search(visit: Visit, write: Write) -> None:
+    """Write the events of a search: its progress, then the whole result."""
     query = parse_query(visit.arguments["topic"], visit.query)
     rows: list[RecordRow] = []
     try:
         span = await span_of(visit, query)
         scan = Scan(log=await visit.log(), span=span, bounds=SEARCH, matches=query.filter())
     except QuorumlogError as error:
-        yield event("failed", render("banner.html", {"failure": failure_of(error), "age_s": None}))
+        values = {"failure": failure_of(error), "age_s": None}
+        await write(event("failed", render("banner.html", values)))
         return
     sent_s = 0.0
     total = sum(end - span.starts[each] for each, end in span.ends.items())
-    async with aclosing(scan.chunks()) as chunks:
-        async for found in chunks:
-            rows += [row_of(record) for record in found]
-            if time.monotonic() - sent_s >= EVENT_S:
-                yield event("live", _found(query, scan, rows, total, has_ended=False))
-                sent_s = time.monotonic()
-    yield event("done", _found(query, scan, rows, total, has_ended=True))
+
+    async def take(found: list[ConsumerRecord]) -> None:
+        nonlocal sent_s
+        rows.extend(row_of(record) for record in found)
+        if time.monotonic() - sent_s >= EVENT_S:
+            await write(event("live", _found(query, scan, rows, total, has_ended=False)))
+            sent_s = time.monotonic()
+
+    await scan.read(take)
+    await write(event("done", _found(query, scan, rows, total, has_ended=True)))
 
 
 def _found(
@@ -186,8 +190,8 @@ def _found(
     return render("records_found.html", values)
 
 
-async def tail(visit: Visit) -> AsyncIterator[bytes]:
-    """Yield the newest records as they arrive, from one consumer, until the browser leaves.
+async def tail(visit: Visit, write: Write) -> None:
+    """Write the newest records as they arrive, from one consumer, until the browser leaves.
 
     The next records are read after the browser accepted the previous ones. If the end is more than
     TAIL_LAG_MAX offsets ahead, the records before it are skipped and counted.
@@ -203,16 +207,16 @@ async def tail(visit: Visit) -> AsyncIterator[bytes]:
         async with log.consumer(
             places, start="latest", isolation_level=query.isolation, **FETCH
         ) as consumer:
-            yield event("live", _tail(query, rows, count, skipped))
+            await write(event("live", _tail(query, rows, count, skipped)))
             while visit.session.is_signed_in:
                 records = await consumer.poll(timeout_ms=TAIL_POLL_MS)
                 found = [each for each in records if matches is None or matches(each)]
                 count += len(found)
                 rows.extendleft(row_of(record) for record in found[-WINDOW:])
                 if not found:
-                    yield event("same", "")
+                    await write(event("same", ""))
                     continue
-                yield event("live", _tail(query, rows, count, skipped))
+                await write(event("live", _tail(query, rows, count, skipped)))
                 await asyncio.sleep(EVENT_S)
                 lag = sum(
                     each.lag for each in consumer.statistics().partitions.values() if each.lag > 0
@@ -223,9 +227,9 @@ async def tail(visit: Visit) -> AsyncIterator[bytes]:
     except QuorumlogError as error:
         if visit.session.is_signed_in:
             values = {"failure": failure_of(error), "age_s": None}
-            yield event("failed", render("banner.html", values))
+            await write(event("failed", render("banner.html", values)))
             return
-    yield event("ended", "")
+    await write(event("ended", ""))
 
 
 def _tail(query: RecordQuery, rows: "deque[RecordRow]", count: int, skipped: int) -> str:

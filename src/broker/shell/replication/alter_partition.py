@@ -93,6 +93,8 @@ class AlterPartitionManager:
         self._pause_ms = 0
         for (replica, proposal), result in zip(sent, reply.results, strict=False):
             if isinstance(result, QuorumlogError):
+                if result.retriable:
+                    self._pause_ms = PAUSE_MS[0]
                 self._refused(replica, proposal, result)
             else:
                 self._accepted(replica, proposal, result)
