@@ -27,8 +27,8 @@ ISR_PAUSE_MS: Final = 500
 """The pause after a rejected proposal; the metadata with the reason is still on its way."""
 
 # Errors after which the state of the partition is in the metadata, or will be. An earlier copy of
-# the request may have changed it, so the maximal ISR is kept until that metadata arrives. An unknown
-# topic is not among them: a deposed controller may lack it, and then no metadata follows.
+# the request may have changed it, so the maximal ISR is kept until that metadata arrives. Unknown
+# topics are not among them: a deposed controller may lack one, and then no metadata follows.
 _WAIT_FOR_METADATA: Final = (
     FencedLeaderEpoch,
     InvalidUpdateVersion,
