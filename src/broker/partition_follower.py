@@ -75,6 +75,7 @@ def divergence(
     *,
     end_offset_for: EndOffsetFor,
     latest_epoch: int,
+    leader_start_offset: int,
     leader_end_offset: int,
 ) -> tuple[Epoch, Offset] | None:
     """Return the epoch end at which a follower's log diverges from the leader's, or None if it is a
@@ -83,8 +84,11 @@ def divergence(
     The follower's log ends at `log_end_offset` with a batch of `last_epoch` (-1: no batches).
     Without batches, it diverges only if it ends beyond the leader's log. The other arguments
     describe the leader's log. An epoch newer than all of the leader's, which an unclean election
-    can leave behind, is treated as ending at the leader's log end.
+    can leave behind, is treated as ending at the leader's log end. A log that ends at or below the
+    leader's start does not diverge: its records are deleted there, with their epochs.
     """
+    if log_end_offset <= leader_start_offset:
+        return None
     if last_epoch in (NO_EPOCH, latest_epoch) and log_end_offset <= leader_end_offset:
         return None  # the usual case: the leader's newest epoch ends at its log end
     # sometimes if last_epoch > latest_epoch: a follower has a later epoch than its leader

@@ -144,6 +144,7 @@ def test_what_a_lost_leader_has_behind_a_gap_in_front_of_a_new_epoch_is_cut() ->
                 10,
                 end_offset_for=lambda epoch: log.epochs.end_offset_for(epoch, log.log_end_offset),
                 latest_epoch=log.epochs.latest,
+                leader_start_offset=0,
                 leader_end_offset=21,
             )
             assert parted == (0, 2), "a log of epoch 0 with 10 offsets is cut at 2"

@@ -62,7 +62,12 @@ def answer(
 
 
 def parts(
-    last_epoch: int, end: int, *, leader: list[tuple[int, int]], leader_end: int
+    last_epoch: int,
+    end: int,
+    *,
+    leader: list[tuple[int, int]],
+    leader_start: int = 0,
+    leader_end: int,
 ) -> tuple[int, int] | None:
     cache = EpochCache(leader)
     return divergence(
@@ -70,6 +75,7 @@ def parts(
         end,
         end_offset_for=lambda epoch: cache.end_offset_for(epoch, leader_end),
         latest_epoch=cache.latest,
+        leader_start_offset=leader_start,
         leader_end_offset=leader_end,
     )
 
@@ -93,6 +99,13 @@ def test_an_empty_log_that_goes_on_beyond_the_leaders_end_begins_anew(
     assert diverging is not None
     step = take(answer(diverging=diverging, start=10), epochs=[], start=100, end=100)
     assert step == Reset(Offset(10))
+
+
+def test_a_log_below_the_leaders_start_does_not_part_from_it() -> None:
+    """The leader's log may have restarted there, without any epoch."""
+    assert parts(2, 15, leader=[], leader_start=122, leader_end=122) is None
+    assert parts(2, 122, leader=[], leader_start=122, leader_end=122) is None
+    assert take(answer(start=122), epochs=[(2, 6)], start=6, end=15) == Reset(Offset(122))
 
 
 def test_records_beyond_the_end_of_an_epoch_part_there() -> None:

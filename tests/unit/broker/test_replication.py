@@ -90,3 +90,20 @@ def test_what_was_acknowledged_with_fsync_survives_a_power_cut_of_all() -> None:
         cluster.start()
         cluster.until(lambda: cluster.leader("t") != 0)
         assert cluster.everywhere() == [b"%d" % number for number in range(20)]
+
+
+def test_a_new_replica_of_an_emptied_log_leads_with_the_old_ones_in_sync() -> None:
+    """Its log restarted, without any epoch, at the leader's start. The old replicas have the epochs
+    of the deleted records, and must not fall out of sync until something is appended."""
+    with world() as sim:
+        cluster = Cluster(sim)
+        cluster.start()
+        cluster.create(1, 2, min_insync_replicas="2")
+        cluster.send(b"deleted")
+        cluster.run(lambda log: log.admin.delete_records("t", before="latest"))
+        cluster.until(lambda: cluster.replica(2, "t").log.log_start_offset == 1)
+        cluster.run(lambda log: log.admin.reassign_partitions({("t", 0): [3, 2]}))
+        cluster.until(lambda: cluster.leader("t") == 3 and cluster.isr("t") == {2, 3})
+        sim.run_for(60_000)  # twice replica.lag.time.max.ms
+        cluster.send(b"appended")
+        assert cluster.everywhere(2, 3) == [b"appended"]

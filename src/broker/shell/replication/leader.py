@@ -577,12 +577,11 @@ class FollowerSession:
 
 def _divergence(log: Log, last_epoch: int, log_end_offset: int) -> tuple[Epoch, Offset] | None:
     """Return the epoch end at which a follower's log diverges, or None."""
-    if log_end_offset <= log.log_start_offset:
-        return None  # all its records are deleted here, with their epochs
     return divergence(
         last_epoch,
         log_end_offset,
         end_offset_for=lambda epoch: log.epochs.end_offset_for(epoch, log.log_end_offset),
         latest_epoch=log.epochs.latest,
+        leader_start_offset=log.log_start_offset,
         leader_end_offset=log.log_end_offset,
     )

@@ -326,6 +326,7 @@ class ModelBroker:
             fetch.log_end_offset,
             end_offset_for=log.end_offset_for,
             latest_epoch=log.epochs.latest,
+            leader_start_offset=log.start,
             leader_end_offset=log.end,
         )
         if parts is not None:

@@ -92,6 +92,6 @@ def draw(entropy: SimEntropy) -> ReplicationOptions:
         is_unclean=is_unclean,
         is_lossy=entropy.stream("lossy").chance(0.25),
         wipe_every_ms=rare("wipes", 0.5, 300, 3_000) if is_unclean else 0,
-        delete_every_ms=0 if is_unclean else rare("deletions", 0.3, 20, 2_000),
+        delete_every_ms=rare("deletions", 0.3, 20, 2_000),
         deposed=0.2 if entropy.stream("deposed").chance(0.3) else 0.0,
     )
