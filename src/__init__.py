@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .clients.admin.descriptions import Partition as Partition
     from .clients.admin.descriptions import Topic as Topic
     from .clients.admin.descriptions import TopicListing as TopicListing
+    from .clients.admin.fenced_brokers import FencingCause as FencingCause
     from .clients.admin.groups import Group as Group
     from .clients.admin.groups import GroupHold as GroupHold
     from .clients.admin.groups import GroupListing as GroupListing
@@ -132,6 +133,7 @@ _HOMES = {
     "DeliveredRange": ".clients.producer.batches",
     "Delivery": ".clients.blocking",
     "Feature": ".clients.admin.configs",
+    "FencingCause": ".clients.admin.fenced_brokers",
     "Group": ".clients.admin.groups",
     "GroupConsumer": ".clients.blocking",
     "GroupHold": ".clients.admin.groups",

@@ -86,11 +86,15 @@ class AuditLog:
     def changed(self, client: ClientIdentity, *, change: object, outcome: str) -> None:
         """Record a change that a client has requested. `outcome` is "ok", the name of an error, or
         "unknown"."""
-        detail = _json(change)
-        if len(text := json.dumps(detail)) > DETAIL_MAX:
-            detail = text[:DETAIL_MAX]
-        operation = type(change).__name__
-        self._line("change", client, operation=operation, detail=detail, outcome=outcome)
+        detail, operation = _json(change), type(change).__name__
+        text = json.dumps(detail)
+        if len(text) <= DETAIL_MAX:
+            self._line("change", client, operation=operation, detail=detail, outcome=outcome)
+            return
+        parts = [text[at : at + DETAIL_MAX] for at in range(0, len(text), DETAIL_MAX)]
+        for number, part in enumerate(parts, 1):
+            place = {"part": number, "parts": len(parts)}
+            self._line("change", client, operation=operation, detail=part, outcome=outcome, **place)
 
     def close(self) -> None:
         """Write the refusals that were counted."""

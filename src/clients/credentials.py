@@ -153,10 +153,16 @@ class _ScramExchange:
         import scramp  # needed with a password only
 
         self._mechanism = credentials.mechanism
-        self._client: Any = scramp.ScramClient(
-            [credentials.mechanism], credentials.user, credentials.secret()
-        )
         self._invalid: Final = (scramp.ScramException, UnicodeDecodeError)
+        try:
+            self._client: Any = scramp.ScramClient(
+                [credentials.mechanism], credentials.user, credentials.secret()
+            )
+        except scramp.ScramException:
+            raise InvalidConfig(
+                "user or password: it has characters that SASLprep prohibits (RFC 4013), such as"
+                " control characters"
+            ) from None
 
     def first(self) -> pb.AuthenticateRequest:
         """Return the first message."""

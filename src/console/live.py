@@ -77,8 +77,8 @@ async def _update(
 
 
 class SessionStream(StreamingResponse):
-    """A response whose body a function writes. It counts as an open stream of its session until it
-    ends; the function is cancelled if the browser disconnects."""
+    """A response with a body that a function writes. It counts as an open stream of its session
+    until it ends; the function is cancelled if the browser disconnects."""
 
     def __init__(
         self,

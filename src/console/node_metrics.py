@@ -6,6 +6,7 @@ Beyond loopback the port needs TLS and authentication of its own, which the cons
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
@@ -15,6 +16,7 @@ from ..clients.admin.descriptions import Broker
 
 TIMEOUT_S: Final = 1.0
 BYTES_MAX: Final = 4 * 1024 * 1024
+LINE_MAX: Final = 1_000  # characters; those of a broker are shorter
 FAMILIES: Final = {
     "quorumlog_produce_seconds": "Produce",
     "quorumlog_fetch_seconds": "Fetch",
@@ -98,7 +100,7 @@ def parse_metrics(text: str) -> NodeMetrics:
     stall_ms = None
     found: dict[str, _Histogram] = {}
     for line in text.splitlines():
-        match = _SAMPLE.match(line)
+        match = _SAMPLE.match(line) if len(line) <= LINE_MAX else None
         if match is None:
             continue
         name, part, labels, value = match[1], match[2] or "", match[3] or "", match[4]
@@ -116,7 +118,8 @@ def parse_metrics(text: str) -> NodeMetrics:
             )
             histogram = found.setdefault(f"{FAMILIES[name]} {details}".strip(), _Histogram({}))
             if part == "_bucket":
-                histogram.buckets[float(bound)] = number
+                with suppress(ValueError):
+                    histogram.buckets[float(bound)] = number
             elif part == "_count":
                 histogram.count = number
             elif part == "_sum":

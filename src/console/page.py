@@ -254,7 +254,9 @@ class PageServer:
             failure = failure_of(error)
             common["actions"] = render_actions(page.template, common)
             age_s, html = None, ""
-            if page.is_live and visit.url in session.fragments:
+            if failure.http_status == 403:  # the values are not the user's any more
+                session.fragments.pop(visit.url, None)
+            elif page.is_live and visit.url in session.fragments:
                 at_s, html = session.fragments[visit.url]
                 age_s = round(time.monotonic() - at_s)
             if page.is_live and isinstance(error, LoadTimedOut):

@@ -92,9 +92,11 @@ class Session:
             return self._log
 
     async def close(self) -> None:
-        """Close the client and forget the credentials."""
-        self.credentials = None
-        self.is_signed_in = False
+        """Close the client, and forget the credentials and all values of the user."""
+        self.credentials = self.plan = None
+        self.is_signed_in, self.notice = False, ""
+        for values in (self.series, self.fragments, self.totals, self.groups):
+            values.clear()
         log, self._log = self._log, None
         if log is not None:
             await log.close()

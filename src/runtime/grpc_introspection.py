@@ -29,6 +29,9 @@ class StrangerCalls(Protocol):
     async def read(self, context: _Context) -> Any:
         """Return the next message, or EOF. Raise TimedOut."""
 
+    async def write(self, context: _Context, response: bytes) -> None:
+        """Send a response. Raise TimedOut if it is not read."""
+
     async def watch(self, context: _Context, watch: Awaitable[None]) -> None:
         """Watch the health until the client leaves. Raise Overloaded."""
 
@@ -147,9 +150,11 @@ def _health_methods(
         }
     bounded = strangers.watch
     return {
-        f"/{HEALTH}/Check": _guarded(strangers, lambda raw, call: _answer(check(raw, call), call)),
+        f"/{HEALTH}/Check": _guarded(
+            strangers, lambda raw, call: _answer(check(raw, call), call, strangers)
+        ),
         f"/{HEALTH}/List": _guarded(
-            strangers, lambda raw, call: _answer(list_all(raw, call), call)
+            strangers, lambda raw, call: _answer(list_all(raw, call), call, strangers)
         ),
         f"/{HEALTH}/Watch": _guarded(strangers, lambda raw, call: bounded(call, watch(raw, call))),
     }
@@ -174,8 +179,8 @@ def _guarded(
     return grpc.stream_stream_rpc_method_handler(serve)
 
 
-async def _answer(answer: Awaitable[bytes], context: _Context) -> None:
-    await context.write(await answer)
+async def _answer(answer: Awaitable[bytes], context: _Context, strangers: StrangerCalls) -> None:
+    await strangers.write(context, await answer)
 
 
 def _reflection_methods(
@@ -190,7 +195,14 @@ def _reflection_methods(
             request = await _parse(messages.ServerReflectionRequest, raw, context)
             response = messages.ServerReflectionResponse()
             answer_reflection(request, response, reflected)
-            await context.write(response.SerializeToString())
+            content = response.SerializeToString()
+            if strangers is None:
+                await context.write(content)
+                continue
+            try:
+                await strangers.write(context, content)
+            except TimedOut:
+                return
 
     # Both versions have equal messages.
     method: RpcMethod = grpc.stream_stream_rpc_method_handler(reflect)

@@ -259,9 +259,11 @@ class _GrpcListener:
             raw: Any = await read(context)
             if raw is aio.EOF:
                 raise InvalidRequest(f"{handler.method.path}: the call has no request")
-            self._begin_unary(known)
+            session = self._begin_unary(known)
             response: Message = await call(parse(raw), known)
-            await context.write(encode_message(response, self._message_size_max))
+            await self._write_unary(
+                encode_message(response, self._message_size_max), context, session
+            )
 
         async def serve_known(_: object, context: _Context) -> None:
             await self._supervise(answer_known(context), handler, context)
@@ -349,13 +351,27 @@ class _GrpcListener:
         )
         return known, self._strangers.read if session.is_open else read_message
 
-    def _begin_unary(self, known: CallContext) -> None:
+    def _begin_unary(self, known: CallContext) -> "CallSession | None":
         """Raise SaslAuthenticationFailed if the session ended before the request was received. The
-        end of the session does not cancel the handler: it may have made its change."""
+        end of the session does not cancel the handler: it may have made its change. Return the
+        session if its end is watched."""
         known.check_session()
         task = asyncio.current_task()
         assert task is not None, "a unary call outside a task"
-        self._running[task] = None
+        session, self._running[task] = self._running.get(task), None
+        return session
+
+    async def _write_unary(
+        self, response: bytes, context: _Context, session: "CallSession | None"
+    ) -> None:
+        """Send the response of a unary call; the end of the session ends it, also if the client
+        does not read."""
+        if session is not None:
+            task = asyncio.current_task()
+            assert task is not None, "a unary call outside a task"
+            self._running[task] = session
+            self._schedule_check()
+        await context.write(response)
 
     def _schedule_check(self) -> None:
         if self._check is None:
@@ -486,6 +502,10 @@ class Strangers:
         """Return the next message, or EOF. Raise TimedOut: gRPC collects a message of up to the
         size limit in memory."""
         return await self._reads.run(context, context.read())
+
+    async def write(self, context: _Context, response: bytes) -> None:
+        """Send a response. Raise TimedOut: a response that is not read stays in memory."""
+        await self._reads.run(context, context.write(response))
 
     async def watch(self, context: _Context, watch: Awaitable[None]) -> None:
         """Watch the health until the client leaves. Raise Overloaded."""

@@ -74,3 +74,20 @@ def test_series_keeps_the_newest_samples() -> None:
         assert session.samples("rate")[0] == (5.0, 5.0)
 
     asyncio.run(check())
+
+
+def test_values_of_a_user_do_not_outlive_the_sign_in() -> None:
+    async def check() -> None:
+        session = await Sessions(CONFIG).open()
+        session.keep_fragment("/access/users", "alice", 1.0)
+        session.sample("rate", 1.0, 1.0)
+        session.totals["all"] = (1.0, {}, {})
+        session.notice = "Created user alice."
+        session.is_signed_in = True
+        await session.close()
+        left = (session.fragments, session.series, session.totals, session.groups)
+        assert not any(left)
+        assert (session.notice, session.plan, session.credentials) == ("", None, None)
+        assert not session.is_signed_in
+
+    asyncio.run(check())

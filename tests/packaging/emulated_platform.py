@@ -13,6 +13,8 @@ import os
 import random  # noqa: F401  # registers at fork, by the presence of os.fork
 import socket
 import sys
+from contextlib import suppress
+from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
@@ -91,6 +93,8 @@ def make_msvcrt() -> ModuleType:
 def main() -> None:
     """Become the system, then run the program in this process."""
     system, program, *arguments = sys.argv[1:]
+    with suppress(ImportError):  # a dependency of selenium, which hypothesis and anyio import
+        import_module("trio")
     {"macos": become_macos, "windows": become_windows}[system]()
     sys.path.pop(0)  # the folder of this file
     sys.argv[:] = [program, *arguments]

@@ -232,9 +232,8 @@ FIRST_SEEDS: dict[Plant, int] = {
     a_truncation_is_not_synced: 1,
     a_deleted_logs_checkpoints_stay: 1,
     a_swap_of_cleaned_segments_is_not_synced: 4,
-    a_removal_of_old_segments_is_not_synced: 1,
     a_recovery_forgets_what_producers_wrote: 1,
-    aborted_transactions_are_not_stored: 18,
+    aborted_transactions_are_not_stored: 9,
 }
 """Where to begin, to be quick: the seed that found the bug when it was planted."""
 

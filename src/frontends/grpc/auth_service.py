@@ -67,7 +67,7 @@ class AuthService:
                     raise InvalidRequest("the stream ended before the first message")
                 mechanism = request.mechanism[:MECHANISM_MAX]
                 exchange = self._sasl.begin(request.mechanism, self._mechanisms)
-                user = await self._run(exchange, stream, request)
+                await self._run(exchange, stream, request, client, mechanism)
         except (SaslAuthenticationFailed, TimeoutError) as failure:
             error = failure
             if not isinstance(error, SaslAuthenticationFailed):
@@ -91,17 +91,17 @@ class AuthService:
                 )
             await self._failures.after_failure(client.host)
             raise error from None
-        if self._audit is not None:
-            known = client._replace(principal=f"User:{user}")
-            self._audit.authenticated(known, listener=LISTENER, mechanism=mechanism)
 
     async def _run(
         self,
         exchange: SaslExchange,
         stream: Stream[pb.AuthenticateResponse, pb.AuthenticateRequest],
         request: pb.AuthenticateRequest,
-    ) -> str:
-        """Run the exchange that the request begins; return the user."""
+        client: ClientIdentity,
+        mechanism: str,
+    ) -> None:
+        """Run the exchange that the request begins. A success is in the audit log before the token
+        is sent: the client may take the token and never the end of the message."""
         while True:
             if len(request.message) > MESSAGE_BYTES_MAX:
                 raise SaslAuthenticationFailed(
@@ -111,12 +111,15 @@ class AuthService:
             step = await exchange.step(request.message)
             if step.user is not None:
                 token, expires_ms = self._sessions.issue(step.user)
+                if self._audit is not None:
+                    known = client._replace(principal=f"User:{step.user.user}")
+                    self._audit.authenticated(known, listener=LISTENER, mechanism=mechanism)
                 await stream.send(
                     pb.AuthenticateResponse(
                         message=step.message, token=token, expires_ms=expires_ms
                     )
                 )
-                return step.user.user
+                return
             await stream.send(pb.AuthenticateResponse(message=step.message))
             following = await stream.receive()
             if following is None:

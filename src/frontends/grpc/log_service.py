@@ -440,7 +440,7 @@ class LogService:
         began_ms = self._runtime.clock.now_ms()
         deadline_ms = began_ms + timeout_ms
         shares = self._spread.shares(request)
-        pending = await self._submit_shares(request, shares, acks)
+        pending = await self._submit_shares(request, shares, acks, context)
         response = log_pb2.PublishResponse()
         errors: list[QuorumlogError | None] = []
         for share, append in zip(shares, pending, strict=True):
@@ -471,13 +471,20 @@ class LogService:
         return response
 
     async def _submit_shares(
-        self, request: log_pb2.PublishRequest, shares: Sequence[PartitionShare], acks: Acks
+        self,
+        request: log_pb2.PublishRequest,
+        shares: Sequence[PartitionShare],
+        acks: Acks,
+        context: CallContext,
     ) -> list[DelayedProduce | QuorumlogError]:
-        """Queue each share in its log; raises the error of a share before any is queued."""
+        """Queue each share in its log; raises the error of a share before any is queued. Session
+        and rights are checked again, as large batches wait for their compression."""
         topic = request.topic
         # a new topic of the same name may have other partitions
         topic_id = self._hosted.topic_id(topic)
         batches = await self._build(request, shares)
+        context.check_session()
+        self._check_write(context.client, topic, request.transactional_id)
         if len(shares) > 1 and not request.errors_in_results:
             for share, batch in zip(shares, batches, strict=True):
                 await self._writer.check_append(

@@ -31,7 +31,7 @@ async def stage(kafka: KafkaNode, partition: int, offset: int) -> None:
         group=GROUP,
         transactional_id="x",
         producer=PRODUCER,
-        guard=shard.loaded_state().verification_guard(PRODUCER),
+        guard=shard.loaded_state().verification_guard(PRODUCER, "x"),
         offsets=(OffsetToCommit(topic="t", partition=partition, offset=offset),),
     )
     deadline_ms = kafka.runtime.clock.now_ms() + WAIT_MS
