@@ -46,7 +46,7 @@ class Costs:
         """Return the nanoseconds on a processor by thread."""
         spent: dict[str, int] = {}
         for task in Path("/proc/self/task").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # the thread has ended
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
                 spent[task.name] = int((task / "schedstat").read_text().split()[0])
         return spent
 
