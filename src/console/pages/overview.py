@@ -1,6 +1,7 @@
 """Overview: the health of the cluster in one sentence, brokers, quorum, throughput, lags."""
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,13 +12,19 @@ from ...clients.admin.groups import Group
 from ...clients.admin.health import summary
 from ...clients.admin.quorum import Quorum
 from ...errors import QuorumlogError
+from ...ids import TopicPartition
 from .. import formats
 from ..cluster_view import GROUPS_MAX, Disks, disks, groups, part, record_rates
 from ..failures import failure_of
 from ..page import Form, Page, PageChange, Values, Visit
-from ..samples import SAMPLE_TOPIC, create_samples
 
 WORST_GROUPS: Final = 5
+SAMPLE_TOPIC: Final = "sample-orders"
+SAMPLE_GROUP: Final = "sample-readers"
+SAMPLE_PARTITIONS: Final = 3
+SAMPLE_RECORDS: Final = 1_000
+_ITEMS: Final = ("apples", "bread", "coffee", "dates", "eggs", "figs", "grapes")
+_CITIES: Final = ("Berlin", "Lagos", "Lima", "Osaka", "Oslo", "Quito", "Zagreb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +197,25 @@ def _guide(cluster: Cluster, bootstrap: str) -> Guide:
     if kafka and host in ("", "0.0.0.0", "[::]", "::"):
         kafka = f"{grpc.rpartition(':')[0]}:{port}"
     return Guide(grpc, kafka)
+
+
+async def create_samples(log: AsyncLog) -> int:
+    """Create the sample topic, write its records, commit the group's offsets at half of them;
+    return the number of records. Raises TopicAlreadyExists."""
+    await log.admin.create_topic(SAMPLE_TOPIC, partitions=SAMPLE_PARTITIONS)
+    async with log.producer(linger_ms=20) as producer:
+        for number in range(SAMPLE_RECORDS):
+            order = {
+                "order": number,
+                "item": _ITEMS[number % len(_ITEMS)],
+                "city": _CITIES[number * 3 % len(_CITIES)],
+                "amount": number * 37 % 100 + 1,
+            }
+            await producer.send(SAMPLE_TOPIC, json.dumps(order), key=f"customer-{number * 7 % 50}")
+    ends = await log.list_offsets(SAMPLE_TOPIC)
+    half = {TopicPartition(SAMPLE_TOPIC, partition): end // 2 for partition, end in ends.items()}
+    await log.admin.reset_offsets(SAMPLE_GROUP, half)
+    return SAMPLE_RECORDS
 
 
 async def add_samples(visit: Visit, form: Form) -> str:
