@@ -167,13 +167,11 @@ class Sessions:
         return secrets.compare_digest(given.encode(), self.token.encode())
 
     async def open(self) -> Session:
-        """Return a new session. Raise Overloaded at SESSIONS_MAX."""
+        """Return a new session. At SESSIONS_MAX the session without requests for the longest time
+        ends."""
         await self.end_idle()
-        if len(self._sessions) >= SESSIONS_MAX:
-            raise Overloaded(
-                f"the console has {len(self._sessions)} sessions, its limit; sign out of another"
-                f" one, or wait until one is idle for {IDLE_S // 60} minutes"
-            )
+        while len(self._sessions) >= SESSIONS_MAX:
+            await self.end(min(self._sessions.values(), key=lambda each: each.used_s))
         session = Session(
             config=self.config,
             id=secrets.token_urlsafe(32),
@@ -194,7 +192,7 @@ class Sessions:
 
     def renew_id(self, session: Session) -> None:
         """Give a session another id and CSRF token, after its user has signed in."""
-        del self._sessions[session.id]
+        self._sessions.pop(session.id, None)  # it may have ended meanwhile
         session.id, session.csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         self._sessions[session.id] = session
 

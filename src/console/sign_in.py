@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ..clients.credentials import SCRAM
-from ..errors import InvalidConfig, Overloaded, QuorumlogError
+from ..errors import InvalidConfig, QuorumlogError
 from .failures import Failure, failure_of
 from .html import render
 from .page import PageServer, read_form, refuse_form
@@ -31,11 +31,7 @@ class SignIn:
         """
         if not self._sessions.is_token(request.query_params.get("token", "")):
             return self._server.refuse_stranger()
-        try:
-            session = await self._sessions.open()
-        except Overloaded as error:
-            values = {"title": "Too many sessions", "message": str(error)}
-            return HTMLResponse(render("stranger.html", values), status_code=503)
+        session = await self._sessions.open()
         session.is_signed_in = not self._config.needs_credentials
         response = HTMLResponse(render("login.html", {"title": "Signing in"}))
         self._set_cookie(response, session)

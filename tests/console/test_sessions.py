@@ -2,11 +2,8 @@
 
 import asyncio
 
-import pytest
-
 from quorumlog.console.config import ConsoleConfig
 from quorumlog.console.sessions import IDLE_S, SAMPLES_MAX, SESSIONS_MAX, Sessions
-from quorumlog.errors import Overloaded
 
 CONFIG = ConsoleConfig(bootstrap="127.0.0.1:1")
 
@@ -42,12 +39,14 @@ def test_number_of_sessions_is_bounded() -> None:
     async def check() -> None:
         clock = Clock()
         sessions = Sessions(CONFIG, clock=clock)
-        for _ in range(SESSIONS_MAX):
-            await sessions.open()
-        with pytest.raises(Overloaded, match=str(SESSIONS_MAX)):
-            await sessions.open()
-        clock.now_s += IDLE_S + 1
-        await sessions.open()
+        opened = [await sessions.open() for _ in range(SESSIONS_MAX)]
+        clock.now_s += 1
+        kept = sessions.find(opened[0].id)  # a request
+        newest = await sessions.open()
+        assert sessions.find(opened[1].id) is None, "the one without requests for the longest time"
+        found = [each for each in (*opened, newest) if sessions.find(each.id, is_use=False)]
+        assert len(found) == SESSIONS_MAX
+        assert kept is opened[0]
 
     asyncio.run(check())
 

@@ -23,7 +23,7 @@ full = [b"%d" % number * 9 for number in range(300_000)]
 before = figures()
 for _ in range(200):  # the kernel refuses a page that it is using
     made = use_huge_pages()
-    if made >= 4:
+    if made:
         break
 after = figures()
 assert full == [b"%d" % number * 9 for number in range(300_000)]
@@ -37,7 +37,7 @@ def test_memory_in_use_is_moved_and_unchanged() -> None:
         [sys.executable, "-c", FILL], check=True, capture_output=True, text=True
     )
     made, grown, huge = map(int, finished.stdout.split())
-    assert made >= 4
+    assert made, "no huge page was made"
     assert huge >= made << 21
     assert grown <= made << 19, "a huge page was made of memory that was not in use"
 

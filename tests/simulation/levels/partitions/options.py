@@ -64,7 +64,7 @@ def draw(entropy: SimEntropy) -> ReplicationOptions:
         drawn = entropy.stream(name)
         return drawn.spread(low, high) if drawn.chance(probability) else 0
 
-    is_unclean = entropy.stream("unclean").chance(0.25)
+    is_unclean = entropy.stream("unclean").chance(0.15)
     return ReplicationOptions(
         brokers=brokers,
         topics=1 + entropy.below(3),
@@ -90,7 +90,7 @@ def draw(entropy: SimEntropy) -> ReplicationOptions:
         move_every_ms=mean(300, 5_000),
         elect_every_ms=mean(300, 5_000),
         is_unclean=is_unclean,
-        is_lossy=entropy.stream("lossy").chance(0.25),
+        is_lossy=entropy.stream("lossy").chance(0.12),
         wipe_every_ms=rare("wipes", 0.5, 300, 3_000) if is_unclean else 0,
         delete_every_ms=rare("deletions", 0.3, 20, 2_000),
         deposed=0.2 if entropy.stream("deposed").chance(0.3) else 0.0,
