@@ -1,7 +1,7 @@
 """The audit log: authentications, denials and changes, one JSON object a line.
 
-A denial or a failed authentication is written at once. Equal ones that follow within a second are
-counted, and written as one line with their number; beyond the limits of different ones within
+A denial or an authentication is written at once. Equal ones that follow within a second are
+counted, and written as one line with their number; beyond the limits of different refusals within
 a second, the others are only counted. So a client cannot fill the disk, or push older lines out of
 the files.
 """
@@ -28,8 +28,8 @@ NAME_MAX: Final = 249  # characters of a resource or a claimed user
 WINDOW_S: Final = 1.0
 
 
-class _Refusal(NamedTuple):
-    """A denial or a failed authentication."""
+class _Event(NamedTuple):
+    """A denial or an authentication."""
 
     event: str
     client: ClientIdentity
@@ -43,14 +43,15 @@ class AuditLog:
         """`write` takes one line, without its end."""
         self._write = write
         self._wall_ms = wall_ms
-        self._refusals: dict[_Refusal, int] = {}  # written once; how many have followed
+        self._events: dict[_Event, int] = {}  # written once; how many have followed
         self._written: Counter[tuple[str, str]] = Counter()  # by event and host
-        self._others: Counter[str] = Counter()  # refusals beyond the limits, by event
+        self._others: Counter[str] = Counter()  # beyond the limits, by event
         self._timer: asyncio.TimerHandle | None = None
 
     def authenticated(self, client: ClientIdentity, *, listener: str, mechanism: str) -> None:
         """Record the authentication of a client."""
-        self._line("authentication", client, listener=listener, mechanism=mechanism, outcome="ok")
+        fields = {"listener": listener, "mechanism": mechanism, "outcome": "ok"}
+        self._record(_Event("authentication", client, tuple(fields.items())), is_bounded=False)
 
     def refused(
         self,
@@ -71,7 +72,7 @@ class AuditLog:
         }
         if claimed_user:
             fields["claimed_user"] = claimed_user[:NAME_MAX]
-        self._refusal(_Refusal("authentication", client, tuple(fields.items())))
+        self._record(_Event("authentication", client, tuple(fields.items())))
 
     def denied(self, action: Action) -> None:
         """Record an action that is not authorized."""
@@ -81,7 +82,7 @@ class AuditLog:
             "resource": action.name[:NAME_MAX],
         }
         client = ClientIdentity(action.principal, action.host)
-        self._refusal(_Refusal("denial", client, tuple(fields.items())))
+        self._record(_Event("denial", client, tuple(fields.items())))
 
     def changed(self, client: ClientIdentity, *, change: object, outcome: str) -> None:
         """Record a change that a client has requested. `outcome` is "ok", the name of an error, or
@@ -97,39 +98,39 @@ class AuditLog:
             self._line("change", client, operation=operation, detail=part, outcome=outcome, **place)
 
     def close(self) -> None:
-        """Write the refusals that were counted."""
+        """Write the events that were counted."""
         if self._timer is not None:
             self._timer.cancel()
         self._count()
 
-    def _refusal(self, refusal: "_Refusal") -> None:
-        if refusal in self._refusals:
-            self._refusals[refusal] += 1
-        elif (
-            len(self._refusals) < REFUSALS_MAX
-            and self._written[refusal.event, refusal.client.host] < REFUSALS_A_HOST
+    def _record(self, event: _Event, *, is_bounded: bool = True) -> None:
+        kind = event.event, event.client.host
+        if event in self._events:
+            self._events[event] += 1
+        elif is_bounded and (
+            self._written.total() >= REFUSALS_MAX or self._written[kind] >= REFUSALS_A_HOST
         ):
-            self._refusals[refusal] = 0
-            self._written[refusal.event, refusal.client.host] += 1
-            self._refused(refusal, 1)
+            self._others[event.event] += 1
         else:
-            self._others[refusal.event] += 1
+            self._events[event] = 0
+            self._written[kind] += is_bounded
+            self._write_event(event, 1)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WINDOW_S, self._count)
 
     def _count(self) -> None:
         self._timer = None
-        refusals, self._refusals = self._refusals, {}
+        events, self._events = self._events, {}
         others, self._others = self._others, Counter()
         self._written.clear()
-        for event, count in others.items():
-            self._line(event, ClientIdentity("", ""), resource="others", count=count)
-        for refusal, more in refusals.items():
+        for name, count in others.items():
+            self._line(name, ClientIdentity("", ""), resource="others", count=count)
+        for event, more in events.items():
             if more:
-                self._refused(refusal, more)
+                self._write_event(event, more)
 
-    def _refused(self, refusal: "_Refusal", count: int) -> None:
-        self._line(refusal.event, refusal.client, **dict(refusal.fields), count=count)
+    def _write_event(self, event: _Event, count: int) -> None:
+        self._line(event.event, event.client, **dict(event.fields), count=count)
 
     def _line(self, event: str, client: ClientIdentity, **fields: object) -> None:
         when = datetime.fromtimestamp(self._wall_ms() / 1_000, UTC)

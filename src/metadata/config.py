@@ -38,3 +38,6 @@ class ControllerConfig:
     partitions_max: int = 10_000  # per topic
     session_tick_ms: int = 250  # maximum interval of the check for expired sessions
     applied_wait_ms: int = 500  # time that a response waits for brokers to apply the change
+    # Records appended and replayed in a step of the event loop, a few milliseconds; a decision with
+    # more is a long one.
+    records_at_once: int = 100

@@ -30,7 +30,7 @@ class StrangerCalls(Protocol):
         """Return the next message, or EOF. Raise TimedOut."""
 
     async def write(self, context: _Context, response: bytes) -> None:
-        """Send a response. Raise TimedOut if it is not read."""
+        """Send a response. Raise Overloaded."""
 
     async def watch(self, context: _Context, watch: Awaitable[None]) -> None:
         """Watch the health until the client leaves. Raise Overloaded."""
@@ -201,8 +201,8 @@ def _reflection_methods(
                 continue
             try:
                 await strangers.write(context, content)
-            except TimedOut:
-                return
+            except Overloaded as error:
+                await context.abort(_Code.RESOURCE_EXHAUSTED, error.message)
 
     # Both versions have equal messages.
     method: RpcMethod = grpc.stream_stream_rpc_method_handler(reflect)

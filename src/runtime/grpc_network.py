@@ -14,6 +14,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias, TypeVar
@@ -85,6 +86,9 @@ SESSION_CHECK_S: Final = 0.5  # between two checks of the sessions of open calls
 STRANGERS_A_HOST: Final = 128  # messages, and watches, of clients without credentials, at a time
 STRANGERS_MAX: Final = 512
 STRANGER_READ_S: Final = 5.0  # then the call ends
+STRANGER_UNREAD_BYTES: Final = (1 << 20, 8 << 20)  # of their responses, for each address, in all
+UNREAD_BYTES: Final = (256 << 20, 512 << 20)  # of unary responses, for each principal, in all
+SMALL_RESPONSE_BYTES: Final = 4 << 10
 END_SETTLE_S: Final = 0.01  # the two events were up to 0.7 ms apart; see _ServedStream.read
 
 _log = logging.getLogger(__name__)
@@ -196,6 +200,7 @@ class _GrpcListener:
         from .grpc_introspection import introspection_methods
 
         self._strangers = Strangers()
+        self._unread = UnreadResponses(*UNREAD_BYTES)
         is_guarded = security.authenticator is not None and not security.reads_at_once
         self._server = server
         self._clock = clock
@@ -259,11 +264,10 @@ class _GrpcListener:
             raw: Any = await read(context)
             if raw is aio.EOF:
                 raise InvalidRequest(f"{handler.method.path}: the call has no request")
-            session = self._begin_unary(known)
+            self._begin_unary(known)
             response: Message = await call(parse(raw), known)
-            await self._write_unary(
-                encode_message(response, self._message_size_max), context, session
-            )
+            encoded = encode_message(response, self._message_size_max)
+            await self._unread.write(context, encoded, known.client.principal)
 
         async def serve_known(_: object, context: _Context) -> None:
             await self._supervise(answer_known(context), handler, context)
@@ -351,27 +355,13 @@ class _GrpcListener:
         )
         return known, self._strangers.read if session.is_open else read_message
 
-    def _begin_unary(self, known: CallContext) -> "CallSession | None":
+    def _begin_unary(self, known: CallContext) -> None:
         """Raise SaslAuthenticationFailed if the session ended before the request was received. The
-        end of the session does not cancel the handler: it may have made its change. Return the
-        session if its end is watched."""
+        end of the session does not cancel the handler: it may have made its change."""
         known.check_session()
         task = asyncio.current_task()
         assert task is not None, "a unary call outside a task"
-        session, self._running[task] = self._running.get(task), None
-        return session
-
-    async def _write_unary(
-        self, response: bytes, context: _Context, session: "CallSession | None"
-    ) -> None:
-        """Send the response of a unary call; the end of the session ends it, also if the client
-        does not read."""
-        if session is not None:
-            task = asyncio.current_task()
-            assert task is not None, "a unary call outside a task"
-            self._running[task] = session
-            self._schedule_check()
-        await context.write(response)
+        self._running[task] = None
 
     def _schedule_check(self) -> None:
         if self._check is None:
@@ -497,6 +487,7 @@ class Strangers:
             ),
             None,
         )
+        self._unread = UnreadResponses(*STRANGER_UNREAD_BYTES)
 
     async def read(self, context: _Context) -> Any:
         """Return the next message, or EOF. Raise TimedOut: gRPC collects a message of up to the
@@ -504,12 +495,56 @@ class Strangers:
         return await self._reads.run(context, context.read())
 
     async def write(self, context: _Context, response: bytes) -> None:
-        """Send a response. Raise TimedOut: a response that is not read stays in memory."""
-        await self._reads.run(context, context.write(response))
+        """Send a response. Raise Overloaded."""
+        host = _plain_peer(context.peer()).rpartition(":")[0]
+        await self._unread.write(context, response, host)
 
     async def watch(self, context: _Context, watch: Awaitable[None]) -> None:
         """Watch the health until the client leaves. Raise Overloaded."""
         await self._watches.run(context, watch)
+
+
+class UnreadResponses:
+    """Bounds the memory of responses that clients do not read, for each client and for all.
+
+    gRPC keeps a message until the client reads it or its connection ends, also if the call is
+    cancelled here, so the bytes count until then.
+    """
+
+    def __init__(self, client_bytes_max: int, bytes_max: int) -> None:
+        self._client_bytes_max = client_bytes_max
+        self._bytes_max = bytes_max
+        self._by_client: Counter[str] = Counter()
+        self._bytes = 0
+
+    async def write(self, context: _Context, response: bytes, client: str) -> None:
+        """Send a response. Raise Overloaded at a limit; a small response is always sent."""
+        size = len(response)
+        if size <= SMALL_RESPONSE_BYTES:
+            await context.write(response)
+            return
+        unread = self._by_client[client]
+        if unread + size > self._client_bytes_max or self._bytes + size > self._bytes_max:
+            raise Overloaded(
+                f"{unread} bytes of responses to {client}, and {self._bytes} in all, are not read"
+                f" yet; the limits are {self._client_bytes_max} and {self._bytes_max}; read"
+                " responses at once, or request less"
+            )
+        self._add(client, size)
+        writing = asyncio.ensure_future(context.write(response))
+        writing.add_done_callback(lambda task: self._written(task, client, size))
+        await asyncio.shield(writing)
+
+    def _written(self, task: "asyncio.Future[None]", client: str, size: int) -> None:
+        self._add(client, -size)
+        if not task.cancelled():
+            task.exception()  # the handler has it, if it still waits
+
+    def _add(self, client: str, size: int) -> None:
+        self._bytes += size
+        self._by_client[client] += size
+        if not self._by_client[client]:
+            del self._by_client[client]
 
 
 class _MethodTable(grpc.GenericRpcHandler):

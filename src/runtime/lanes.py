@@ -23,6 +23,8 @@ LIMITS: Final = {
     "read": LaneLimits(threads=4),
     "send": LaneLimits(threads=2),  # large file ranges, from the page cache to sockets
     "cpu": LaneLimits(threads=1),
+    # digests of passwords: clients with large requests in the lane "cpu" do not delay logins
+    "login": LaneLimits(threads=1, waiting_jobs_max=256),
 }
 
 

@@ -1,6 +1,7 @@
 """A user without ACLs, over TLS: every request about every kind of name, and what it can learn."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -12,11 +13,12 @@ from uuid import UUID
 
 import pytest
 from tests.kit.certificates import Certificates
+from tests.kit.client_security import ClientSecurity
 from tests.kit.kafka_node import KafkaNode, serving_kafka
 from tests.kit.node import WAIT_MS
-from tests.kit.secure_client import SecureClient, connect_tls
+from tests.kit.secure_client import SecureClient, connect_tls, connect_with
 from tests.kit.users import add_acl, remove_user, set_password
-from tests.kit.waits import run_patiently, with_time
+from tests.kit.waits import run_patiently, wait_until, with_time
 from tests.unit.frontends.acl_changes import allow
 from tests.unit.frontends.grpc_requests import METHODS, answer_about
 from tests.unit.frontends.kafka.admin_calls import create_topic
@@ -48,6 +50,7 @@ from quorumlog.errors import (
     StreamBroken,
     TopicAuthorizationFailed,
 )
+from quorumlog.frontends.grpc.log_service import BUILD_BYTES_MAX
 from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.metadata import INTERNAL_TOPICS
 from quorumlog.metadata.acls import AclOperation, AclResourceType
@@ -60,6 +63,7 @@ from quorumlog.proto import (
 )
 from quorumlog.records import Codec, Record, encode_batch
 from quorumlog.runtime import Channel, Runtime
+from quorumlog.runtime.real import RealTasks
 from quorumlog.services import (
     ADMIN_CREATE_TOPIC,
     ADMIN_DELETE_TOPIC,
@@ -138,7 +142,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @asynccontextmanager
 async def rights(
-    runtime: Runtime, folder: Path, certificates: Certificates
+    runtime: Runtime,
+    folder: Path,
+    certificates: Certificates,
+    mechanisms: tuple[str, ...] = ("SCRAM-SHA-256",),
 ) -> AsyncIterator[Rights]:
     async with serving_kafka(runtime, str(folder)) as kafka:
         topic_id = await create_topic(kafka.channel, SECRET)
@@ -157,8 +164,23 @@ async def rights(
         listeners_kafka=("SASL_SSL://127.0.0.1:0",),
         super_users=("User:root",),
         subscribe_heartbeat_ms=100,
+        sasl_enabled_mechanisms=mechanisms,
     ) as kafka:
         yield Rights(kafka, certificates, topic_id)
+
+
+@asynccontextmanager
+async def occupied(runtime: Runtime, lane: str) -> AsyncIterator[Callable[[], int]]:
+    """Occupy a lane of one thread; yields a function that returns the number of waiting jobs."""
+    tasks, end = runtime.tasks, threading.Event()
+    assert isinstance(tasks, RealTasks)
+    occupying = asyncio.ensure_future(tasks.offload(lane, end.wait))
+    await asyncio.sleep(0)
+    try:
+        yield lambda: len(tasks._lanes[lane]._unfinished) - 1
+    finally:
+        end.set()
+        await occupying
 
 
 async def error_of(channel: Channel, topic: str) -> str:
@@ -458,6 +480,57 @@ def test_read_that_waits_for_the_metadata_is_authorized_by_it(
             for found in await asyncio.gather(*waiting):
                 assert isinstance(found, error), found
             await channel.close()
+
+    run_patiently(main)
+
+
+@pytest.mark.parametrize("what", ["the right", "the user"])
+def test_publish_that_waits_for_its_compression_is_authorized_again(
+    certificates: Certificates, tmp_path: Path, what: str
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with rights(runtime, tmp_path / "node", certificates) as node:
+            broker, channel, root = node.kafka.node, node.channel("mallory"), node.channel("root")
+            write = [(AclOperation.WRITE, AclResourceType.TOPIC)]
+            await allow(broker, write, principal="User:mallory")
+            record = log_pb2.Record(value=bytes(BUILD_BYTES_MAX))
+            large = log_pb2.PublishRequest(topic=SECRET, records=[record])
+            async with occupied(runtime, "cpu") as jobs:
+                publishing = asyncio.ensure_future(
+                    channel.call(LOG_PUBLISH, large, timeout_ms=WAIT_MS)
+                )
+                await wait_until(lambda: jobs() == 1)
+                error: type[QuorumlogError] = SaslAuthenticationFailed
+                if what == "the right":
+                    await allow(broker, [], principal="User:mallory")
+                    error = TopicAuthorizationFailed
+                else:
+                    await remove_user(broker, "mallory")
+            with pytest.raises(error):
+                await publishing
+            fetch = log_pb2.FetchRequest(
+                partitions=[log_pb2.FetchPartition(topic=SECRET, partition=0)]
+            )
+            fetched = await root.call(LOG_FETCH, fetch, timeout_ms=WAIT_MS)
+            assert fetched.results[0].high_watermark == 0
+            await root.close()
+            await channel.close()
+
+    run_patiently(main)
+
+
+def test_user_logs_in_while_large_requests_wait_for_their_compression(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with (
+            rights(runtime, tmp_path / "node", certificates, mechanisms=("PLAIN",)) as node,
+            occupied(runtime, "cpu"),
+        ):
+            address = node.kafka.node.addresses.kafka_listeners["SASL_SSL"]
+            security = ClientSecurity(ca=certificates.ca, user="mallory", password=PASSWORD)
+            client = await connect_with(runtime, address, security)
+            client.connection.abort()
 
     run_patiently(main)
 

@@ -189,7 +189,7 @@ class _Plain:
         credential, is_known = self._server.credential(key)
         try:
             offered = await self._server.tasks.offload(
-                "cpu",
+                "login",
                 lambda: credential_of_password(
                     key[1], password, salt=credential.salt, iterations=credential.iterations
                 ),

@@ -26,9 +26,6 @@ from ..invariants import changed_partitions, check_change
 from ..replay import replay_batch
 from .state_machine import Foreseen
 
-RECORDS_AT_ONCE: Final = 100
-"""Records appended and replayed per step of the event loop, a few milliseconds; a decision with
-more is a long one."""
 COMMANDS_WAITING_MAX: Final = 10_000
 """The maximum number of queued commands."""
 OVERLOAD_RETRY_MS: Final = 20
@@ -219,7 +216,7 @@ class CommandQueue:
             return _Decided(refusal, self._last)
         if isinstance(decision, LongDecision):
             return decision
-        if len(decision.records) > RECORDS_AT_ONCE:
+        if len(decision.records) > self._config.records_at_once:
             return _as_long(type(command).__name__, decision)
         return self._append_whole(decision)
 
@@ -289,7 +286,12 @@ class CommandQueue:
             job.succeed(decided)
 
     async def _execute(self, decision: LongDecision) -> _Decided:
-        steps = _Steps(decision.slices, leadership=self._leadership, check=self._check_same)
+        steps = _Steps(
+            decision.slices,
+            size=self._config.records_at_once,
+            leadership=self._leadership,
+            check=self._check_same,
+        )
         first, second = await steps.read(), await steps.read()
         if second:
             after = await self._append_transaction(decision.name, first, second, steps)
@@ -363,9 +365,15 @@ class _Steps:
     """The records of a long decision, one step of the event loop at a time."""
 
     def __init__(
-        self, slices: Iterator[_Records], *, leadership: int, check: Callable[[int], None]
+        self,
+        slices: Iterator[_Records],
+        *,
+        size: int,
+        leadership: int,
+        check: Callable[[int], None],
     ) -> None:
         self._slices = slices
+        self._size = size
         self._leadership = leadership
         self._check = check
         self._left: _Records = ()
@@ -381,7 +389,7 @@ class _Steps:
                 if following is None:
                     return ()
                 self._left = following
-            step, self._left = self._left[:RECORDS_AT_ONCE], self._left[RECORDS_AT_ONCE:]
+            step, self._left = self._left[: self._size], self._left[self._size :]
             if step:
                 return step
 

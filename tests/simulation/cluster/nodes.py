@@ -280,7 +280,10 @@ class Cluster(SimulatedCluster[ClusterNode]):
             else tuple(voter.split("@")[1].rpartition(":")[0] for voter in voters),
             election_timeout_ms=options.election_timeout_ms,
             heartbeat_ms=options.election_timeout_ms // 6,
-            controller=ControllerConfig(session_timeout_ms=options.session_timeout_ms),
+            controller=ControllerConfig(
+                session_timeout_ms=options.session_timeout_ms,
+                records_at_once=options.records_at_once,
+            ),
             replication=ReplicationConfig(lag_time_max_ms=options.lag_time_ms_max),
         )
         without_voters = FormatOptions(directory_id=directory_id, voters=VoterSet(()))

@@ -1,6 +1,6 @@
 """Options of a cluster and of its clients' workload, drawn from the seed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from quorumlog.simulation.entropy import SimEntropy
@@ -8,6 +8,9 @@ from quorumlog.testing.checkers import Place
 
 REPLICATED: Final = {"flush.policy": "replicated"}
 FSYNC: Final = {"flush.policy": "fsync"}
+SHORT_SESSION_MS: Final = 400  # a few heartbeats
+SMALL_SEGMENT_BYTES: Final = "16384"
+SMALL_TRANSACTION_RECORDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,7 @@ class ClusterOptions:
     lag_time_ms_max: int  # replica.lag.time.max.ms
     topics: tuple[TopicPlan, ...]
     has_kafka: bool = False  # brokers have a Kafka listener
+    records_at_once: int = 100  # of a metadata transaction, in one step of the controller
 
     @property
     def places(self) -> list[Place]:
@@ -99,6 +103,22 @@ def draw_options(entropy: SimEntropy) -> ClusterOptions:
         lag_time_ms_max=(3_000, 10_000)[entropy.below(2)],
         topics=draw_topics(entropy.stream("topics")),
     )
+
+
+def with_bounds(options: ClusterOptions, entropy: SimEntropy) -> ClusterOptions:
+    """Return the options with rarely drawn bounds: short sessions, small segments, metadata
+    transactions of few records."""
+    if entropy.stream("small transactions").chance(0.4):
+        options = replace(options, records_at_once=SMALL_TRANSACTION_RECORDS)
+    if entropy.stream("short sessions").chance(0.25):
+        options = replace(options, session_timeout_ms=SHORT_SESSION_MS)
+    if entropy.stream("small segments").chance(0.3):
+        topics = tuple(
+            replace(topic, extra=(*topic.extra, ("segment.bytes", SMALL_SEGMENT_BYTES)))
+            for topic in options.topics
+        )
+        options = replace(options, topics=topics)
+    return options
 
 
 def draw_topics(entropy: SimEntropy) -> tuple[TopicPlan, ...]:

@@ -89,6 +89,23 @@ def test_many_different_refusals_are_counted_and_long_names_are_cut() -> None:
     simulation.run(main)
 
 
+def test_repeated_authentications_are_counted_and_no_refusals_hide_one() -> None:
+    async def main(runtime: Runtime) -> None:
+        found = Lines(runtime)
+        for number in range(5_000):
+            found.log.refused(
+                ALICE, listener="gRPC", mechanism="PLAIN", reason="wrong", claimed_user=f"{number}"
+            )
+        refused = len(found.lines)
+        for _ in range(1_000):
+            found.log.authenticated(ALICE, listener="SASL_SSL", mechanism="PLAIN")
+        assert [row["outcome"] for row in found.rows[refused:]] == ["ok"]
+        found.log.close()
+        assert [row["count"] for row in found.rows if row.get("outcome") == "ok"] == [1, 999]
+
+    simulation.run(main)
+
+
 def test_changes_and_authentications_never_have_a_secret() -> None:
     async def main(runtime: Runtime) -> None:
         found = Lines(runtime)

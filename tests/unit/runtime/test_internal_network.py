@@ -1,7 +1,7 @@
 """Connections between nodes on real sockets: their certificates, and strangers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from tests.kit.certificates import Certificates, self_signed
-from tests.kit.waits import AMPLE_MS, run_patiently, with_time
+from tests.kit.waits import AMPLE_MS, run_patiently, wait_until, with_time
 
 from quorumlog.errors import (
     ClusterAuthorizationFailed,
     InvalidConfig,
+    Overloaded,
     QuorumlogError,
     SaslAuthenticationFailed,
 )
@@ -22,11 +23,13 @@ from quorumlog.proto import quorum_pb2 as pb
 from quorumlog.runtime import (
     ByteConnection,
     CallContext,
+    Channel,
     ClientIdentity,
     Handler,
     Network,
     Runtime,
     Stream,
+    grpc_network,
 )
 from quorumlog.runtime.internal_network import InternalNetwork, InternalSecurity
 from quorumlog.runtime.node_identity import NodeIdentities, check_sender, node_uri
@@ -38,6 +41,8 @@ from quorumlog.services import QUORUM_DESCRIBE, RAFT_PROPOSE
 from .byte_connection import Peer
 
 CLUSTER = "cluster_of-the-tests01"
+LARGE = "x" * (8 << 20)
+"""More than gRPC buffers for a client that does not read."""
 HOSTS = ("localhost", "127.0.0.1")
 ALICE = ClientIdentity("User:alice", "10.0.0.1")
 """A client on whose behalf a node calls."""
@@ -85,7 +90,8 @@ def over(
 class Service:
     """What a node serves to the others: calls, a stream, and bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster_id: str = CLUSTER) -> None:
+        self._cluster_id = cluster_id
         self.contexts: list[CallContext] = []
         self.peers: asyncio.Queue[Peer] = asyncio.Queue()
 
@@ -93,7 +99,7 @@ class Service:
         self, request: pb.DescribeQuorumRequest, context: CallContext
     ) -> pb.DescribeQuorumResponse:
         self.contexts.append(context)
-        return pb.DescribeQuorumResponse(cluster_id=CLUSTER)
+        return pb.DescribeQuorumResponse(cluster_id=self._cluster_id)
 
     async def propose(self, stream: Stream[Any, Any], context: CallContext) -> None:
         self.contexts.append(context)
@@ -257,6 +263,54 @@ def test_unary_call_that_a_removed_node_has_begun_is_not_executed(
             await channel.close()
 
     run(main)
+
+
+def test_unread_responses_of_a_client_are_bounded_until_it_reads(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of calls that have ended: gRPC keeps a message until it is read."""
+    monkeypatch.setattr(grpc_network, "UNREAD_BYTES", (2 * len(LARGE) + 100, 8 * len(LARGE)))
+
+    async def main(runtime: Runtime) -> None:
+        service = Service(LARGE)
+        mine, _ = node_network(runtime, certificates, "node1")
+        its, _ = node_network(runtime, certificates, "node2")
+        another, _ = node_network(runtime, certificates, "node3")
+        async with service.on(mine) as (calls, _):
+            channel = its.channel(calls)
+            unread = await begun_calls(channel, 2)
+            await wait_until(lambda: len(service.contexts) == 2)
+            with pytest.raises(Overloaded, match="are not read"):
+                await described(its, calls)
+            assert await described(another, calls) == LARGE
+            for stream in unread:
+                response = await stream.receive()
+                assert response is not None
+                assert response.cluster_id == LARGE
+            assert await described(its, calls) == LARGE
+            await begun_calls(channel, 2)
+            await wait_until(lambda: len(service.contexts) == 7)
+            await channel.close()  # the server sees it later
+            while isinstance(await outcome(described(its, calls)), Overloaded):
+                pass
+
+    run(main)
+
+
+async def outcome(call: Awaitable[str]) -> str | QuorumlogError:
+    try:
+        return await call
+    except QuorumlogError as error:
+        return error
+
+
+async def begun_calls(channel: Channel, count: int) -> list[Stream[Any, Any]]:
+    """Begin unary calls whose responses are read later."""
+    begun = replace(QUORUM_DESCRIBE, streaming=True)
+    streams = [await channel.stream(begun, timeout_ms=AMPLE_MS) for _ in range(count)]
+    for stream in streams:
+        await stream.send(pb.DescribeQuorumRequest())
+    return streams
 
 
 def test_node_does_not_start_with_the_certificate_of_another_node(

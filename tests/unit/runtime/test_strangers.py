@@ -1,11 +1,12 @@
 """Calls without credentials on a listener that authenticates its clients."""
 
-from typing import Any
+from typing import Any, Final
 
 import grpc
 import pytest
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 from tests.kit.waits import AMPLE_MS, run_patiently
 
 from quorumlog.errors import QuorumlogError
@@ -19,9 +20,13 @@ from quorumlog.runtime import (
     Handler,
     Runtime,
     Stream,
+    grpc_network,
 )
 from quorumlog.runtime.grpc_network import STRANGERS_A_HOST
-from quorumlog.services import AUTH_AUTHENTICATE
+from quorumlog.services import ADMIN_LIST_TOPICS, AUTH_AUTHENTICATE
+
+ADMIN: Final = "quorumlog.v1.Admin"
+REFLECTION: Final = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 
 
 class OpenMethods:
@@ -78,6 +83,32 @@ def test_processes_of_one_host_log_in_at_the_same_time() -> None:
         answers = [await stream.receive() for stream in streams]
         assert [each.message for each in answers if each] == [b"%d" % each for each in range(100)]
         await channel.close()
+        await listener.close(0)
+
+    run_patiently(main)
+
+
+def test_stranger_at_the_limit_of_unread_responses_gets_health_but_no_reflection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(grpc_network, "STRANGER_UNREAD_BYTES", (0, 0))
+
+    async def main(runtime: Runtime) -> None:
+        listener = await runtime.network.serve(
+            "127.0.0.1:0",
+            {ADMIN_LIST_TOPICS.path: Handler(ADMIN_LIST_TOPICS, repeat)},
+            security=CallSecurity(authenticator=OpenMethods()),
+        )
+        question = reflection_pb2.ServerReflectionRequest(file_containing_symbol=ADMIN)
+        async with aio.insecure_channel(listener.address) as channel:
+            reflection: Any = channel.stream_stream(REFLECTION)()
+            await reflection.write(question.SerializeToString())
+            with pytest.raises(aio.AioRpcError) as ended:
+                await reflection.read()
+            assert ended.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            health = await stub.Check(health_pb2.HealthCheckRequest())
+            assert health.status == health_pb2.HealthCheckResponse.SERVING
         await listener.close(0)
 
     run_patiently(main)

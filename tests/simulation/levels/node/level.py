@@ -32,7 +32,13 @@ from ...cluster.liveness import (
     servable,
 )
 from ...cluster.nodes import Cluster
-from ...cluster.options import ClusterOptions, Workload, draw_options, draw_workload
+from ...cluster.options import (
+    ClusterOptions,
+    Workload,
+    draw_options,
+    draw_workload,
+    with_bounds,
+)
 from ...faults.cluster_faults import ClusterFaultInjector, ClusterFaultPlan, draw_fault_plan
 from ..transactions.plan import draws_transactions
 from ..transactions.writers import (
@@ -189,8 +195,11 @@ def play(
 ) -> dict[str, int]:
     """Run a seed; raises AssertionError with a violation."""
     entropy = world.entropy.stream("scenario")
-    if options is None and draws_transactions(entropy):
-        options = with_transactions(draw_options(entropy.stream("options")), entropy)
+    is_transactional = options is None and draws_transactions(entropy)
+    if options is None:
+        options = with_bounds(draw_options(entropy.stream("options")), entropy)
+    if is_transactional:
+        options = with_transactions(options, entropy)
         run = Run.of(world, entropy, options=options, fault_plan=fault_plan, writers=MACHINES)
         make = partial(ClientIncarnation, run.workload)
         run.writers = TransactionalWriters.of(run, entropy, run.cluster.bootstrap, make)

@@ -31,10 +31,11 @@ from quorumlog.metadata import (
     LongDecision,
     MetadataImage,
 )
-from quorumlog.metadata.shell.command_queue import RECORDS_AT_ONCE, CommandQueue
+from quorumlog.metadata.shell.command_queue import CommandQueue
 from quorumlog.proto import metadata_records_pb2 as records_pb
 from quorumlog.runtime import Runtime
 
+RECORDS_AT_ONCE = ControllerConfig().records_at_once
 MANY = 4 * RECORDS_AT_ONCE
 SMALL_BYTES = 64 << 10  # two steps fill it: a long decision has to wait for commits
 Records = tuple[records_pb.MetadataRecord, ...]
