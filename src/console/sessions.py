@@ -192,7 +192,7 @@ class Sessions:
 
     def renew_id(self, session: Session) -> None:
         """Give a session another id and CSRF token, after its user has signed in."""
-        self._sessions.pop(session.id, None)  # it may have ended meanwhile
+        self._sessions.pop(session.id, None)  # already absent if the session ended
         session.id, session.csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         self._sessions[session.id] = session
 
