@@ -36,7 +36,7 @@ WORKERS := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 CORE_MODULES := */raftlog/candidate.py,*/raftlog/config.py,*/raftlog/follower.py,*/raftlog/leader.py,*/raftlog/log_view.py,*/raftlog/messages.py,*/raftlog/progress.py,*/raftlog/raft.py,*/raftlog/ready.py,*/raftlog/roles.py,*/raftlog/state.py,*/raftlog/status.py,*/raftlog/voters.py,*/raftlog/writes.py
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup browser spark-oldest demo test test-spark-oldest test-plain test-all sanitize lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate mutate-simulated fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
+.PHONY: help setup browser site console-pictures spark-oldest demo test test-spark-oldest test-plain test-all sanitize lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate mutate-simulated fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -166,8 +166,15 @@ docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, th
 	@page=$$($(BIN)/python -c "import sys; from quorumlog.frontends.kafka.requests_page import with_table as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/kafka.md) && printf '%s\n' "$$page" > docs/kafka.md
 
+site: setup ## build the documentation site into build/site; a broken link, anchor or page without a place fails
+	DISABLE_MKDOCS_2_WARNING=true $(BIN)/python -m mkdocs build --strict --quiet
+
 pictures: setup ## draw the simulated runs that docs/raft.md and docs/transactions.md show
 	$(BIN)/python -m tests.simulation.pictures docs/pictures
+
+console-pictures: setup browser ## take the pictures of the console that docs/console.md and the first page show
+	$(BIN)/pytest -q tests/console/test_pictures.py -k "look and (overview or topic or group or search)"
+	$(BIN)/python -m tests.console.page_pictures docs/pictures
 
 simulate: setup ## whole nodes on the simulated runtime: LEVEL=broker SEEDS=50 FIRST=0, TWICE=4 compares so many alone; SEED=n replays one
 	$(BIN)/python -m tests.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(TWICE),--twice $(TWICE))
@@ -226,7 +233,7 @@ dist: setup ## build the source distribution, and from it the wheel, into dist/
 	$(BIN)/python -m build --no-isolation .
 
 lock: setup ## resolve the dependencies anew into requirements.lock, for every system and Python
-	$(BIN)/uv pip compile pyproject.toml --extra spark --extra dev --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --extra spark --extra dev --extra docs --universal --python-version 3.11 \
 	  --no-emit-index-url --no-header --no-annotate --upgrade --quiet --output-file requirements.lock
 
 clean: ## remove what the other targets made

@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md, and the chart of the README, from the results in benchmarks/results.
+"""Writes docs/benchmarks.md, and its chart, from the results in benchmarks/results.
 
 Run: python -m benchmarks.page (after the others; `make bench` does). A benchmark without a result
 on this machine keeps its section of the page, and each section names its machine. A benchmark
@@ -46,6 +46,8 @@ HEAD = """\
 hand. Each figure is compared with a ceiling or a peer of the same run on the same machine, because
 a rate alone says more about the machine than about the program. Figures are medians of repeated
 rounds, with client and server on one machine.
+
+![Rates relative to Apache Kafka](pictures/beside_kafka.svg)
 """
 
 

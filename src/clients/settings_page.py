@@ -16,7 +16,7 @@ from .config import KIB, MIB, ClientConfig, ConsumerConfig, ProducerConfig
 MARKED = re.compile(r"(<!-- made by `make docs`: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 ROOTS = (QuorumlogError, RetriableError)
-WRAPPED: Any = {"width": 126, "subsequent_indent": "    ", "break_on_hyphens": False}
+WRAPPED: Any = {"width": 128, "subsequent_indent": "      ", "break_on_hyphens": False}
 
 # A field of a config with the comment lines above it and the comment to its right.
 FIELD = re.compile(r"((?:^    # .*\n)*)^    (\w+): [^=\n]+ = [^#\n]+(?:# (.*))?$", re.MULTILINE)
@@ -75,10 +75,10 @@ def _error_tree() -> Iterator[str]:
             text = f"{_sentence(base)} All errors with *yes* in the table below."
         else:
             text = f"{_sentence(base)} {_names(base)}."
-        yield from wrap(text, initial_indent=f"  - `{base.__name__}`: ", **WRAPPED)
+        yield from wrap(text, initial_indent=f"    - `{base.__name__}`: ", **WRAPPED)
     others = [each for each in ERRORS if each.__bases__[0] in ROOTS]
     listed = ", ".join(_name(each) for each in others)
-    yield from wrap(f"{listed}.", initial_indent="  - no other base: ", **WRAPPED)
+    yield from wrap(f"{listed}.", initial_indent="    - no other base: ", **WRAPPED)
 
 
 def _names(base: type[QuorumlogError]) -> str:

@@ -10,7 +10,7 @@ What is done with a fenced block depends on its language:
   A block that imports `quorumlog.spark`, and what goes on from it, runs with `--spark` only.
 - `sh`: each line is run by bash; exit code 0 is expected. `export NAME=...` holds for the lines
   after it. `quorumlog dev` starts the node, `make` names a target that exists, `grpcurl` is left to
-  `tests/cluster/test_grpc_page.py`. A cluster that `quorumlog cluster up` started is stopped.
+  `tests/cluster/test_grpc_page.py`. Clusters that `quorumlog cluster up` started are stopped.
 - `text`: what the block before it prints; a line `...` stands for any lines, `...` within a line
   for any text.
 - `toml`: a node's configuration.
@@ -180,8 +180,8 @@ class Player:
         self._names.clear()
         self._loop.close()
         self._node.stop()
-        if Path("quorumlog-cluster/cluster.json").exists():
-            self.shell("quorumlog cluster down")
+        for cluster in Path().glob("*/cluster.json"):
+            self.shell(f"quorumlog cluster down --data-dir {cluster.parent}")
 
     def _python(self, block: Block) -> None:
         if block.begins_anew:

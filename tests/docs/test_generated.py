@@ -58,7 +58,7 @@ def test_every_error_is_in_the_tree_under_its_base() -> None:
     for error in ERRORS:
         assert tree.count(f"`{error.__name__}`") == 1, error
     for base in (TransportError, GroupError, AdminError, StorageError):
-        under = tree.partition(f"  - `{base.__name__}`: ")[2].partition("\n  - ")[0]
+        under = tree.partition(f"    - `{base.__name__}`: ")[2].partition("\n    - ")[0]
         assert {each.__name__ for each in ERRORS if issubclass(each, base)} == set(
             re.findall(r"`(\w+)`", under)
         )

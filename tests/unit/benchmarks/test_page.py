@@ -31,5 +31,5 @@ def test_the_summary_is_kept() -> None:
     assert page({}, edited) == edited
 
 
-def test_the_chart_of_the_readme_has_the_ratios_of_the_page() -> None:
+def test_the_chart_has_the_ratios_of_the_page() -> None:
     assert chart(PAGE.read_text()) == CHART.read_text()
