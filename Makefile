@@ -167,7 +167,7 @@ docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, th
 	  print(page(sys.stdin.read()), end='')" < docs/kafka.md) && printf '%s\n' "$$page" > docs/kafka.md
 
 site: setup ## build the documentation site into build/site; a broken link, anchor or page without a place fails
-	DISABLE_MKDOCS_2_WARNING=true $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 pictures: setup ## draw the simulated runs that docs/raft.md and docs/transactions.md show
 	$(BIN)/python -m tests.simulation.pictures docs/pictures
