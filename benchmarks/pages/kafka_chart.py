@@ -20,6 +20,7 @@ LABEL: Final = 44  # pixels to the right of the longest bar
 TITLE: Final = "Rate relative to Apache Kafka 4.3.0 (= 1.0), records of 100 bytes; higher is better"
 STYLE: Final = """
 text { font: 12px system-ui, sans-serif; fill: #333; }
+text { stroke: #fff; stroke-width: 4px; paint-order: stroke; }
 .title, .group { font-weight: 600; }
 .kafka { stroke: #888; stroke-dasharray: 4 3; }
 """
@@ -39,8 +40,8 @@ def chart(page: str) -> str:
         f"<style>{STYLE}</style>",
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
         f'<text class="title" x="12" y="22">{escape(TITLE)}</text>',
-        *_bars(ratios, unit),
         f'<line class="kafka" x1="{kafka:.0f}" y1="{TOP}" x2="{kafka:.0f}" y2="{end}"/>',
+        *_bars(ratios, unit),
     ]
     return "\n".join([*parts, "</svg>", ""])
 
