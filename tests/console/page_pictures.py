@@ -16,7 +16,7 @@ from typing import Final
 from tests.console.browser import PICTURES
 
 SHOWN: Final = {
-    "overview-light-1280": 640,
+    "overview-light-1280": 450,
     "topic-dark-1280": 725,
     "records-search-light-1280": 640,
     "group-light-1280": 505,
