@@ -67,6 +67,7 @@ class LogDirUsage(Struct, frozen=True, kw_only=True):
     capacity_bytes: int
     free_bytes: int
     logs: tuple[ReplicaSize, ...]  # by ascending topic and partition
+    descriptors: tuple[int, int]  # open ones of the process, and the limit; 0: unknown
 
 
 class DeleteRecords(Struct, frozen=True):
@@ -228,7 +229,11 @@ class PartitionAdmin:
             left_ms = self._metadata.left_ms(context) - ANSWER_MS
             sizes = await self._log_admin.log_sizes(frozenset(topics), timeout_ms=left_ms)
         return LogDirUsage(
-            path=path, capacity_bytes=capacity_bytes, free_bytes=free_bytes, logs=tuple(sizes)
+            path=path,
+            capacity_bytes=capacity_bytes,
+            free_bytes=free_bytes,
+            logs=tuple(sizes),
+            descriptors=files.descriptors(),
         )
 
     async def delete_records(

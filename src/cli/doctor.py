@@ -37,6 +37,8 @@ CLOCK_WARNING_MS: Final = 1_000
 CLOCK_CRITICAL_MS: Final = 60_000  # producers' timestamps, tokens and certificates begin to fail
 FREE_WARNING: Final = 0.15  # of the file system
 FREE_CRITICAL: Final = 0.05
+DESCRIPTORS_WARNING: Final = 0.8  # of the limit
+DESCRIPTORS_CRITICAL: Final = 0.95
 CERTIFICATE_WARNING_DAYS: Final = 30
 CERTIFICATE_CRITICAL_DAYS: Final = 3
 OPEN_WARNING_MS: Final = 15 * 60_000  # the largest timeout of transactions by default
@@ -65,8 +67,8 @@ class Diagnosis:
 def doctor(
     ctx: typer.Context, bootstrap: BootstrapOption = None, output: OutputOption = None
 ) -> None:
-    """Check brokers, clocks, the metadata quorum, partitions, disks, groups, transactions and
-    certificates, and say what to do.
+    """Check brokers, clocks, the metadata quorum, partitions, disks, descriptors, groups,
+    transactions and certificates, and say what to do.
 
     The exit code is 0 if everything is healthy, 3 with warnings, 4 if something is critical, and 1
     if no broker answers.
@@ -109,7 +111,7 @@ def _checks(client: "ClientSettings", cluster: "Cluster") -> dict[str, Check]:
         "clocks": lambda log: clocks(_clocks(log, cluster)),
         "metadata quorum": lambda log: quorum(log.admin.describe_quorum()),
         "partitions": lambda log: _partitions(log, cluster),
-        "disks": lambda log: _disks(log, cluster),
+        "disks and descriptors": lambda log: _disks(log, cluster),
         "groups": _groups,
         "transactions": _transactions,
         "certificates": lambda log: _certificates(client, cluster),
@@ -287,6 +289,7 @@ def _disks(log: "Log", cluster: "Cluster") -> Iterator[Diagnosis]:
             continue
         for directory in found:
             yield from disk(directory)
+            yield from descriptors(directory)
 
 
 def disk(directory: "LogDir") -> Iterator[Diagnosis]:
@@ -297,7 +300,7 @@ def disk(directory: "LogDir") -> Iterator[Diagnosis]:
                 Urgency.CRITICAL,
                 f"{each.topic}-{each.partition}",
                 f"broker {directory.broker} cannot use its log: {each.error.message}",
-                f"`quorumlog storage check {directory.path}` on its machine shows the damage",
+                f"`quorumlog check {directory.path}` on its machine shows the damage",
                 broker=directory.broker,
             )
     if directory.capacity_bytes <= 0:
@@ -310,7 +313,24 @@ def disk(directory: "LogDir") -> Iterator[Diagnosis]:
             f"broker {directory.broker} has {size_text(directory.free_bytes)} free of"
             f" {size_text(directory.capacity_bytes)} at {directory.path}, {share:.0%}",
             "Shorten retention.ms or retention.bytes of large topics (`quorumlog brokers"
-            " log-dirs`), or enlarge the disk",
+            f" describe {directory.broker}`), or enlarge the disk",
+            broker=directory.broker,
+        )
+
+
+def descriptors(directory: "LogDir") -> Iterator[Diagnosis]:
+    """Yield a lack of descriptors of the broker with this directory."""
+    if not directory.descriptors_max:
+        return
+    share = directory.open_descriptors / directory.descriptors_max
+    if share >= DESCRIPTORS_WARNING:
+        yield _diagnosis(
+            Urgency.CRITICAL if share >= DESCRIPTORS_CRITICAL else Urgency.WARNING,
+            "",
+            f"broker {directory.broker} has {directory.open_descriptors:,} of"
+            f" {directory.descriptors_max:,} descriptors open: at the limit it accepts no"
+            " connections, and changes of files wait",
+            "Raise the limit and restart it: LimitNOFILE of the service, or `ulimit -n`",
             broker=directory.broker,
         )
 

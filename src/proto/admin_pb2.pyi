@@ -341,12 +341,16 @@ class DescribeLogDirsRequest(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ..., directories_only: _Optional[bool] = ...) -> None: ...
 
 class DescribeLogDirsResponse(_message.Message):
-    __slots__ = ("broker", "directories")
+    __slots__ = ("broker", "directories", "open_descriptors", "descriptors_max")
     BROKER_FIELD_NUMBER: _ClassVar[int]
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
+    OPEN_DESCRIPTORS_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTORS_MAX_FIELD_NUMBER: _ClassVar[int]
     broker: int
     directories: _containers.RepeatedCompositeFieldContainer[LogDirDescription]
-    def __init__(self, broker: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[LogDirDescription, _Mapping[str, object]]]] = ...) -> None: ...
+    open_descriptors: int
+    descriptors_max: int
+    def __init__(self, broker: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[LogDirDescription, _Mapping[str, object]]]] = ..., open_descriptors: _Optional[int] = ..., descriptors_max: _Optional[int] = ...) -> None: ...
 
 class LogDirDescription(_message.Message):
     __slots__ = ("path", "logs", "capacity_bytes", "free_bytes")

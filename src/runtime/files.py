@@ -266,6 +266,11 @@ class RealFiles:
         """Return the total bytes of the folder's file system."""
         return system.space(folder)[1]
 
+    def descriptors(self) -> tuple[int, int]:
+        """Return the number of open descriptors of the process, and its limit. 0: unknown, or no
+        limit."""
+        return system.descriptors()
+
     def sync_folder(self, folder: str) -> None:
         """Make the folder's names durable."""
         system.sync_names(folder)

@@ -220,6 +220,10 @@ class Files(Protocol):
     def capacity_bytes(self, folder: str) -> int:
         """Return the total bytes of the folder's file system."""
 
+    def descriptors(self) -> tuple[int, int]:
+        """Return the number of open descriptors of the process, and its limit. 0: unknown, or no
+        limit."""
+
     def sync_folder(self, folder: str) -> None:
         """Make the folder's names durable. Offload it."""
 

@@ -12,6 +12,7 @@ The selection is made at import by the functions that exist, not by the system's
 | flock | msvcrt.locking of the file's first byte |
 | sendfile | None: the caller reads and sends |
 | boot_id of /proc | a value per process: each start counts as a boot, the safe assumption |
+| descriptors in /proc | 0: unknown |
 | names of threads in /proc | none: threads other than Python's are not waited for |
 
 Tested on Linux, including the substitutes, by removing functions.
@@ -44,6 +45,7 @@ EXIT_SOFTWARE: Final = 70
 """The exit status "internal software error" of sysexits, which Windows does not define."""
 
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+_DESCRIPTORS: Final = "/proc/self/fd"
 _THREADS: Final = "/proc/self/task"
 _LISTINGS: Final = 100
 _PROCESS_ID: Final = os.urandom(16).hex()  # used in place of a boot id
@@ -247,6 +249,19 @@ def space(folder: str) -> tuple[int, int]:
 
     usage = shutil.disk_usage(folder)
     return usage.free, usage.total
+
+
+def descriptors() -> tuple[int, int]:
+    """Return the number of open descriptors of this process, and its limit. 0: unknown, or no
+    limit."""
+    try:
+        import resource  # not on Windows
+
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        count = len(os.listdir(_DESCRIPTORS)) - 1  # the listing has one itself
+    except (ImportError, OSError):
+        return 0, 0
+    return count, 0 if limit == resource.RLIM_INFINITY else limit
 
 
 def boot_id() -> str:

@@ -278,6 +278,10 @@ class SimFiles:
             "capacity_bytes", folder, lambda: UNLIMITED_BYTES if most is None else most
         )
 
+    def descriptors(self) -> tuple[int, int]:
+        """Return zeros: a simulated process has no limit."""
+        return 0, 0
+
     def sync_folder(self, folder: str) -> None:
         """Make the folder's names durable."""
         disk = self._device.disk

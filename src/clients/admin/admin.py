@@ -638,7 +638,7 @@ class AsyncAdmin:
                 deadline_ms=deadline_ms,
                 retry_on=is_retriable_change,
             )
-            found += [decode_log_dir(answer.broker, directory) for directory in answer.directories]
+            found += [decode_log_dir(answer, directory) for directory in answer.directories]
         return found
 
     async def list_groups(

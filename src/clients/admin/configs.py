@@ -76,6 +76,8 @@ class LogDir:
     logs: tuple[LogSize, ...]  # by topic and partition
     capacity_bytes: int  # of its file system, used or not
     free_bytes: int  # available to the broker
+    open_descriptors: int = 0  # of the broker's process: files and connections; 0: unknown
+    descriptors_max: int = 0  # their limit; 0: unknown, or none
 
     @property
     def size_bytes(self) -> int:
@@ -135,10 +137,12 @@ def config_changes(
     return changes
 
 
-def decode_log_dir(broker: int, directory: admin_pb2.LogDirDescription) -> LogDir:
-    """Return a data directory from its description."""
+def decode_log_dir(
+    answer: admin_pb2.DescribeLogDirsResponse, directory: admin_pb2.LogDirDescription
+) -> LogDir:
+    """Return a data directory of an answer."""
     return LogDir(
-        broker=broker,
+        broker=answer.broker,
         path=directory.path,
         logs=tuple(
             LogSize(
@@ -153,6 +157,8 @@ def decode_log_dir(broker: int, directory: admin_pb2.LogDirDescription) -> LogDi
         ),
         capacity_bytes=directory.capacity_bytes,
         free_bytes=directory.free_bytes,
+        open_descriptors=answer.open_descriptors,
+        descriptors_max=answer.descriptors_max,
     )
 
 

@@ -322,7 +322,13 @@ class PartitionHandlers:
             free_bytes=usage.free_bytes,
             logs=map(log_description, usage.logs),
         )
-        return pb.DescribeLogDirsResponse(broker=self._node_id, directories=[directory])
+        open_descriptors, descriptors_max = usage.descriptors
+        return pb.DescribeLogDirsResponse(
+            broker=self._node_id,
+            directories=[directory],
+            open_descriptors=open_descriptors,
+            descriptors_max=descriptors_max,
+        )
 
     async def delete_records(
         self, request: pb.DeleteRecordsRequest, context: CallContext

@@ -1,8 +1,10 @@
 """`quorumlog doctor`: its diagnoses, and its exit code on real nodes."""
 
 import json
+import resource
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from quorumlog.cli.doctor import (
     Urgency,
     certificates,
     clocks,
+    descriptors,
     disk,
     exit_code,
     hanging,
@@ -105,6 +108,37 @@ def test_a_disk_that_fills_up_is_found(free: int, severity: Urgency | None) -> N
     assert all(text.startswith("Broker 2 has ") and "at /data, " in text for _, text in found)
 
 
+@pytest.mark.parametrize(
+    ("count", "limit", "severity"),
+    [(790, 1_000, None), (800, 1_000, WARNING), (950, 1_000, CRITICAL), (9_000, 0, None)],
+)
+def test_a_broker_that_runs_out_of_descriptors_is_found(
+    count: int, limit: int, severity: Urgency | None
+) -> None:
+    directory = LogDir(
+        broker=2,
+        path="/data",
+        logs=(),
+        capacity_bytes=0,
+        free_bytes=0,
+        open_descriptors=count,
+        descriptors_max=limit,
+    )
+    found = shown(descriptors(directory))
+    assert [each for each, _ in found] == ([] if severity is None else [severity])
+    assert all(f"has {count} of 1,000 descriptors open" in text for _, text in found)
+
+
+@pytest.mark.slow
+def test_a_broker_reports_its_descriptors_and_their_limit() -> None:
+    with Broker() as broker, broker.connect() as log:
+        (directory,) = log.admin.describe_log_dirs(broker=1)
+        listed = len(list(Path(f"/proc/{broker.pid}/fd").iterdir()))
+        assert abs(directory.open_descriptors - listed) < 10
+        limit = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)[0]
+        assert directory.descriptors_max == limit
+
+
 def test_a_log_that_cannot_be_used_is_critical() -> None:
     log = LogSize(
         topic="t",
@@ -193,7 +227,7 @@ def test_a_healthy_broker_has_no_diagnosis() -> None:
             "clocks: ok",
             "metadata quorum: ok",
             "partitions: ok",
-            "disks: ok",
+            "disks and descriptors: ok",
             "groups: ok",
             "transactions: ok",
             "certificates: ok",

@@ -209,3 +209,15 @@ def test_boot_id_and_free_bytes_are_known(run: Run, folder: str) -> None:
         assert 0 < runtime.files.free_bytes(folder) <= runtime.files.capacity_bytes(folder)
 
     run(main)
+
+
+def test_an_open_file_counts_among_the_descriptors_where_they_have_a_limit(
+    run: Run, folder: str
+) -> None:
+    async def main(runtime: Runtime) -> None:
+        before, limit = runtime.files.descriptors()
+        file = runtime.files.open(f"{folder}/a", create=True)
+        assert runtime.files.descriptors() == ((before + 1, limit) if limit else (0, 0))
+        file.close()
+
+    run(main)
