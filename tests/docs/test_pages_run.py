@@ -20,6 +20,7 @@ HELD_ELSEWHERE = {
     "docs/benchmarks.md",
     "docs/cli.md",
     "docs/configuration.md",
+    "docs/deployment.md",
     "docs/grpc.md",
     "docs/package_page.md",
     "docs/raft.md",
