@@ -36,7 +36,7 @@ WORKERS := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 CORE_MODULES := */raftlog/candidate.py,*/raftlog/config.py,*/raftlog/follower.py,*/raftlog/leader.py,*/raftlog/log_view.py,*/raftlog/messages.py,*/raftlog/progress.py,*/raftlog/raft.py,*/raftlog/ready.py,*/raftlog/roles.py,*/raftlog/state.py,*/raftlog/status.py,*/raftlog/voters.py,*/raftlog/writes.py
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup browser site console-pictures spark-oldest demo test test-spark-oldest test-plain test-all sanitize lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate mutate-simulated fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
+.PHONY: help setup browser prometheus site console-pictures spark-oldest demo test test-spark-oldest test-plain test-all sanitize lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate mutate-simulated fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -63,6 +63,11 @@ $(VENV)/spark-oldest/.installed: requirements.spark-oldest.lock | setup
 
 browser: ## Chromium for tests/console, from the packages of Debian (as root)
 	@command -v chromium chromedriver > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium chromium-driver; }
+
+prometheus: ## promtool and Prometheus for the tests of alerts and dashboards, unpacked from Debian's package into build/
+	@# Not installed: an installation would start a service.
+	@command -v promtool > /dev/null || test -x build/prometheus/usr/bin/promtool || { mkdir -p build && cd build && apt-get update -qq \
+	  && apt-get download -qq prometheus && dpkg-deb --extract prometheus_*.deb prometheus && rm prometheus_*.deb; }
 
 demo: setup ## 336,776 flights into a broker, three nodes and a Spark stream that writes exactly once; kill -9 of each
 	$(BIN)/python examples/flights.py
@@ -161,7 +166,7 @@ docs: setup ## write the generated pages: docs/configuration.md, docs/cli.md, th
 	  && printf '%s\n' "$$page" > docs/cli.md
 	@page=$$($(BIN)/python -c "import sys; from quorumlog.clients.settings_page import with_tables as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/clients.md) && printf '%s\n' "$$page" > docs/clients.md
-	@page=$$($(BIN)/python -c "import sys; from quorumlog.server.observability.metrics_page import with_table as page; \
+	@page=$$($(BIN)/python -c "import sys; from quorumlog.server.observability.metrics_page import with_tables as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/observability.md) && printf '%s\n' "$$page" > docs/observability.md
 	@page=$$($(BIN)/python -c "import sys; from quorumlog.frontends.kafka.requests_page import with_table as page; \
 	  print(page(sys.stdin.read()), end='')" < docs/kafka.md) && printf '%s\n' "$$page" > docs/kafka.md

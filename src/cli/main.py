@@ -91,6 +91,9 @@ ENTRIES = {
     "users": Entry(CLUSTER, "users", "app", "Set passwords of users, list and delete them"),
     "acls": Entry(CLUSTER, "acls", "app", "Add, list, remove and explain access control lists"),
     "console": Entry(TOOLS, "console", "console", "Serve web pages about a cluster"),
+    "metrics": Entry(
+        TOOLS, "metrics", "app", "Print a Grafana dashboard and Prometheus alert rules"
+    ),
     "log": Entry(TOOLS, "log_dump", "app", "Dump files of a data directory"),
     "check": Entry(TOOLS, "check", "check", "Check a data directory, and repair it"),
     "diff": Entry(TOOLS, "diff", "diff", "Compare two copies of a log, record by record"),

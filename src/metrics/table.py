@@ -336,6 +336,11 @@ KAFKA_HELD: Final = Metric(
     _G,
     "Memory of open Kafka requests; at kafka.requests.bytes.max, connections are not read.",
 )
+KAFKA_HELD_MAX: Final = Metric(
+    "quorumlog_kafka_requests_held_max_bytes",
+    _G,
+    "The limit of this memory: kafka.requests.bytes.max.",
+)
 KAFKA_RECEIVED: Final = Metric(
     "quorumlog_kafka_received_bytes", _C, "Bytes received from Kafka clients."
 )

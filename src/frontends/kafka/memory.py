@@ -17,7 +17,7 @@ class RequestMemory:
     """Bytes of requests, from their first byte until the response."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         # connections waiting for memory, oldest first
         self._waiting: dict[object, Callable[[], None]] = {}
         self._incomplete: dict[object, int] = {}  # bytes of large incomplete frames by connection
@@ -29,7 +29,7 @@ class RequestMemory:
     @property
     def is_full(self) -> bool:
         """Return True if no connection may take more."""
-        return self.taken >= self._bytes_max
+        return self.taken >= self.bytes_max
 
     def take(self, size: int) -> None:
         """Add `size` bytes."""

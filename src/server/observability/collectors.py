@@ -229,5 +229,6 @@ def collect_kafka(scrape: Scrape, server: KafkaServer) -> None:
             scrape.put(rows.KAFKA_ERRORS, count, name, code)
     scrape.put(rows.KAFKA_OPEN, figures.open)
     scrape.put(rows.KAFKA_HELD, server.memory.taken)
+    scrape.put(rows.KAFKA_HELD_MAX, server.memory.bytes_max)
     scrape.put(rows.KAFKA_RECEIVED, figures.received_bytes)
     scrape.put(rows.KAFKA_SENT, figures.sent_bytes)

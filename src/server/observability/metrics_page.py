@@ -1,16 +1,19 @@
-"""The table of metrics in docs/observability.md, from the metric table. `make docs` writes it
-between the page's markers; a test compares the page with it."""
+"""The generated parts of docs/observability.md: the table of metrics, and the tables of alerts.
+`make docs` writes them between the page's markers; a test compares the page with them."""
 
 import re
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from ...metrics import METRICS, Metric
+from ...metrics.alerts import AlertSeverity, alerts_table
 
-MARKED = re.compile(r"(<!-- made by `make docs`: metrics -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- made by `make docs`: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def with_table(page: str) -> str:
-    """Return the page with its table regenerated."""
-    return MARKED.sub(lambda mark: f"{mark[1]}{metrics_table()}{mark[2]}", page)
+def with_tables(page: str) -> str:
+    """Return the page with its tables regenerated."""
+    return MARKED.sub(lambda mark: f"{mark[1]}{TABLES[mark[2]]()}{mark[3]}", page)
 
 
 def metrics_table() -> str:
@@ -22,3 +25,11 @@ def metrics_table() -> str:
 def _row(metric: Metric) -> str:
     labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
     return f"| `{metric.shown_name}{labels}` | {metric.kind.value} | {metric.about} |\n"
+
+
+TABLES: Final[Mapping[str, Callable[[], str]]] = {
+    "metrics": metrics_table,
+    "critical alerts": lambda: alerts_table(AlertSeverity.CRITICAL),
+    "warnings": lambda: alerts_table(AlertSeverity.WARNING),
+}
+"""The tables by the name in their marker."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quorumlog.server.json_log import RESERVED
-from quorumlog.server.observability.metrics_page import metrics_table, with_table
+from quorumlog.server.observability.metrics_page import metrics_table, with_tables
 
 ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "observability.md"
@@ -51,7 +51,7 @@ def listed() -> dict[str, list[str]]:
 
 def test_the_table_of_metrics_is_that_of_the_code() -> None:
     page = PAGE.read_text()
-    assert page == with_table(page), "run `make docs`"
+    assert page == with_tables(page), "run `make docs`"
     assert metrics_table().count("\n") > 40
 
 
