@@ -253,6 +253,14 @@ def cluster_scale(result: Result) -> Iterator[str]:
     yield line("memory of a node without partitions", f"{result['node_mb_empty']:.0f} MB", "")
     for name, what in (("unused", "that was never used"), ("used", "with a record")):
         yield line(f"memory of a replica {what}", f"{result[f'bytes_{name}_replica']:,} bytes", "")
+    for name, partitions in (
+        ("descriptors_empty", 0),
+        ("descriptors_used", result["idle_partitions"] + result["partitions"]),
+    ):
+        if name in result:  # of a run since it is measured
+            yield line(
+                f"open descriptors of a node with {partitions:,} partitions", result[name], ""
+            )
 
 
 def metadata(result: Result) -> Iterator[str]:

@@ -62,6 +62,12 @@ async def stall_s(nodes: Nodes) -> float:
     return max(look["quorumlog_loop_stall_seconds"] for look in looks)
 
 
+async def descriptors(nodes: Nodes) -> int:
+    """Return the most open descriptors of a node."""
+    looks = [await nodes.metrics(number) for number in nodes.places]
+    return int(max(look["process_open_fds"] for look in looks))
+
+
 async def write_each(log: AsyncLog, names: Sequence[str]) -> None:
     """Put a record into every partition, so that every log is open."""
     async with log.producer() as producer:
@@ -80,6 +86,7 @@ async def measure(folder: Path, *, topics: int, idle_s: float) -> dict[str, Any]
         quorumlog.aio.connect(nodes.bootstrap) as log,
     ):
         empty_bytes = memory(nodes)
+        empty_descriptors = await descriptors(nodes)
         empty_share = await idle(nodes, idle_s)
         await create(log, first)
         shares = await idle(nodes, idle_s)
@@ -91,6 +98,7 @@ async def measure(folder: Path, *, topics: int, idle_s: float) -> dict[str, Any]
         await write_each(log, rest)
         await asyncio.sleep(min(SETTLE_S, idle_s))
         used_bytes = memory(nodes)
+        used_descriptors = await descriptors(nodes)
     replicas = 3 * PARTITIONS * topics
     row = {
         "topics": topics,
@@ -106,6 +114,8 @@ async def measure(folder: Path, *, topics: int, idle_s: float) -> dict[str, Any]
         "goal_idle": GOAL_IDLE,
         "met_idle": max(shares) < GOAL_IDLE,
         "node_mb_empty": round(empty_bytes / len(nodes.places) / 1e6, 1),
+        "descriptors_empty": empty_descriptors,
+        "descriptors_used": used_descriptors,
         "bytes_unused_replica": round((unused_bytes - before_bytes) / replicas),
         "bytes_used_replica": round((used_bytes - before_bytes) / replicas),
     }
@@ -120,6 +130,8 @@ def show(row: dict[str, Any]) -> None:
         f"{row['topics']:,} topics of {PARTITIONS} partitions in {row['create_s']:.1f} s"
         f" (longest stall {row['create_stall_s']:.3f} s); at rest with"
         f" {row['idle_partitions']:,} partitions {shares} of a core; a replica takes"
-        f" {row['bytes_unused_replica']:,} bytes unused, {row['bytes_used_replica']:,} used",
+        f" {row['bytes_unused_replica']:,} bytes unused, {row['bytes_used_replica']:,} used; a node"
+        f" has {row['descriptors_empty']:,} open descriptors without partitions, and"
+        f" {row['descriptors_used']:,} with them",
         flush=True,
     )
