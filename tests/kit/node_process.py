@@ -23,6 +23,12 @@ from quorumlog.server.main import serve
 sys.exit(serve(sys.argv[1], as_json=True))
 """
 
+FORMAT = """
+import sys
+from quorumlog.server.main import format_storage, load_config
+format_storage(load_config(sys.argv[1]))
+"""
+
 
 _PORTS = Ports()  # of this process, to its end: a node comes back at its own
 
@@ -54,9 +60,11 @@ class NodeProcess:
         settings: Mapping[str, object] | None = None,
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        python: Path | None = None,
     ) -> None:
         """`settings` go before those of a node that is alone; `prefix` is a command that runs the
-        node's command in its place, with `environment` besides this process's."""
+        node's command in its place, with `environment` besides this process's. `python` is the
+        interpreter of another release, which also formats the directory."""
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / "node.toml"
         self._log = folder / "node.log"
@@ -74,7 +82,12 @@ class NodeProcess:
         self._file.write_text("".join(rows))
         self._prefix = list(prefix)
         self._environment = {**os.environ, **(environment or {})}
-        format_storage(load_config(str(self._file)))
+        self.python = python or Path(sys.executable)  # of the next start
+        if python is None:
+            format_storage(load_config(str(self._file)))
+        else:
+            command = [str(python), "-c", FORMAT, str(self._file)]
+            subprocess.run(command, check=True, env=self._environment)
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> "NodeProcess":
@@ -109,7 +122,7 @@ class NodeProcess:
         assert self._process is None, "the node is up"
         with self._log.open("a") as log:
             process = subprocess.Popen(
-                [*self._prefix, sys.executable, "-c", SERVE, str(self._file)],
+                [*self._prefix, str(self.python), "-c", SERVE, str(self._file)],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

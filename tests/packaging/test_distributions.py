@@ -6,10 +6,8 @@ that the tests make. Dependencies come from the cache of what `make setup` insta
 
 import email.parser
 import json
-import os
 import re
 import resource
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -24,11 +22,19 @@ import pytest
 from markdown_it import MarkdownIt
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
+from tests.kit.distributions import (
+    Environment,
+    build,
+    copy_repository,
+    install,
+    repository_files,
+    run,
+    succeed,
+)
 
 import quorumlog
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 900
 # As many starts of a bare Python: bounds for a busy machine, and for a slow one. The goals are held
 # by benchmarks/startup.py: 0.15 s and 0.03 s, where Python takes PYTHON_CPU_S.
 PYTHON_CPU_S = 0.015
@@ -38,37 +44,6 @@ ROUNDS = 5
 ENTRANCES = {"pyspark_quorumlog.py", "pytest_quorumlog.py"}  # by which Spark and pytest find us
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
-
-
-def run(
-    *command: str | Path, cwd: Path | None = None, **environment: str
-) -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end, outside of the repository's import path."""
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=clean | environment,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-    )
-
-
-def succeed(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
-    """Run a command that must succeed; return what it printed."""
-    done = run(*command, cwd=cwd, **environment)
-    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    return done.stdout
-
-
-def repository_files(*patterns: str) -> list[str]:
-    """Files that git knows or would take up, relative to the root."""
-    listed = succeed(
-        *("git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns),
-        cwd=ROOT,
-    )
-    return [name for name in listed.splitlines() if os.path.lexists(ROOT / name)]
 
 
 # --- building and installing ---------------------------------------------------------------------
@@ -83,43 +58,12 @@ class Distributions:
     sources: Path  # the source distribution, unpacked
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """A virtual environment that a test made."""
-
-    folder: Path
-
-    @property
-    def python(self) -> Path:
-        return self.folder / "bin/python"
-
-    @property
-    def command(self) -> Path:
-        return self.folder / "bin/quorumlog"
-
-    @property
-    def site_packages(self) -> Path:
-        (found,) = self.folder.glob("lib/python*/site-packages")
-        return found
-
-
-def build(source: Path, out: Path, *options: str, **environment: str) -> None:
-    """Build with the tools of this environment, without a download. The codec is not optimised,
-    which saves half of the compiler's time."""
-    environment = {"CFLAGS": "-O0", **environment}
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out)]
-    succeed(*command, *options, source, cwd=out.parent, **environment)
-
-
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
     """The wheel and the source distribution of a clean copy of the repository."""
     folder = tmp_path_factory.mktemp("distributions")
     source = folder / "repository"
-    for name in repository_files():
-        target = source / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, target, follow_symlinks=False)
+    copy_repository(source)
     build(source, folder / "dist")
     (wheel,) = folder.glob("dist/*.whl")
     (sdist,) = folder.glob("dist/*.tar.gz")
@@ -128,18 +72,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
     return Distributions(
         wheel=wheel, sdist=sdist, sources=folder / sdist.name.removesuffix(".tar.gz")
     )
-
-
-def install(wheel: Path, folder: Path, *, dependencies: bool = True) -> Environment:
-    """Install a wheel into a new environment, with what it asks for unless told not to."""
-    uv = str(Path(sys.executable).with_name("uv"))
-    environment = Environment(folder)
-    succeed(uv, "venv", "--quiet", "--python", sys.executable, folder)
-    command = [uv, "pip", "install", "--quiet", "--python", str(environment.python), str(wheel)]
-    command += ["--constraint", str(ROOT / "requirements.lock")] if dependencies else ["--no-deps"]
-    if run(*command, "--offline").returncode:
-        succeed(*command)  # the cache has not got everything
-    return environment
 
 
 @pytest.fixture(scope="session")
@@ -306,8 +238,7 @@ def test_without_a_compiler_it_installs_works_and_says_so_once(
     build(built.sources, tmp_path / "dist", "--wheel", CC="/bin/false")
     (wheel,) = tmp_path.glob("dist/*.whl")
     environment = install(wheel, tmp_path / "venv", dependencies=False)
-    others = environment.site_packages / "others.pth"  # searched after the environment's own
-    others.write_text(str(installed.site_packages))
+    environment.borrow(installed.site_packages)
     with node(environment, tmp_path / "data") as address:
         code = next(block for block in examples() if "asyncio" not in block)
         done = run(environment.python, "-c", code.replace("127.0.0.1:9094", address))
