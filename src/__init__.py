@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .clients.admin.groups import Group as Group
     from .clients.admin.groups import GroupHold as GroupHold
     from .clients.admin.groups import GroupListing as GroupListing
+    from .clients.admin.groups import GroupListings as GroupListings
     from .clients.admin.groups import GroupMember as GroupMember
     from .clients.admin.groups import GroupOffset as GroupOffset
     from .clients.admin.groups import OffsetReset as OffsetReset
@@ -138,6 +139,7 @@ _HOMES = {
     "GroupConsumer": ".clients.blocking",
     "GroupHold": ".clients.admin.groups",
     "GroupListing": ".clients.admin.groups",
+    "GroupListings": ".clients.admin.groups",
     "GroupMember": ".clients.admin.groups",
     "GroupOffset": ".clients.admin.groups",
     "Log": ".clients.blocking",

@@ -131,23 +131,22 @@ class Connection:
     ) -> R:
         """Call any broker; retry retriable errors until the deadline.
 
-        `is_short`: an attempt waits at most `LOOKUP_TIMEOUT_MS`, then the next broker is
-        called: a broker that takes longer may hang. At the deadline raises the last error that a
-        broker returned, if there is one: it says more than a refused connection or a timeout, and
-        a refused connection would wrongly claim that nothing was executed. Without one, the error
-        has the last failure of each address.
+        `is_short`: the first attempt waits at most `LOOKUP_TIMEOUT_MS` and half of the time, then
+        the next broker is called: a broker that takes longer may hang. At the deadline raises the
+        last error that a broker returned, if there is one: it says more than a refused connection
+        or a timeout, and a refused connection would wrongly claim that nothing was executed.
+        Without one, the error has the last failure of each address.
         """
         deadline_ms = self.deadline_ms(deadline_ms)
         said: QuorumlogError | None = None
         failures: dict[str, QuorumlogError] = {}  # by address
-        soon_ms = LOOKUP_TIMEOUT_MS
+        soon_ms = min(LOOKUP_TIMEOUT_MS, max(1, (deadline_ms - self.runtime.clock.now_ms()) // 2))
 
         async def attempt(remaining_ms: int) -> R:
             nonlocal said, soon_ms
-            addresses = self._any_addresses()
-            address = addresses[self._next_broker % len(addresses)]
+            address = self._present_address()
             timeout_ms = min(remaining_ms, self.config.request_timeout_ms)
-            if is_short and len(addresses) > 1:
+            if is_short and len(self._any_addresses()) > 1:
                 timeout_ms, soon_ms = min(timeout_ms, soon_ms), 2 * soon_ms
             try:
                 return await self.channel(address).call(method, request, timeout_ms=timeout_ms)
@@ -157,8 +156,8 @@ class Connection:
                     "(default 127.0.0.1:9094), not a controller's"
                 ) from error
             except QuorumlogError as error:
-                if error.retriable:
-                    self._next_broker += 1
+                if error.retriable and self._present_address() == address:
+                    self._next_broker += 1  # unless a concurrent call has moved on
                 failures[address] = error
                 if (
                     not isinstance(error, ConnectionFailed)
@@ -384,6 +383,11 @@ class Connection:
         """Return the bootstrap addresses, then those of the other brokers."""
         more = (a for a in self.topology.addresses() if a not in self._bootstrap)
         return (*self._bootstrap, *more)
+
+    def _present_address(self) -> str:
+        """Return the address that calls to any broker use until it fails."""
+        addresses = self._any_addresses()
+        return addresses[self._next_broker % len(addresses)]
 
     def deadline_ms(self, deadline_ms: int | None = None) -> int:
         """Return the given deadline, or that of a call that begins now."""

@@ -61,14 +61,18 @@ from .descriptions import (
 )
 from .fenced_brokers import FencingCause, explain_fenced
 from .groups import (
+    END_TIMEOUT_MS,
+    LIST_TIMEOUT_MS,
     Group,
     GroupListing,
+    GroupListings,
     OffsetReset,
     Target,
     delete_group,
     delete_offsets,
     describe_group,
     list_groups,
+    list_reachable_groups,
     reset_offsets,
 )
 from .partitions import (
@@ -139,6 +143,7 @@ class AsyncAdmin:
             ADMIN_DESCRIBE_CLUSTER,
             admin_pb2.DescribeClusterRequest(min_metadata_offset=self._seen),
             deadline_ms=deadline_ms,
+            is_short=True,
         )
         self._connection.topology.record_offset(answer.metadata_offset)
         self._connection.topology.record_brokers(answer.brokers)
@@ -198,7 +203,9 @@ class AsyncAdmin:
     async def list_topics(self, *, internal: bool = False) -> list[TopicListing]:
         """Return all topics by name; with `internal` also the brokers' internal topics."""
         answer = await self._connection.call_any(
-            ADMIN_LIST_TOPICS, admin_pb2.ListTopicsRequest(min_metadata_offset=self._seen)
+            ADMIN_LIST_TOPICS,
+            admin_pb2.ListTopicsRequest(min_metadata_offset=self._seen),
+            is_short=True,
         )
         self._connection.topology.record_offset(answer.metadata_offset)
         topics = map(decode_listing, answer.topics)
@@ -223,7 +230,7 @@ class AsyncAdmin:
         found: list[Topic] = []
         for part in _portions(wanted, sizes):
             request = admin_pb2.DescribeTopicsRequest(names=part, min_metadata_offset=self._seen)
-            answer = await self._connection.call_any(ADMIN_DESCRIBE_TOPICS, request)
+            answer = await self._connection.call_any(ADMIN_DESCRIBE_TOPICS, request, is_short=True)
             self._connection.topology.record_offset(answer.metadata_offset)
             self._connection.topology.record_brokers(answer.brokers)
             for result in answer.results:
@@ -238,6 +245,7 @@ class AsyncAdmin:
             ADMIN_DESCRIBE_TOPICS,
             admin_pb2.DescribeTopicsRequest(names=[name], min_metadata_offset=self._seen),
             deadline_ms=deadline_ms,
+            is_short=True,
         )
         self._connection.topology.record_offset(answer.metadata_offset)
         self._connection.topology.record_brokers(answer.brokers)
@@ -305,7 +313,7 @@ class AsyncAdmin:
             resources=[resource], min_metadata_offset=self._seen
         )
         if broker is None:
-            answer = await self._connection.call_any(ADMIN_DESCRIBE_CONFIGS, request)
+            answer = await self._connection.call_any(ADMIN_DESCRIBE_CONFIGS, request, is_short=True)
         else:
             answer = await self._connection.call_broker(broker, ADMIN_DESCRIBE_CONFIGS, request)
         self._connection.topology.record_offset(answer.metadata_offset)
@@ -648,12 +656,27 @@ class AsyncAdmin:
         them."""
         return await list_groups(self._connection, states, types)
 
-    async def describe_group(self, name: str) -> Group:
+    async def list_reachable_groups(
+        self,
+        *,
+        states: Collection[str] = (),
+        types: Collection[str] = (),
+        timeout_ms: int = LIST_TIMEOUT_MS,
+    ) -> GroupListings:
+        """Return the groups of the brokers that answer within `timeout_ms`, and the errors of the
+        other brokers.
+
+        `list_groups` retries until every broker has answered instead.
+        """
+        return await list_reachable_groups(self._connection, states, types, timeout_ms)
+
+    async def describe_group(self, name: str, *, end_timeout_ms: int = END_TIMEOUT_MS) -> Group:
         """Return a group with its members, assignments, committed offsets and lags.
 
-        Raises GroupNotFound.
+        The lag is unknown in partitions with a leader that does not return the log end within
+        `end_timeout_ms`. Raises GroupNotFound.
         """
-        return await describe_group(self._connection, name)
+        return await describe_group(self._connection, name, end_timeout_ms)
 
     async def reset_offsets(
         self, group: str, to: Target, *, topics: Topics | None = None, dry_run: bool = False

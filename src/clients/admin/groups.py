@@ -1,5 +1,6 @@
 """Consumer groups: describe, list, reset offsets, delete. Any broker relays to the coordinator."""
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -29,7 +30,8 @@ from ..groups.coordinator import CommittedOffset
 from ..offsets import PartitionLike, Position, look_up, parse_partition
 from ..topology import invalid_response
 
-END_MS: Final = 2_000  # time limit of the end offsets of one leader's partitions
+END_TIMEOUT_MS: Final = 2_000  # of the end offsets of one leader's partitions
+LIST_TIMEOUT_MS: Final = 2_000  # of a list without the groups of silent brokers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,14 @@ class GroupListing:
     state: str  # "Empty", "Stable", "Reconciling", "PreparingRebalance", ...
     protocol_type: str  # "consumer" for groups of consumers
     coordinator: int  # node id of the coordinating broker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListings:
+    """The groups of the brokers that answered."""
+
+    groups: tuple[GroupListing, ...]  # by name
+    errors: tuple[QuorumlogError, ...]  # of brokers whose groups are missing; they name the broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +151,7 @@ async def list_groups(
     connection: Connection, states: Collection[str], types: Collection[str]
 ) -> list[GroupListing]:
     """Query any broker; retry until every coordinator has answered it."""
-    for given in (states, types):
-        if isinstance(given, str):
-            raise InvalidRequest(f"{given!r} is a str: give a list of states or types")
+    _check_filters(states, types)
 
     async def attempt(remaining_ms: int) -> list[GroupListing]:
         answer = await connection.call_any(
@@ -158,7 +166,29 @@ async def list_groups(
     return await connection.repeat(attempt)
 
 
-async def describe_group(connection: Connection, name: str) -> Group:
+async def list_reachable_groups(
+    connection: Connection, states: Collection[str], types: Collection[str], timeout_ms: int
+) -> GroupListings:
+    """Query any broker once; it returns what the brokers list within the time of its attempt."""
+    _check_filters(states, types)
+    answer = await connection.call_any(
+        GROUPS_LIST,
+        groups_pb2.ListGroupsRequest(states=states, types=types),
+        deadline_ms=connection.runtime.clock.now_ms() + timeout_ms,
+        is_short=True,
+    )
+    return GroupListings(
+        groups=tuple(map(_listing, answer.groups)), errors=tuple(map(decode_error, answer.errors))
+    )
+
+
+def _check_filters(states: Collection[str], types: Collection[str]) -> None:
+    for given in (states, types):
+        if isinstance(given, str):
+            raise InvalidRequest(f"{given!r} is a str: give a list of states or types")
+
+
+async def describe_group(connection: Connection, name: str, end_timeout_ms: int) -> Group:
     """Query the coordinator, the committed offsets and the end offsets; see `AsyncAdmin`."""
     deadline_ms = connection.deadline_ms()
     described = await _describe(connection, name, deadline_ms)
@@ -170,7 +200,7 @@ async def describe_group(connection: Connection, name: str) -> Group:
         place: member for member in members for place in member.owned or member.target
     }
     places = sorted({*readers, *stored})
-    ends = await _ends(connection, places)
+    ends = await _ends(connection, places, end_timeout_ms)
     holds = await _holds(connection, name, {topic for topic, _ in places})
     listing = _listing(described.listing)
     return Group(
@@ -332,9 +362,9 @@ async def _describe(
 
 
 async def _ends(
-    connection: Connection, places: Iterable[PartitionLike]
+    connection: Connection, places: Iterable[PartitionLike], timeout_ms: int
 ) -> dict[PartitionLike, int]:
-    """Return the end offsets of partitions, if their leaders answer within END_MS.
+    """Return the end offsets of partitions, if their leaders answer within `timeout_ms`.
 
     A failed leader must not prevent the result for the others.
     """
@@ -353,17 +383,18 @@ async def _ends(
             by_leader.setdefault(leader.address, []).append((topic, partition))
         else:
             connection.topology.mark_stale(topic)
-    ends: dict[PartitionLike, int] = {}
-    for some in by_leader.values():
-        deadline_ms = connection.runtime.clock.now_ms() + END_MS
+    deadline_ms = connection.runtime.clock.now_ms() + timeout_ms
+
+    async def ask(some: Iterable[PartitionLike]) -> dict[PartitionLike, int]:
         try:
-            ends |= await look_up(
-                connection, dict.fromkeys(some, "latest"), deadline_ms=deadline_ms
-            )
+            return await look_up(connection, dict.fromkeys(some, "latest"), deadline_ms=deadline_ms)
         except QuorumlogError as error:
             if not error.retriable:
                 raise
-    return ends
+            return {}
+
+    answers = await asyncio.gather(*map(ask, by_leader.values()))
+    return {place: end for answer in answers for place, end in answer.items()}
 
 
 async def _holds(

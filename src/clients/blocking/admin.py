@@ -9,7 +9,15 @@ from ..admin.admin import AsyncAdmin
 from ..admin.configs import ClientQuotas, Config, ConfigValue, Feature, LogDir, QuotaEntity
 from ..admin.descriptions import Broker, Cluster, Topic, TopicListing
 from ..admin.fenced_brokers import FencingCause
-from ..admin.groups import Group, GroupListing, OffsetReset, Target
+from ..admin.groups import (
+    END_TIMEOUT_MS,
+    LIST_TIMEOUT_MS,
+    Group,
+    GroupListing,
+    GroupListings,
+    OffsetReset,
+    Target,
+)
 from ..admin.partitions import (
     Assignments,
     Before,
@@ -315,9 +323,24 @@ class Admin:
         """Return all consumer groups by name; see `AsyncAdmin.list_groups`."""
         return self._call(lambda admin: admin.list_groups(states=states, types=types))
 
-    def describe_group(self, name: str) -> Group:
+    def list_reachable_groups(
+        self,
+        *,
+        states: Collection[str] = (),
+        types: Collection[str] = (),
+        timeout_ms: int = LIST_TIMEOUT_MS,
+    ) -> GroupListings:
+        """Return the groups of the brokers that answer in time; see
+        `AsyncAdmin.list_reachable_groups`."""
+        return self._call(
+            lambda admin: admin.list_reachable_groups(
+                states=states, types=types, timeout_ms=timeout_ms
+            )
+        )
+
+    def describe_group(self, name: str, *, end_timeout_ms: int = END_TIMEOUT_MS) -> Group:
         """Return a group with its members, offsets and lags; see `AsyncAdmin.describe_group`."""
-        return self._call(lambda admin: admin.describe_group(name))
+        return self._call(lambda admin: admin.describe_group(name, end_timeout_ms=end_timeout_ms))
 
     def reset_offsets(
         self, group: str, to: Target, *, topics: Topics | None = None, dry_run: bool = False

@@ -115,3 +115,26 @@ def test_a_controller_that_does_not_answer_in_time_is_no_connection() -> None:
         await listener.close(0)
 
     simulation.run(main)
+
+
+def test_reads_of_metadata_leave_a_silent_broker_for_good() -> None:
+    async def main(runtime: Runtime) -> None:
+        silent, other = SlowServer(3_600.0), SlowServer(0.0)
+        addresses = ["127.0.0.1:7000", "127.0.0.1:7001"]
+        listeners = [
+            await runtime.network.serve(address, server.handlers(address))
+            for address, server in zip(addresses, (silent, other), strict=True)
+        ]
+        async with make_log(runtime, ",".join(addresses), call_timeout_ms=CALL_TIMEOUT_MS) as log:
+            silent.is_slow = True
+            began_ms = runtime.clock.now_ms()
+            # Each of them notices it; together they must not return to it.
+            await asyncio.gather(*(log.admin.describe_cluster() for _ in range(2)))
+            assert runtime.clock.now_ms() - began_ms <= CALL_TIMEOUT_MS // 2 + 200
+            began_ms = runtime.clock.now_ms()
+            await log.admin.describe_cluster()
+            assert runtime.clock.now_ms() - began_ms < 100, "the silent broker was called again"
+        for listener in listeners:
+            await listener.close(0)
+
+    simulation.run(main)
