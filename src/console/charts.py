@@ -15,7 +15,7 @@ SPARK_HEIGHT: Final = 28
 CHART_WIDTH: Final = 640
 CHART_HEIGHT: Final = 190
 _LEFT: Final = 96  # room for the labels of the values
-_BOTTOM: Final = 22
+_BOTTOM: Final = 28
 
 
 def sparkline(samples: Samples, label: str) -> Markup:
@@ -36,10 +36,12 @@ def sparkline(samples: Samples, label: str) -> Markup:
 def line_chart(samples: Samples, label: str, text: Callable[[float], str] = formats.rate) -> Markup:
     """Return a line of a series over time, with labels. Its axis begins at 0."""
     top, width, height = 10, CHART_WIDTH - _LEFT - 8, CHART_HEIGHT - _BOTTOM - 10
+    if len(samples) < 2:
+        return _empty_chart(label)
     points = _points(samples, _LEFT, top, width, height)
-    highest = max((value for _, value in samples), default=0.0) or 1.0
-    span_s = samples[-1][0] - samples[0][0] if samples else 0.0
-    since = f"{formats.duration(span_s * 1000)} ago" if len(samples) > 1 else "no values yet"
+    highest = max(value for _, value in samples) or 1.0
+    span_s = samples[-1][0] - samples[0][0]
+    since = f"{formats.duration(span_s * 1000)} ago"
     rows = Markup("").join(
         Markup('<line class="grid" x1="{x}" x2="{end}" y1="{y}" y2="{y}"/>').format(
             x=_LEFT, end=CHART_WIDTH - 8, y=round(top + height * (1 - part), 1)
@@ -51,7 +53,7 @@ def line_chart(samples: Samples, label: str, text: Callable[[float], str] = form
     )
     times = Markup(
         '<text x="{x}" y="{y}">{since}</text><text x="{end}" y="{y}" text-anchor="end">now</text>'
-    ).format(x=_LEFT, end=CHART_WIDTH - 8, y=CHART_HEIGHT - 6, since=since)
+    ).format(x=_LEFT, end=CHART_WIDTH - 8, y=CHART_HEIGHT - 7, since=since)
     return Markup(
         '<svg class="chart" viewBox="0 0 {w} {h}" role="img"><title>{label}</title>'
         "{rows}{times}{area}{line}</svg>"
@@ -63,6 +65,22 @@ def line_chart(samples: Samples, label: str, text: Callable[[float], str] = form
         times=times,
         area=_area(points, top + height),
         line=_line(points),
+    )
+
+
+def _empty_chart(label: str) -> Markup:
+    return Markup(
+        '<svg class="chart" viewBox="0 0 {w} {h}" role="img"><title>{label}</title>'
+        '<line class="grid" x1="0" x2="{w}" y1="{base}" y2="{base}"/>'
+        '<text class="none" x="{x}" y="{y}" text-anchor="middle">The line begins with the second'
+        " refresh.</text></svg>"
+    ).format(
+        w=CHART_WIDTH,
+        h=CHART_HEIGHT,
+        label=label,
+        base=CHART_HEIGHT - _BOTTOM,
+        x=CHART_WIDTH // 2,
+        y=CHART_HEIGHT // 2,
     )
 
 

@@ -15,7 +15,10 @@ WAIT_S: Final = 60
 WIDTHS: Final = (1280, 390)
 SCHEMES: Final = ("light", "dark")
 
-FAULTS_SCRIPT: Final = Path(__file__).with_name("faults.js").read_text(encoding="utf-8")
+FAULTS_SCRIPT, ACCESSIBILITY_SCRIPT, KEYBOARD_SCRIPT = (
+    Path(__file__).with_name(name).read_text(encoding="utf-8")
+    for name in ("faults.js", "accessibility.js", "keyboard.js")
+)
 
 
 class Browser:
@@ -39,6 +42,10 @@ class Browser:
     def find(self, selector: str) -> WebElement:
         """Return an element; fail if there is none."""
         return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def find_all(self, selector: str) -> list[WebElement]:
+        """Return all elements of a selector."""
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def text(self, selector: str = "body") -> str:
         """Return the visible text of an element."""
@@ -71,18 +78,17 @@ class Browser:
         self.click("main button, main a.button, main a", text)
 
     def click(self, selector: str, text: str = "") -> None:
-        """Click the first element of a selector, and with a text; again if a refresh replaced it
-        in between."""
+        """Click the first element of a selector, and with a text, once it is there; again if a
+        refresh replaced it in between."""
 
         def click(driver: webdriver.Chrome) -> bool:
             found = driver.find_elements(By.CSS_SELECTOR, selector)
             next(each for each in found if text in ("", each.text.strip())).click()
             return True
 
-        replaced = [StaleElementReferenceException]
-        WebDriverWait(self.driver, WAIT_S, poll_frequency=0.05, ignored_exceptions=replaced).until(
-            click
-        )
+        absent = [StaleElementReferenceException, StopIteration]
+        wait = WebDriverWait(self.driver, WAIT_S, poll_frequency=0.05, ignored_exceptions=absent)
+        wait.until(click, f"{selector} with {text!r}")
 
     def look(self, width: int, scheme: str) -> None:
         """Set the width of the page and the colour scheme."""
@@ -102,9 +108,33 @@ class Browser:
         self.driver.save_screenshot(str(PICTURES / f"{name}.png"))
 
     def faults(self) -> list[str]:
-        """Return overflows, overlaps and fields without a name on the page."""
+        """Return overflows and overlaps on the page, and what keeps people from using it."""
         found: list[str] = self.driver.execute_script(FAULTS_SCRIPT)
+        found += self.driver.execute_script(ACCESSIBILITY_SCRIPT)
         return found
+
+    def keyboard_faults(self) -> list[str]:
+        """Press Tab through the whole page; return the controls that it does not reach, or that do
+        not show the focus, and the control that keeps it. Live updates stop before."""
+        state = self.driver.execute_script(KEYBOARD_SCRIPT, True)
+        reached, faults = {state["place"]}, []
+        for _ in range(state["count"] + 1):
+            for kind in ("rawKeyDown", "keyUp"):
+                key = {"type": kind, "key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}
+                self.driver.execute_cdp_cmd("Input.dispatchKeyEvent", key)
+            state = self.driver.execute_script(KEYBOARD_SCRIPT, False)
+            if state["fault"]:
+                faults.append(f"{state['text']} {state['fault']}")
+            if state["place"] in reached or state["place"] < 0:
+                break  # after the last control the focus leaves the page
+            reached.add(state["place"])
+        script = "return window.stops.map((each) => each.outerHTML.slice(0, 110))"
+        stops = self.driver.execute_script(script)
+        return faults + [
+            f"{text} is not reached by keyboard"
+            for place, text in enumerate(stops)
+            if place not in reached
+        ]
 
     def errors(self) -> list[str]:
         """Return the messages of the browser's console since the last call."""

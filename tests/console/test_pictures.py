@@ -62,7 +62,12 @@ def samples(console: Console, broker: Broker) -> Iterator[None]:
     assert visitor.post("/samples", {}).status in (303, 422)
     for name in ("events", "a.topic-with_a.very-long-name" + "-that-never-ends" * 12):
         broker.create_topic(name, partitions=4)
-    with broker.connect() as log, log.producer(transactional_id="billing/payments") as producer:
+    with (
+        broker.connect() as log,
+        log.producer(
+            transactional_id="billing/payments", transaction_timeout_ms=900_000
+        ) as producer,
+    ):
         with log.staged_producer(log.open_write("daily-report", number=17), 3) as task:
             task.send("events", "row")
             task.seal()
@@ -83,6 +88,8 @@ def test_page_has_no_fault_in_any_look(browser: Browser, name: str) -> None:
             browser.wait_for(shown)
             assert browser.faults() == [], (scheme, width)
             browser.picture(f"{name}-{scheme}-{width}", width)
+            if scheme == SCHEMES[0]:
+                assert browser.keyboard_faults() == [], width
     errors = [each for each in browser.errors() if "404 (Not Found)" not in each]
     assert errors == []
 
