@@ -24,6 +24,7 @@ Examples:
   quorumlog console
   quorumlog console --bootstrap broker-1:9094,broker-2:9094 --port 8080
   quorumlog console --host 10.0.0.5 --tls-certificate console.pem --tls-key console.key
+  quorumlog console --token file:/run/console.token
 """
 END_S: Final = 5
 PACKAGES: Final = ("jinja2", "starlette", "uvicorn")
@@ -73,6 +74,21 @@ def console(
         str, typer.Option("--tls-key", metavar="FILE", help="PEM file with the certificate's key")
     ] = "",
     allowed_host: AllowedHostOption = None,
+    token: Annotated[
+        str,
+        typer.Option(
+            "--token",
+            metavar="REFERENCE",
+            help="file:PATH or env:NAME of a token of OAUTHBEARER; every browser has its rights",
+        ),
+    ] = "",
+    share_certificate: Annotated[
+        bool,
+        typer.Option(
+            "--share-certificate",
+            help="Give every browser the rights of the configured client certificate",
+        ),
+    ] = False,
     until_input_ends: Annotated[
         bool,
         typer.Option(
@@ -85,9 +101,9 @@ def console(
 ) -> None:
     """Serve web pages about a cluster, until Ctrl-C. Prints the URL with the login token.
 
-    The console is an ordinary client. If the cluster requires a user and a password
-    (security_protocol SASL_SSL or SASL_PLAINTEXT), each browser signs in with its own; those of the
-    configuration file are not used.
+    The console is an ordinary client. If the cluster requires credentials (security_protocol
+    SASL_SSL or SASL_PLAINTEXT), each browser signs in with its own user and password, or with its
+    own token (sasl_mechanism OAUTHBEARER); those of the configuration file are not used.
     """
     require_packages()
     from ..console.config import ConsoleConfig
@@ -98,8 +114,10 @@ def console(
     config = ConsoleConfig(
         bootstrap=found.bootstrap,
         tls=found.tls,
-        needs_credentials=found.security_protocol.startswith("SASL"),
-        mechanism=found.sasl_mechanism if "SCRAM" in found.sasl_mechanism else "SCRAM-SHA-256",
+        needs_credentials=found.security_protocol.startswith("SASL") and not token,
+        mechanism=found.sasl_mechanism,
+        token=token,
+        shares_certificate=share_certificate,
         host=host,
         port=port,
         certificate=certificate,

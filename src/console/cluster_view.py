@@ -8,7 +8,8 @@ from typing import Final, TypeVar
 
 from ..aio import AsyncLog
 from ..clients.admin.configs import LogDir, LogSize
-from ..clients.admin.descriptions import Broker
+from ..clients.admin.descriptions import Broker, Cluster
+from ..clients.admin.fenced_brokers import FencingCause
 from ..clients.admin.groups import Group
 from ..errors import QuorumlogError, TimedOut
 from .sessions import Session
@@ -18,7 +19,13 @@ T = TypeVar("T")
 PART_S: Final = 2.0  # time limit of one broker's part of a page
 GROUPS_S: Final = 4.0
 GROUPS_MAX: Final = 50  # groups that one refresh describes
+LIST_MS: Final = 1_500  # time limit of the list of groups, without those of silent brokers
+END_MS: Final = 1_000  # time limit of the log ends at one leader; without them lags are unknown
 CONCURRENT_MAX: Final = 8
+NO_LEADER_TEXT: Final = (
+    "The metadata quorum has no leader. Topics, leaders and brokers are shown as they were before,"
+    " and changes fail. It recovers once a majority of the controllers runs."
+)
 
 
 async def part(what: str, call: Awaitable[T], *, limit_s: float = PART_S) -> T | QuorumlogError:
@@ -61,12 +68,22 @@ class Disks:
                 yield from directory.logs
 
 
-async def disks(log: AsyncLog, brokers: Iterable[Broker], topics: Sequence[str] = ()) -> Disks:
+async def disks(
+    log: AsyncLog,
+    brokers: Iterable[Broker],
+    topics: Sequence[str] = (),
+    *,
+    limit_s: float = PART_S,
+) -> Disks:
     """Return the disk usage of topics (default: all) on all brokers that are not fenced."""
     asked = [broker.id for broker in brokers if not broker.fenced]
     results = await asyncio.gather(
         *(
-            part(f"broker {node}", log.admin.describe_log_dirs(topics, broker=node))
+            part(
+                f"broker {node}",
+                log.admin.describe_log_dirs(topics, broker=node),
+                limit_s=limit_s,
+            )
             for node in asked
         )
     )
@@ -81,16 +98,50 @@ async def disks(log: AsyncLog, brokers: Iterable[Broker], topics: Sequence[str] 
 
 
 async def groups(log: AsyncLog, names: Collection[str]) -> list[Group | QuorumlogError]:
-    """Return the descriptions of groups, at most CONCURRENT_MAX calls at a time. All of them
-    together have the time limit GROUPS_S."""
-    room = asyncio.Semaphore(CONCURRENT_MAX)
+    """Return the descriptions of groups, at most GROUPS_MAX at once: each may wait for a silent
+    leader. Each has the time limit GROUPS_S."""
+    room = asyncio.Semaphore(GROUPS_MAX)
 
     async def one(name: str) -> Group:
         async with room:
-            return await log.admin.describe_group(name)
+            return await log.admin.describe_group(name, end_timeout_ms=END_MS)
 
     calls = (part(f"group {name}", one(name), limit_s=GROUPS_S) for name in names)
     return list(await asyncio.gather(*calls))
+
+
+async def read_causes(log: AsyncLog, brokers: Iterable[Broker]) -> dict[int, FencingCause]:
+    """Return the causes for which brokers are fenced, by broker."""
+    asked = [broker for broker in brokers if broker.fenced or broker.stopping]
+    causes = await part("fenced brokers", log.admin.explain_fenced(asked), limit_s=5)
+    return {} if isinstance(causes, QuorumlogError) else {each.broker: each for each in causes}
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A state of the cluster that every page reports, since its values depend on it."""
+
+    level: str  # "warning", "bad"
+    text: str
+
+
+def remark_of(cluster: Cluster, *, with_fenced: bool = True) -> Remark | None:
+    """Return the worst state of a cluster that pages report, None for a usual one. Pages with the
+    causes of fenced brokers leave these out."""
+    if cluster.controller_id is None:
+        return Remark("bad", NO_LEADER_TEXT)
+    fenced = [broker.id for broker in cluster.brokers if broker.fenced]
+    if not fenced or not with_fenced:
+        return None
+    return Remark("warning", fenced_text(fenced))
+
+
+def fenced_text(fenced: Sequence[int]) -> str:
+    """Return that these brokers are fenced, as a sentence."""
+    ids = ", ".join(map(str, fenced))
+    if len(fenced) == 1:
+        return f"Broker {ids} is fenced: it is down, or has no contact with the controllers."
+    return f"Brokers {ids} are fenced: they are down, or have no contact with the controllers."
 
 
 def record_rates(

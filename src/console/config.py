@@ -6,6 +6,7 @@ from ..clients.credentials import TLS
 
 HOST_DEFAULT = "127.0.0.1"
 PORT_DEFAULT = 9096
+OAUTHBEARER = "OAUTHBEARER"  # the mechanism of tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +16,9 @@ class ConsoleConfig:
     bootstrap: str  # gRPC addresses of brokers, separated by commas
     tls: TLS | None = None  # of the connections to brokers
     needs_credentials: bool = False  # brokers require a user and a password
-    mechanism: str = "SCRAM-SHA-256"  # of the login at the brokers
+    mechanism: str = "SCRAM-SHA-256"  # of the login at the brokers, or "OAUTHBEARER"
+    token: str = ""  # file:PATH or env:NAME of a token that every browser uses; "": none
+    shares_certificate: bool = False  # every browser has the rights of the certificate in `tls`
     host: str = HOST_DEFAULT
     port: int = PORT_DEFAULT  # 0: a free one
     certificate: str = ""  # PEM file of the console's own TLS; "": none

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from ..errors import AuthorizationFailed, QuorumlogError, TransportError
+from ..errors import AuthorizationFailed, QuorumlogError, SaslAuthenticationFailed, TransportError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,8 @@ def failure_of(error: QuorumlogError) -> Failure:
         heading, http_status = "Not found.", 404
     elif isinstance(error, AuthorizationFailed):
         heading, http_status = "Not permitted.", 403
+    elif isinstance(error, SaslAuthenticationFailed):
+        heading, http_status = "The credentials are not accepted.", 401
     elif error.retriable or isinstance(error, TransportError):
         heading, http_status = "The cluster does not answer.", 503
     else:

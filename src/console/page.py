@@ -23,7 +23,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, urlencode
 
@@ -31,11 +31,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from ..aio import AsyncLog
+from ..clients.admin.descriptions import Cluster
 from ..errors import InvalidRequest, QuorumlogError, SaslAuthenticationFailed, TimedOut
 from ..visible_text import visible
+from .cluster_view import Remark, part, remark_of
 from .failures import Failure, failure_of
 from .html import NAVIGATION, render, render_actions, render_block
-from .sessions import Session, Sessions
+from .sessions import SESSION_STATE, Session, Sessions
 
 Values: TypeAlias = Mapping[str, Any]
 """The values of a template, by name."""
@@ -97,6 +99,7 @@ class Visit:
     query: Mapping[str, str]
     path: str  # with percent-encoding, as in the URL
     now_s: float  # monotonic
+    is_refresh: bool = False  # of an open page; else the page itself, which is sent soon
 
     async def log(self) -> AsyncLog:
         """Return the client of the user, connected; raise ConnectionFailed."""
@@ -156,12 +159,16 @@ class LoadTimedOut(TimedOut):
     """The values of a page took longer than its limit."""
 
 
-async def load(page: Page, visit: Visit, limit_s: float) -> Values:
-    """Return the values of a page; raise TimedOut after `limit_s`, or the cluster's error."""
+async def load(page: Page, visit: Visit, limit_s: float) -> dict[str, Any]:
+    """Return the values of a page, with the remark about the cluster; raise TimedOut after
+    `limit_s`, or the cluster's error."""
     limit = asyncio.timeout(limit_s)
     try:
         async with limit:
-            return await page.load(visit)
+            values = dict(await page.load(visit))
+            if "remark" not in values and page.load is not _nothing:
+                values["remark"] = await _remark(visit, values.get("cluster"))
+            return values
     except TimeoutError as error:
         if not limit.expired() and isinstance(error, QuorumlogError):
             raise
@@ -169,6 +176,16 @@ async def load(page: Page, visit: Visit, limit_s: float) -> Values:
             f"the cluster did not answer within {limit_s:g} s; it has no leader or no connection,"
             " or it is busy"
         ) from None
+
+
+async def _remark(visit: Visit, cluster: Cluster | None) -> Remark | None:
+    """Return the remark of a page. `cluster` is the description that the page has read, None
+    without one."""
+    if cluster is not None:
+        return remark_of(cluster)
+    log = await visit.log()
+    found = await part("cluster", log.admin.describe_cluster())
+    return None if isinstance(found, QuorumlogError) else remark_of(found)
 
 
 class PageServer:
@@ -180,7 +197,9 @@ class PageServer:
 
     def session_of(self, request: Request, *, is_use: bool = True) -> Session | None:
         """Return the session of a request's cookie, None without a valid one."""
-        return self._sessions.find(request.cookies.get(self._sessions.cookie, ""), is_use=is_use)
+        session = self._sessions.find(request.cookies.get(self._sessions.cookie, ""), is_use=is_use)
+        setattr(request.state, SESSION_STATE, session is not None)  # for the bounds of connections
+        return session
 
     def visit_of(self, request: Request, session: Session, *, prefix: str = "") -> Visit:
         """Return the visit of a request; `prefix` is not part of its page's path."""
@@ -236,8 +255,9 @@ class PageServer:
 
     async def fragment(self, page: Page, visit: Visit) -> str:
         """Return the changing part of a page with present values, and keep it for an outage."""
-        values = await load(page, visit, LOAD_S)
-        html = render_block(page.template, "live", self._common(page, visit) | dict(values))
+        values = await load(page, replace(visit, is_refresh=True), LOAD_S)
+        values = self._common(page, visit) | values
+        html = render("remark.html", values) + render_block(page.template, "live", values)
         visit.session.keep_fragment(visit.url, html, time.monotonic())
         return html
 
@@ -246,13 +266,14 @@ class PageServer:
         common = self._common(page, visit) | {"attempt": attempt, "notice": session.notice}
         session.notice = ""
         try:
-            values = dict(await load(page, visit, FIRST_LOAD_S if page.is_live else LOAD_S))
-        except SaslAuthenticationFailed:
-            await session.close()
-            return RedirectResponse("/sign-in", status_code=303)
+            values = await load(page, visit, FIRST_LOAD_S if page.is_live else LOAD_S)
         except QuorumlogError as error:
+            if isinstance(error, SaslAuthenticationFailed) and session.config.needs_credentials:
+                await session.close()
+                return RedirectResponse("/sign-in", status_code=303)
             failure = failure_of(error)
-            common["actions"] = render_actions(page.template, common)
+            is_absent = failure.http_status == 404
+            common["actions"] = "" if is_absent else render_actions(page.template, common)
             age_s, html = None, ""
             if failure.http_status == 403:  # the values are not the user's any more
                 session.fragments.pop(visit.url, None)
@@ -280,6 +301,7 @@ class PageServer:
             "bootstrap": session.config.bootstrap,
             "failure": None,
             "age_s": None,
+            "remark": None,
         }
 
     def refuse_stranger(self) -> Response:
@@ -301,11 +323,12 @@ async def read_form(request: Request, session: Session) -> Form | None:
         return None
     body = bytearray()
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > FORM_BYTES_MAX:
-                return None
-    except ClientDisconnect:
+        async with asyncio.timeout(LOAD_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > FORM_BYTES_MAX:
+                    return None
+    except (ClientDisconnect, TimeoutError):
         return None
     try:
         found = parse_qs(

@@ -54,6 +54,18 @@ class ScanRange:
     ends: Mapping[int, int]
 
 
+def numbers_of(topic: str, partition: int | None, count: int) -> list[int]:
+    """Return the partitions of a page: the chosen one, without one all `count` of the topic, of a
+    large topic the first. Raises InvalidRequest for an unknown partition."""
+    if partition is None:
+        return list(range(count)) if count <= PARTITIONS_MAX else [0]
+    if not 0 <= partition < count:
+        raise InvalidRequest(
+            f"{topic}: no partition {partition}; the topic has partitions 0 to {count - 1}"
+        )
+    return [partition]
+
+
 async def open_span(
     log: AsyncLog,
     topic: str,
@@ -66,13 +78,7 @@ async def open_span(
     """Look up the offsets of a span. It begins at `start`, with "latest" `back` offsets before the
     end of all partitions together. Raises InvalidRequest for an unknown partition."""
     count = await log.partition_count(topic)
-    if partition is not None and not 0 <= partition < count:
-        raise InvalidRequest(
-            f"{topic}: no partition {partition}; the topic has partitions 0 to {count - 1}"
-        )
-    if partition is None and count > PARTITIONS_MAX:
-        partition = 0
-    numbers = list(range(count)) if partition is None else [partition]
+    numbers = numbers_of(topic, partition, count)
     firsts, ends = await asyncio.gather(
         log.list_offsets(topic, at="earliest", partitions=numbers),
         log.list_offsets(topic, at="latest", partitions=numbers, isolation_level=isolation),

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from .. import aio
 from ..clients.admin.groups import Group
-from ..clients.credentials import SCRAM
+from ..clients.credentials import SCRAM, Token
 from ..errors import Overloaded
 from ..ids import TopicPartition
 from .config import ConsoleConfig
@@ -28,6 +28,7 @@ SERIES_MAX: Final = 200  # of one session
 GROUPS_MAX: Final = 8  # groups with kept descriptions of one session
 PROGRESS_S: Final = 5.0  # minimum time between them; the default interval of automatic commits
 FRAGMENTS_MAX: Final = 16  # last values of pages, kept for an outage
+SESSION_STATE: Final = "session"  # of a request with a valid cookie, in its `state`
 
 CONNECT_TIMEOUT_MS: Final = 2_000
 REQUEST_TIMEOUT_MS: Final = 4_000
@@ -55,7 +56,8 @@ class Session:
     id: str
     csrf: str  # token that every form has
     used_s: float  # monotonic time of the last request
-    credentials: SCRAM | None = None
+    credentials: SCRAM | Token | None = None
+    user: str = ""  # the name of the user, "" without credentials or a name in them
     is_signed_in: bool = False
     streams: int = 0  # open live updates and downloads
     # Samples by name, each as (monotonic seconds, value); collected while a page is open.
@@ -70,11 +72,6 @@ class Session:
     notice: str = ""  # shown once, on the next page: the outcome of a change
     _log: aio.AsyncLog | None = None
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @property
-    def user(self) -> str:
-        """The name of the user, "" without credentials."""
-        return "" if self.credentials is None else self.credentials.user
 
     async def log(self) -> aio.AsyncLog:
         """Return the session's client, connected. Raise ConnectionFailed, or
@@ -94,7 +91,7 @@ class Session:
     async def close(self) -> None:
         """Close the client, and forget the credentials and all values of the user."""
         self.credentials = self.plan = None
-        self.is_signed_in, self.notice = False, ""
+        self.is_signed_in, self.notice, self.user = False, "", ""
         for values in (self.series, self.fragments, self.totals, self.groups):
             values.clear()
         log, self._log = self._log, None
@@ -177,6 +174,8 @@ class Sessions:
             id=secrets.token_urlsafe(32),
             csrf=secrets.token_urlsafe(32),
             used_s=self._clock(),
+            credentials=Token(self.config.token) if self.config.token else None,
+            is_signed_in=not self.config.needs_credentials,
         )
         self._sessions[session.id] = session
         return session

@@ -1,18 +1,24 @@
 """The login: the token of this start, then the user's own credentials if the cluster needs any."""
 
+import json
+import re
+from base64 import urlsafe_b64decode
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from ..clients.credentials import SCRAM
+from ..clients.credentials import SCRAM, Token
 from ..errors import InvalidConfig, QuorumlogError
+from .config import OAUTHBEARER
 from .failures import Failure, failure_of
 from .html import render
-from .page import PageServer, read_form, refuse_form
+from .page import Form, PageServer, read_form, refuse_form
 from .sessions import Session, Sessions
 
 NAME_MAX: Final = 1_000  # characters of a user's name or password
+TOKEN_MAX: Final = 31 * 1024  # characters, as at the brokers
+TOKEN: Final = re.compile(rf"(?=.{{1,{TOKEN_MAX}}}\Z)[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 
 
 class SignIn:
@@ -32,13 +38,12 @@ class SignIn:
         if not self._sessions.is_token(request.query_params.get("token", "")):
             return self._server.refuse_stranger()
         session = await self._sessions.open()
-        session.is_signed_in = not self._config.needs_credentials
         response = HTMLResponse(render("login.html", {"title": "Signing in"}))
         self._set_cookie(response, session)
         return response
 
     async def show(self, request: Request) -> Response:
-        """Return the form for a user and a password."""
+        """Return the form for a user and a password, or a token."""
         session = self._server.session_of(request)
         if session is None:
             return self._server.refuse_stranger()
@@ -47,22 +52,19 @@ class SignIn:
         return self._form(session, "", None)
 
     async def sign_in(self, request: Request) -> Response:
-        """Log in at a broker with a user and a password; the session gets another id."""
+        """Log in at a broker with the credentials of the form; the session gets another id."""
         session = self._server.session_of(request)
         if session is None:
             return self._server.refuse_stranger()
         form = await read_form(request, session)
         if form is None:
             return refuse_form()
-        user, password = form.exact("user")[:NAME_MAX], form.exact("password")[:NAME_MAX]
+        if not self._config.needs_credentials:
+            return RedirectResponse("/", status_code=303)
         await session.close()
+        user = form.exact("user")[:NAME_MAX]
         try:
-            # A password that names a file or a variable would be read from this machine.
-            if password.startswith(("file:", "env:")):
-                raise InvalidConfig("password: begins with file: or env:; give the password itself")
-            session.credentials = SCRAM(
-                user=user, password=password, mechanism=self._config.mechanism
-            )
+            session.credentials, session.user = self._credentials(form)
             log = await session.log()
             await log.admin.describe_cluster()
         except QuorumlogError as error:
@@ -91,6 +93,22 @@ class SignIn:
         session = self._server.session_of(request, is_use=False)
         return Response(status_code=401 if session is None else 204)
 
+    def _credentials(self, form: Form) -> tuple[SCRAM | Token, str]:
+        """Return the credentials of a form with the name of their user. Raise InvalidConfig."""
+        if self._config.mechanism == OAUTHBEARER:
+            token = "".join(form.text("token").removeprefix("Bearer ").split())
+            if not TOKEN.fullmatch(token):
+                raise InvalidConfig(
+                    "token: not a JSON Web Token, which has three parts with dots between and at"
+                    f" most {TOKEN_MAX:,} characters; paste the whole token"
+                )
+            return Token(token), subject_of(token)
+        user, password = form.exact("user")[:NAME_MAX], form.exact("password")[:NAME_MAX]
+        # A password that names a file or a variable would be read from this machine.
+        if password.startswith(("file:", "env:")):
+            raise InvalidConfig("password: begins with file: or env:; give the password itself")
+        return SCRAM(user=user, password=password, mechanism=self._config.mechanism), user
+
     def _form(self, session: Session, user: str, failure: Failure | None) -> Response:
         values = {
             "title": "Sign in",
@@ -98,6 +116,7 @@ class SignIn:
             "entered": user,
             "failure": failure,
             "bootstrap": self._config.bootstrap,
+            "is_token": self._config.mechanism == OAUTHBEARER,
         }
         return HTMLResponse(render("sign_in.html", values), status_code=422 if failure else 200)
 
@@ -110,3 +129,14 @@ class SignIn:
             samesite="strict",
             secure=bool(self._config.certificate),
         )
+
+
+def subject_of(token: str) -> str:
+    """Return the subject that a JSON Web Token claims, "" without one. Pages show it; only the
+    brokers verify the token."""
+    try:
+        claims = json.loads(urlsafe_b64decode(token.split(".")[1] + "=="))
+    except (ValueError, RecursionError):
+        return ""
+    subject = claims.get("sub") if isinstance(claims, dict) else None
+    return subject[:NAME_MAX] if isinstance(subject, str) else ""

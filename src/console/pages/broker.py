@@ -8,10 +8,10 @@ from ...clients.admin.descriptions import Broker, Cluster
 from ...clients.admin.plans import Plan, current_assignment, plan_reassignment
 from ...errors import BrokerIdNotRegistered, InvalidRequest, QuorumlogError
 from .. import formats
-from ..cluster_view import disks, part
+from ..cluster_view import disks, part, read_causes, remark_of
 from ..lists import part_of
 from ..page import Form, Page, PageChange, Values, Visit
-from .brokers import Speed, raise_first, read_causes, read_speeds
+from .brokers import Speed, raise_first, read_speeds
 from .overview import broker_rows
 
 PLAN_ROWS: Final = 50  # moves that the form of a drain lists
@@ -45,6 +45,7 @@ async def load(visit: Visit) -> Values:
         },
     )
     return {
+        "remark": remark_of(cluster, with_fenced=False),
         "broker": broker,
         "row": row,
         "is_controller": broker.id == cluster.controller_id,

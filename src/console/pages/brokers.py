@@ -16,7 +16,7 @@ from ...clients.admin.plans import parse_nodes
 from ...clients.admin.quorum import Quorum
 from ...errors import InvalidRequest, NotController, QuorumlogError
 from .. import formats
-from ..cluster_view import CONCURRENT_MAX, Disks, disks, part
+from ..cluster_view import CONCURRENT_MAX, Disks, disks, part, read_causes, remark_of
 from ..failures import failure_of
 from ..lists import part_of
 from ..node_metrics import NodeMetrics, read_metrics
@@ -105,6 +105,7 @@ async def load(visit: Visit) -> Values:
     failed = [each for each in (quorum, topics, moves) if isinstance(each, QuorumlogError)]
     return {
         "cluster": cluster,
+        "remark": remark_of(cluster, with_fenced=False),
         "rows": rows,
         "slow": [row for row in rows if row.speed.slow],
         "quorum": None if isinstance(quorum, QuorumlogError) else quorum,
@@ -133,13 +134,6 @@ async def read_speeds(log: AsyncLog, brokers: Iterable[Broker]) -> dict[int, Spe
     asked = [broker for broker in brokers if not broker.fenced]
     found = await asyncio.gather(*map(one, asked))
     return {broker.id: speed for broker, speed in zip(asked, found, strict=True)}
-
-
-async def read_causes(log: AsyncLog, brokers: Iterable[Broker]) -> dict[int, FencingCause]:
-    """Return the causes for which brokers are fenced, by broker."""
-    asked = [broker for broker in brokers if broker.fenced or broker.stopping]
-    causes = await part("fenced brokers", log.admin.explain_fenced(asked), limit_s=5)
-    return {} if isinstance(causes, QuorumlogError) else {each.broker: each for each in causes}
 
 
 async def read_moves(log: AsyncLog, moves: Sequence[Reassignment], usage: Disks) -> list[Move]:

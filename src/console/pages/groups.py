@@ -7,7 +7,7 @@ from urllib.parse import quote
 from ...clients.admin.groups import Group, GroupListing
 from ...errors import QuorumlogError
 from ...settings.query_groups import START_GROUP_PREFIX
-from ..cluster_view import groups
+from ..cluster_view import LIST_MS, groups
 from ..lists import part_of
 from ..page import Page, Values, Visit
 
@@ -37,9 +37,10 @@ async def load(visit: Visit) -> Values:
     log = await visit.log()
     is_internal = bool(visit.query.get("internal"))
     state = visit.query.get("state", "")
+    listed = await log.admin.list_reachable_groups(timeout_ms=LIST_MS)
     listings = [
         each
-        for each in await log.admin.list_groups()
+        for each in listed.groups
         if is_internal or not each.name.startswith(START_GROUP_PREFIX)
     ]
     found = part_of(
@@ -57,6 +58,7 @@ async def load(visit: Visit) -> Values:
     described = await groups(log, [each.name for each in found.rows])
     return {
         "groups": found,
+        "missing": listed.errors,
         "rows": [_row(*each) for each in zip(found.rows, described, strict=True)],
         "is_internal": is_internal,
         "state": state,

@@ -9,16 +9,31 @@ from typing import Final
 from ...aio import AsyncLog
 from ...clients.admin.descriptions import Broker, Cluster, Topic
 from ...clients.admin.groups import Group
-from ...clients.admin.health import summary
+from ...clients.admin.health import STATES, needs_attention, states_of, summary
 from ...clients.admin.quorum import Quorum
-from ...errors import QuorumlogError
+from ...errors import QuorumlogError, TimedOut
 from ...ids import TopicPartition
 from .. import formats
-from ..cluster_view import GROUPS_MAX, Disks, disks, groups, part, record_rates
+from ..cluster_view import (
+    GROUPS_MAX,
+    LIST_MS,
+    NO_LEADER_TEXT,
+    PART_S,
+    Disks,
+    disks,
+    fenced_text,
+    groups,
+    part,
+    record_rates,
+    remark_of,
+)
 from ..failures import failure_of
 from ..page import Form, Page, PageChange, Values, Visit
+from .topics import level_of
 
 WORST_GROUPS: Final = 5
+FIRST_DISKS_S: Final = 0.1  # the first page does not wait longer; its first refresh has the disks
+ATTENTION_MAX: Final = 10
 SAMPLE_TOPIC: Final = "sample-orders"
 SAMPLE_GROUP: Final = "sample-readers"
 SAMPLE_PARTITIONS: Final = 3
@@ -39,25 +54,28 @@ async def load(visit: Visit) -> Values:
     """Read everything at once; the cluster's description alone must succeed."""
     log = await visit.log()
     admin = log.admin
-    cluster, quorum, listings = await asyncio.gather(
-        admin.describe_cluster(),
+    (cluster, usage), quorum, listings, topics, lags = await asyncio.gather(
+        _cluster(log, PART_S if visit.is_refresh else FIRST_DISKS_S),
         part("quorum", admin.describe_quorum()),
-        admin.list_topics(internal=True),
-    )
-    topics, usage, lags = await asyncio.gather(
+        admin.list_topics(),
         part("topics", admin.describe_topics(), limit_s=10),
-        disks(log, cluster.brokers),
         _lags(log),
     )
-    records, written = record_rates(visit.session, "cluster", usage, visit.now_s)
+    if not visit.is_refresh:  # brokers that are slow to read their disks are no failure yet
+        errors = {n: each for n, each in usage.errors.items() if not isinstance(each, TimedOut)}
+        usage = Disks(usage.by_broker, errors)
+    records, written = None, None
+    if usage.by_broker:
+        records, written = record_rates(visit.session, "cluster", usage, visit.now_s)
     counts = summary(topics) if not isinstance(topics, QuorumlogError) else None
-    own = [listing for listing in listings if not listing.is_internal]
     session = visit.session
     return {
         "cluster": cluster,
+        "remark": None,  # the health has it
+        "attention": [] if isinstance(topics, QuorumlogError) else attention_of(topics, counts),
         "health": health_of(cluster, quorum, counts),
         "counts": counts,
-        "topic_count": len(own),
+        "topic_count": len(listings),
         "records": records,
         "written": written,
         "records_series": session.samples("cluster records"),
@@ -66,8 +84,13 @@ async def load(visit: Visit) -> Values:
         "quorum": None if isinstance(quorum, QuorumlogError) else quorum,
         "lags": lags,
         "notes": _notes(quorum, topics, lags),
-        "guide": _guide(cluster, visit.session.config.bootstrap) if not own else None,
+        "guide": _guide(cluster, visit.session.config.bootstrap) if not listings else None,
     }
+
+
+async def _cluster(log: AsyncLog, limit_s: float) -> tuple[Cluster, Disks]:
+    cluster = await log.admin.describe_cluster()
+    return cluster, await disks(log, cluster.brokers, limit_s=limit_s)
 
 
 def health_of(
@@ -75,35 +98,67 @@ def health_of(
 ) -> Health:
     """Return the worst finding as one sentence."""
     fenced = [broker.id for broker in cluster.brokers if broker.fenced]
+    more = f" {fenced_text(fenced)}" if fenced else ""
+    remark = remark_of(cluster, with_fenced=False)
+    if remark is not None:
+        return Health(remark.level, remark.text)
     if isinstance(quorum, Quorum) and quorum.leader is None:
-        return Health("bad", "The metadata quorum has no leader: no change is possible.")
+        return Health("bad", NO_LEADER_TEXT)
     if counts is not None and counts["offline"]:
         return Health(
             "bad",
             f"{formats.count(counts['offline'], 'partition')} without a leader: neither readable"
-            " nor writable.",
+            f" nor writable.{more}",
         )
     if counts is not None and counts["under-min-isr"]:
         return Health(
             "bad",
             f"{formats.count(counts['under-min-isr'], 'partition')} below min.insync.replicas:"
-            " writes with acks=all are refused.",
+            f" writes with acks=all are refused.{more}",
         )
     if counts is not None and counts["under-replicated"]:
         return Health(
             "warning",
             f"{formats.count(counts['under-replicated'], 'partition')} under-replicated: a replica"
-            " is not in sync.",
+            f" is not in sync.{more}",
         )
     if fenced:
-        return Health("warning", f"Broker {', '.join(map(str, fenced))} is fenced.")
+        return Health("warning", fenced_text(fenced))
     if counts is None:
         return Health("warning", "The state of the partitions is unknown.")
-    return Health(
-        "good",
-        f"Healthy: {formats.count(len(cluster.brokers), 'broker')},"
-        f" {formats.count(counts['partitions'], 'partition')}, all replicas in sync.",
-    )
+    brokers = formats.count(len(cluster.brokers), "broker")
+    if not counts["partitions"]:
+        return Health("good", f"Healthy: {brokers}, no partition yet.")
+    partitions = formats.count(counts["partitions"], "partition")
+    return Health("good", f"Healthy: {brokers}, {partitions}, all replicas in sync.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """A topic that needs attention, with its worst state."""
+
+    topic: str
+    level: str  # "bad", "warning"
+    text: str
+
+
+def attention_of(topics: Sequence[Topic], counts: Mapping[str, int] | None) -> list[Attention]:
+    """Return at most ATTENTION_MAX topics that need attention, the worst first. `counts` is the
+    summary of all topics."""
+    if counts is None or not any(counts[state] for state in STATES if needs_attention([state])):
+        return []
+    found = []
+    for topic in topics:
+        worst = [
+            states[0] for states in map(states_of, topic.partitions) if needs_attention(states)
+        ]
+        if worst:
+            state = min(worst, key=list(STATES).index)
+            partitions = formats.count(len(topic.partitions), "partition")
+            text = f"{worst.count(state):,} of {partitions} {state}"
+            found.append(Attention(topic=topic.name, level=level_of([state]), text=text))
+    found.sort(key=lambda each: (each.level, each.topic))  # "bad" is before "warning"
+    return found[:ATTENTION_MAX]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,22 +217,28 @@ class Lags:
     worst: Sequence[Group]
     count: int  # of all groups
     described: int  # of them, at most GROUPS_MAX
-    error: QuorumlogError | None = None
+    errors: Sequence[QuorumlogError] = ()  # of brokers whose groups are missing
 
 
 async def _lags(log: AsyncLog) -> Lags:
-    listed = await part("groups", log.admin.list_groups())
-    if isinstance(listed, QuorumlogError):
-        return Lags(worst=(), count=0, described=0, error=listed)
-    names = [each.name for each in listed[:GROUPS_MAX]]
-    found = [each for each in await groups(log, names) if isinstance(each, Group)]
-    found.sort(key=lambda group: (-group.lag, group.name))
-    return Lags(worst=found[:WORST_GROUPS], count=len(listed), described=len(names))
+    found = await part("groups", log.admin.list_reachable_groups(timeout_ms=LIST_MS))
+    if isinstance(found, QuorumlogError):
+        return Lags(worst=(), count=0, described=0, errors=[found])
+    names = [each.name for each in found.groups[:GROUPS_MAX]]
+    described = [each for each in await groups(log, names) if isinstance(each, Group)]
+    described.sort(key=lambda group: (-group.lag, group.name))
+    return Lags(
+        worst=described[:WORST_GROUPS],
+        count=len(found.groups),
+        described=len(names),
+        errors=found.errors,
+    )
 
 
 def _notes(quorum: object, topics: Sequence[Topic] | QuorumlogError, lags: Lags) -> list[str]:
     """Return the errors of parts of the page."""
-    failed = [each for each in (quorum, topics, lags.error) if isinstance(each, QuorumlogError)]
+    parts = (quorum, topics, *lags.errors)
+    failed = [each for each in parts if isinstance(each, QuorumlogError)]
     return list(dict.fromkeys(failure_of(error).message for error in failed))
 
 

@@ -5,11 +5,16 @@ import json
 import shlex
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...clients.consumer.record import ConsumerRecord
-from ...errors import QuorumlogError
+from ...errors import (
+    OffsetOutOfRange,
+    QuorumlogError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from ..failures import failure_of
 from ..html import render
 from ..lists import part_of
@@ -17,7 +22,7 @@ from ..live import event
 from ..page import Page, PageChange, Values, Visit, Write
 from ..record_filter import FIELDS, MODES
 from ..record_query import STARTS, RecordQuery, parse_query, positions_text, record_path
-from ..record_scan import FETCH, MIB, Scan, ScanBounds, ScanRange, open_span
+from ..record_scan import FETCH, MIB, Scan, ScanBounds, ScanRange, numbers_of, open_span
 from ..record_views import preview
 
 WINDOW: Final = 50  # records of one page
@@ -27,6 +32,9 @@ EVENT_S: Final = 0.25  # between two events of a stream
 COMMANDS_MAX: Final = 8
 TAIL_LAG_MAX: Final = 5_000  # offsets; the tail skips to the end beyond
 TAIL_POLL_MS: Final = 1_000
+TAIL_RETRY_S: Final = 1.0  # after an error
+FAILURES_MAX: Final = 3  # shown ones
+AGE_STEP_S: Final = 5  # of the age in a banner, which screen readers announce again at a change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +115,7 @@ async def load(visit: Visit) -> Values:
         rows.reverse()
     older = {each: max(span.firsts[each], at - quota) for each, at in span.starts.items()}
     has_older = any(at > span.firsts[each] for each, at in span.starts.items())
-    return _common(query, span) | {
+    return _common(query, span.partitions, list(span.starts)) | {
         "rows": rows,
         "scan": scan,
         "failure_text": None if scan.error is None else failure_of(scan.error),
@@ -120,24 +128,28 @@ async def load(visit: Visit) -> Values:
     }
 
 
-def _common(query: RecordQuery, span: ScanRange | None = None) -> dict[str, Any]:
+def _common(query: RecordQuery, partitions: int, numbers: list[int]) -> dict[str, Any]:
     """Return the values that the form of every page of records needs."""
     return {
         "query": query,
         "starts": STARTS,
         "fields": FIELDS,
         "modes": MODES,
-        "span": span,
-        "is_one_of_many": span is not None and len(span.starts) < span.partitions,
+        "partitions": partitions,
+        "is_one_of_many": len(numbers) < partitions,
     }
 
 
 async def load_stream(visit: Visit) -> Values:
-    """Check the query of a search or a tail; its stream brings the records."""
+    """Check the query of a search or a tail; its stream reads the offsets and the records, and
+    waits for partitions without a leader."""
     query = parse_query(visit.arguments["topic"], visit.query)
     query.filter()
-    span = await span_of(visit, query)
-    return _common(query, span) | {"stream_url": f"/live{visit.url}"}
+    query.position()
+    count = await (await visit.log()).partition_count(query.topic)
+    return _common(query, count, numbers_of(query.topic, query.partition, count)) | {
+        "stream_url": f"/live{visit.url}"
+    }
 
 
 async def search(visit: Visit, write: Write) -> None:
@@ -190,51 +202,89 @@ def _found(
     return render("records_found.html", values)
 
 
+@dataclass(slots=True)
+class TailState:
+    """The progress of one live tail, which outlasts its consumers."""
+
+    fresh_s: float  # monotonic time at which every partition was read last
+    rows: "deque[RecordRow]" = field(default_factory=lambda: deque(maxlen=WINDOW))
+    count: int = 0
+    skipped: int = 0
+    positions: dict[int, int] = field(default_factory=dict)  # next offsets by partition
+
+
 async def tail(visit: Visit, write: Write) -> None:
     """Write the newest records as they arrive, from one consumer, until the browser leaves.
 
     The next records are read after the browser accepted the previous ones. If the end is more than
-    TAIL_LAG_MAX offsets ahead, the records before it are skipped and counted.
+    TAIL_LAG_MAX offsets ahead, the records before it are skipped and counted. After an error
+    another consumer continues at the same offsets.
     """
     query = parse_query(visit.arguments["topic"], visit.query)
-    rows: deque[RecordRow] = deque(maxlen=WINDOW)
-    count = skipped = 0
-    try:
-        span = await span_of(visit, query)
-        matches = query.filter()
-        places = [(query.topic, each) for each in span.starts]
-        log = await visit.log()
-        async with log.consumer(
-            places, start="latest", isolation_level=query.isolation, **FETCH
-        ) as consumer:
-            await write(event("live", _tail(query, rows, count, skipped)))
-            while visit.session.is_signed_in:
-                records = await consumer.poll(timeout_ms=TAIL_POLL_MS)
-                found = [each for each in records if matches is None or matches(each)]
-                count += len(found)
-                rows.extendleft(row_of(record) for record in found[-WINDOW:])
-                if not found:
-                    await write(event("same", ""))
-                    continue
-                await write(event("live", _tail(query, rows, count, skipped)))
-                await asyncio.sleep(EVENT_S)
-                lag = sum(
-                    each.lag for each in consumer.statistics().partitions.values() if each.lag > 0
-                )
-                if lag > TAIL_LAG_MAX:
-                    skipped += lag
-                    await consumer.seek_to_end()
-    except QuorumlogError as error:
-        if visit.session.is_signed_in:
-            values = {"failure": failure_of(error), "age_s": None}
-            await write(event("failed", render("banner.html", values)))
-            return
+    state = TailState(time.monotonic())
+    while visit.session.is_signed_in:
+        try:
+            await _follow(visit, query, state, write)
+        except QuorumlogError as error:
+            if isinstance(error, OffsetOutOfRange | UnknownTopicId | UnknownTopicOrPartition):
+                state.positions = {}  # of records that do not exist any more
+            if visit.session.is_signed_in:
+                await write(_waiting(state, failure_of(error).message))
+                await asyncio.sleep(TAIL_RETRY_S)
     await write(event("ended", ""))
 
 
-def _tail(query: RecordQuery, rows: "deque[RecordRow]", count: int, skipped: int) -> str:
-    values = {"query": query, "rows": list(rows), "count": count, "skipped": skipped}
-    return render("records_tail.html", values)
+async def _follow(visit: Visit, query: RecordQuery, state: TailState, write: Write) -> None:
+    """Write the events of one consumer until the session ends; raise its error."""
+    span = await span_of(visit, query)
+    matches = query.filter()
+    places = [(query.topic, each) for each in span.starts]
+    log = await visit.log()
+    async with log.consumer(
+        places, start="latest", isolation_level=query.isolation, **FETCH
+    ) as consumer:
+        for partition, offset in state.positions.items():
+            await consumer.seek((query.topic, partition), offset)
+        if not state.positions:
+            await write(event("live", _tail(query, state)))
+        while visit.session.is_signed_in:
+            records = await consumer.poll(timeout_ms=TAIL_POLL_MS)
+            found = [each for each in records if matches is None or matches(each)]
+            state.count += len(found)
+            state.rows.extendleft(row_of(record) for record in found[-WINDOW:])
+            state.positions = {place.partition: at for place, at in consumer.positions().items()}
+            failures = [
+                f"partition {place.partition}: {each.failure}"
+                for place, each in sorted(consumer.statistics().partitions.items())
+                if each.failures
+            ]
+            if found:
+                await write(event("live", _tail(query, state)))
+            if failures:
+                await write(_waiting(state, "; ".join(failures[:FAILURES_MAX])))
+                continue
+            state.fresh_s = time.monotonic()
+            if not found:
+                await write(event("same", ""))
+                continue
+            await asyncio.sleep(EVENT_S)
+            lag = sum(
+                each.lag for each in consumer.statistics().partitions.values() if each.lag > 0
+            )
+            if lag > TAIL_LAG_MAX:
+                state.skipped += lag
+                await consumer.seek_to_end()
+
+
+def _waiting(state: TailState, text: str) -> bytes:
+    """Return the event of a tail that cannot read every partition."""
+    age_s = time.monotonic() - state.fresh_s
+    age_ms = 1000 * (age_s - age_s % AGE_STEP_S)
+    return event("failed", render("records_waiting.html", {"text": text, "age_ms": age_ms}))
+
+
+def _tail(query: RecordQuery, state: TailState) -> str:
+    return render("records_tail.html", {"query": query, "rows": list(state.rows), "state": state})
 
 
 def commands_of(query: RecordQuery, span: ScanRange, bootstrap: str, limit: int) -> str:

@@ -1,20 +1,34 @@
 """A topic: partitions, configs, rates, and the forms that change or delete it."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ...clients.admin.configs import Config
-from ...clients.admin.descriptions import Partition, Topic
+from ...clients.admin.descriptions import Broker, Partition, Topic
+from ...clients.admin.fenced_brokers import FencingCause
+from ...clients.admin.findings import not_in_sync, under_min_isr
 from ...clients.admin.health import states_of
-from ...clients.admin.partitions import PartitionReplicas, Replica
+from ...clients.admin.partitions import PartitionReplicas
 from ...errors import InvalidConfig, InvalidRequest, QuorumlogError
 from .. import formats
-from ..cluster_view import disks, part, record_rates
+from ..cluster_view import disks, part, read_causes, record_rates
 from ..lists import part_of
 from ..page import Form, Page, PageChange, Values, Visit
 from .topics import PARTITIONS_MAX, level_of, topic_path
+
+LEVELS: Final = ("bad", "warning", "good")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaggingReplica:
+    """A replica that is not in sync."""
+
+    broker: int
+    why: str  # a sentence without its full stop
+    progress: str  # the distance to the leader, a sentence without its full stop; empty: unknown
+    remedy: str  # a sentence without its full stop; empty: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +41,8 @@ class PartitionRow:
     first: int | None  # log start offset
     end: int | None  # log end offset
     size_bytes: int | None
-    lagging: Sequence[Replica]  # replicas that are not in sync, with the reason
-    error: str  # why the replicas are unknown
+    lagging: Sequence[LaggingReplica]
+    error: str  # the reason if it has no leader, or if its replicas are unknown
 
 
 async def load(visit: Visit) -> Values:
@@ -48,20 +62,29 @@ async def load(visit: Visit) -> Values:
         columns={
             "partition": lambda each: each.partition,
             "leader": lambda each: (-1 if each.leader is None else each.leader, each.partition),
-            "state": lambda each: (level_of(states_of(each)) != "bad", each.partition),
+            "state": lambda each: (LEVELS.index(level_of(states_of(each))), each.partition),
         },
     )
     lagging = [each for each in found.rows if each.leader is None or each.is_under_replicated]
-    usage, replicas = await asyncio.gather(
-        disks(log, cluster.brokers, [name]), _replicas(visit, name, lagging)
+    brokers = {each.id: each for each in cluster.brokers}
+    away = {node for each in lagging for node in each.replicas if node not in each.isr}
+    usage, replicas, causes = await asyncio.gather(
+        disks(log, cluster.brokers, [name]),
+        _replicas(visit, name, lagging),
+        read_causes(log, [brokers[node] for node in sorted(away & brokers.keys())]),
     )
+    reasons = OutOfSyncReasons(brokers=brokers, causes=causes, time_ms=cluster.time_ms)
     records, written = record_rates(visit.session, f"topic {name}", usage, visit.now_s)
     sizes, offsets = usage.sizes(), usage.offsets()
     session = visit.session
     return {
+        "cluster": cluster,
         "topic": topic,
         "partitions": found,
-        "rows": [_row(name, each, sizes, offsets, replicas) for each in found.rows],
+        "rows": [
+            _row(name, each, sizes, offsets, replicas.get(each.partition), reasons)
+            for each in found.rows
+        ],
         "size_bytes": sum(sizes.values()) if sizes else None,
         "offsets": sum(end - first for first, end in offsets.values()) if offsets else None,
         "records": records,
@@ -93,18 +116,19 @@ def _row(
     partition: Partition,
     sizes: Mapping[tuple[str, int], int],
     offsets: Mapping[tuple[str, int], tuple[int, int]],
-    replicas: Mapping[int, PartitionReplicas | QuorumlogError],
+    found: PartitionReplicas | QuorumlogError | None,
+    reasons: "OutOfSyncReasons",
 ) -> PartitionRow:
     states = states_of(partition)
     first, end = offsets.get((name, partition.partition), (None, None))
-    found = replicas.get(partition.partition)
-    lagging: tuple[Replica, ...] = ()
+    by_leader = None if isinstance(found, QuorumlogError) else found
     error = ""
-    if isinstance(found, QuorumlogError):
+    if partition.leader is None:
+        error = under_min_isr(name, partition, reasons.brokers).text
+    elif isinstance(found, QuorumlogError):
         error = str(found)
-    elif found is not None:
-        lagging = tuple(each for each in found.replicas if not each.in_sync)
-        error = "" if found.error is None else str(found.error)
+    elif found is not None and found.error is not None:
+        error = str(found.error)
     return PartitionRow(
         state=partition,
         text=", ".join(states) or "in sync",
@@ -112,9 +136,52 @@ def _row(
         first=first,
         end=end,
         size_bytes=sizes.get((name, partition.partition)),
-        lagging=lagging,
+        lagging=[] if found is None else list(reasons.of(name, partition, by_leader)),
         error=error,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfSyncReasons:
+    """The facts that explain why replicas are not in sync."""
+
+    brokers: Mapping[int, Broker]
+    causes: Mapping[int, FencingCause]  # of fenced and stopping brokers that were probed
+    time_ms: int  # UTC clock of a broker, milliseconds since 1970
+
+    def of(
+        self, topic: str, partition: Partition, by_leader: PartitionReplicas | None
+    ) -> Iterator[LaggingReplica]:
+        """Yield each replica of a partition that is not in sync. `by_leader` is the state at the
+        leader, None if it is unknown."""
+        for finding in not_in_sync(topic, partition, by_leader, self.brokers):
+            node = finding.broker
+            assert node is not None, "of a replica"
+            why, remedy = finding.why, finding.remedy
+            if node in self.causes:
+                why, remedy = self.causes[node].why, self.causes[node].remedy
+                if not self.brokers[node].stopping:
+                    remedy += f". The log of broker {node} has the reason, such as a failed disk"
+            yield LaggingReplica(
+                broker=node, why=why, progress=self._progress(node, by_leader), remedy=remedy
+            )
+
+    def _progress(self, node: int, by_leader: PartitionReplicas | None) -> str:
+        """Return the records that a replica lacks, and the time when it last had all of them."""
+        if by_leader is None or by_leader.leader is None:
+            return ""
+        replicas = {each.broker: each for each in by_leader.replicas}
+        replica, leader = replicas.get(node), replicas.get(by_leader.leader)
+        if replica is None or leader is None or leader.log_end_offset is None:
+            return ""
+        if replica.log_end_offset is None:
+            return "It has not fetched a record since the present leader was elected"
+        behind = max(0, leader.log_end_offset - replica.log_end_offset)
+        lacks = f"It lacks {formats.count(behind, 'record')}" if behind else "It lacks no record"
+        if replica.caught_up_ms_ago is None:
+            return f"{lacks} and was never in sync since the present leader was elected"
+        since = formats.time(self.time_ms - replica.caught_up_ms_ago)
+        return f"{lacks} since {since}" if behind else f"{lacks}; its last fetch was at {since}"
 
 
 def _sorted(configs: Mapping[str, Config]) -> list[Config]:

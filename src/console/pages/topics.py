@@ -58,6 +58,7 @@ async def load(visit: Visit) -> Values:
         sizes, offsets = usage.sizes(), usage.offsets()
     topics = {} if isinstance(described, QuorumlogError) else {t.name: t for t in described}
     return {
+        "cluster": cluster,
         "topics": found,
         "rows": [_row(listing, topics.get(listing.name), sizes, offsets) for listing in found.rows],
         "is_internal": is_internal,

@@ -6,6 +6,7 @@
   let retry = 0;
   let updated = performance.now();
   let lost = false;
+  let reported = "";  // the error of the cluster that the last event had
 
   const byId = (id) => document.getElementById(id);
 
@@ -38,10 +39,15 @@
 
   function fresh() {
     lost = false;
+    reported = "";
     updated = performance.now();
     byId("status").replaceChildren();
     if (byId("age")) byId("age").hidden = false;
     showAge();
+  }
+
+  function focusable(live) {
+    return [...live.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")];
   }
 
   // Replace the values. Focus, open details and scroll positions stay; a selection defers it.
@@ -51,13 +57,15 @@
     const focus = live.contains(document.activeElement) ? document.activeElement : null;
     const id = focus && focus.id;
     const href = focus && focus.getAttribute("href");
+    const place = focus ? focusable(live).indexOf(focus) : -1;
     const open = [...live.querySelectorAll("details[open][id]")].map((each) => each.id);
     const scrolled = [...live.querySelectorAll(".scroll[id]")].map((each) => [each.id, each.scrollLeft, each.scrollTop]);
     live.innerHTML = html;
     for (const each of open) if (byId(each)) byId(each).open = true;
     for (const [each, x, y] of scrolled) if (byId(each)) byId(each).scrollTo(x, y);
     if (focus) {
-      const again = id ? byId(id) : href && [...live.querySelectorAll("a")].find((each) => each.getAttribute("href") === href);
+      const all = focusable(live);
+      const again = (id && byId(id)) || all.find((each) => href && each.getAttribute("href") === href) || all[Math.min(place, all.length - 1)];
       if (again) again.focus({ preventScroll: true });
     }
     window.htmx.process(live);
@@ -78,10 +86,16 @@
     opened.addEventListener("live", (event) => { replace(live, event.data); fresh(); });
     opened.addEventListener("same", fresh);
     opened.addEventListener("done", (event) => { close(); live.dataset.done = ""; replace(live, event.data, true); fresh(); });
-    opened.addEventListener("failed", (event) => { byId("status").innerHTML = event.data; lost = true; showAge(); });
+    opened.addEventListener("failed", (event) => {
+      if (event.data !== reported) byId("status").innerHTML = reported = event.data;
+      lost = true;
+      showAge();
+    });
     opened.addEventListener("ended", () => { close(); showLost("The session has ended. Open the URL that the console printed at its start."); });
     opened.onerror = () => {
-      showLost("The console does not answer. The page shows the last values. It recovers by itself.");
+      // A stream that ends after its error was written begins again: the error stays on the page.
+      if (!reported) showLost("The console does not answer. The page shows the last values. It recovers by itself.");
+      reported = "";
       if (opened.readyState === EventSource.CLOSED) {
         close();
         retry = setTimeout(check, RETRY_MS);
@@ -107,6 +121,7 @@
     const text = button.closest("figure").querySelector("pre").textContent;
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
+    button.ariaLabel = button.ariaLabel.replace("Copy", "Copied");
   });
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : connect()));
   document.addEventListener("htmx:afterSettle", connect);
