@@ -118,8 +118,8 @@ class BrowserConnection(H11Protocol):
 
     It ends if it has no request of a session in progress for REQUEST_S: before the first request,
     within an incomplete one, between two, and if the program does not read the response. If
-    CONNECTIONS_MAX connections are open, another one ends the connection that has
-    waited the longest.
+    CONNECTIONS_MAX connections are open, another one ends the
+    connection that has waited the longest.
     """
 
     _since_s = 0.0  # time of the loop since which it waits for a complete request
