@@ -59,6 +59,22 @@ AllowedHostOption = Annotated[
     ),
 ]
 
+TokenOption = Annotated[
+    str,
+    typer.Option(
+        "--token",
+        metavar="REFERENCE",
+        help="file:PATH or env:NAME of a token of OAUTHBEARER; every browser has its rights",
+    ),
+]
+ShareCertificateOption = Annotated[
+    bool,
+    typer.Option(
+        "--share-certificate",
+        help="Give every browser the rights of the configured client certificate",
+    ),
+]
+
 
 def console(
     bootstrap: BootstrapOption = None,
@@ -74,21 +90,8 @@ def console(
         str, typer.Option("--tls-key", metavar="FILE", help="PEM file with the certificate's key")
     ] = "",
     allowed_host: AllowedHostOption = None,
-    token: Annotated[
-        str,
-        typer.Option(
-            "--token",
-            metavar="REFERENCE",
-            help="file:PATH or env:NAME of a token of OAUTHBEARER; every browser has its rights",
-        ),
-    ] = "",
-    share_certificate: Annotated[
-        bool,
-        typer.Option(
-            "--share-certificate",
-            help="Give every browser the rights of the configured client certificate",
-        ),
-    ] = False,
+    token: TokenOption = "",
+    share_certificate: ShareCertificateOption = False,
     until_input_ends: Annotated[
         bool,
         typer.Option(

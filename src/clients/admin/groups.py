@@ -50,7 +50,7 @@ class GroupListings:
     """The groups of the brokers that answered."""
 
     groups: tuple[GroupListing, ...]  # by name
-    errors: tuple[QuorumlogError, ...]  # of brokers whose groups are missing; they name the broker
+    errors: tuple[QuorumlogError, ...]  # of the other brokers, which they name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -217,7 +217,7 @@ class Lags:
     worst: Sequence[Group]
     count: int  # of all groups
     described: int  # of them, at most GROUPS_MAX
-    errors: Sequence[QuorumlogError] = ()  # of brokers whose groups are missing
+    errors: Sequence[QuorumlogError] = ()  # of brokers that did not list their groups
 
 
 async def _lags(log: AsyncLog) -> Lags:
