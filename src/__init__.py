@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from .clients.admin.security import AclFilter as AclFilter
     from .clients.admin.security import AuthorizationDecision as AuthorizationDecision
     from .clients.admin.security import User as User
+    from .clients.admin.security import UserKeys as UserKeys
     from .clients.admin.staged_commits import CommitAttempt as CommitAttempt
     from .clients.admin.staged_commits import NamedCommits as NamedCommits
     from .clients.admin.transactions import OpenTransaction as OpenTransaction
@@ -182,6 +183,7 @@ _HOMES = {
     "TransactionalId": ".clients.admin.transactions",
     "TransactionalProducer": ".clients.blocking",
     "User": ".clients.admin.security",
+    "UserKeys": ".clients.admin.security",
     "connect": ".clients.blocking",
 }
 _MODULES = ("aio", "errors", "processing")

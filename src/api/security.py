@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..errors import InvalidRequest, SecurityDisabled
 from ..ids import Offset
@@ -20,6 +20,7 @@ from ..metadata import (
 from ..metadata.acls import Acl, AclFilter, AclOperation, AclResourceType, check_filter
 from ..metadata.authorization import Action, check_action
 from ..metadata.scram_credentials import ScramCredential, ScramMechanism
+from .audit import recorded
 from .authorizer import Authorizer
 from .metadata_access import MetadataAccess
 from .request_context import RequestContext
@@ -27,6 +28,12 @@ from .request_context import RequestContext
 CHANGES_MAX: Final = 1_000  # ACLs, filters or credentials of one call
 USERS_MAX: Final = 10_000  # in one description
 VISITS_A_STEP: Final = 2_000  # ACLs visited between two turns of other tasks
+
+
+class ScramKeysRead(NamedTuple):
+    """The entry of the audit log for a read of salted keys."""
+
+    users: tuple[str, ...]  # empty: all
 
 
 class AclAdmin:
@@ -88,12 +95,16 @@ class ScramAdmin:
         self._authorizer = authorizer
 
     async def describe(
-        self, users: Sequence[str], context: RequestContext
+        self, users: Sequence[str], context: RequestContext, *, with_keys: bool = False
     ) -> tuple[dict[str, dict[ScramMechanism, ScramCredential]], Offset]:
         """Return the credentials of users, of all if none is named, by user and mechanism in
-        ascending order, and the offset of the metadata. Unknown users are left out."""
+        ascending order, and the offset of the metadata. Unknown users are left out. `with_keys`:
+        the client gets the keys; it needs the right to set passwords, and the read is audited."""
         image = await self._metadata.reach(context)
         self._check(AclOperation.DESCRIBE, context)
+        if with_keys:
+            with recorded(self._metadata.audit, context.client, ScramKeysRead(tuple(users))):
+                self._check(AclOperation.ALTER, context)
         if len(users) > USERS_MAX:
             raise InvalidRequest(f"users: {len(users)} entries; give 0..{USERS_MAX}")
         credentials = image.scram_credentials

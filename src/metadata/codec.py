@@ -304,13 +304,20 @@ def read_acl_filter(message: admin_pb2.AclFilter) -> AclFilter:
 
 def describe_scram_credentials(
     by_user: Mapping[str, Mapping[ScramMechanism, ScramCredential]],
+    *,
+    with_keys: bool = False,
 ) -> list[admin_pb2.ScramCredentialDescription]:
-    """Return the messages that describe the credentials of users, without their keys."""
+    """Return the messages that describe the credentials of users; without their keys unless
+    `with_keys`."""
     described = []
     for user, credentials in by_user.items():
         for mechanism, credential in credentials.items():
             message = admin_pb2.ScramCredentialDescription(iterations=credential.iterations)
             fill_key(message.credential, (user, mechanism))
+            if with_keys:
+                message.salt = credential.salt
+                message.stored_key = credential.stored_key
+                message.server_key = credential.server_key
             described.append(message)
     return described
 

@@ -847,12 +847,14 @@ class ExplainAuthorizationResponse(_message.Message):
     def __init__(self, is_allowed: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class DescribeScramCredentialsRequest(_message.Message):
-    __slots__ = ("users", "min_metadata_offset")
+    __slots__ = ("users", "min_metadata_offset", "with_keys")
     USERS_FIELD_NUMBER: _ClassVar[int]
     MIN_METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    WITH_KEYS_FIELD_NUMBER: _ClassVar[int]
     users: _containers.RepeatedScalarFieldContainer[str]
     min_metadata_offset: int
-    def __init__(self, users: _Optional[_Iterable[str]] = ..., min_metadata_offset: _Optional[int] = ...) -> None: ...
+    with_keys: bool
+    def __init__(self, users: _Optional[_Iterable[str]] = ..., min_metadata_offset: _Optional[int] = ..., with_keys: _Optional[bool] = ...) -> None: ...
 
 class DescribeScramCredentialsResponse(_message.Message):
     __slots__ = ("credentials", "metadata_offset")
@@ -863,12 +865,18 @@ class DescribeScramCredentialsResponse(_message.Message):
     def __init__(self, credentials: _Optional[_Iterable[_Union[ScramCredentialDescription, _Mapping[str, object]]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
 
 class ScramCredentialDescription(_message.Message):
-    __slots__ = ("credential", "iterations")
+    __slots__ = ("credential", "iterations", "salt", "stored_key", "server_key")
     CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    STORED_KEY_FIELD_NUMBER: _ClassVar[int]
+    SERVER_KEY_FIELD_NUMBER: _ClassVar[int]
     credential: _metadata_records_pb2.ScramCredentialKey
     iterations: int
-    def __init__(self, credential: _Optional[_Union[_metadata_records_pb2.ScramCredentialKey, _Mapping[str, object]]] = ..., iterations: _Optional[int] = ...) -> None: ...
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    def __init__(self, credential: _Optional[_Union[_metadata_records_pb2.ScramCredentialKey, _Mapping[str, object]]] = ..., iterations: _Optional[int] = ..., salt: _Optional[bytes] = ..., stored_key: _Optional[bytes] = ..., server_key: _Optional[bytes] = ...) -> None: ...
 
 class AlterScramCredentialsRequest(_message.Message):
     __slots__ = ("deletions", "upsertions")

@@ -91,7 +91,7 @@ from .partitions import (
     places_to_delete,
 )
 from .quorum import Quorum, add_voter, describe_quorum, remove_voter, transfer_leadership
-from .security import Acl, AclFilter, AuthorizationDecision, User
+from .security import Acl, AclFilter, AuthorizationDecision, User, UserKeys
 from .staged_commits import (
     NamedCommits,
     delete_commits,
@@ -583,6 +583,19 @@ class AsyncAdmin:
         """Delete a user's passwords, and end the user's connections. Raises ResourceNotFound if
         the user has no password for one of the mechanisms."""
         await security.delete_user(self._connection, user, mechanisms=mechanisms)
+
+    async def describe_scram_keys(self) -> list[UserKeys]:
+        """Return the salted keys of all users' passwords, by user and mechanism, for a backup.
+
+        Keys let a thief guess weak passwords offline: connect with TLS, and store them encrypted.
+        Needs the right to set passwords (Alter on the cluster), and is audited.
+        """
+        return await security.describe_scram_keys(self._connection)
+
+    async def set_scram_keys(self, keys: Sequence[UserKeys]) -> None:
+        """Set salted keys that `describe_scram_keys` returned: up to 1,000, one per user and
+        mechanism. Safe to retry. Raises UnacceptableCredential."""
+        await security.set_scram_keys(self._connection, keys)
 
     async def describe_quorum(self) -> Quorum:
         """Return the leader, voters and observers of the metadata quorum with their progress.

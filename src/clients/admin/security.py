@@ -9,7 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...errors import InvalidRequest, QuorumlogError, UnacceptableCredential
+from ...errors import (
+    InvalidRequest,
+    NotImplementedHere,
+    QuorumlogError,
+    UnacceptableCredential,
+)
 from ...proto import admin_pb2 as pb
 from ...proto import metadata_records_pb2 as records
 from ...runtime.error_detail import decode_error
@@ -68,6 +73,21 @@ class User:
 
     name: str
     iterations: Mapping[str, int]  # by mechanism
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserKeys:
+    """The salted keys of a user's password for one mechanism (RFC 5802)."""
+
+    user: str
+    mechanism: str  # "SCRAM-SHA-256" or "SCRAM-SHA-512"
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def __repr__(self) -> str:
+        return f"UserKeys(user={self.user!r}, mechanism={self.mechanism!r}, keys hidden)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +229,50 @@ async def describe_users(connection: Connection, names: Iterable[str]) -> list[U
         mechanism = mechanisms.get(each.credential.mechanism, f"{each.credential.mechanism}")
         found.setdefault(each.credential.user, {})[mechanism] = each.iterations
     return [User(name=name, iterations=iterations) for name, iterations in found.items()]
+
+
+async def describe_scram_keys(connection: Connection) -> list[UserKeys]:
+    """Query any broker; see `AsyncAdmin.describe_scram_keys`."""
+    request = pb.DescribeScramCredentialsRequest(
+        min_metadata_offset=connection.topology.metadata_offset, with_keys=True
+    )
+    answer = await connection.call_any(ADMIN_DESCRIBE_SCRAM_CREDENTIALS, request)
+    connection.topology.record_offset(answer.metadata_offset)
+    if not all(each.stored_key for each in answer.credentials):
+        raise NotImplementedHere("the broker returns no keys of passwords; upgrade it")
+    mechanisms = {number: name for name, number in _NUMBERS.items()}
+    return [
+        UserKeys(
+            user=each.credential.user,
+            mechanism=mechanisms.get(each.credential.mechanism, f"{each.credential.mechanism}"),
+            salt=each.salt,
+            iterations=each.iterations,
+            stored_key=each.stored_key,
+            server_key=each.server_key,
+        )
+        for each in answer.credentials
+    ]
+
+
+async def set_scram_keys(connection: Connection, keys: Sequence[UserKeys]) -> None:
+    """Send salted keys to the controller; see `AsyncAdmin.set_scram_keys`."""
+    request = pb.AlterScramCredentialsRequest(
+        upsertions=[
+            records.ScramCredentialRecord(
+                credential=records.ScramCredentialKey(
+                    user=each.user, mechanism=_NUMBERS[_checked(each.mechanism)]
+                ),
+                salt=each.salt,
+                iterations=each.iterations,
+                stored_key=each.stored_key,
+                server_key=each.server_key,
+            )
+            for each in keys
+        ]
+    )
+    answer = await connection.call_any(ADMIN_ALTER_SCRAM_CREDENTIALS, request)
+    connection.topology.record_offset(answer.metadata_offset)
+    _raise_first(answer.results, len({each.user for each in keys}))
 
 
 async def set_password(

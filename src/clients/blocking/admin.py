@@ -33,6 +33,7 @@ from ..admin.security import (
     AclFilter,
     AuthorizationDecision,
     User,
+    UserKeys,
 )
 from ..admin.staged_commits import NamedCommits
 from ..admin.transactions import OpenTransaction, TransactionalId
@@ -296,6 +297,14 @@ class Admin:
     def delete_user(self, user: str, *, mechanisms: Sequence[str] = MECHANISMS) -> None:
         """Delete a user's passwords; see `AsyncAdmin.delete_user`."""
         self._call(lambda admin: admin.delete_user(user, mechanisms=mechanisms))
+
+    def describe_scram_keys(self) -> list[UserKeys]:
+        """Return the salted keys of passwords; see `AsyncAdmin.describe_scram_keys`."""
+        return self._call(lambda admin: admin.describe_scram_keys())
+
+    def set_scram_keys(self, keys: Sequence[UserKeys]) -> None:
+        """Set salted keys of passwords; see `AsyncAdmin.set_scram_keys`."""
+        self._call(lambda admin: admin.set_scram_keys(keys))
 
     def describe_quorum(self) -> Quorum:
         """Return the leader, voters and observers; see `AsyncAdmin.describe_quorum`."""

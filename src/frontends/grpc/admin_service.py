@@ -433,10 +433,14 @@ class SecurityHandlers:
     async def describe_scram_credentials(
         self, request: pb.DescribeScramCredentialsRequest, context: CallContext
     ) -> pb.DescribeScramCredentialsResponse:
-        """Return users with the mechanisms and iterations of their credentials."""
-        by_user, offset = await self._scram.describe(request.users, _context(request, context))
+        """Return users with the mechanisms and iterations of their credentials, and their keys to
+        clients that may set them."""
+        by_user, offset = await self._scram.describe(
+            request.users, _context(request, context), with_keys=request.with_keys
+        )
         return pb.DescribeScramCredentialsResponse(
-            credentials=describe_scram_credentials(by_user), metadata_offset=offset
+            credentials=describe_scram_credentials(by_user, with_keys=request.with_keys),
+            metadata_offset=offset,
         )
 
     async def alter_scram_credentials(
