@@ -3,7 +3,7 @@
 Nothing here allocates or validates ids. `Entropy` draws random ones.
 """
 
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 NodeId = NewType("NodeId", int)
 """The id of a node, >= 0; -1 for "none" in the Kafka protocol."""
@@ -41,6 +41,9 @@ class ProducerIdentity(NamedTuple):
     producer_id: int
     producer_epoch: int
 
+
+BACKUP_MARK: Final = "backup:"
+"""The beginning of the mirror.source of a topic that a restore writes: "backup:ID/TOPIC-ID"."""
 
 NO_NODE = NodeId(-1)
 NO_EPOCH = Epoch(-1)

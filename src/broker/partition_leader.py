@@ -13,7 +13,7 @@ from ..errors import (
     Overloaded,
     QuorumlogError,
 )
-from ..ids import NodeId, Offset
+from ..ids import BACKUP_MARK, NodeId, Offset
 from ..records.control import TransactionMarker
 from .isr import FollowerFetch, InSyncReplicas, IsrProposal, LeaderAndIsr
 from .purgatory import Acks, ProducePurgatory, PurgatoryEntry
@@ -220,6 +220,15 @@ class PartitionLeader:
         return ONLY_MOVED if is_moved else NO_PROGRESS
 
     def _mirror_error(self, state: LeaderAndIsr) -> QuorumlogError:
+        if state.mirrors.startswith(BACKUP_MARK):
+            backup = state.mirrors.removeprefix(BACKUP_MARK).partition("/")[0]
+            return MirrorTopic(
+                f"this topic is being restored from backup {backup}, and only `quorumlog backup"
+                " restore` writes to it; wait for its end, or continue an interrupted restore with"
+                " --resume",
+                topic=self._topic,
+                partition=self._index,
+            )
         if state.mirrors:
             return MirrorTopic(
                 f"this topic mirrors one of cluster {state.mirrors.partition('/')[0]}, and only"

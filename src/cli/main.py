@@ -80,6 +80,7 @@ ENTRIES = {
     "mirror": Entry(
         CLUSTER, "mirror", "app", "Mirror topics from another cluster, offset for offset"
     ),
+    "backup": Entry(CLUSTER, "backup", "app", "Back up a cluster, and restore it"),
     "quorum": Entry(CLUSTER, "quorum", "app", "Show the metadata quorum, change its voters"),
     "config": Entry(
         NODES,

@@ -7,6 +7,7 @@ Two classes may share a number if Kafka has no finer one; the name is unique. `s
 of the gRPC status, so that code below the network does not need grpc.
 """
 
+from .backups import BackupDamaged, BackupIncomplete, BackupNotFound, StoreUnavailable
 from .base import (
     AdminError,
     GroupError,
@@ -194,6 +195,10 @@ __all__ = [
     "NotMirror",
     "MirrorOutOfPlace",
     "MirrorDiverged",
+    "BackupNotFound",
+    "BackupDamaged",
+    "BackupIncomplete",
+    "StoreUnavailable",
     "GroupNotFound",
     "GroupSubscribedToTopic",
     "IllegalGeneration",

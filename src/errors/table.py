@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from .backups import BackupDamaged, BackupIncomplete, BackupNotFound, StoreUnavailable
 from .base import (
     QuorumlogError,
 )
@@ -220,6 +221,10 @@ ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
     NotMirror,
     MirrorOutOfPlace,
     MirrorDiverged,
+    BackupNotFound,
+    BackupDamaged,
+    BackupIncomplete,
+    StoreUnavailable,
     TopicAuthorizationFailed,
     GroupAuthorizationFailed,
     ClusterAuthorizationFailed,

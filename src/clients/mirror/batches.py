@@ -19,7 +19,14 @@ from ...records import (
     encode_batch,
     iterate_batches,
 )
-from ...records.batch import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, check_crc, renumbered
+from ...records.batch import (
+    CONTROL_BIT,
+    NO_PRODUCER,
+    OFFSET_MAX,
+    TRANSACTIONAL_BIT,
+    check_crc,
+    renumbered,
+)
 from ...records.compression import Buffer
 
 
@@ -41,19 +48,22 @@ class PreparedBatches:
         return b"".join(self.parts)
 
 
-def prepare(batches: Buffer, from_offset: int) -> PreparedBatches:
-    """Return the source's batches of records from an offset, without producer ids and
-    transactional bits.
+def prepare(batches: Buffer, from_offset: int, end_offset: int = OFFSET_MAX) -> PreparedBatches:
+    """Return the source's batches of records in [from_offset, end_offset), without producer ids
+    and transactional bits.
 
-    A batch that begins before the offset is cut. Raises CorruptionError if a batch is malformed or
-    its CRC is wrong.
+    A batch that begins before `from_offset` is cut; no batch may contain `end_offset` and begin
+    before it. Raises CorruptionError if a batch is malformed or its CRC is wrong.
     """
     view = memoryview(batches)
     parts: list[Buffer] = []
     size = 0
-    next_offset = end_offset = from_offset
+    next_offset = copy_end = from_offset
     count, epoch, newest_ms = 0, -1, -1
     for position, header in iterate_batches(view):
+        if header.base_offset >= end_offset:
+            next_offset = end_offset
+            break
         if header.next_offset <= from_offset:
             continue
         if header.attributes & CONTROL_BIT:
@@ -67,9 +77,9 @@ def prepare(batches: Buffer, from_offset: int) -> PreparedBatches:
             rest = _rest(batch, header, from_offset)
             if rest is None:
                 continue
-            batch, end_offset = rest
+            batch, copy_end = rest
         else:
-            end_offset = next_offset
+            copy_end = next_offset
         parts += renumbered(
             batch,
             producer_id=NO_PRODUCER,
@@ -80,7 +90,7 @@ def prepare(batches: Buffer, from_offset: int) -> PreparedBatches:
         size += len(batch)
         newest_ms = max(newest_ms, header.max_timestamp)
         count += header.record_count
-    return PreparedBatches(parts, size, next_offset, end_offset, count, epoch, newest_ms)
+    return PreparedBatches(parts, size, next_offset, copy_end, count, epoch, newest_ms)
 
 
 def encode_at_offsets(

@@ -1,0 +1,261 @@
+"""The store of backups: a directory, or a bucket of an S3-compatible service.
+
+The only module that imports obstore. A put is atomic: an object has its whole content, or does not
+exist. In a directory it is also durable once `put` returns.
+"""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from ..errors import (
+    BackupDamaged,
+    BackupNotFound,
+    DiskFull,
+    EnvironmentUnusable,
+    InvalidConfig,
+    QuorumlogError,
+    StoreUnavailable,
+)
+from ..runtime import Runtime
+from ..runtime.tls import secret_of
+
+if TYPE_CHECKING:
+    from obstore.store import LocalStore, S3Store
+
+LIST_CHUNK: Final = 1_000
+DELETE_CHUNK: Final = 500
+RETRIES_MAX: Final = 5
+RETRY_TIMEOUT: Final = timedelta(seconds=60)
+CONNECT_TIMEOUT: Final = timedelta(seconds=5)
+REQUEST_TIMEOUT: Final = timedelta(minutes=5)  # of one object
+REASON_MAX: Final = 500  # characters of the library's messages
+LANE: Final = "read"  # four threads
+
+_PARTIAL: Final = re.compile(r"#[0-9]+\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Options:
+    """The access to an S3-compatible service. What is empty comes from the variables AWS_REGION,
+    AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."""
+
+    endpoint: str = ""  # URL of the service; empty: that of Amazon
+    region: str = ""
+    access_key: str = ""  # file:PATH or env:NAME
+    secret_key: str = ""
+
+
+class StoredObject(NamedTuple):
+    """An object of a listing."""
+
+    path: str
+    size: int  # bytes
+
+
+class ObjectStore:
+    """One store; paths are relative to its URL."""
+
+    def __init__(self, runtime: Runtime, store: "LocalStore | S3Store", url: str, folder: str):
+        """See `open_store`. `folder` is that of a directory, empty for a bucket."""
+        self.url = url
+        self._runtime = runtime
+        self._store = store
+        self._folder = folder
+
+    async def put(self, path: str, content: bytes) -> None:
+        """Store an object; replace one of the same path."""
+        obstore = _library()
+        try:
+            await obstore.put_async(self._store, path, content, use_multipart=False)
+            if self._folder:
+                await self._runtime.tasks.offload(LANE, lambda: _sync(self._folder, path))
+        except OSError as error:
+            raise self._error(path, error) from error
+        except obstore.exceptions.BaseError as error:
+            raise self._error(path, error) from error
+
+    async def get(self, path: str, *, size_max: int) -> bytes | None:
+        """Return an object's content, None if there is none. Raises BackupDamaged if it is larger
+        than `size_max`, before it is read."""
+        obstore = _library()
+        try:
+            found = await obstore.get_async(self._store, path)
+            if found.meta["size"] > size_max:
+                raise BackupDamaged(
+                    f"{self.url}/{path}: {found.meta['size']} bytes; the limit is {size_max}; it is"
+                    " not an object of a backup"
+                )
+            return bytes(await found.bytes_async())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._error(path, error) from error
+        except obstore.exceptions.BaseError as error:
+            raise self._error(path, error) from error
+
+    async def get_end(self, path: str, size: int, *, of: int) -> bytes:
+        """Return the last bytes of an object of `of` bytes; none if there is no such object."""
+        obstore = _library()
+        try:
+            found = await obstore.get_range_async(self._store, path, start=of - size, end=of)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise self._error(path, error) from error
+        except obstore.exceptions.BaseError as error:
+            raise self._error(path, error) from error
+        return bytes(found)
+
+    async def visit_objects(self, prefix: str, visit: Callable[[StoredObject], None]) -> None:
+        """Call `visit` for each object below a prefix, in any order."""
+        obstore = _library()
+        try:
+            async for chunk in obstore.list(self._store, f"{prefix}/", chunk_size=LIST_CHUNK):
+                for each in chunk:
+                    visit(StoredObject(each["path"], each["size"]))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._error(prefix, error) from error
+        except obstore.exceptions.BaseError as error:
+            raise self._error(prefix, error) from error
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; one that does not exist is deleted."""
+        obstore = _library()
+        for at in range(0, len(paths), DELETE_CHUNK):
+            chunk = list(paths[at : at + DELETE_CHUNK])
+            try:
+                await obstore.delete_async(self._store, chunk)
+            except FileNotFoundError:
+                await self._delete_each(chunk)
+            except OSError as error:
+                raise self._error(chunk[0], error) from error
+            except obstore.exceptions.BaseError as error:
+                raise self._error(chunk[0], error) from error
+
+    async def delete_partial(self, prefix: str) -> None:
+        """Delete the files of puts that a killed process left in a directory. No put may run."""
+        if self._folder:
+            folder = os.path.join(self._folder, prefix)
+            await self._runtime.tasks.offload(LANE, lambda: _delete_partial(folder))
+
+    async def _delete_each(self, paths: Sequence[str]) -> None:
+        """Delete objects of which some do not exist."""
+        obstore = _library()
+        for path in paths:
+            try:
+                await obstore.delete_async(self._store, path)
+            except FileNotFoundError:
+                continue
+            except (OSError, obstore.exceptions.BaseError) as error:
+                raise self._error(path, error) from error
+
+    def _error(self, path: str, error: Exception) -> QuorumlogError:
+        """Return the error of the product for one of the library."""
+        reason = " ".join(str(error).split())[:REASON_MAX]
+        if "No space left on device" in str(error) or "os error 28" in str(error):
+            return DiskFull(f"{self.url}: no space is left; free some and run the command again")
+        return StoreUnavailable(f"{self.url}: {path}: {reason}")
+
+
+def open_store(
+    runtime: Runtime, url: str, options: S3Options | None = None, *, creates: bool = False
+) -> ObjectStore:
+    """Return the store of a URL: a path, file:///PATH, or s3://BUCKET/PREFIX.
+
+    `creates`: create the directory. Raises EnvironmentUnusable without the extra, BackupNotFound
+    without the directory, InvalidConfig for another URL, StoreUnavailable if the directory cannot
+    be created.
+    """
+    obstore = _library()
+    parts = urlsplit(url)
+    if parts.scheme == "s3":
+        store = _bucket(parts.netloc, parts.path.strip("/"), options or S3Options(), url)
+        return ObjectStore(runtime, store, url.rstrip("/"), "")
+    if parts.scheme not in ("", "file") or (parts.scheme == "file" and parts.netloc):
+        raise InvalidConfig(f"{url}: not a store; give a path, file:///PATH, or s3://BUCKET/PREFIX")
+    folder = os.path.abspath(unquote(parts.path) if parts.scheme else url)
+    try:
+        if creates:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        elif not os.path.isdir(folder):
+            raise BackupNotFound(f"{folder}: there is no such directory; give the store of --to")
+        return ObjectStore(runtime, obstore.store.LocalStore(folder), folder, folder)
+    except OSError as error:
+        raise StoreUnavailable(f"{folder}: {error.strerror or error}") from error
+
+
+def _bucket(bucket: str, prefix: str, options: S3Options, url: str) -> "S3Store":
+    if not bucket:
+        raise InvalidConfig(f"{url}: no bucket; give s3://BUCKET/PREFIX")
+    if bool(options.access_key) != bool(options.secret_key):
+        raise InvalidConfig("the access key and the secret key are given together")
+    config: dict[str, Any] = {}
+    if options.endpoint:
+        config["endpoint"] = options.endpoint
+    if options.region:
+        config["region"] = options.region
+    if options.access_key:
+        config["access_key_id"] = secret_of(options.access_key)
+        config["secret_access_key"] = secret_of(options.secret_key)
+    endpoint = options.endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
+    obstore = _library()
+    try:
+        found: S3Store = obstore.store.S3Store(
+            bucket,
+            prefix=prefix or None,
+            config=config,
+            client_options={
+                "allow_http": endpoint.startswith("http://"),
+                "connect_timeout": CONNECT_TIMEOUT,
+                "timeout": REQUEST_TIMEOUT,
+            },
+            retry_config={"max_retries": RETRIES_MAX, "retry_timeout": RETRY_TIMEOUT},
+        )
+    except (obstore.exceptions.BaseError, ValueError) as error:
+        raise InvalidConfig(f"{url}: {error}") from error
+    return found
+
+
+def _library() -> Any:
+    """Return the package obstore. Raises EnvironmentUnusable if it is not installed."""
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError as error:
+        raise EnvironmentUnusable(
+            f"backups need the package obstore ({error}); run: pip install 'quorumlog[backup]'"
+        ) from None
+    return obstore
+
+
+def _sync(folder: str, path: str) -> None:
+    """Sync a file, and the names of its folders up to the store's."""
+    whole = os.path.join(folder, path)
+    _sync_path(whole)
+    while len(whole) > len(folder):
+        whole = os.path.dirname(whole)
+        _sync_path(whole)
+
+
+def _sync_path(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _delete_partial(folder: str) -> None:
+    """Delete the files that obstore writes before it renames them: their names end in "#NUMBER"."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            if _PARTIAL.search(name):
+                os.unlink(os.path.join(parent, name))
