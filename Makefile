@@ -11,6 +11,7 @@ MINUTES ?= 10
 TRANSACTION_MINUTES ?= 30
 SPARK_KILLS ?= 20
 FUZZ_SECONDS ?= 30
+SHRINK_SECONDS ?= 60
 CORE_COVERAGE ?= 97
 
 # Hundreds of processes are started here. Where no byte code is kept, each compiles every module anew: a second for a node.
@@ -36,7 +37,7 @@ WORKERS := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 CORE_MODULES := */raftlog/candidate.py,*/raftlog/config.py,*/raftlog/follower.py,*/raftlog/leader.py,*/raftlog/log_view.py,*/raftlog/messages.py,*/raftlog/progress.py,*/raftlog/raft.py,*/raftlog/ready.py,*/raftlog/roles.py,*/raftlog/state.py,*/raftlog/status.py,*/raftlog/voters.py,*/raftlog/writes.py
 CORE_TESTS := tests/unit/raftlog/core tests/scenarios tests/property/raftlog
 
-.PHONY: help setup browser prometheus site console-pictures spark-oldest demo test test-spark-oldest test-plain test-all sanitize lint smells format types proto proto-check docs pictures simulate simulate-briefly coverage-core track-record mutate mutate-simulated fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
+.PHONY: help setup browser prometheus site console-pictures spark-oldest demo test test-spark-oldest test-plain test-all sanitize lint smells format types proto proto-check docs pictures simulate simulate-briefly shrink coverage-core track-record mutate mutate-simulated fuzz soak transaction-chaos spark-chaos conformance bench dist lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -183,6 +184,9 @@ console-pictures: setup browser ## take the pictures of the console that docs/co
 
 simulate: setup ## whole nodes on the simulated runtime: LEVEL=broker SEEDS=50 FIRST=0, TWICE=4 compares so many alone; SEED=n replays one
 	$(BIN)/python -m tests.simulation --level $(LEVEL) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(TWICE),--twice $(TWICE))
+
+shrink: setup ## the events that a failed seed needs, as a story and a timeline: LEVEL=core SEED=7, within SHRINK_SECONDS=60
+	$(BIN)/python -m tests.simulation.shrink --level $(LEVEL) --seed $(SEED) --seconds $(SHRINK_SECONDS)
 
 track-record: setup ## hunt the planted bugs and write their tables into docs/track-record.md
 	$(BIN)/python -m tests.planted.track_record

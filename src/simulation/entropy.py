@@ -20,6 +20,11 @@ class SimEntropy:
         """Return the stream of a purpose below this one, at its start."""
         return SimEntropy(f"{self._path}/{purpose}")
 
+    def draw_from(self, source: random.Random) -> None:
+        """Draw from `source` from now on; it continues at the state of this stream."""
+        source.setstate(self._random.getstate())
+        self._random = source
+
     def below(self, end: int) -> int:
         """Return an int of [0, end); end >= 1."""
         assert end >= 1, f"nothing lies in [0, {end})"

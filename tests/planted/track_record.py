@@ -19,6 +19,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -148,14 +150,19 @@ def plant(patch: Path, folder: Path) -> None:
     )
 
 
+@contextmanager
+def planted_package(patch: Path) -> Iterator[dict[str, str]]:
+    """Yield the environment of processes that import the package with the patch applied."""
+    with tempfile.TemporaryDirectory() as name:
+        plant(patch, Path(name))
+        changed = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONPATH": name}
+        yield os.environ | changed
+
+
 def hunt(patch: Path, *, first: int = 0, seeds: int = SEEDS_MAX) -> Planted:
     """Play the package with the patch, from a first seed on, until one fails; or its scenario."""
     level, scenario = level_of(patch), scenario_of(patch)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
-        plant(patch, folder)
-        environment["PYTHONPATH"] = name
+    with planted_package(patch) as environment:
         played = subprocess.run(
             [
                 *(sys.executable, "-m", "tests.simulation.hunt"),

@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import zip_longest
+from pathlib import Path
 from typing import IO, Any, Final
 
 from quorumlog.records.codec import PLAIN_VARIABLE
 
 from . import marks
 from .runs import LEVELS, Outcome, player_of
+from .shrink.report import replay_plan
 
 WORKERS: Final = (
     {"PYTHONHASHSEED": "1", PLAIN_VARIABLE: ""},
@@ -42,6 +44,8 @@ def main() -> int:
     if options.worker is not None:
         _work(options)
         return 0
+    if options.plan is not None:
+        return replay_plan(options.level, options.seed, options.plan)
     seeds = range(options.first, options.first + options.seeds)
     if options.seed is not None:
         seeds = range(options.seed, options.seed + 1)
@@ -55,6 +59,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=50, help="number of seeds")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, default=None, help="replay this seed alone")
+    parser.add_argument("--plan", type=Path, default=None, help="replay this plan of a shrunk seed")
     parser.add_argument(
         "--twice", type=int, default=None, help="number of seeds played by both workers [all]"
     )

@@ -68,7 +68,7 @@ def hunt(level: str, seeds: range) -> Found | None:
             run.play()
         except Exception as error:
             events += run.event_count
-            return Found(seed=seed, by=_finder(error), detail=str(error)[:500], events=events)
+            return Found(seed=seed, by=finder(error), detail=str(error)[:500], events=events)
         events += run.event_count
     return None
 
@@ -83,11 +83,12 @@ def play_scenario(name: str) -> Found | None:
     try:
         {**PIPELINE_SCENARIOS, **SCENARIOS, **CLIENT_SCENARIOS, **STAGED_SCENARIOS}[name]()
     except Exception as error:
-        return Found(seed=0, by=_finder(error), detail=str(error)[:500], events=0)
+        return Found(seed=0, by=finder(error), detail=str(error)[:500], events=0)
     return None
 
 
-def _finder(error: Exception) -> str:
+def finder(error: Exception) -> str:
+    """Return the violated invariant, or the place of a failed assertion."""
     if isinstance(error, Violation):
         return error.invariant
     if isinstance(error, NotReached):

@@ -84,8 +84,7 @@ class ClusterFaultInjector(FaultInjector[ClusterNode, ClusterFault]):
     def __init__(
         self, cluster: Cluster, plan: ClusterFaultPlan, entropy: SimEntropy, clients: list[str]
     ) -> None:
-        super().__init__(plan, entropy, clients)
-        self._cluster = cluster
+        super().__init__(cluster, plan, entropy, clients)
         self._scheduled_kills: list[tuple[int, ClusterNode]] = []  # (at, node)
 
     def before_fault(self, now_ms: int) -> None:

@@ -7,7 +7,7 @@ behind a barrier with a full disk.
 import heapq
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
@@ -16,6 +16,8 @@ from quorumlog.simulation.entropy import SimEntropy
 from quorumlog.simulation.links import Direction, apart, between
 
 from ..cluster.machines import ClusterMachine, SimulatedCluster
+from ..shrink.plan import PlannedEvent
+from ..shrink.script import script_of
 
 STEP_MS: Final = 50
 EXCUSE_MS: Final = 3_000  # after a repair of a device, its errors may still be in flight
@@ -38,7 +40,17 @@ class FaultInjector(ABC, Generic[M, F]):
 
     _cluster: SimulatedCluster[M]
 
-    def __init__(self, plan: FaultPlan[F], entropy: SimEntropy, clients: list[str]) -> None:
+    def __init__(
+        self,
+        cluster: SimulatedCluster[M],
+        plan: FaultPlan[F],
+        entropy: SimEntropy,
+        clients: list[str],
+    ) -> None:
+        self._cluster = cluster
+        self._script = script_of(cluster.world)
+        if self._script is not None:
+            self._script.adopt("faults", entropy)
         self.happened: Counter[str] = Counter()
         self._plan = plan
         self._entropy = entropy
@@ -54,11 +66,29 @@ class FaultInjector(ABC, Generic[M, F]):
         while self._due and self._due[0][0] <= now_ms:
             heapq.heappop(self._due)[2]()
         self.before_fault(now_ms)
-        if plan.faults and now_ms >= self._next_ms:
+        for _ in self.due_faults("fault", is_due=bool(plan.faults) and now_ms >= self._next_ms):
             fault = plan.faults[self._entropy.below(len(plan.faults))]
+            if self._script is not None:
+                self._script.rename(f"fault {fault}")
             if self.inject(fault):
                 self.happened[fault] += 1
             self._next_ms = now_ms + self._entropy.spread(*plan.pause_ms)
+
+    def due_faults(self, key: str, *, is_due: bool) -> Iterator[None]:
+        """Yield once for each fault to inject now: one if it `is_due`, or those of the run's
+        plan."""
+        script, now_us = self._script, self._now_ms() * 1000
+        if script is not None and script.is_replaying:
+            for event in script.due(now_us, prefix=key):
+                script.begin(event)
+                yield
+                script.end()
+        elif is_due and script is not None:
+            script.begin(PlannedEvent(at_us=now_us, key=key))
+            yield
+            script.end()
+        elif is_due:
+            yield
 
     def end_all(self, repaired: list[M]) -> None:
         """Undo all faults; of the machines, only `repaired` are repaired and resumed."""

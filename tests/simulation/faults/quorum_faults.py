@@ -67,8 +67,7 @@ class QuorumFaultInjector(FaultInjector[QuorumMember, QuorumFault]):
         entropy: SimEntropy,
         clients: list[str],
     ) -> None:
-        super().__init__(plan, entropy, clients)
-        self._cluster = cluster
+        super().__init__(cluster, plan, entropy, clients)
         self._removed: dict[str, int] = {}  # voters removed by a fault -> time to add them again
 
     def inject_until(self, until_ms: int) -> None:

@@ -5,6 +5,7 @@ consensus tolerates no more.
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import log
 from random import Random
 
@@ -46,13 +47,14 @@ class CoreFaultInjector:
         if mean_ms == 0:
             return
 
-        def happen() -> None:
-            if not self.is_over:
-                action()
-                self.every(mean_ms, action)
-
         wait_us = int(-log(1 - self._random.random()) * mean_ms * 1000)
+        happen = partial(self._happen, action, mean_ms)
         self._harness.later(self._harness.now_us + wait_us + 1, happen)
+
+    def _happen(self, action: Callable[[], object], mean_ms: int) -> None:
+        if not self.is_over:
+            action()
+            self.every(mean_ms, action)
 
     def end_all(self) -> None:
         """End all faults; stopped members stay down."""
@@ -109,7 +111,7 @@ class CoreFaultInjector:
         if self._random.random() < options.wipe and self._may_wipe(member):
             self.wipe(member)
         down_ms = options.election_timeout_ms_max * 4 * self._random.random() ** 2
-        harness.later(harness.now_us + int(down_ms * 1000), lambda: self._start(member))
+        harness.later(harness.now_us + int(down_ms * 1000), partial(self._start, member))
 
     def _start(self, member: CoreMember) -> None:
         if member.raft is None and not member.is_retired:
@@ -176,7 +178,7 @@ class CoreFaultInjector:
         self.partitions += 1
         span_ms = harness.options.election_timeout_ms_max * (0.5 + 6 * random() ** 2)
         number = self.partitions
-        harness.later(harness.now_us + int(span_ms * 1000), lambda: self._heal(number))
+        harness.later(harness.now_us + int(span_ms * 1000), partial(self._heal, number))
         kind = int(random() * 3)
         if kind == 0:  # one member
             drawn = self._draw_member()

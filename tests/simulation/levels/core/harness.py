@@ -11,7 +11,6 @@ formatted until it is read.
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from random import Random
 from typing import Any, TypeAlias
 
 from quorumlog.ids import Epoch, Offset
@@ -21,6 +20,7 @@ from quorumlog.raftlog.ready import Outgoing, Ready, SendChunk, SendEntries
 from quorumlog.raftlog.voters import Voter
 from quorumlog.simulation.entropy import SimEntropy
 
+from ...shrink.script import MakeRandom, plain_random
 from .checks import Checks
 from .clients import CoreHistory, PendingProposal, PendingRead
 from .disks import SnapshotFile
@@ -52,6 +52,7 @@ class Harness:
         entropy: SimEntropy,
         *,
         tracer: Tracer | None = None,
+        make_random: MakeRandom = plain_random,
     ) -> None:
         self.options = options
         self.members = members
@@ -61,12 +62,12 @@ class Harness:
         self.history = CoreHistory()
         self.oracle = Oracle(members, members[0].disk.formatted)
         self.checks = Checks(invariant(self.oracle) for invariant in INVARIANTS)
-        self.random = Random(entropy.stream("harness").below(1 << 62))
+        self.random = make_random("harness", entropy.stream("harness").below(1 << 62))
         self.payloads = Payloads(is_real=options.through_protobuf)
         self.network = Network(
             self,
             options,
-            Random(entropy.stream("network").below(1 << 62)),
+            make_random("network", entropy.stream("network").below(1 << 62)),
             tracer=tracer,
             translate=self.payloads.translate if options.through_protobuf else None,
         )
@@ -109,6 +110,7 @@ class Harness:
             now_us, _, handler, member, life, argument = heappop(heap)
             self.now_us = self.oracle.now_us = now_us
             if handler is None:
+                self.before_event(None, None, argument)
                 argument()
                 continue
             if life >= 0:
@@ -119,8 +121,15 @@ class Harness:
             if member.paused_until_us > now_us:
                 self._hold(handler, member, life, argument)
                 continue
+            self.before_event(handler, member, argument)
             handler(member, argument)
         self.now_us = max(self.now_us, until_us)
+
+    def before_event(
+        self, handler: Handler | None, member: CoreMember | None, argument: Any
+    ) -> None:
+        """Note that an event follows: `handler(member, argument)`, or `argument()` without a
+        handler."""
 
     def _hold(self, handler: Handler, member: CoreMember, life: int, argument: Any) -> None:
         """Postpone an event of a paused member until it resumes; completed writes come last."""
@@ -196,7 +205,7 @@ class Harness:
         sender = message.sender.node_id & 15
         self.settle(member, DELIVER | CODES[type(message)] << 8 | sender << 4)
 
-    def _tick(self, member: CoreMember, due_us: int) -> None:
+    def _tick(self, member: CoreMember, due_us: int | None) -> None:
         if member.timer_us != due_us:
             return  # another timer was set since
         member.timer_us = None

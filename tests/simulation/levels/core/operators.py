@@ -1,5 +1,7 @@
 """Users of the quorum: clients that propose and read, and operators that change voters."""
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -36,19 +38,17 @@ class Operators:
         self._faults.every(options.transfer_every_ms, self._transfer)
         self._faults.every(options.resign_every_ms, self._resign)
 
-    def _again(self, per_s: float, action: object) -> None:
-        if not per_s:
-            return
-        harness = self._harness
+    def _again(self, per_s: float, action: Callable[[], None]) -> None:
+        if per_s:
+            self._harness.later(self._harness.now_us, partial(self._happen, action, per_s))
 
-        def happen() -> None:
-            action()  # type: ignore[operator]
-            calm = self.slowness if action == self.propose else LIVENESS_SLOWNESS
-            slower = calm if self._faults.is_over else 1
-            wait_us = 1 + int(slower * 2_000_000 / per_s * self._random.random())
-            harness.later(harness.now_us + wait_us, happen)
-
-        harness.later(harness.now_us, happen)
+    def _happen(self, action: Callable[[], None], per_s: float) -> None:
+        action()
+        calm = self.slowness if action == self.propose else LIVENESS_SLOWNESS
+        slower = calm if self._faults.is_over else 1
+        wait_us = 1 + int(slower * 2_000_000 / per_s * self._random.random())
+        happen = partial(self._happen, action, per_s)
+        self._harness.later(self._harness.now_us + wait_us, happen)
 
     def _target(self) -> CoreMember | None:
         """Return a member for a request: mostly a leader, sometimes any."""

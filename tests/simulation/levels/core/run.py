@@ -8,13 +8,13 @@ others return, and all must converge.
 """
 
 import gc
-from random import Random
 from typing import Final
 
 from quorumlog.ids import DirectoryId, NodeId
 from quorumlog.raftlog.voters import Voter, VoterSet
 from quorumlog.simulation.entropy import SimEntropy
 
+from ...shrink.script import EventScript, plain_random
 from .disks import MemberDisk
 from .faults import CoreFaultInjector
 from .harness import Harness
@@ -23,6 +23,7 @@ from .member import CoreMember, directory_of
 from .operators import Operators
 from .options import CoreOptions, draw
 from .recorder import EventKind
+from .scripted import ScriptedHarness
 from .trace import Tracer
 
 NO_VOTERS: Final = VoterSet(())
@@ -32,17 +33,30 @@ class CoreRun:
     """A run of one seed; `play` raises Violation or the core's own AssertionError."""
 
     def __init__(
-        self, seed: int, *, options: CoreOptions | None = None, tracer: Tracer | None = None
+        self,
+        seed: int,
+        *,
+        options: CoreOptions | None = None,
+        tracer: Tracer | None = None,
+        script: EventScript | None = None,
     ) -> None:
         entropy = SimEntropy(f"core/{seed}")
         self.options = options or draw(entropy.stream("options"))
-        self.harness = Harness(
-            self.options, make_members(self.options, entropy), entropy, tracer=tracer
+        if script is not None:
+            self.options = script.options("options", self.options)
+        members = make_members(self.options, entropy)
+        make_random = plain_random if script is None else script.random
+        self.harness = (
+            Harness(self.options, members, entropy, tracer=tracer)
+            if script is None
+            else ScriptedHarness(self.options, members, entropy, script, tracer=tracer)
         )
-        self._random = Random(entropy.stream("weather").below(1 << 62))
+        self._random = make_random("weather", entropy.stream("weather").below(1 << 62))
         self.faults = CoreFaultInjector(self.harness, self._random)
         self.operators = Operators(
-            self.harness, self.faults, Random(entropy.stream("operators").below(1 << 62))
+            self.harness,
+            self.faults,
+            make_random("operators", entropy.stream("operators").below(1 << 62)),
         )
         self.facts: dict[str, int] = {}
 

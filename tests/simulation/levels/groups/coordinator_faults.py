@@ -48,18 +48,23 @@ class CoordinatorFaultInjector(ClusterFaultInjector):
         self._coordinators_ms = coordinators_ms
         self._cut_off_ms = (CUT_OFF_MS, 2 * CUT_OFF_MS + SESSIONS * session_ms)
         self._drawn = entropy.stream("coordinators")
+        if self._script is not None:
+            self._script.adopt("coordinators", self._drawn)
         self._act_ms = 0
 
     def step(self) -> None:
         """Inject faults that are due."""
         super().step()
         now_ms = self._now_ms()
-        if self._coordinators_ms is None or now_ms < self._act_ms:
+        if self._coordinators_ms is None:
             return
-        self._act_ms = now_ms + self._drawn.spread(*self._coordinators_ms)
-        node = self.draw_coordinator()
-        if node is not None and node.is_up and (act := self._hurt(node, now_ms)):
-            self.happened[act] += 1
+        for _ in self.due_faults("coordinator", is_due=now_ms >= self._act_ms):
+            self._act_ms = now_ms + self._drawn.spread(*self._coordinators_ms)
+            node = self.draw_coordinator()
+            if node is not None and node.is_up and (act := self._hurt(node, now_ms)):
+                self.happened[act] += 1
+                if self._script is not None:
+                    self._script.rename(act)
 
     def draw_coordinator(self) -> ClusterNode | None:
         """Return the coordinator of a drawn part of the groups."""

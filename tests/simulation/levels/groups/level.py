@@ -32,8 +32,9 @@ from ...faults.cluster_faults import (
     ClusterFaultPlan,
     draw_fault_plan,
 )
+from ...shrink.script import options_of
 from ..kafka.client import KafkaClient
-from ..node.level import CLIENTS, SAFETY_MS, Run, facts_of, judge, serve_with_core, settle
+from ..node.level import CLIENTS, Run, facts_of, judge, safety_end_ms, serve_with_core, settle
 from ..transactions.clients import ReadingMachine
 from ..transactions.decisions import ask, wait_for_decisions
 from ..transactions.faults import TransactionFaultInjector
@@ -90,19 +91,19 @@ class GroupsRun:
         fault_plan: ClusterFaultPlan | None = None,
     ) -> "GroupsRun":
         """Create a run's cluster, its producers and its groups."""
-        first = plan or draw_plan(entropy, ["any"])
+        first = options_of(world, "groups", plan or draw_plan(entropy, ["any"]))
         settings = first.settings
         options = draw_cluster(
             entropy.stream("cluster plan"), settings, is_compacted=bool(first.offsets_configs)
         )
         topics = [topic.name for topic in options.topics if not topic.is_inner]
-        plan = plan or draw_plan(entropy, topics)  # with the same settings
+        plan = options_of(world, "groups", plan or draw_plan(entropy, topics))  # same settings
         fault_plan = fault_plan or draw_fault_plan(entropy.stream("storm"))
         if options.brokers == 1:
             faults = tuple(fault for fault in fault_plan.faults if fault not in NEEDS_MANY)
             fault_plan = replace(fault_plan, faults=faults)
         run = Run.of(world, entropy, options=options, fault_plan=fault_plan)
-        run.workload = draw_writers(entropy.stream("writers"))
+        run.workload = options_of(world, "writers", draw_writers(entropy.stream("writers")))
         for node in run.cluster.nodes:
             node.config = with_settings(node.config, **settings)
         group_history = GroupHistory(now_ns=lambda: world.loop.now_ns)
@@ -179,7 +180,7 @@ class GroupsRun:
             world.node(CLIENTS[-1]).attach(self.kept_offsets.look, name="looking"),
             world.node(CLIENTS[0]).attach(self.offset_expiry.run, name="fading"),
         ]
-        end_ms = max(SAFETY_MS, world.now_ms() + SAFETY_MS // 2)
+        end_ms = safety_end_ms(world)
         while world.now_ms() < end_ms:
             run.step()
             run.fault_injector.step()

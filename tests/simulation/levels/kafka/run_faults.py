@@ -69,6 +69,8 @@ class RunFaultInjector(ClusterFaultInjector):
         self.burst_fails = 0.12  # probability that a write fails below a burst
         self._is_active = False  # within the time of faults
         self.kinds = [kind for kind in RunFault if self._drawn.chance(0.7)]  # enabled ones
+        if self._script is not None:
+            self._script.adopt("runs", self._drawn)
         self._next_run_fault_ms = 0
         self._next_config_ms = 0
         # the wanted values, by topic and config; None: the default
@@ -103,8 +105,11 @@ class RunFaultInjector(ClusterFaultInjector):
         self._is_active = True
         super().step()
         now_ms = self._now_ms()
-        if self.kinds and now_ms >= self._next_run_fault_ms:
+        is_due = bool(self.kinds) and now_ms >= self._next_run_fault_ms
+        for _ in self.due_faults("run fault", is_due=is_due):
             kind = self.kinds[self._drawn.below(len(self.kinds))]
+            if self._script is not None:
+                self._script.rename(f"run fault: {kind}")
             self.happened[kind] += self._inject_run_fault(kind)
             self._next_run_fault_ms = now_ms + self._drawn.spread(*self.pause_ms)
 

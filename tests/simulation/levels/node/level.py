@@ -40,6 +40,7 @@ from ...cluster.options import (
     with_bounds,
 )
 from ...faults.cluster_faults import ClusterFaultInjector, ClusterFaultPlan, draw_fault_plan
+from ...shrink.script import duration_ms_of, options_of
 from ..transactions.plan import draws_transactions
 from ..transactions.writers import (
     MACHINES,
@@ -103,13 +104,13 @@ class Run:
         injector: type[ClusterFaultInjector] = ClusterFaultInjector,
     ) -> "Run":
         """Create a run's cluster and clients; `writers` are the machines of other clients."""
-        options = options or draw_options(entropy.stream("options"))
+        options = options_of(world, "cluster", options or draw_options(entropy.stream("options")))
         fault_plan = draw_fault_plan(entropy.stream("storm")) if fault_plan is None else fault_plan
         cluster = Cluster(world, options, entropy.stream("cluster"))
         return cls(
             world=world,
             options=options,
-            workload=draw_workload(entropy.stream("habits")),
+            workload=options_of(world, "workload", draw_workload(entropy.stream("habits"))),
             cluster=cluster,
             notes=Notes(now_ns=lambda: world.loop.now_ns),
             fault_injector=injector(
@@ -219,7 +220,7 @@ def _play_run(run: Run, entropy: SimEntropy) -> dict[str, int]:
     run.start()
     if writers is not None:
         writers.start()
-    end_ms = max(SAFETY_MS, world.now_ms() + SAFETY_MS // 2)
+    end_ms = safety_end_ms(world)
     while world.now_ms() < end_ms:
         run.step()
         run.fault_injector.step()
@@ -228,7 +229,8 @@ def _play_run(run: Run, entropy: SimEntropy) -> dict[str, int]:
     if writers is not None:
         writers.calm()
     run.wait(lambda: is_whole(run.cluster), CONVERGE_MS, "every replica is in sync")
-    while world.now_ms() < VIRTUAL_MS_MIN:
+    whole_ms = duration_ms_of(world, "run", VIRTUAL_MS_MIN)
+    while world.now_ms() < whole_ms:
         run.step()
     if writers is not None:
         writers.end()
@@ -239,6 +241,13 @@ def _play_run(run: Run, entropy: SimEntropy) -> dict[str, int]:
         return facts_of(run) | {"served": served} | writers.facts()
     judge(run, stored)
     return facts_of(run) | {"served": served}
+
+
+def safety_end_ms(world: SimWorld) -> int:
+    """Return the end of the safety phase that begins now."""
+    now_ms = world.now_ms()
+    usual_ms = max(SAFETY_MS - now_ms, SAFETY_MS // 2)
+    return now_ms + duration_ms_of(world, "safety phase", usual_ms)
 
 
 def serve_with_core(run: Run, entropy: SimEntropy) -> int:

@@ -23,13 +23,13 @@ class PartitionFaultInjector:
 
     def again(self, every_ms: int, fault: Callable[[], None]) -> None:
         """Inject a fault repeatedly until the run heals."""
+        wait_us = self.world.random.expovariate(1 / every_ms) * 1000
+        self.world.at(wait_us, self._happen, fault, every_ms)
 
-        def happen() -> None:
-            if self.world.is_faulty:
-                fault()
-                self.again(every_ms, fault)
-
-        self.world.at(self.world.random.expovariate(1 / every_ms) * 1000, happen)
+    def _happen(self, fault: Callable[[], None], every_ms: int) -> None:
+        if self.world.is_faulty:
+            fault()
+            self.again(every_ms, fault)
 
     def _alive(self) -> list[NodeId]:
         return [node for node, broker in self.world.brokers.items() if broker.is_alive]

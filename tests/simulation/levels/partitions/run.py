@@ -16,10 +16,12 @@ from typing import Final
 from quorumlog.ids import TopicId
 from quorumlog.metadata import CreateTopic
 
+from ...shrink.script import EventScript
 from .faults import PartitionFaultInjector
 from .isr import IsrUpdates
 from .lifecycle import BrokerLifecycle
 from .options import ReplicationOptions
+from .scripted import ScriptedPartitionWorld
 from .traffic import Traffic
 from .world import PartitionWorld
 
@@ -37,8 +39,13 @@ class PartitionsRun:
         *,
         options: ReplicationOptions | None = None,
         trace: Callable[[str], None] | None = None,
+        script: EventScript | None = None,
     ) -> None:
-        self.world = PartitionWorld(seed, options=options, trace=trace)
+        self.world = (
+            PartitionWorld(seed, options=options, trace=trace)
+            if script is None
+            else ScriptedPartitionWorld(seed, script, trace=trace)
+        )
         self.world.lifecycle = BrokerLifecycle(self.world)
         self.world.traffic = Traffic(self.world)
         self.world.isr = IsrUpdates(self.world)

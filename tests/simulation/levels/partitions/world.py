@@ -4,13 +4,13 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from quorumlog.ids import NodeId
 from quorumlog.metadata.image import PartitionImage
 from quorumlog.simulation.entropy import SimEntropy
 
+from ...shrink.script import MakeRandom, plain_random
 from .broker import ModelBroker, Place
 from .controller import ModelController
 from .invariants import PartitionInvariants
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from .traffic import Traffic
 
 LINES_KEPT: Final = 60
+
+
+def entropy_of(seed: int) -> SimEntropy:
+    """Return the stream of a run."""
+    return SimEntropy(f"partitions/{seed}")
 
 
 class PartitionWorld:
@@ -38,10 +43,11 @@ class PartitionWorld:
         options: ReplicationOptions | None,
         trace: Callable[[str], None] | None,
         checks: PartitionInvariants | None = None,
+        make_random: MakeRandom = plain_random,
     ) -> None:
-        entropy = SimEntropy(f"partitions/{seed}")
+        entropy = entropy_of(seed)
         self.options = options or draw(entropy.stream("options"))
-        self.random = Random(entropy.stream("events").below(1 << 62))
+        self.random = make_random("events", entropy.stream("events").below(1 << 62))
         self.checks = checks or PartitionInvariants()
         self.controller = ModelController(self.checks.decided)
         self.now_us = 0
@@ -73,8 +79,12 @@ class PartitionWorld:
                 return
             self.now_us, _, what, arguments = heappop(self._queue)
             self.events += 1
+            self.before_event(what, arguments)
             what(*arguments)
         self.now_us = max(self.now_us, until_us) if events is None else self.now_us
+
+    def before_event(self, what: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        """Note that an event follows: `what(*arguments)`."""
 
     def note(self, what: str, *numbers: int) -> None:
         """Record an event, for the hash and the report."""

@@ -27,6 +27,7 @@ from ...checkers.quorum_logs import compare_logs
 from ...cluster.quorum import QuorumCluster, QuorumMember, QuorumOptions
 from ...faults.injector import STEP_MS
 from ...faults.quorum_faults import QuorumFaultInjector, draw_fault_plan
+from ...shrink.script import duration_ms_of, options_of
 from .clients import Notes, RegisterClient, RegisterWorkload
 
 SAFETY_MS: Final = 45_000
@@ -150,19 +151,22 @@ def play(world: SimWorld, *, bug: str = "", notes: Notes | None = None) -> dict[
     """Run the scenario, with one of `BUGS`; raises AssertionError with a violation. The clients
     write their history into `notes`."""
     entropy = world.entropy.stream("scenario")
-    options = draw_options(entropy.stream("options"))
+    options = options_of(world, "members", draw_options(entropy.stream("options")))
     cluster = QuorumCluster(world, options, entropy.stream("cluster"), bug=bug)
-    workload = draw_register_workload(entropy.stream("habits"))
+    drawn = draw_register_workload(entropy.stream("habits"))
+    workload = options_of(world, "workload", drawn)
     run = Run(world, cluster, workload, entropy, notes or Notes())
     fault_plan = draw_fault_plan(entropy.stream("storm"))
     fault_injector = QuorumFaultInjector(
         cluster, fault_plan, entropy.stream("nemesis"), run.clients
     )
     run.start()
-    fault_injector.inject_until(world.now_ms() + SAFETY_MS)
+    safety_ms = duration_ms_of(world, "safety phase", SAFETY_MS)
+    fault_injector.inject_until(world.now_ms() + safety_ms)
     heal_majority(run, fault_injector)
     heal_all(run, fault_injector)
-    while world.now_ms() < VIRTUAL_MS_MIN:
+    whole_ms = duration_ms_of(world, "run", VIRTUAL_MS_MIN)
+    while world.now_ms() < whole_ms:
         run.step()
     settle(run)
     judge(run)

@@ -32,6 +32,7 @@ from quorumlog.storage.inspect.findings import FindingKind
 from quorumlog.storage.layout import HIGH_WATERMARKS, SNAPSHOT_SUFFIX, join
 from quorumlog.storage.shell import DataDirectory
 
+from ...shrink.script import options_of, script_of
 from .bounds import USUAL, StorageBounds, draw_bounds
 from .expected import Content, FolderState, ReadRecord, Stored, check_cleaned
 from .producers import ProducerModels, check_producers
@@ -208,7 +209,9 @@ def record(
     """Run the workload of a seed; return its expectations and the recorded disk operations."""
     node = world.node("node")
     recording = Recording.attach(node.device)
-    workload = StorageWorkload(node, world.entropy.stream("story"), effort.steps, bounds)
+    workload = StorageWorkload(
+        node, world.entropy.stream("story"), effort.steps, bounds, script=script_of(world)
+    )
     for life in range(LIVES):
         play_life(world, node, workload, life=life)
         assert node.exit_error is None, f"life {life} ended by {node.exit_error!r}"
@@ -228,7 +231,7 @@ def play_life(world: SimWorld, node: SimNode, workload: StorageWorkload, *, life
 def play(world: SimWorld, *, effort: Effort | None = None) -> dict[str, int]:
     """Record a workload and check its crash states; raises AssertionError with the failing one."""
     effort = effort or Effort()
-    bounds = draw_bounds(world.entropy.stream("bounds"))
+    bounds = options_of(world, "bounds", draw_bounds(world.entropy.stream("bounds")))
     workload, recording = record(world, effort, bounds)
     entropy = world.entropy.stream("wrecks")
     tally = Tally()

@@ -7,6 +7,7 @@ Every request and response is recorded with the number of its file operation.
 """
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,6 +20,8 @@ from quorumlog.simulation.world import SimNode
 from quorumlog.storage import AppendOrigin, FlushPolicy, Log, LogConfig
 from quorumlog.storage.shell import DataDirectory
 
+from ...shrink.plan import PlannedEvent
+from ...shrink.script import EventScript
 from .bounds import CONFIGS, DIRECTORY, USUAL, StorageBounds
 from .expected import Expectation, ExpectedRecord, LogExpectations, cut_at
 from .producers import IDEMPOTENT, TRANSACTIONAL, ProducerModels, batch_of
@@ -28,6 +31,19 @@ DATA: Final = "/var/data"
 STATE: Final = "quorum-state"
 CLUSTER, NODE = ClusterId("c" * 22), NodeId(1)
 LIVES: Final = 3
+LAST_US: Final = 1 << 62
+OPERATIONS: Final = {
+    0: "truncate",
+    1: "delete records of",
+    2: "checkpoint, beside",
+    3: "flush",
+    4: "store the quorum state, beside",
+    5: "change the config of",
+    6: "delete gone-0, beside",
+    7: "clean all logs, beside",
+    8: "clean all logs, beside",
+}
+"""The operations of a step by number; every other one writes."""
 QUIET_MS: Final = 2_500
 """Virtual time without a file operation after which the directory is idle."""
 RETRY_WINDOW_S: Final = 125.0
@@ -43,6 +59,7 @@ class StorageWorkload:
     steps: int  # of each process
     bounds: StorageBounds = USUAL
     has_faults: bool = False  # errors are drawn: a request may fail
+    script: EventScript | None = None  # the steps are its events
     expectations: dict[str, LogExpectations] = field(default_factory=dict)
     configs: dict[str, LogConfig] = field(default_factory=dict)
     states: list[tuple[int, bytes | None]] = field(default_factory=lambda: [(0, None)])
@@ -60,6 +77,8 @@ class StorageWorkload:
     repeated: int = 0  # repeated batches
 
     def __post_init__(self) -> None:
+        if self.script is not None:
+            self.script.adopt("steps", self.entropy)
         self.configs = dict(self.bounds.configs)
         self.expectations = {
             name: LogExpectations(Expectation(topic_id=self.next_topic())) for name in CONFIGS
@@ -69,6 +88,27 @@ class StorageWorkload:
     def moment(self) -> int:
         """The number of the last file operation."""
         return self.node.device.operations
+
+    def due_steps(self, life: int) -> Iterator[None]:
+        """Yield once for each step of a process: a fixed number, or those of the run's plan."""
+        script, key = self.script, f"process {life + 1}:"
+        if script is not None and script.is_replaying:
+            for event in script.due(LAST_US, prefix=key):
+                script.begin(event)
+                yield
+                script.end()
+            return
+        for _ in range(self.steps):
+            if script is not None:
+                script.begin(PlannedEvent(at_us=self.moment, key=key))
+            yield
+            if script is not None:
+                script.end()
+
+    def name_step(self, operation: str, life: int, name: str) -> None:
+        """Add the operation of the current step to its key."""
+        if self.script is not None:
+            self.script.rename(f"process {life + 1}: {operation} {name}")
 
     def next_topic(self) -> TopicId:
         """Return a new topic id."""
@@ -91,10 +131,12 @@ async def live(runtime: Runtime, workload: StorageWorkload, *, life: int) -> Non
     async with runtime.tasks.scope("life") as scope:
         directory = await DataDirectory.open(runtime, scope, DATA, config=workload.bounds.directory)
         logs = {name: await open_log(directory, workload, name) for name in CONFIGS}
-        for _ in range(workload.steps):
+        for _ in workload.due_steps(life):
             name = sorted(logs)[workload.entropy.below(len(logs))]
+            operation = workload.entropy.below(18)
+            workload.name_step(OPERATIONS.get(operation, "write"), life, name)
             try:
-                await step(directory, workload, logs, name)
+                await step(directory, workload, logs, name, operation)
             except (QuorumlogError, OSError):  # errors of a checkpoint come from the disk
                 workload.errors += 1
                 if not workload.has_faults:
@@ -126,10 +168,14 @@ async def open_log(directory: DataDirectory, workload: StorageWorkload, name: st
 
 
 async def step(
-    directory: DataDirectory, workload: StorageWorkload, logs: dict[str, Log], name: str
+    directory: DataDirectory,
+    workload: StorageWorkload,
+    logs: dict[str, Log],
+    name: str,
+    operation: int,
 ) -> None:
     """Run one drawn operation on one log."""
-    match workload.entropy.below(18):
+    match operation:
         case 0:
             await truncate(directory, workload, logs[name])
         case 1:

@@ -32,8 +32,9 @@ from ...cluster.liveness import CONVERGE_MS, is_whole
 from ...cluster.nodes import Cluster
 from ...cluster.options import ClusterOptions
 from ...faults.cluster_faults import ClusterFaultPlan, draw_fault_plan
+from ...shrink.script import options_of
 from ..groups.level import NEEDS_MANY
-from ..node.level import CLIENTS, END_MS, SAFETY_MS, Run, facts_of, serve_with_core
+from ..node.level import CLIENTS, END_MS, Run, facts_of, safety_end_ms, serve_with_core
 from .application import ApplicationProcess, ApplicationState, ApplicationSupervisor, Incarnation
 from .calls import Generation
 from .clients import Findings, PlainMachine, ReadingMachine
@@ -94,7 +95,7 @@ class TransactionsRun:
         fault_plan: ClusterFaultPlan | None = None,
     ) -> "TransactionsRun":
         """Create a run's cluster and its applications."""
-        plan = plan or draw_plan(entropy.stream("transactions"))
+        plan = options_of(world, "transactions", plan or draw_plan(entropy.stream("transactions")))
         options = draw_cluster(entropy.stream("cluster plan"), plan)
         staged = entropy.stream("staged")
         queries = draw_staged(staged, [one.machines for one in plan.applications])
@@ -104,7 +105,7 @@ class TransactionsRun:
             faults = tuple(fault for fault in fault_plan.faults if fault not in NEEDS_MANY)
             fault_plan = replace(fault_plan, faults=faults)
         run = Run.of(world, entropy, options=options, fault_plan=fault_plan)
-        run.workload = draw_writers(entropy.stream("writers"))
+        run.workload = options_of(world, "writers", draw_writers(entropy.stream("writers")))
         for node in run.cluster.nodes:
             node.config = with_settings(node.config, **plan.settings)
         run.fault_injector = TransactionFaultInjector(
@@ -190,7 +191,7 @@ class TransactionsRun:
             world.node(name).spawn(_idle)
         run.start()
         self._start_programs()
-        end_ms = max(SAFETY_MS, world.now_ms() + SAFETY_MS // 2)
+        end_ms = safety_end_ms(world)
         while world.now_ms() < end_ms:
             run.step()
             run.fault_injector.step()
