@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-# The command `quorumlog` of this Python, wherever its script is.
-QUORUMLOG: Final = (sys.executable, "-m", "quorumlog.cli")
+# The command `quorumlog` of this Python, wherever its script is. With -P, Python does not import
+# modules of the current folder.
+QUORUMLOG: Final = (sys.executable, "-P", "-m", "quorumlog.cli")
 
 NODES: Final = 3
 START_SECONDS_MAX: Final = 120

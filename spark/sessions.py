@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from quorumlog.errors import EnvironmentUnusable
+from quorumlog.runtime.child_environment import child_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -146,7 +147,12 @@ def check_worker_python(executable: str) -> None:
     )
     try:
         result = subprocess.run(
-            [executable, "-c", probe], capture_output=True, text=True, timeout=60, check=True
+            [executable, "-c", probe],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+            env=child_environment(os.environ),
         )
         version, missing = json.loads(result.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:

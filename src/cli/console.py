@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from ..errors import EnvironmentUnusable
+from ..runtime.child_environment import child_environment
 from .options import BootstrapOption, Output, OutputOption
 from .output import print_json
 from .settings import CONFIG_VARIABLE
@@ -147,7 +148,7 @@ def console_beside(*, as_json: bool) -> "Beside":
         command = [sys.executable, "-m", __package__, "console", "--until-input-ends"]
         command += ["--bootstrap", addresses.grpc, "--port", "9096" if is_usual else "0"]
         command += ["--output", "json"] if as_json else []
-        environment = dict(os.environ)
+        environment = child_environment(os.environ)
         if profile is not None:
             environment[CONFIG_VARIABLE] = profile
         process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)

@@ -12,7 +12,6 @@ None for flags that were not given:
 """
 
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from ..errors import InvalidConfig
+from ..runtime.private_files import foreign_owner, is_writable_by_others
 from ..settings import (
     Resolved,
     SettingSource,
@@ -281,25 +281,23 @@ def flag_of(name: str) -> str:
 
 
 def config_file(environment: Mapping[str, str]) -> str | None:
-    """Return the path of the configuration file, None if there is none. Raise InvalidConfig for one
-    in the current folder that another user can write."""
+    """Return the path of the configuration file, None if there is none."""
     named = environment.get(CONFIG_VARIABLE)
     if named:
         return named
     home = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     if os.path.isfile(FILE_NAME):
-        _check_owner(FILE_NAME)
         return FILE_NAME
     path = os.path.join(home, "quorumlog", USER_FILE_NAME)
     return path if os.path.isfile(path) else None
 
 
-def _check_owner(path: str) -> None:
-    """Raise InvalidConfig for a file that another user can write. It could send the caller's
+def _check_owner(path: str, descriptor: int) -> None:
+    """Raise InvalidConfig for an open file that another user can write. It could send the caller's
     credentials, and any file of the caller, to a foreign broker."""
-    status, link = os.stat(path), os.lstat(path)
-    is_own = {status.st_uid, link.st_uid} <= {0, os.getuid()}
-    if is_own and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    status = os.fstat(descriptor)
+    is_own = foreign_owner(status, os.lstat(path)) is None
+    if is_own and not is_writable_by_others(status):
         return
     shown = os.path.abspath(path)
     remedy = f"run: chmod go-w {shown}" if is_own else "use a file of your own"
@@ -347,8 +345,10 @@ def _file(environment: Mapping[str, str]) -> SettingSource:
                 f" {CONFIG_VARIABLE}"
             )
         return SettingSource(values={})
-    named_by = CONFIG_VARIABLE if environment.get(CONFIG_VARIABLE) else ""
-    text = read_settings(path, named_by=named_by)
+    if environment.get(CONFIG_VARIABLE):
+        text = read_settings(path, named_by=CONFIG_VARIABLE)
+    else:
+        text = read_settings(path, check=_check_owner if path == FILE_NAME else None)
     table = _table_of_context(toml_tree(text, path=path), context, path)
     return file_source(CLIENT_SETTINGS, text, path=path, table=table)
 

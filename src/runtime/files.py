@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from . import system
 from .ports import Buffer, File, FileLock, Lease
-from .system import OPEN_FLAGS, read_at, write_at
+from .system import NO_LINK, OPEN_FLAGS, read_at, write_at
 
 IOVEC_MAX: Final = 1024  # IOV_MAX of Linux; more buffers in one call are EINVAL
 SCRATCH_SIZE: Final = 1 << 20  # bytes; larger cached reads allocate their own buffer
@@ -219,8 +219,9 @@ class RealFiles:
         self._scratch = _Scratch()
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing. With `create` a missing file is created."""
-        flags = os.O_RDWR | OPEN_FLAGS | (os.O_CREAT if create else 0)
+        """Open for reading and writing. With `create` a missing file is created. A link is refused:
+        it could lead out of the folder."""
+        flags = os.O_RDWR | OPEN_FLAGS | NO_LINK | (os.O_CREAT if create else 0)
         return RealFile(path, os.open(path, flags, 0o644), self._scratch)
 
     def open_readonly(self, path: str) -> File:
@@ -276,8 +277,9 @@ class RealFiles:
         system.sync_names(folder)
 
     def lock(self, path: str) -> FileLock:
-        """Lock exclusively. Raise BlockingIOError if another open of the path has the lock."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o644)
+        """Lock exclusively; a link is refused. Raise BlockingIOError if another open of the path
+        has the lock."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | OPEN_FLAGS | NO_LINK, 0o644)
         try:
             system.lock_or_refuse(descriptor)
         except OSError:

@@ -35,6 +35,9 @@ OPEN_FLAGS: Final[int] = (
 )
 """The flags of every open: no inheritance by children, no translation of bytes."""
 
+NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
+"""The flag that makes an open of a symbolic link fail with ELOOP; 0 on Windows."""
+
 CAN_PROBE: Final = hasattr(os, "RWF_NOWAIT") and hasattr(os, "preadv")
 """True if a read can be limited to the page cache."""
 

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ..errors import InvalidConfig
+from ..runtime.private_files import replace_file
 
 AUTHORITY_DAYS: Final = 3_650
 CERTIFICATE_DAYS: Final = 397
@@ -358,15 +359,3 @@ def _write_pair(
         replace_file(paths.certificate, b"".join(written), mode=0o644)
     except OSError as error:
         raise InvalidConfig(f"{paths.key.parent}: cannot write: {error.strerror}") from error
-
-
-def replace_file(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file at once, with these permissions from its creation."""
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(opened.fileno())
-    temporary.replace(path)

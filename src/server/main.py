@@ -27,6 +27,7 @@ from ..errors import InvalidConfig, Overloaded, QuorumlogError
 from ..metadata.scram_credentials import ScramCredential, ScramKey, check_user
 from ..runtime import Runtime
 from ..runtime.memory import keep_freed_memory, short_collections, use_huge_pages
+from ..runtime.private_files import check_owner
 from ..runtime.real import NO_ROUTES, run
 from ..settings import (
     DEFAULT,
@@ -114,6 +115,7 @@ def dev(
 
     def work() -> None:
         found, folder = resolve_dev(options), None
+        check_owner(node_config(found).data_dir)
         if options.secure:
             found, folder = secured(found)
         _serve(found, format_new=True, as_json=as_json, security=folder, beside=beside)
@@ -282,6 +284,7 @@ def format_storage(
     be written.
     """
     forming = initial_voters(config, standalone=standalone, no_initial_voters=no_initial_voters)
+    _check_data_dir(config)
     os.umask(os.umask(PRIVATE_UMASK) | PRIVATE_UMASK)
 
     async def main(runtime: Runtime) -> DirectoryMeta:
@@ -367,6 +370,7 @@ def _serve(
     beside: Beside = _nothing_beside,
 ) -> None:
     config = node_config(found)
+    _check_data_dir(config)
     if security is not None:
         password_file = str(security.password_file)
     if config.log_format == "json":
@@ -403,6 +407,13 @@ def _serve(
     keep_freed_memory()
     with short_collections():
         run(main, name=f"node-{config.node_id}", routes=routes)
+
+
+def _check_data_dir(config: NodeConfig) -> None:
+    """Raise DirectoryUnusable if the data directory belongs to another user who is not root. Root
+    may use any: a container mounts folders of other users, and a service has a user of its own."""
+    if hasattr(os, "geteuid") and os.geteuid() != 0:
+        check_owner(config.data_dir)
 
 
 async def _use_huge_pages(runtime: Runtime) -> None:

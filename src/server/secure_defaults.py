@@ -6,7 +6,6 @@ They are in one folder, which is created at the first start and kept.
 
 import os
 import secrets
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,13 @@ from typing import Final
 
 from ..errors import InvalidConfig
 from ..runtime.node_identity import node_uri
+from ..runtime.private_files import foreign_owner, is_writable_by_others, replace_file
 from .certificates import (
     KEY_MODE,
     CertificatePaths,
     create_authority,
     inspect,
     issue,
-    replace_file,
 )
 from .main import ADMINISTRATOR
 
@@ -135,16 +134,17 @@ def open_security_folder(path: Path) -> SecurityFolder:
     """Return a folder with an authority and the administrator's password, which are created if they
     are missing. Raises InvalidConfig."""
     folder = SecurityFolder(path=path.absolute())
-    if not folder.path.exists():
-        folder.path.mkdir(parents=True, mode=0o700)
-    else:
-        status = folder.path.stat()
-        is_own = status.st_uid in (0, os.getuid())
-        if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise InvalidConfig(
-                f"{folder.path}: other users can write to it, and could replace the authority; own"
-                f" it, and run: chmod go-w {folder.path}"
-            )
+    try:
+        if not os.path.lexists(folder.path):
+            folder.path.mkdir(parents=True, mode=0o700)
+        status, link = folder.path.stat(), folder.path.lstat()
+    except OSError as error:
+        raise InvalidConfig(f"{folder.path}: cannot be used: {error.strerror}") from error
+    if foreign_owner(link, status) is not None or is_writable_by_others(status):
+        raise InvalidConfig(
+            f"{folder.path}: other users can write to it, and could replace the authority; own"
+            f" it, and run: chmod go-w {folder.path}"
+        )
     if not (folder.path / "ca.pem").exists():
         create_authority(folder.path, name="quorumlog development authority")
     if not (folder.path / _PASSWORD_FILE).exists():

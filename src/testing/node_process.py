@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import IO, Any, Final
 
 from ..errors import ERROR_BY_NAME, InvalidRequest, NotImplementedHere, TimedOut, UnknownServerError
+from ..runtime.child_environment import child_environment
 from .node_arguments import NodeArguments
 from .node_folder import NodeFolder
 from .node_settings import encode_toml
@@ -222,4 +223,4 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
         for name, text in variables.items()
         if not name.startswith("QUORUMLOG_") or name in PASSED_ON
     }
-    return {"QUORUMLOG_LOG": "INFO", **kept}
+    return child_environment({"QUORUMLOG_LOG": "INFO", **kept})

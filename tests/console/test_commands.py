@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 from tests.console.process import END_S, Console, Visitor
@@ -13,9 +14,12 @@ from quorumlog.errors import InvalidConfig
 
 def test_dev_serves_a_console_that_ends_with_it(tmp_path: Path) -> None:
     arguments = ["--data-dir", str(tmp_path / "data"), "--grpc-port", "0", "--output", "json"]
-    with subprocess.Popen(
-        [*COMMAND, "dev", "--console", *arguments], stdout=subprocess.PIPE, text=True
-    ) as dev:
+    command = [sys.executable, "-P", *COMMAND[1:], "dev", "--console", *arguments]
+    shared = tmp_path / "shared"  # another user may have put modules into the current folder
+    shared.mkdir()
+    for name in ("quorumlog", "json"):
+        (shared / f"{name}.py").write_text("raise SystemExit(3)\n")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=shared) as dev:
         try:
             assert dev.stdout is not None
             ready, console = (json.loads(dev.stdout.readline()) for _ in range(2))

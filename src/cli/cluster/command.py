@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import InvalidRequest, TimedOut
+from ...runtime.child_environment import child_environment
 from ...settings import variable_of
 from ..brokers import describe_cluster
 from ..nodes import SetOption
@@ -373,7 +374,7 @@ def _start(cluster: LocalCluster, node: LocalNode) -> LocalCluster:
             command,
             output=cluster.log_file(node.id),
             folder=cluster.node_folder(node.id),
-            environment=_environment(),
+            environment=child_environment(_environment()),
         )
         started = cluster.with_node(replace(node, process=process))
         store(started)

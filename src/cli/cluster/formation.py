@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import AddressInUse, DirectoryUnusable, InvalidRequest
 from ...runtime import Listener, Runtime
+from ...runtime.private_files import FILE_MODE, FOLDER_MODE, check_private, replace_file
 from ...runtime.real import run
 from ...server.addresses import id_text
 from ...server.config import (
@@ -220,10 +222,13 @@ def _security_of(cluster: LocalCluster) -> "SecurityFolder | None":
 
 
 def _store_with_folders(cluster: LocalCluster) -> None:
-    """Create missing node folders, and store the state."""
+    """Create missing node folders, and store the state. Raise DirectoryUnusable if another user can
+    write to a node folder."""
     try:
         for node in cluster.nodes:
-            os.makedirs(cluster.node_folder(node.id), exist_ok=True)
+            folder = cluster.node_folder(node.id)
+            os.makedirs(folder, mode=FOLDER_MODE, exist_ok=True)
+            check_private(folder)
     except OSError as error:
         raise DirectoryUnusable(
             f"{error.filename} cannot be created: {error.strerror or error}"
@@ -293,9 +298,7 @@ def _toml(cluster: LocalCluster, node: LocalNode, security: "SecurityFolder | No
 
 def _write(path: str, text: str) -> None:
     try:
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(f"{path}.new", path)
+        replace_file(Path(path), text.encode(), FILE_MODE)
     except OSError as error:
         raise DirectoryUnusable(f"{path} cannot be written: {error.strerror or error}") from None
 

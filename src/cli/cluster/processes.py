@@ -13,11 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ...errors import NotImplementedHere, TimedOut
+from ...errors import DirectoryUnusable, NotImplementedHere, TimedOut
 
 _PROC = "/proc"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _STATE, _START = 0, 19  # fields of /proc/PID/stat behind the name
+OUTPUT_MODE = 0o640
 _POLL_S = 0.02  # between two checks: a process that is not a child sends no SIGCHLD
 
 
@@ -41,13 +42,21 @@ def spawn(
     command: Sequence[str], *, output: str, folder: str, environment: Mapping[str, str]
 ) -> ProcessIdentity:
     """Start a process in its own session, so that Ctrl-C in this terminal does not reach it. Its
-    output is appended to the file `output`."""
+    output is appended to the file `output`; raise DirectoryUnusable if this is a link."""
     if os.name != "posix":
         raise NotImplementedHere(
             "`quorumlog cluster` runs on Linux and macOS only; run each node with "
             "`quorumlog server` in its own terminal"
         )
-    with open(output, "ab") as file:
+    try:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        descriptor = os.open(output, flags, OUTPUT_MODE)
+    except OSError as error:
+        raise DirectoryUnusable(
+            f"{output} cannot be opened ({error.strerror}); remove it if it is a link, or give this"
+            " user the rights to write to it"
+        ) from None
+    with os.fdopen(descriptor, "ab") as file:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

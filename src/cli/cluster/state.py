@@ -7,13 +7,14 @@ old or the new state. A lock prevents concurrent changes by two commands.
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...errors import DirectoryInUse, DirectoryUnusable, InvalidRequest
 from ...runtime.files import RealFiles
+from ...runtime.private_files import FILE_MODE, FOLDER_MODE, check_private, replace_file
 from .processes import ProcessIdentity
 
 FILE = "cluster.json"
@@ -114,18 +115,23 @@ def load(folder: str) -> LocalCluster:
 
 
 def load_if_any(folder: str) -> LocalCluster | None:
-    """Read the state; None if the folder has no cluster. Raise DirectoryUnusable if the file cannot
-    be read."""
+    """Read the state; None if the folder has no cluster.
+
+    Raises DirectoryUnusable if the file cannot be read, or if another user can write to it, to its
+    folder, or to the folder or the configuration file of a node.
+    """
     path = os.path.join(folder, FILE)
     try:
+        check_private(folder)
         with open(path, encoding="utf-8") as file:
+            check_private(path, os.fstat(file.fileno()))
             row = json.load(file)
         if row["version"] != VERSION:
             raise DirectoryUnusable(
                 f"{path} has version {row['version']}; this release reads version {VERSION}; use "
                 "the release that wrote it"
             )
-        return LocalCluster(
+        cluster = LocalCluster(
             folder=folder,
             cluster_id=row["cluster_id"],
             settings=tuple(row["settings"]),
@@ -136,6 +142,8 @@ def load_if_any(folder: str) -> LocalCluster | None:
             is_secure=bool(row.get("is_secure")),
             nodes=tuple(_node(each) for each in row["nodes"]),
         )
+        _check_nodes(cluster)
+        return cluster
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -144,6 +152,15 @@ def load_if_any(folder: str) -> LocalCluster | None:
         raise DirectoryUnusable(
             f"{path} is malformed ({error!r}); repair it, or use another --data-dir"
         ) from None
+
+
+def _check_nodes(cluster: LocalCluster) -> None:
+    """Raise DirectoryUnusable if another user can write to the folder or the configuration file of
+    a node; a missing one is accepted."""
+    for node in cluster.nodes:
+        for path in (cluster.node_folder(node.id), cluster.config_file(node.id)):
+            with suppress(FileNotFoundError):
+                check_private(path)
 
 
 def store(cluster: LocalCluster) -> None:
@@ -161,11 +178,7 @@ def store(cluster: LocalCluster) -> None:
         "nodes": [asdict(node) for node in cluster.nodes],
     }
     try:
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump(row, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{path}.new", path)
+        replace_file(Path(path), json.dumps(row, indent=1).encode(), FILE_MODE)
         RealFiles().sync_folder(cluster.folder)
     except OSError as error:
         raise DirectoryUnusable(f"{path} cannot be written: {error.strerror or error}") from None
@@ -173,13 +186,15 @@ def store(cluster: LocalCluster) -> None:
 
 @contextmanager
 def locked(folder: str, *, make: bool = False) -> Iterator[None]:
-    """Hold the lock of the cluster; raise DirectoryInUse if another command holds it."""
+    """Hold the lock of the cluster; raise DirectoryInUse if another command holds it, and
+    DirectoryUnusable if another user can write to the folder."""
     files = RealFiles()
     try:
         if make:
-            os.makedirs(folder, exist_ok=True)
+            os.makedirs(folder, mode=FOLDER_MODE, exist_ok=True)
         elif not os.path.isdir(folder):
             load(folder)  # raises InvalidRequest
+        check_private(folder)
         lock = files.lock(os.path.join(folder, LOCK))
     except BlockingIOError:
         raise DirectoryInUse(

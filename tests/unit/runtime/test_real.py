@@ -107,6 +107,20 @@ def test_importing_the_runtime_loads_no_data_library() -> None:
 # --- files ---------------------------------------------------------------------------------------
 
 
+def test_files_are_not_written_or_locked_through_links(tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(b"content")
+    for name, target in (("link", "other"), ("new", "missing")):
+        (tmp_path / name).symlink_to(target)
+        for refused in (
+            lambda path: RealFiles().open(path, create=True),
+            lambda path: RealFiles().open(path),
+            RealFiles().lock,
+        ):
+            with pytest.raises(OSError, match="symbolic links"):
+                refused(str(tmp_path / name))
+    assert not (tmp_path / "missing").exists()
+
+
 @pytest.mark.slow
 def test_lock_is_freed_by_process_death(tmp_path: Path) -> None:
     holder = subprocess.Popen(
