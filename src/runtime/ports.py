@@ -188,7 +188,7 @@ class Files(Protocol):
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. With `create` a missing file is created, otherwise it
-        raises FileNotFoundError."""
+        raises FileNotFoundError. Raises OSError for a symbolic link."""
 
     def open_readonly(self, path: str) -> File:
         """Open an existing file for reading only."""

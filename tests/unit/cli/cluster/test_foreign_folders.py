@@ -1,17 +1,19 @@
 """Folders and files of a local cluster, and of one node, that other users can change."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.kit.command import invoke
 
+from quorumlog.cli import settings
 from quorumlog.cli.cluster.formation import Shape, form, new_cluster
 from quorumlog.cli.cluster.processes import spawn
 from quorumlog.cli.cluster.state import LocalCluster, load, locked, store
-from quorumlog.errors import DirectoryUnusable, InvalidConfig
+from quorumlog.errors import DirectoryUnusable, InvalidConfig, InvalidRequest
 from quorumlog.server.main import DevOptions, dev, format_storage, load_config
+from quorumlog.server.node import ListenerAddresses
 from quorumlog.server.secure_defaults import open_security_folder
 
 FOREIGN_USER = 65_534
@@ -106,8 +108,14 @@ def test_dev_refuses_data_of_another_user(tmp_path: Path) -> None:
     data.mkdir()
     os.chown(data, FOREIGN_USER, -1)
     found: list[str] = []
+
+    @contextmanager
+    def serves(addresses: ListenerAddresses, profile: str | None) -> Iterator[None]:
+        raise InvalidRequest("the node serves")
+        yield
+
     options = DevOptions(data_dir=str(data), grpc_port=0, controller_port=0)
-    assert dev(options, tell=lambda error: found.append(str(error))) == 1
+    assert dev(options, tell=lambda error: found.append(str(error)), beside=serves) == 1
     assert f"{data}: it belongs to user" in found[0]
     assert not list(data.iterdir())
 
@@ -147,25 +155,23 @@ def test_security_folder_at_a_dangling_link_is_refused(tmp_path: Path) -> None:
         open_security_folder(tmp_path / "link")
 
 
-def test_configuration_file_that_is_replaced_after_the_check_is_refused(
+def test_configuration_file_is_read_from_the_descriptor_that_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner and the mode are those of the descriptor that is read."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "quorumlog.toml"
     file.write_text('[client]\nbootstrap = "own:1"\n')
     other = tmp_path / "other.toml"
     other.write_text('[client]\nbootstrap = "foreign:1"\n')
     other.chmod(0o666)
-    exists: Callable[[str], bool] = os.path.isfile
+    status_of: Callable[[str], os.stat_result] = os.lstat
 
-    def replaced(path: str) -> bool:
-        found = exists(path)
+    def replaced_afterwards(path: str) -> os.stat_result:
+        status = status_of(path)
         if path == "quorumlog.toml" and other.exists():
-            other.rename(file)
-        return found
+            other.replace(file)
+        return status
 
-    monkeypatch.setattr(os.path, "isfile", replaced)
-    result = invoke("config", "show", "--client")
-    assert result.exit_code == 1
-    assert "another user can write" in result.stderr
+    monkeypatch.setattr(os, "lstat", replaced_afterwards)
+    assert settings.load().bootstrap == "own:1"
+    assert not other.exists(), "the file was not replaced"
