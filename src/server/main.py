@@ -410,7 +410,7 @@ def _serve(
 
 
 def _check_data_dir(config: NodeConfig) -> None:
-    """Raise DirectoryUnusable if the data directory belongs to another user who is not root. Root
+    """Raise DirectoryUnusable if the data directory belongs to another user, except root. Root
     may use any: a container mounts folders of other users, and a service has a user of its own."""
     if hasattr(os, "geteuid") and os.geteuid() != 0:
         check_owner(config.data_dir)

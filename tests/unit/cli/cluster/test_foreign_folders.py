@@ -1,9 +1,9 @@
 """Folders and files of a local cluster, and of one node, that other users can change."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -109,10 +109,8 @@ def test_dev_refuses_data_of_another_user(tmp_path: Path) -> None:
     os.chown(data, FOREIGN_USER, -1)
     found: list[str] = []
 
-    @contextmanager
-    def serves(addresses: ListenerAddresses, profile: str | None) -> Iterator[None]:
+    def serves(addresses: ListenerAddresses, profile: str | None) -> NoReturn:
         raise InvalidRequest("the node serves")
-        yield
 
     options = DevOptions(data_dir=str(data), grpc_port=0, controller_port=0)
     assert dev(options, tell=lambda error: found.append(str(error)), beside=serves) == 1
