@@ -1,5 +1,7 @@
 """The cluster: brokers, active controller, feature levels."""
 
+from functools import partial
+
 from msgspec import Struct
 
 from ..ids import ClusterId, NodeId, Offset
@@ -70,17 +72,19 @@ class ClusterAdmin:
         self, command: UpdateFeatures, context: RequestContext
     ) -> Submitted[FeaturesUpdated]:
         """Change finalized levels, all or none."""
-        self._check_alter(context)
+        authorize = partial(self._check_alter, context)
+        authorize()
         check_feature_updates(command.updates)
-        return await self._metadata.submit(command, context)
+        return await self._metadata.submit(command, context, authorize)
 
     async def unregister_broker(
         self, command: UnregisterBroker, context: RequestContext
     ) -> Submitted[Done]:
         """Remove the registration of a decommissioned broker."""
-        self._check_alter(context)
+        authorize = partial(self._check_alter, context)
+        authorize()
         check_node_id("broker", command.broker_id)
-        return await self._metadata.submit(command, context)
+        return await self._metadata.submit(command, context, authorize)
 
     def _check_alter(self, context: RequestContext) -> None:
         self._authorizer.check(context.client, AclOperation.ALTER, AclResourceType.CLUSTER)

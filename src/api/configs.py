@@ -4,6 +4,7 @@ alter."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -145,18 +146,20 @@ class ConfigAdmin:
         """Set and delete configs of one topic, all or none."""
         check_topic_name(command.topic)
         resource = ConfigResource(type=ResourceType.TOPIC, topic=command.topic)
-        self._check(AclOperation.ALTER_CONFIGS, resource, context)
+        authorize = partial(self._check, AclOperation.ALTER_CONFIGS, resource, context)
+        authorize()
         _check_changes(command, topic=command.topic)
-        return await self._metadata.submit(command, context)
+        return await self._metadata.submit(command, context, authorize)
 
     async def alter_cluster(
         self, command: AlterClusterConfigs, context: RequestContext
     ) -> Submitted[ClusterConfigsAltered]:
         """Set and delete configs of the whole cluster, all or none."""
         resource = ConfigResource(type=ResourceType.CLUSTER)
-        self._check(AclOperation.ALTER_CONFIGS, resource, context)
+        authorize = partial(self._check, AclOperation.ALTER_CONFIGS, resource, context)
+        authorize()
         _check_changes(command)
-        return await self._metadata.submit(command, context)
+        return await self._metadata.submit(command, context, authorize)
 
     async def alter_group(
         self, command: AlterGroupConfigs, context: RequestContext
@@ -164,9 +167,10 @@ class ConfigAdmin:
         """Set and delete configs of one consumer group, all or none."""
         check_config_group(command.group)
         resource = ConfigResource(type=ResourceType.GROUP, group=command.group)
-        self._check(AclOperation.ALTER_CONFIGS, resource, context)
+        authorize = partial(self._check, AclOperation.ALTER_CONFIGS, resource, context)
+        authorize()
         _check_changes(command)
-        return await self._metadata.submit(command, context)
+        return await self._metadata.submit(command, context, authorize)
 
     def _check(
         self, operation: AclOperation, resource: ConfigResource, context: RequestContext

@@ -1,9 +1,18 @@
 """Access of operations to the metadata: reads from the broker's own image once it is recent enough,
 changes through the active controller."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
-from ..errors import NotController, UnknownTopicOrPartition
+from msgspec.structs import replace
+
+from ..errors import (
+    AuthorizationOutdated,
+    NotController,
+    StaleMetadata,
+    TimedOut,
+    UnknownTopicOrPartition,
+)
 from ..ids import NO_NODE, NodeId
 from ..metadata import MetadataImage, RelayedCommand, Submitted, TopicImage
 from ..metadata.shell.publisher import MetadataPublisher
@@ -64,13 +73,36 @@ class MetadataAccess:
             context.check_session()
         return self._metadata.image
 
-    async def submit(self, command: RelayedCommand[R], context: RequestContext) -> Submitted[R]:
-        """Submit a command to the active controller; raises its typed errors, NotController,
-        TimedOut, Stopping, and OutcomeUnknown for a command that is not repeatable."""
+    async def submit(
+        self, command: RelayedCommand[R], context: RequestContext, authorize: Callable[[], None]
+    ) -> Submitted[R]:
+        """Submit a client's command to the active controller. `authorize` raises the denial if the
+        client may not submit it according to the newest applied image.
+
+        The controller refuses the command if ACLs or credentials changed after that image, as
+        while the broker waited for a controller. Then session and rights are checked again, on
+        metadata with the change. Raises the typed errors of both; NotController, TimedOut,
+        Overloaded, Stopping, and OutcomeUnknown for a command that is not
+        repeatable.
+        """
         if self._session is None:
             raise NotController("broker: it is starting and has no controller yet; retry")
+        authorize()
         with recorded(self.audit, context.client, command):
-            return await self._session.submit(command, timeout_ms=self.relay_ms(context))
+            while True:
+                try:
+                    return await self._session.submit(
+                        command,
+                        timeout_ms=self.relay_ms(context),
+                        authorized_offset=self._metadata.applied_offset,
+                    )
+                except AuthorizationOutdated as error:
+                    offset = error.metadata_offset
+                try:
+                    await self.reach(replace(context, min_metadata_offset=offset))
+                except StaleMetadata as error:
+                    raise TimedOut(f"the command was not executed: {error.message}") from error
+                authorize()
 
     def left_ms(self, context: RequestContext) -> int:
         """Return the time that an operation has left."""

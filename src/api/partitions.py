@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -106,19 +107,21 @@ class PartitionAdmin:
         self, command: AlterReassignments, context: RequestContext
     ) -> Submitted[PartitionOutcomes]:
         """Start or cancel reassignments, each with its own result."""
-        self._check_cluster(AclOperation.ALTER, context)
+        authorize = partial(self._check_cluster, AclOperation.ALTER, context)
+        authorize()
         moves = command.reassignments
         check_places("partitions", [(move.topic, move.partition) for move in moves])
         for move in moves:
             check_partition(move.topic, move.partition)
         check_assignments(move.replicas for move in moves if move.replicas is not None)
-        return await self._metadata.submit(command, context)
+        return await self._metadata.submit(command, context, authorize)
 
     async def elect_leaders(
         self, command: ElectLeaders, context: RequestContext
     ) -> Submitted[PartitionOutcomes]:
         """Elect other leaders where that is possible."""
-        self._check_cluster(AclOperation.ALTER, context)
+        authorize = partial(self._check_cluster, AclOperation.ALTER, context)
+        authorize()
         if command.partitions:
             check_places("partitions", command.partitions)
         elif command.unclean:
@@ -127,7 +130,7 @@ class PartitionAdmin:
             )
         for topic, index in command.partitions:
             check_partition(topic, index)
-        return await self._metadata.submit(command, context)
+        return await self._metadata.submit(command, context, authorize)
 
     async def list_reassignments(
         self, topics: Sequence[str], context: RequestContext

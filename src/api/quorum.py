@@ -182,6 +182,7 @@ class QuorumAdmin:
                     f"node {voter.node_id}: without the role controller it cannot vote; add the"
                     " role (node.roles), restart the node and retry"
                 )
+            self._check(AclOperation.ALTER, context)  # again, after the wait
             await self._member.change_voters(VoterAddition(voter, address))
             return VoterAdded(directory_id=voter.directory_id, address=address)
 

@@ -1,6 +1,7 @@
 """Client quotas: describe and alter."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from ..errors import InvalidRequest
@@ -47,7 +48,8 @@ class QuotaAdmin:
         self, command: AlterClientQuotas, context: RequestContext
     ) -> Submitted[ClientQuotasAltered]:
         """Set and remove quotas, each entity with its own result."""
-        self._check(AclOperation.ALTER_CONFIGS, context)
+        authorize = partial(self._check, AclOperation.ALTER_CONFIGS, context)
+        authorize()
         count = len(command.alterations)
         if not 1 <= count <= ALTERATIONS_MAX:
             raise InvalidRequest(f"alterations: {count} entries; give 1..{ALTERATIONS_MAX}")
@@ -57,7 +59,7 @@ class QuotaAdmin:
                     f"alteration: {len(alteration.entity)} entity parts and"
                     f" {len(alteration.changes)} quotas; give each once"
                 )
-        return await self._metadata.submit(command, context)
+        return await self._metadata.submit(command, context, authorize)
 
     def _check(self, operation: AclOperation, context: RequestContext) -> None:
         self._authorizer.check(context.client, operation, AclResourceType.CLUSTER)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -61,15 +62,17 @@ class AclAdmin:
 
     async def create(self, command: CreateAcls, context: RequestContext) -> Submitted[AclsCreated]:
         """Create ACLs, each with its own result."""
-        self._check(AclOperation.ALTER, context)
+        authorize = partial(self._check, AclOperation.ALTER, context)
+        authorize()
         _check_count("acls", command.acls)
-        return await self._metadata.submit(command, context)
+        return await self._metadata.submit(command, context, authorize)
 
     async def delete(self, command: DeleteAcls, context: RequestContext) -> Submitted[AclsDeleted]:
         """Delete the ACLs that match filters, each filter with its own result."""
-        self._check(AclOperation.ALTER, context)
+        authorize = partial(self._check, AclOperation.ALTER, context)
+        authorize()
         _check_count("filters", command.filters)
-        return await self._metadata.submit(command, context)
+        return await self._metadata.submit(command, context, authorize)
 
     async def explain(self, action: Action, context: RequestContext) -> tuple[bool, str]:
         """Return the decision for an action, and its cause as a clause."""
@@ -124,9 +127,10 @@ class ScramAdmin:
         self, command: AlterScramCredentials, context: RequestContext
     ) -> Submitted[ScramCredentialsAltered]:
         """Set and delete credentials, each user with its own result."""
-        self._check(AclOperation.ALTER, context)
+        authorize = partial(self._check, AclOperation.ALTER, context)
+        authorize()
         _check_count("changes", (*command.deletions, *command.upsertions))
-        return await self._metadata.submit(command, context)
+        return await self._metadata.submit(command, context, authorize)
 
     def _check(self, operation: AclOperation, context: RequestContext) -> None:
         self._authorizer.check(context.client, operation, AclResourceType.CLUSTER)

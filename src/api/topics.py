@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
@@ -102,7 +103,8 @@ class TopicAdmin:
         name: a repeat has the same id, but no client can choose the id of another or of a deleted
         topic, by which other clients may still read and write.
         """
-        self._check_create(command.name, context)
+        authorize = partial(self._check_create, command.name, context)
+        authorize()
         check_topic_name(command.name)
         check_not_internal(command.name)
         check_topic_id(command.topic_id)
@@ -111,7 +113,7 @@ class TopicAdmin:
             parts = (context.client.principal.encode(), command.name.encode(), command.topic_id)
             digest = sha256(b"".join(sha256(part).digest() for part in parts)).digest()
             command = replace(command, topic_id=TopicId(digest[: len(command.topic_id)]))
-        return await self._metadata.submit(command, context)
+        return await self._metadata.submit(command, context, authorize)
 
     async def delete(
         self, command: DeleteTopic, context: RequestContext
@@ -123,8 +125,10 @@ class TopicAdmin:
             check_topic_name(command.name)
         elif not command.topic_id:
             raise InvalidRequest("name and topic_id: both are empty; give one of them")
-        await self._check_delete(command, context)
-        return await self._metadata.submit(command, context)
+        if not command.name and self._authorizer.is_enabled:
+            await self._metadata.reach(context)
+        authorize = partial(self._check_delete, command, context)
+        return await self._metadata.submit(command, context, authorize)
 
     async def create_partitions(
         self, command: CreatePartitions, context: RequestContext
@@ -135,8 +139,8 @@ class TopicAdmin:
         if command.count < 1:
             raise InvalidRequest(f"count: {command.count}; give 1 or more", topic=command.topic)
         check_assignments(command.assignments)
-        self._check(AclOperation.ALTER, command.topic, context)
-        return await self._metadata.submit(command, context)
+        authorize = partial(self._check, AclOperation.ALTER, command.topic, context)
+        return await self._metadata.submit(command, context, authorize)
 
     def _describes(self, name: str, context: RequestContext) -> bool:
         return self._authorizer.allows(
@@ -151,7 +155,7 @@ class TopicAdmin:
         if not self._authorizer.allows(context.client, create, AclResourceType.CLUSTER):
             self._check(create, name, context)
 
-    async def _check_delete(self, command: DeleteTopic, context: RequestContext) -> None:
+    def _check_delete(self, command: DeleteTopic, context: RequestContext) -> None:
         """Raise the denial. An id that this broker does not have is refused too, as the controller
         may have it already and does not authorize clients."""
         if command.name:
@@ -160,7 +164,7 @@ class TopicAdmin:
         if not self._authorizer.is_enabled:
             return
         topic_id = command.topic_id or b""
-        topic = (await self._metadata.reach(context)).topic_of_id(topic_id)
+        topic = self._metadata.image.topic_of_id(topic_id)
         if topic is None:
             raise UnknownTopicId(
                 f"topic id {topic_id.hex()} does not exist at this broker; retry if the topic was"

@@ -136,6 +136,7 @@ from .requests import (
 )
 from .security import (
     AuthorizationFailed,
+    AuthorizationOutdated,
     ClusterAuthorizationFailed,
     DuplicateResource,
     GroupAuthorizationFailed,
@@ -266,6 +267,7 @@ __all__ = [
     "GroupAuthorizationFailed",
     "ClusterAuthorizationFailed",
     "TransactionalIdAuthorizationFailed",
+    "AuthorizationOutdated",
     "SecurityDisabled",
     "IllegalSaslState",
     "SaslAuthenticationFailed",

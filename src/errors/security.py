@@ -1,6 +1,6 @@
 """Errors of authentication, authorization and credentials."""
 
-from .base import AdminError, QuorumlogError
+from .base import AdminError, QuorumlogError, RetriableError
 
 
 class AuthorizationFailed(QuorumlogError):
@@ -32,6 +32,17 @@ class TransactionalIdAuthorizationFailed(
     status="PERMISSION_DENIED",
 ):
     """The principal may not do the operation on the transactional id or staged commit."""
+
+
+class AuthorizationOutdated(
+    RetriableError, code=-1, name="AUTHORIZATION_OUTDATED", status="UNAVAILABLE"
+):
+    """Between nodes: ACLs or credentials changed after a broker authorized the client of a command.
+    The broker authorizes it again once it has the metadata up to `metadata_offset`."""
+
+    def __init__(self, message: str, *, metadata_offset: int = -1) -> None:
+        super().__init__(message)
+        self.metadata_offset = metadata_offset
 
 
 class SecurityDisabled(AdminError, code=54, name="SECURITY_DISABLED", status="FAILED_PRECONDITION"):

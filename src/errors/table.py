@@ -124,6 +124,7 @@ from .requests import (
     UnsupportedForMessageFormat,
 )
 from .security import (
+    AuthorizationOutdated,
     ClusterAuthorizationFailed,
     DuplicateResource,
     GroupAuthorizationFailed,
@@ -229,6 +230,7 @@ ERRORS: Final[tuple[type[QuorumlogError], ...]] = (
     GroupAuthorizationFailed,
     ClusterAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
+    AuthorizationOutdated,
     SecurityDisabled,
     UnsupportedSaslMechanism,
     IllegalSaslState,

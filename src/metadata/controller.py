@@ -4,6 +4,7 @@ Pure. `decide` raises a typed error or returns the records to append. Only `repl
 changes an image, on every node alike. The shell appends them and waits for commits.
 """
 
+from ..errors import AuthorizationOutdated
 from .commands import (
     AllocateProducerIds,
     AlterClientQuotas,
@@ -42,6 +43,22 @@ from .decisions import (
     topics,
 )
 from .image import MetadataImage
+from .topic_names import INTERNAL_TOPICS
+
+
+def check_authorized(image: MetadataImage, command: Command, authorized_offset: int) -> None:
+    """Raise AuthorizationOutdated if ACLs or credentials changed after the offset of the metadata
+    on which a broker authorized the client of a relayed command. No client has allocations of
+    producer ids and internal topics: brokers send them for themselves."""
+    if image.security_offset <= authorized_offset or isinstance(command, AllocateProducerIds):
+        return
+    if isinstance(command, CreateTopic) and command.name in INTERNAL_TOPICS:
+        return
+    raise AuthorizationOutdated(
+        f"the client was authorized on the metadata at offset {authorized_offset}; ACLs or"
+        f" credentials changed at {image.security_offset}; authorize it again",
+        metadata_offset=image.security_offset,
+    )
 
 
 def decide(  # noqa: C901, PLR0912 (a dispatch)

@@ -142,6 +142,8 @@ class MetadataImage:
     client_quotas: ClientQuotas = field(default_factory=Map)
     acls: AclTable = field(default_factory=AclTable)
     scram_credentials: ScramCredentials = field(default_factory=Map)
+    # Of the newest change of ACLs or credentials, -1: none; after a snapshot an upper bound.
+    security_offset: Offset = field(default=Offset(-1), compare=False)
     # Indexes over the partitions, so that a decision about few partitions costs little.
     placed: Map[NodeId, PartitionSet] = field(default_factory=Map)  # by node with a replica
     moving: PartitionSet = NO_PARTITIONS  # with a reassignment in progress

@@ -169,8 +169,10 @@ class ImageDraft:
             return self._broker(record.broker, offset)
         step = _STEPS.get(kind or "")
         if step is not None:
-            return step(self, getattr(record, kind))
-        if kind not in _WITHOUT_EFFECT:
+            step(self, getattr(record, kind))
+            if kind in _SECURITY:
+                self._image = replace(self._image, security_offset=offset)
+        elif kind not in _WITHOUT_EFFECT:
             raise CorruptionError(
                 f"metadata record {offset} has an unknown type, written by a newer release; upgrade"
                 " this node"
@@ -440,6 +442,7 @@ _STEPS: Final[Mapping[str, Callable[[ImageDraft, Any], None]]] = {
         "remove_scram_credential",
     )
 }
+_SECURITY: Final = frozenset(("acl", "remove_acl", "scram_credential", "remove_scram_credential"))
 # MetadataPublisher holds back the records of a transaction until its end.
 _WITHOUT_EFFECT: Final = frozenset(
     ("no_op", "begin_transaction", "end_transaction", "abort_transaction")

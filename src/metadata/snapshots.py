@@ -63,9 +63,11 @@ class SnapshotLoader:
         self._draft.settle()
 
     def image(self, *, end_offset: int, epoch: int) -> MetadataImage:
-        """Return the image after all slices: the state after [0, `end_offset`) of the log."""
+        """Return the image after all slices: the state after [0, `end_offset`) of the log. Its
+        `security_offset` is the last offset, an upper bound."""
         loaded = self._draft.image()
-        return replace(loaded, offset=Offset(end_offset - 1), epoch=Epoch(epoch))
+        offset = Offset(end_offset - 1)
+        return replace(loaded, offset=offset, epoch=Epoch(epoch), security_offset=offset)
 
 
 def image_of(values: Iterable[bytes], *, end_offset: int, epoch: int) -> MetadataImage:

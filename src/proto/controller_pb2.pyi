@@ -68,7 +68,7 @@ class BrokerSessionResponse(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., shutdown_granted: _Optional[bool] = ..., committed_offset: _Optional[int] = ...) -> None: ...
 
 class RelayRequest(_message.Message):
-    __slots__ = ("cluster_id", "broker_id", "create_topic", "delete_topic", "alter_configs", "allocate_producer_ids", "create_partitions", "alter_reassignments", "elect_leaders", "alter_cluster_configs", "update_features", "unregister_broker", "alter_client_quotas", "alter_group_configs", "create_acls", "delete_acls", "alter_scram_credentials")
+    __slots__ = ("cluster_id", "broker_id", "create_topic", "delete_topic", "alter_configs", "allocate_producer_ids", "create_partitions", "alter_reassignments", "elect_leaders", "alter_cluster_configs", "update_features", "unregister_broker", "alter_client_quotas", "alter_group_configs", "create_acls", "delete_acls", "alter_scram_credentials", "authorized_offset")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +86,7 @@ class RelayRequest(_message.Message):
     CREATE_ACLS_FIELD_NUMBER: _ClassVar[int]
     DELETE_ACLS_FIELD_NUMBER: _ClassVar[int]
     ALTER_SCRAM_CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
+    AUTHORIZED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     broker_id: int
     create_topic: _admin_pb2.CreateTopicRequest
@@ -103,7 +104,8 @@ class RelayRequest(_message.Message):
     create_acls: _admin_pb2.CreateAclsRequest
     delete_acls: _admin_pb2.DeleteAclsRequest
     alter_scram_credentials: _admin_pb2.AlterScramCredentialsRequest
-    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., create_topic: _Optional[_Union[_admin_pb2.CreateTopicRequest, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicRequest, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsRequest, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping[str, object]]] = ..., create_partitions: _Optional[_Union[_admin_pb2.CreatePartitionsRequest, _Mapping[str, object]]] = ..., alter_reassignments: _Optional[_Union[_admin_pb2.AlterReassignmentsRequest, _Mapping[str, object]]] = ..., elect_leaders: _Optional[_Union[_admin_pb2.ElectLeadersRequest, _Mapping[str, object]]] = ..., alter_cluster_configs: _Optional[_Union[_admin_pb2.AlterClusterConfigsRequest, _Mapping[str, object]]] = ..., update_features: _Optional[_Union[_admin_pb2.UpdateFeaturesRequest, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[_admin_pb2.UnregisterBrokerRequest, _Mapping[str, object]]] = ..., alter_client_quotas: _Optional[_Union[_admin_pb2.AlterClientQuotasRequest, _Mapping[str, object]]] = ..., alter_group_configs: _Optional[_Union[AlterGroupConfigsRequest, _Mapping[str, object]]] = ..., create_acls: _Optional[_Union[_admin_pb2.CreateAclsRequest, _Mapping[str, object]]] = ..., delete_acls: _Optional[_Union[_admin_pb2.DeleteAclsRequest, _Mapping[str, object]]] = ..., alter_scram_credentials: _Optional[_Union[_admin_pb2.AlterScramCredentialsRequest, _Mapping[str, object]]] = ...) -> None: ...
+    authorized_offset: int
+    def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., create_topic: _Optional[_Union[_admin_pb2.CreateTopicRequest, _Mapping[str, object]]] = ..., delete_topic: _Optional[_Union[_admin_pb2.DeleteTopicRequest, _Mapping[str, object]]] = ..., alter_configs: _Optional[_Union[_admin_pb2.AlterConfigsRequest, _Mapping[str, object]]] = ..., allocate_producer_ids: _Optional[_Union[AllocateProducerIdsRequest, _Mapping[str, object]]] = ..., create_partitions: _Optional[_Union[_admin_pb2.CreatePartitionsRequest, _Mapping[str, object]]] = ..., alter_reassignments: _Optional[_Union[_admin_pb2.AlterReassignmentsRequest, _Mapping[str, object]]] = ..., elect_leaders: _Optional[_Union[_admin_pb2.ElectLeadersRequest, _Mapping[str, object]]] = ..., alter_cluster_configs: _Optional[_Union[_admin_pb2.AlterClusterConfigsRequest, _Mapping[str, object]]] = ..., update_features: _Optional[_Union[_admin_pb2.UpdateFeaturesRequest, _Mapping[str, object]]] = ..., unregister_broker: _Optional[_Union[_admin_pb2.UnregisterBrokerRequest, _Mapping[str, object]]] = ..., alter_client_quotas: _Optional[_Union[_admin_pb2.AlterClientQuotasRequest, _Mapping[str, object]]] = ..., alter_group_configs: _Optional[_Union[AlterGroupConfigsRequest, _Mapping[str, object]]] = ..., create_acls: _Optional[_Union[_admin_pb2.CreateAclsRequest, _Mapping[str, object]]] = ..., delete_acls: _Optional[_Union[_admin_pb2.DeleteAclsRequest, _Mapping[str, object]]] = ..., alter_scram_credentials: _Optional[_Union[_admin_pb2.AlterScramCredentialsRequest, _Mapping[str, object]]] = ..., authorized_offset: _Optional[int] = ...) -> None: ...
 
 class RelayResponse(_message.Message):
     __slots__ = ("create_topic", "delete_topic", "alter_configs", "allocate_producer_ids", "create_partitions", "alter_reassignments", "elect_leaders", "alter_cluster_configs", "update_features", "unregister_broker", "alter_client_quotas", "alter_group_configs", "create_acls", "delete_acls", "alter_scram_credentials")

@@ -7,6 +7,7 @@ damage) are included.
 
 from ..errors import (
     ERROR_BY_NAME,
+    AuthorizationOutdated,
     CorruptionError,
     FencedWrite,
     NotController,
@@ -45,6 +46,8 @@ def encode_error(error: QuorumlogError) -> errors_pb2.Error:
         message.write_id = error.write_id
     elif isinstance(error, StageLost) and error.task >= 0:
         message.task = error.task
+    elif isinstance(error, AuthorizationOutdated) and error.metadata_offset >= 0:
+        message.metadata_offset = error.metadata_offset
     return message
 
 
@@ -72,6 +75,9 @@ def decode_error(message: errors_pb2.Error) -> QuorumlogError:
         error.write_id = message.write_id if message.HasField("write_id") else -1
     elif isinstance(error, StageLost):
         error.task = message.task if message.HasField("task") else -1
+    elif isinstance(error, AuthorizationOutdated):
+        has_offset = message.HasField("metadata_offset")
+        error.metadata_offset = message.metadata_offset if has_offset else -1
     return error
 
 

@@ -19,7 +19,7 @@ from ...proto import metadata_records_pb2 as pb
 from ...raftlog.shell import Proposal, RaftNode
 from ..commands import Command, Reply
 from ..config import ControllerConfig
-from ..controller import decide
+from ..controller import check_authorized, decide
 from ..decision import AnyDecision, Decision, LongDecision
 from ..image import EMPTY_IMAGE, MetadataImage
 from ..invariants import changed_partitions, check_change
@@ -65,6 +65,7 @@ class _Job:
 
     work: Command | LongDecision | _Unfinished
     done: "asyncio.Future[_Decided] | None" = None
+    authorized_offset: int | None = None  # of a client's command, see CommandQueue.submit
 
     @property
     def is_wanted(self) -> bool:
@@ -164,18 +165,20 @@ class CommandQueue:
 
     # --- commands ------------------------------------------------------------------------------
 
-    async def submit(self, command: Command) -> Outcome:
-        """Decide, append and wait for the commit.
+    async def submit(self, command: Command, *, authorized_offset: int | None = None) -> Outcome:
+        """Decide, append and wait for the commit. `authorized_offset` is that of the metadata on
+        which a broker authorized the client of a relayed command; see `check_authorized`.
 
         Raises the errors of `decide` after the commit of the image that they depend on;
+        AuthorizationOutdated;
         NotController, Overloaded and Stopping if no record was appended; OutcomeUnknown if the
         outcome is unknown because the leadership or the node ended.
         """
         self.check_active()
         if self._is_busy or self._jobs:
-            decided = await self._queue(command)
+            decided = await self._queue(command, authorized_offset)
         else:
-            result = self._decide(command)
+            result = self._decide(command, authorized_offset)
             decided = await self._queue(result) if isinstance(result, LongDecision) else result
         await self._committed(decided)
         if isinstance(decided.outcome, QuorumlogError):
@@ -194,23 +197,27 @@ class CommandQueue:
                 raise self.not_active() from None
             raise
 
-    async def _queue(self, work: Command | LongDecision) -> _Decided:
+    async def _queue(
+        self, work: Command | LongDecision, authorized_offset: int | None = None
+    ) -> _Decided:
         if len(self._jobs) >= COMMANDS_WAITING_MAX:
             raise Overloaded(
                 f"{COMMANDS_WAITING_MAX} commands are queued behind a long decision; retry later"
             )
         done: asyncio.Future[_Decided] = asyncio.get_running_loop().create_future()
-        self._add(_Job(work, done))
+        self._add(_Job(work, done, authorized_offset))
         return await done
 
     def _add(self, job: "_Job") -> None:
         self._jobs.append(job)
         self._wake.set()
 
-    def _decide(self, command: Command) -> _Decided | LongDecision:
+    def _decide(self, command: Command, authorized_offset: int | None) -> _Decided | LongDecision:
         """Decide on the newest image, and append unless the decision is long; one step of the event
         loop."""
         try:
+            if authorized_offset is not None:
+                check_authorized(self._image, command, authorized_offset)
             decision = self._decide_on(self._image, command, self._config)
         except QuorumlogError as refusal:
             return _Decided(refusal, self._last)
@@ -278,7 +285,10 @@ class CommandQueue:
             work = job.work
             if isinstance(work, _Unfinished):
                 return await self._abort(self._image, work.reason, self._leadership)
-            result = work if isinstance(work, LongDecision) else self._decide(work)
+            if isinstance(work, LongDecision):
+                result: _Decided | LongDecision = work
+            else:
+                result = self._decide(work, job.authorized_offset)
             decided = await self._execute(result) if isinstance(result, LongDecision) else result
         except Exception as error:  # also a programming error goes to the caller
             job.fail(error)

@@ -213,7 +213,7 @@ class ControllerShell:
         self._check_cluster(request.cluster_id)
         check_sender(context.sender, request.broker_id, role=BROKER_ROLE)
         command = with_topic_id(decode_command(request), self._topic_ids)
-        outcome = await self.submit(command)
+        outcome = await self._commands.submit(command, authorized_offset=request.authorized_offset)
         concerned = _concerned(outcome, NodeId(request.broker_id))
         await self._applied.wait(concerned, outcome.offset, self._config.applied_wait_ms)
         applied = all(self._sessions.applied_offset(b) >= outcome.offset for b in concerned)

@@ -355,15 +355,22 @@ class BrokerSession:
 
     # --- commands ------------------------------------------------------------------------------
 
-    async def submit(self, command: RelayedCommand[_R], *, timeout_ms: int) -> Submitted[_R]:
+    async def submit(
+        self, command: RelayedCommand[_R], *, timeout_ms: int, authorized_offset: int = 0
+    ) -> Submitted[_R]:
         """Submit a command to the active controller.
 
-        Repeats it if it was certainly not executed, and if it is repeatable. A new topic without an
-        id gets one here. Raises the controller's typed errors, TimedOut, OutcomeUnknown, Stopping.
+        `authorized_offset` is that of the metadata on which the client of the command was
+        authorized; for a command of the broker itself it has no meaning. Repeats the command if it
+        was certainly not executed, and if it is repeatable. A new topic without an id gets one
+        here. Raises the controller's typed errors, also AuthorizationOutdated; TimedOut,
+        OutcomeUnknown, Stopping.
         """
         command = with_topic_id(command, self._entropy)
+        request = encode_command(command)
+        request.authorized_offset = authorized_offset
         response = await self._calls.relay(
-            encode_command(command), timeout_ms=timeout_ms, repeatable=command.is_repeatable
+            request, timeout_ms=timeout_ms, repeatable=command.is_repeatable
         )
         return await decode_reply(command, response)
 

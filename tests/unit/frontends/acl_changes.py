@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from tests.kit.node import WAIT_MS
+from tests.kit.users import UNCHECKED
 
 from quorumlog.metadata import CreateAcls, DeleteAcls
 from quorumlog.metadata.acls import (
@@ -29,9 +30,11 @@ async def allow(
     session, publisher = node.parts.session, node.parts.publisher
     assert session is not None
     assert publisher is not None
-    await session.submit(DeleteAcls(filters=(AclFilter(),)), timeout_ms=WAIT_MS)
+    everything = DeleteAcls(filters=(AclFilter(),))
+    await session.submit(everything, timeout_ms=WAIT_MS, authorized_offset=UNCHECKED)
     acls = tuple(_acl(principal, name, *need) for need in needs)
-    done = await session.submit(CreateAcls(acls=acls), timeout_ms=WAIT_MS)
+    command = CreateAcls(acls=acls)
+    done = await session.submit(command, timeout_ms=WAIT_MS, authorized_offset=UNCHECKED)
     await publisher.wait_applied(done.offset, timeout_ms=WAIT_MS)
 
 
