@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 PRODUCER_EPOCH_MAX: Final = 2**15 - 1  # a 16-bit field of batches
 NO_PRODUCER_ID: Final = -1
 
+_READ_TOPIC: Final = (AclOperation.READ, AclResourceType.TOPIC)
 _WRITE_TOPIC: Final = (AclOperation.WRITE, AclResourceType.TOPIC)
 _DESCRIBE_TOPIC: Final = (AclOperation.DESCRIBE, AclResourceType.TOPIC)
 _DESCRIBE_ID: Final = (AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID)
@@ -161,6 +162,8 @@ class TransactionAdmin:
             if not self._groups.has_topic:
                 raise
             # The partition has no leader, which its addition does not need.
+        self._check_write(transactional_id, context)  # again, after the wait
+        self._check_group(group, context)
         if self._transactions.image.topic(OFFSETS_TOPIC) is None:
             raise CoordinatorLoading(
                 f"{OFFSETS_TOPIC}: created, but not in this coordinator's metadata yet; retry"
@@ -179,9 +182,20 @@ class TransactionAdmin:
         """Store a group's offsets until the transaction ends, after its coordinator verified or
         added the group's partition. Served by the coordinator of the group."""
         _check_id(request.transactional_id)
-        self._check_write(request.transactional_id, context)
-        self._check_group(request.group, context)
-        return await self._groups.ask_transactional(request, deadline_ms=context.deadline_ms)
+        topics = sorted({each.topic for each in request.offsets})
+
+        def authorize() -> None:
+            if context.check_session is not None:
+                context.check_session()
+            self._check_write(request.transactional_id, context)
+            self._check_group(request.group, context)
+            for topic in topics:
+                self._authorizer.check(context.client, *_READ_TOPIC, topic)
+
+        authorize()
+        return await self._groups.ask_transactional(
+            request, deadline_ms=context.deadline_ms, authorize=authorize
+        )
 
     async def end_transaction(
         self,

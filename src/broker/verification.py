@@ -65,6 +65,8 @@ class TransactionalWrite(NamedTuple):
     transactional_id: str
     adds: bool  # the leader adds the partition to the transaction (Produce v12); False: it verifies
     knows_abortable: bool  # the client handles TransactionAbortable (Produce v11)
+    # raises the denial of a write to a topic; called after a wait for the verification
+    authorize: Callable[[str], None] | None = None
 
 
 class Verification(NamedTuple):

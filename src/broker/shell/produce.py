@@ -296,6 +296,8 @@ class TransactionalAppends:
             try:
                 if error is not None:
                     raise verification_error(error, transaction)
+                if transaction.authorize is not None:
+                    transaction.authorize(replica.partition.topic)  # again, after the wait
                 append.readmit(lapsed=self._has_lapsed())
                 self._directory.submit(replica.log, append)
             except QuorumlogError as refusal:

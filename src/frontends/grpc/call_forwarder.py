@@ -68,6 +68,7 @@ class CallForwarder:
         if context.is_forwarded:
             return await here()
         node_id = await self._coordinator_of(name, self.deadline_ms(context))
+        context.check_session()  # again, after the wait
         if node_id == self.node_id:
             return await here()
         return await self._forward(node_id, context, method, request)

@@ -145,6 +145,8 @@ class GroupCalls:
                 except QuorumlogError as refused:
                     errors[index] = encode_error(refused)
             for part in _slices(wanted):
+                topics = (offset.topic for _, offset in part)
+                self._check_step(AclOperation.READ, request.group, topics, context)
                 asked = read_commit(request, [offset for _, offset in part])
                 stored = await self._groups.ask(
                     asked, deadline_ms=self._forwarder.deadline_ms(context)
@@ -206,6 +208,8 @@ class GroupCalls:
                 except QuorumlogError as refused:
                     errors[index] = encode_error(refused)
             for part in _slices(wanted):
+                topics = (topic for _, (topic, _) in part)
+                self._check_step(AclOperation.DELETE, request.group, topics, context)
                 asked = DeleteOffsets(
                     group=request.group, partitions=tuple(place for _, place in part)
                 )
@@ -342,6 +346,15 @@ class GroupCalls:
 
     def _check_group(self, operation: AclOperation, group: str, context: CallContext) -> None:
         self._authorizer.check(context.client, operation, AclResourceType.GROUP, group)
+
+    def _check_step(
+        self, operation: AclOperation, group: str, topics: Iterable[str], context: CallContext
+    ) -> None:
+        """Check session and rights before a step of a request about offsets, after a wait."""
+        context.check_session()
+        self._check_group(operation, group, context)
+        for topic in sorted(set(topics)):
+            self._authorizer.check(context.client, *_READ_TOPIC, topic)
 
     def _offset_result(
         self, stored: StoredOffset, context: CallContext, *, named: bool

@@ -199,13 +199,6 @@ def _check_producer(request: log_pb2.PublishRequest) -> None:
         )
 
 
-def _transaction(transactional_id: str) -> TransactionalWrite | None:
-    """Return the transaction of a request; None for an empty id."""
-    if not transactional_id:
-        return None
-    return TransactionalWrite(transactional_id, adds=True, knows_abortable=True)
-
-
 _READ_TOPIC: Final = (AclOperation.READ, AclResourceType.TOPIC)
 _WRITE_TOPIC: Final = (AclOperation.WRITE, AclResourceType.TOPIC)
 _DESCRIBE_TOPIC: Final = (AclOperation.DESCRIBE, AclResourceType.TOPIC)
@@ -307,19 +300,19 @@ class LogService:
         )
         self._pipelines[pipeline] = None
         try:
-            end = await self._serve_produce(stream, pipeline, context.client)
+            end = await self._serve_produce(stream, pipeline, context)
         finally:
             del self._pipelines[pipeline]
         if end is not None:
             raise end
 
     async def _serve_produce(
-        self, stream: ProduceStream, pipeline: Pipeline[_Inflight], client: ClientIdentity
+        self, stream: ProduceStream, pipeline: Pipeline[_Inflight], context: CallContext
     ) -> QuorumlogError | None:
         """Read and answer until the end of the stream; return the error that ends it, or None."""
         async with self._runtime.tasks.scope("wire.produce") as scope:
             scope.spawn(self._answer_in_order(stream, pipeline), name="answers")
-            reader = scope.spawn(self._read_requests(stream, pipeline, client), name="requests")
+            reader = scope.spawn(self._read_requests(stream, pipeline, context), name="requests")
             try:
                 end = await reader
             except asyncio.CancelledError:
@@ -330,7 +323,7 @@ class LogService:
         return end
 
     async def _read_requests(
-        self, stream: ProduceStream, pipeline: Pipeline[_Inflight], client: ClientIdentity
+        self, stream: ProduceStream, pipeline: Pipeline[_Inflight], context: CallContext
     ) -> QuorumlogError | None:
         """Start each request; return the error of an invalid one, or None at the end of the stream.
 
@@ -349,26 +342,26 @@ class LogService:
             size = sum(len(part.records) for part in request.partitions)
             await pipeline.room(size)
             try:
-                inflight = await self._begin(request, client)
+                inflight = await self._begin(request, context)
             except QuorumlogError as error:
                 return error
             pipeline.put(inflight, size)
         return _stopping()
 
-    async def _begin(self, request: ProduceBatches, client: ClientIdentity) -> _Inflight:
+    async def _begin(self, request: ProduceBatches, context: CallContext) -> _Inflight:
         """Queue each partition's batches in its log, without waiting for the disk."""
         acks = _read_acks(request.acks)
         timeout_ms = check.read_timeout_ms(request.timeout_ms)
         places = [(part.topic, part.partition) for part in request.partitions]
         check.check_places("partitions", places)
-        transaction = _transaction(request.transactional_id)
+        transaction = self._transaction(request.transactional_id, context)
         began_ms = self._runtime.clock.now_ms()
         parts: list[DelayedProduce | QuorumlogError] = []
         for part in request.partitions:
             try:
                 check.check_partition(part.topic, part.partition)
                 check.check_topic_id(part.topic_id)
-                self._check_write(client, part.topic, request.transactional_id)
+                self._check_write(context.client, part.topic, request.transactional_id)
                 parts.append(
                     await self._writer.submit(
                         part.topic,
@@ -501,7 +494,7 @@ class LogService:
                         acks=acks,
                         leader_epoch=None,
                         topic_id=topic_id,
-                        transaction=_transaction(request.transactional_id),
+                        transaction=self._transaction(request.transactional_id, context),
                     )
                 )
                 self._figures.bytes += len(batch)
@@ -651,6 +644,21 @@ class LogService:
         )
 
     # --- authorization ------------------------------------------------------------------------
+
+    def _transaction(
+        self, transactional_id: str, context: CallContext
+    ) -> TransactionalWrite | None:
+        """Return the transaction of a request; None for an empty id."""
+        if not transactional_id:
+            return None
+
+        def authorize(topic: str) -> None:
+            context.check_session()
+            self._check_write(context.client, topic, transactional_id)
+
+        return TransactionalWrite(
+            transactional_id, adds=True, knows_abortable=True, authorize=authorize
+        )
 
     def _check_write(self, client: ClientIdentity, topic: str, transactional_id: str) -> None:
         if transactional_id:

@@ -351,7 +351,11 @@ class TransactionCalls:
         self._authorizer.check(context.client, *_WRITE_ID, transactional_id)
 
     def _context(self, context: CallContext) -> RequestContext:
-        return RequestContext(self._forwarder.deadline_ms(context), client=context.client)
+        return RequestContext(
+            self._forwarder.deadline_ms(context),
+            client=context.client,
+            check_session=context.check_session,
+        )
 
 
 def _error_of(error: QuorumlogError, part: groups_pb2.GroupPartition) -> errors_pb2.Error:

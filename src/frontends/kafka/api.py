@@ -131,7 +131,18 @@ class Call:
     @property
     def context(self) -> RequestContext:
         """The context of a request without a timeout of its own."""
-        return RequestContext(self.began_ms + ANSWER_MS_MAX, client=self.client.identity)
+        return self.context_until(self.began_ms + ANSWER_MS_MAX)
+
+    def context_until(self, deadline_ms: int) -> RequestContext:
+        """Return the context of the request with a deadline, in `Clock.now_ms()`."""
+        return RequestContext(
+            deadline_ms, client=self.client.identity, check_session=self.check_session
+        )
+
+    def check_session(self) -> None:
+        """Raise SaslAuthenticationFailed if the client's session has ended."""
+        if self.client.authentication is not None:
+            self.client.authentication.check_session()
 
 
 Handle: TypeAlias = Callable[[BrokerContext, Call], Awaitable[Answer]]

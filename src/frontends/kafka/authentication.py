@@ -148,6 +148,12 @@ class Authentication:
         """Return False if the credential of the client has changed or is gone."""
         return self._user is None or self._user.is_current(image)
 
+    def check_session(self) -> None:
+        """Raise SaslAuthenticationFailed if the credential of the client has changed or is gone."""
+        sasl = self._listener.sasl
+        if sasl is not None and not self.is_current(sasl.image()):
+            raise SaslAuthenticationFailed("the session has ended; log in again")
+
     # --- SASL ------------------------------------------------------------------------------------
 
     @property

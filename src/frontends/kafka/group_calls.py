@@ -27,10 +27,12 @@ NO_OFFSET: Final = -1
 
 
 async def ask_coordinator(
-    broker: BrokerContext, call: Call, request: GroupRequest[R]
+    broker: BrokerContext, call: Call, request: GroupRequest[R], *, topics: Iterable[str] = ()
 ) -> R | QuorumlogError:
-    """Send a request to the coordinator; return its response or error."""
+    """Send a request to the coordinator; return its response or error. The client needs to read
+    the topics."""
     try:
+        check_topics(broker, call, topics)
         check_group_request(broker, call, request)
         return await broker.groups.ask(request, deadline_ms=call.began_ms + ANSWER_MS_MAX)
     except QuorumlogError as error:
@@ -55,6 +57,16 @@ def check_group_request(broker: BrokerContext, call: Call, request: GroupRequest
     broker.api.authorizer.check(
         call.client.identity, request.operation, AclResourceType.GROUP, request.group
     )
+
+
+def check_topics(broker: BrokerContext, call: Call, names: Iterable[str]) -> None:
+    """Raise TopicAuthorizationFailed unless the client may still read topics, and
+    SaslAuthenticationFailed if its session has ended. For a request of several steps."""
+    call.check_session()
+    for name in sorted(set(names)):
+        broker.api.authorizer.check(
+            call.client.identity, AclOperation.READ, AclResourceType.TOPIC, name
+        )
 
 
 def allows_group_request(broker: BrokerContext, client: Client, request: GroupRequest[Any]) -> bool:

@@ -88,7 +88,7 @@ async def outcome(result: Awaitable[R]) -> R | QuorumlogError:
 def with_timeout(call: Call, timeout: timedelta) -> RequestContext:
     """Return the context of a call with the deadline of the request's arrival plus its timeout."""
     milliseconds = max(0, timeout // timedelta(milliseconds=1))
-    return RequestContext(call.began_ms + milliseconds, client=call.client.identity)
+    return call.context_until(call.began_ms + milliseconds)
 
 
 async def wait_applied(broker: BrokerContext, offset: int, context: RequestContext) -> None:

@@ -16,6 +16,15 @@ from quorumlog.errors import (
     UnsupportedSaslMechanism,
 )
 from quorumlog.metadata import AlterScramCredentials, ScramCredentialsAltered
+from quorumlog.metadata.acls import (
+    Acl,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+    ResourcePattern,
+    acl_message,
+)
 from quorumlog.metadata.decisions import scram_credentials
 from quorumlog.metadata.scram_credentials import (
     ScramCredential,
@@ -28,6 +37,7 @@ from quorumlog.metadata.scram_credentials import (
     mechanism_of,
 )
 from quorumlog.metadata.snapshots import image_of, image_slices
+from quorumlog.proto import metadata_records_pb2 as records_pb
 
 SHA_256, SHA_512 = ScramMechanism
 ALICE: ScramKey = ("alice", SHA_256)
@@ -147,6 +157,30 @@ def test_snapshot_contains_the_credentials(cluster: Cluster) -> None:
     values = [value for part in image_slices(cluster.image) for value in part]
     end_offset = cluster.image.offset + 1
     assert image_of(values, end_offset=end_offset, epoch=1) == cluster.image
+
+
+def test_image_has_the_offset_of_the_newest_change_of_rights_or_an_upper_bound(
+    cluster: Cluster,
+) -> None:
+    assert cluster.image.security_offset == -1
+    pattern = ResourcePattern(AclResourceType.TOPIC, "t", AclPatternType.LITERAL)
+    acl = Acl(pattern, "User:alice", "*", AclOperation.READ, AclPermission.ALLOW)
+    message = acl_message(acl)
+    for record in (
+        records_pb.MetadataRecord(acl=message),
+        records_pb.MetadataRecord(remove_acl=message),
+        credential_record(ALICE, CREDENTIAL),
+        credential_record(ALICE, None),
+    ):
+        cluster.replay((record,))
+        changed = cluster.image.offset
+        assert cluster.image.security_offset == changed
+        other = records_pb.FeatureLevelRecord(name="f", level=1)
+        cluster.replay((records_pb.MetadataRecord(feature_level=other),))
+        assert cluster.image.security_offset == changed
+    values = [value for part in image_slices(cluster.image) for value in part]
+    loaded = image_of(values, end_offset=50, epoch=1)
+    assert loaded.security_offset == 49
 
 
 def test_deletion_of_an_absent_credential_stops_the_replay(cluster: Cluster) -> None:

@@ -30,6 +30,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "number": st.integers(min_value=-1, max_value=2**63 - 1),
     "write_id": st.integers(min_value=-1, max_value=2**63 - 1),
     "task": st.integers(min_value=-1, max_value=2**63 - 1),
+    "metadata_offset": st.integers(min_value=-1, max_value=2**63 - 1),
 }
 # Errors of a producer or of a Spark read: they never travel, or with their message alone.
 LOCAL = {"NOT_DELIVERED", "ROWS_NOT_DELIVERED", "UNDECODABLE_VALUE"}

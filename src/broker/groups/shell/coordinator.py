@@ -2,6 +2,7 @@
 that it leads."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -82,11 +83,16 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
         check_group(key)
 
     async def ask_transactional(
-        self, request: "CommitTransactionalOffsets", *, deadline_ms: int
+        self,
+        request: "CommitTransactionalOffsets",
+        *,
+        deadline_ms: int,
+        authorize: Callable[[], None] = lambda: None,
     ) -> "CommitOutcome":
         """Store offsets until their transaction ends, like `ask`. Before the first ones of a
         transaction, or of a transactional id, its coordinator verifies or adds the partition of
-        the group (KIP-890)."""
+        the group (KIP-890). `authorize` raises the denial of the client, which may have lost its
+        rights during that wait."""
         self.check_key(request.group)
         shard = self._shard_of(request.group)
         state = shard.serving_state(request)
@@ -97,6 +103,7 @@ class GroupCoordinator(Coordinator["GroupCoordinatorShard"]):
             except CoordinatorLoading:
                 shard.serving_state(request)  # clients retry the error at this broker
                 raise
+            authorize()
             request = replace(request, guard=guard)
         return await self.ask(request, deadline_ms=deadline_ms)
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ....api.request_context import RequestContext
 from ....errors import (
     InvalidRequest,
     QuorumlogError,
@@ -126,7 +125,7 @@ async def _create_unknown(
         return {}
     if not getattr(call.body, "allow_auto_topic_creation", True):
         return {}
-    context = RequestContext(call.began_ms + CREATION_MS_MAX, client=call.client.identity)
+    context = call.context_until(call.began_ms + CREATION_MS_MAX)
 
     async def create(name: str) -> None:
         await broker.api.topics.create(CreateTopic(name=name), context)

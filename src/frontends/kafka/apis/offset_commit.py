@@ -124,7 +124,8 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     found = sort_offsets(broker, call)
     codes: list[int] = []
     for offsets in slices(found.wanted):
-        outcome = await ask_coordinator(broker, call, _request(call, offsets))
+        topics = (each.topic for each in offsets)
+        outcome = await ask_coordinator(broker, call, _request(call, offsets), topics=topics)
         codes += _codes(call, outcome, len(offsets))
     answer = {"topics": found.results(codes)}
     return await encode_if_large(

@@ -7,7 +7,7 @@ from ....metadata.acls import AclOperation
 from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, group_code
-from ..group_calls import check_group_request, named_topic, slices
+from ..group_calls import check_group_request, check_topics, named_topic, slices
 from ..item_results import by_topic
 
 
@@ -28,6 +28,7 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     for places in slices(list(wanted)):
         request = DeleteOffsets(group=call.body.group_id, partitions=tuple(places))
         try:
+            check_topics(broker, call, (topic for topic, _ in places))
             check_group_request(broker, call, request)
             with recorded(broker.api.metadata.audit, call.client.identity, request):
                 outcome = await broker.groups.ask(

@@ -118,7 +118,7 @@ class _InFlight:
         """Queue every partition's append, and answer at once if all have completed."""
         broker, request, outcomes = self._broker, self._call.body, self._outcomes
         broker.writer.figures.waiting += 1
-        transaction = _transaction(self._call)
+        transaction = _transaction(broker, self._call)
         denial = _transaction_denial(broker, self._call)
         for topic in request.topics:
             for part in topic.parts:
@@ -412,14 +412,26 @@ def _name(broker: BrokerContext, topic: ProduceTopic) -> str:
     return "" if found is None else found.name
 
 
-def _transaction(call: Call) -> TransactionalWrite | None:
+def _transaction(broker: BrokerContext, call: Call) -> TransactionalWrite | None:
     """Return the transaction that the request names, None without one."""
     transactional_id = call.body.transactional_id
     if transactional_id is None:
         return None
     return TransactionalWrite(
-        transactional_id, call.version >= _ADDS, call.version >= _KNOWS_ABORTABLE
+        transactional_id,
+        call.version >= _ADDS,
+        call.version >= _KNOWS_ABORTABLE,
+        partial(_check_transactional_write, broker, call),
     )
+
+
+def _check_transactional_write(broker: BrokerContext, call: Call, topic: str) -> None:
+    """Raise the error of a client that lost its session or its rights."""
+    call.check_session()
+    denial = _transaction_denial(broker, call)
+    if denial is not None:
+        raise denial
+    broker.api.authorizer.check(call.client.identity, *_WRITE_TOPIC, topic)
 
 
 def _transaction_denial(broker: BrokerContext, call: Call) -> QuorumlogError | None:

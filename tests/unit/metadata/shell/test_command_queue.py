@@ -11,6 +11,7 @@ from tests.kit.waits import AMPLE_S
 from tests.unit.metadata.shell.stack import CALL_MS, ONE, Run, Stack, create, started
 
 from quorumlog.errors import (
+    AuthorizationOutdated,
     CorruptionError,
     InvalidRequest,
     NotController,
@@ -30,6 +31,15 @@ from quorumlog.metadata import (
     ImageDelta,
     LongDecision,
     MetadataImage,
+)
+from quorumlog.metadata.acls import (
+    Acl,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+    ResourcePattern,
+    acl_message,
 )
 from quorumlog.metadata.shell.command_queue import CommandQueue
 from quorumlog.proto import metadata_records_pb2 as records_pb
@@ -152,6 +162,27 @@ def test_commands_that_come_meanwhile_are_decided_after_it_in_their_order(run: R
                     group.create_task(deciding.submit(command(number)))
             expected = [(f"t{number}", 2 * MANY + number - 1) for number in range(1, 20)]
             assert decider.seen == [("long", 0), *expected]
+
+    run(main)
+
+
+def test_command_behind_a_change_of_rights_is_refused_with_its_offset(run: Run) -> None:
+    async def main(runtime: Runtime, path: str) -> None:
+        pattern = ResourcePattern(AclResourceType.TOPIC, "t", AclPatternType.LITERAL)
+        acl = Acl(pattern, "User:mallory", "*", AclOperation.CREATE, AclPermission.DENY)
+        change = (records_pb.MetadataRecord(acl=acl_message(acl)),)
+        decider = Decider(long=iter([*slices_of(MANY), change]))
+        async with deciding_on(runtime, path, decider) as (_, deciding):
+            offset = deciding.image.offset
+            long = asyncio.ensure_future(deciding.submit(DeleteTopic(name="long")))
+            await asyncio.sleep(0)
+            with pytest.raises(AuthorizationOutdated) as caught:
+                await deciding.submit(command(1), authorized_offset=offset)
+            await long
+            changed = caught.value.metadata_offset
+            assert offset < changed == deciding.image.security_offset
+            assert [name for name, _ in decider.seen] == ["long"]
+            await deciding.submit(command(1), authorized_offset=changed)
 
     run(main)
 
