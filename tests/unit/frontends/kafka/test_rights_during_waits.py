@@ -101,8 +101,9 @@ def is_waiting(kafka: KafkaNode) -> bool:
     parts = kafka.node.parts
     assert parts.groups is not None
     assert parts.transactions is not None
-    shards = [*parts.groups._shards.values(), *parts.transactions._shards.values()]
-    return any(shard._waiting for shard in shards)
+    return any(shard._waiting for shard in parts.groups._shards.values()) or any(
+        shard._waiting for shard in parts.transactions._shards.values()
+    )
 
 
 async def lose_right_during(
@@ -155,7 +156,9 @@ def test_rights_are_checked_again_after_a_wait(
             assert set(await commit_by_kafka(kafka, ProducerIdentity(-1, -1))) == {0}
             producer = await new_producer(kafka.client, NAME)
             assert await lose_right_during(kafka, request_, producer) == expected
-            replica = kafka.node.parts.replicas.hosted.local_replica(NAME, 0)
+            replicas = kafka.node.parts.replicas
+            assert replicas is not None
+            replica = replicas.hosted.local_replica(NAME, 0)
             await replica.opened()
             assert replica.log.log_end_offset == 0
 
