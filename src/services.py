@@ -17,12 +17,21 @@ from .proto import (
     transaction_coordination_pb2,
     transactions_pb2,
 )
-from .runtime import Method
+from .runtime import RECORDS_BYTES_MAX, Method
 
 LOG_PRODUCE = Method(
-    "/quorumlog.v1.Log/Produce", log_pb2.ProduceRequest, log_pb2.ProduceResponse, streaming=True
+    "/quorumlog.v1.Log/Produce",
+    log_pb2.ProduceRequest,
+    log_pb2.ProduceResponse,
+    streaming=True,
+    request_bytes_max=RECORDS_BYTES_MAX,
 )
-LOG_PUBLISH = Method("/quorumlog.v1.Log/Publish", log_pb2.PublishRequest, log_pb2.PublishResponse)
+LOG_PUBLISH = Method(
+    "/quorumlog.v1.Log/Publish",
+    log_pb2.PublishRequest,
+    log_pb2.PublishResponse,
+    request_bytes_max=RECORDS_BYTES_MAX,
+)
 LOG_FETCH = Method("/quorumlog.v1.Log/Fetch", log_pb2.FetchRequest, log_pb2.FetchResponse)
 LOG_SUBSCRIBE = Method(
     "/quorumlog.v1.Log/Subscribe",
@@ -309,20 +318,26 @@ CONTROLLER_BROKER_SESSION = Method(
     controller_pb2.BrokerSessionRequest,
     controller_pb2.BrokerSessionResponse,
     streaming=True,
+    request_bytes_max=RECORDS_BYTES_MAX,
 )
 CONTROLLER_RELAY = Method(
-    "/quorumlog.v1.Controller/Relay", controller_pb2.RelayRequest, controller_pb2.RelayResponse
+    "/quorumlog.v1.Controller/Relay",
+    controller_pb2.RelayRequest,
+    controller_pb2.RelayResponse,
+    request_bytes_max=RECORDS_BYTES_MAX,
 )
 CONTROLLER_ALTER_PARTITIONS = Method(
     "/quorumlog.v1.Controller/AlterPartitions",
     controller_pb2.AlterPartitionsRequest,
     controller_pb2.AlterPartitionsResponse,
+    request_bytes_max=RECORDS_BYTES_MAX,
 )
 
 MIRROR_APPEND = Method(
     "/quorumlog.v1.Mirror/Append",
     mirror_pb2.MirrorAppendRequest,
     mirror_pb2.MirrorAppendResponse,
+    request_bytes_max=RECORDS_BYTES_MAX,
 )
 
 QUORUM_DESCRIBE = Method(
@@ -345,37 +360,53 @@ QUORUM_TRANSFER_LEADERSHIP = Method(
 )
 
 RAFT_ENDPOINT = Method(
-    "/quorumlog.v1.Raft/Endpoint", raft_pb2.EndpointCall, raft_pb2.EndpointResponse
+    "/quorumlog.v1.Raft/Endpoint",
+    raft_pb2.EndpointCall,
+    raft_pb2.EndpointResponse,
+    request_bytes_max=RECORDS_BYTES_MAX,
 )
-RAFT_VOTE = Method("/quorumlog.v1.Raft/Vote", raft_pb2.VoteCall, raft_pb2.VoteResponse)
+RAFT_VOTE = Method(
+    "/quorumlog.v1.Raft/Vote",
+    raft_pb2.VoteCall,
+    raft_pb2.VoteResponse,
+    request_bytes_max=RECORDS_BYTES_MAX,
+)
 RAFT_FOLLOW = Method(
-    "/quorumlog.v1.Raft/Follow", raft_pb2.FollowQuorumCall, raft_pb2.FollowQuorumResponse
+    "/quorumlog.v1.Raft/Follow",
+    raft_pb2.FollowQuorumCall,
+    raft_pb2.FollowQuorumResponse,
+    request_bytes_max=RECORDS_BYTES_MAX,
 )
 RAFT_PROPOSE = Method(
     "/quorumlog.v1.Raft/Propose",
     raft_pb2.ProposeRequest,
     raft_pb2.ProposeResponse,
     streaming=True,
+    request_bytes_max=RECORDS_BYTES_MAX,
 )
 
 REPLICA_ENDPOINT = Method(
     "/quorumlog.v1.Replica/Endpoint",
     replica_pb2.ReplicaEndpointRequest,
     replica_pb2.ReplicaEndpointResponse,
+    request_bytes_max=RECORDS_BYTES_MAX,
 )
 REPLICA_EPOCH_END_OFFSETS = Method(
     "/quorumlog.v1.Replica/EpochEndOffsets",
     replica_pb2.EpochEndOffsetsRequest,
     replica_pb2.EpochEndOffsetsResponse,
+    request_bytes_max=RECORDS_BYTES_MAX,
 )
 
 TRANSACTION_COORDINATION_WRITE_MARKERS = Method(
     "/quorumlog.v1.TransactionCoordination/WriteMarkers",
     transaction_coordination_pb2.WriteMarkersRequest,
     transaction_coordination_pb2.WriteMarkersResponse,
+    request_bytes_max=RECORDS_BYTES_MAX,
 )
 TRANSACTION_COORDINATION_VERIFY_TRANSACTIONS = Method(
     "/quorumlog.v1.TransactionCoordination/VerifyTransactions",
     transaction_coordination_pb2.VerifyTransactionsRequest,
     transaction_coordination_pb2.VerifyTransactionsResponse,
+    request_bytes_max=RECORDS_BYTES_MAX,
 )

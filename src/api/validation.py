@@ -51,8 +51,18 @@ def check_names(names: Sequence[str]) -> None:
         check_topic_name(name)
 
 
+def check_place_count(field: str, count: int, *, limit: int = PARTITIONS_MAX) -> None:
+    """Raise InvalidRequest for no partition or too many. To be called before a list of them is
+    built: a message of a few megabytes has millions of entries."""
+    if not count:
+        raise InvalidRequest(f"{field}: empty; name at least one partition")
+    if count > limit:
+        raise InvalidRequest(f"{field}: {count} partitions; the limit is {limit}")
+
+
 def check_places(field: str, places: Sequence[tuple[str, int]]) -> None:
     """Raise InvalidRequest for no partition, too many, or a duplicate."""
+    check_place_count(field, len(places))
     seen: set[tuple[str, int]] = set()
     for place in places:
         if place in seen:
@@ -62,10 +72,6 @@ def check_places(field: str, places: Sequence[tuple[str, int]]) -> None:
                 partition=place[1],
             )
         seen.add(place)
-    if not places:
-        raise InvalidRequest(f"{field}: empty; name at least one partition")
-    if len(places) > PARTITIONS_MAX:
-        raise InvalidRequest(f"{field}: {len(places)} partitions; the limit is {PARTITIONS_MAX}")
 
 
 def check_node_id(field: str, node_id: int) -> None:

@@ -47,6 +47,7 @@ from .ports import (
     NO_DEADLINE_MS,
     PLAIN_CALLS,
     PLAIN_CHANNEL,
+    RECORDS_BYTES_MAX,
     CallContext,
     CallListener,
     CallSecurity,
@@ -80,7 +81,7 @@ _Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...] | None
 # Errors that grpc raises for a write to a call that has ended.
 _ENDED: Final = (aio.AioRpcError, aio.BaseError, asyncio.InvalidStateError)
 
-MESSAGE_SIZE_MAX: Final = (64 << 20) + (64 << 10)  # bytes: the largest batch and its envelope
+MESSAGE_SIZE_MAX: Final = RECORDS_BYTES_MAX  # bytes, in each direction
 CLOSE_S: Final = 1.0  # for calls on a connection that could not be opened, which are about to fail
 SESSION_CHECK_S: Final = 0.5  # between two checks of the sessions of open calls
 STRANGERS_A_HOST: Final = 128  # messages, and watches, of clients without credentials, at a time
@@ -248,7 +249,7 @@ class _GrpcListener:
         self._siblings.pop(self, None)
 
     def _unary_method(self, handler: Handler) -> "RpcMethod":
-        parse = handler.method.request.FromString
+        parse = handler.method.parse_request
         call: Callable[[Any, CallContext], Awaitable[Any]] = handler.call
 
         async def answer(raw: bytes, context: _Context) -> bytes:
@@ -284,7 +285,7 @@ class _GrpcListener:
             known, read = await self._call_context(handler, context)
             raw = _ServedStream(handler.method.path, context, read)
             stream = MessageStream(
-                handler.method.path, handler.method.request.FromString, raw, self._message_size_max
+                handler.method.path, handler.method.parse_request, raw, self._message_size_max
             )
             try:
                 await call(stream, known)

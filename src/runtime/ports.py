@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 
 from google.protobuf.message import Message
 
-from ..errors import SaslAuthenticationFailed
+from ..errors import InvalidRequest, SaslAuthenticationFailed
 
 if TYPE_CHECKING:
     import asyncio
@@ -238,10 +238,17 @@ class Files(Protocol):
 # --- network -----------------------------------------------------------------------------------
 
 
+REQUEST_BYTES_MAX: Final = 4 << 20
+"""The size limit of the requests of most methods. Parsed, an entry of two bytes takes 80."""
+
+RECORDS_BYTES_MAX: Final = (64 << 20) + (64 << 10)
+"""That of methods for records, and between nodes: the largest batch and its envelope."""
+
+
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Q, R]):
-    """One remote method: its path ("/quorumlog.v1.Log/Fetch"), message types, and whether it
-    streams.
+    """One remote method: its path ("/quorumlog.v1.Log/Fetch"), message types, whether it streams,
+    and the size limit of each of its requests, in bytes.
 
     A stream method may be declared with one request in the .proto (server streaming): on the wire
     that is a stream whose client sends one message and finishes.
@@ -251,6 +258,17 @@ class Method(Generic[Q, R]):
     request: type[Q]
     response: type[R]
     streaming: bool = False
+    request_bytes_max: int = REQUEST_BYTES_MAX
+
+    def parse_request(self, raw: bytes) -> Q:
+        """Parse a request at the server. Raise InvalidRequest if it is too large, DecodeError if
+        it is malformed."""
+        if len(raw) > self.request_bytes_max:
+            raise InvalidRequest(
+                f"{self.path}: the request has {len(raw)} bytes; the limit is"
+                f" {self.request_bytes_max}; send fewer entries in one request"
+            )
+        return self.request.FromString(raw)
 
 
 NO_DEADLINE_MS: Final = (1 << 63) - 1

@@ -276,7 +276,7 @@ class _ServerCall:
                 await call(self._stream, context)
             else:
                 assert frame.request is not None, f"{frame.path} came without a request"
-                request = self._handler.method.request.FromString(frame.request)
+                request = self._handler.method.parse_request(frame.request)
                 response = serialise(await call(request, context))
         except QuorumlogError as failure:
             error = failure

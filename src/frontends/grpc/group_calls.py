@@ -13,6 +13,7 @@ from ...api.validation import (
     NAMES_MAX,
     PARTITIONS_MAX,
     check_partition,
+    check_place_count,
     check_places,
     check_topic_id,
 )
@@ -59,6 +60,7 @@ from .group_translation import (
 T = TypeVar("T")
 
 REBALANCE_TIMEOUT_MS_MAX: Final = 3_600_000
+OWNED_MAX: Final = 100_000  # partitions of one member
 PARTS_A_REQUEST: Final = 1_000  # offsets that are stored in one step
 
 _READ_TOPIC: Final = (AclOperation.READ, AclResourceType.TOPIC)
@@ -285,7 +287,7 @@ class GroupCalls:
         self, request: pb.DeleteGroupsRequest, context: CallContext
     ) -> pb.DeleteGroupsResponse:
         """Delete each group, with its own result."""
-        if len(set(request.groups)) < len(request.groups):
+        if len(request.groups) <= NAMES_MAX and len(set(request.groups)) < len(request.groups):
             raise InvalidRequest("groups: a group is named twice; name each once")
 
         async def here(name: str) -> errors_pb2.Error:
@@ -398,11 +400,14 @@ def _check_heartbeat(request: pb.GroupHeartbeatRequest) -> None:
         )
     for topic in request.subscription.topics:
         check_text("subscription.topics", topic)
+    if request.owned.partitions:
+        check_place_count("owned", len(request.owned.partitions), limit=OWNED_MAX)
     for part in request.owned.partitions:
         check_topic_id(part.topic_id)
 
 
 def _check_places(partitions: Sequence[pb.GroupPartition]) -> None:
+    check_place_count("partitions", len(partitions))
     for part in partitions:
         check_partition(part.topic, part.partition)
     check_places("partitions", [(part.topic, part.partition) for part in partitions])

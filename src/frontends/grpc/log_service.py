@@ -216,7 +216,11 @@ class ProduceStream(Protocol):
 
 # The method LOG_PRODUCE with a request class that has batches as views.
 _PRODUCE: Method[Any, Any] = Method(
-    LOG_PRODUCE.path, cast("Any", ProduceBatches), LOG_PRODUCE.response, streaming=True
+    LOG_PRODUCE.path,
+    cast("Any", ProduceBatches),
+    LOG_PRODUCE.response,
+    streaming=True,
+    request_bytes_max=LOG_PRODUCE.request_bytes_max,
 )
 
 
@@ -352,6 +356,7 @@ class LogService:
         """Queue each partition's batches in its log, without waiting for the disk."""
         acks = _read_acks(request.acks)
         timeout_ms = check.read_timeout_ms(request.timeout_ms)
+        check.check_place_count("partitions", len(request.partitions))
         places = [(part.topic, part.partition) for part in request.partitions]
         check.check_places("partitions", places)
         transaction = self._transaction(request.transactional_id, context)
@@ -530,6 +535,7 @@ class LogService:
             "max_bytes", request.max_bytes, default=50 << 20, limit=limit
         )
         committed_only = is_committed_only(request.isolation)
+        check.check_place_count("partitions", len(request.partitions))
         places = [(part.topic, part.partition) for part in request.partitions]
         check.check_places("partitions", places)
         specs = [
@@ -611,6 +617,7 @@ class LogService:
     ) -> log_pb2.ListOffsetsResponse:
         """Return the offsets of timestamps or special positions."""
         committed_only = is_committed_only(request.isolation)
+        check.check_place_count("partitions", len(request.partitions))
         places = [(part.topic, part.partition) for part in request.partitions]
         check.check_places("partitions", places)
         specs = []

@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ...api.authorizer import Authorizer
-from ...api.validation import check_partition, check_places, check_topic_id, read_timeout_ms
+from ...api.validation import (
+    check_partition,
+    check_place_count,
+    check_places,
+    check_topic_id,
+    read_timeout_ms,
+)
 from ...broker.shell.mirror import MirrorSpec, MirrorWriter
 from ...errors import QuorumlogError
 from ...metadata.acls import AclOperation, AclResourceType
@@ -39,7 +45,10 @@ class MirrorBatches:
 
 # The method MIRROR_APPEND with a request class that has batches as views.
 _APPEND: Final[Method[Any, pb.MirrorAppendResponse]] = Method(
-    MIRROR_APPEND.path, cast("Any", MirrorBatches), MIRROR_APPEND.response
+    MIRROR_APPEND.path,
+    cast("Any", MirrorBatches),
+    MIRROR_APPEND.response,
+    request_bytes_max=MIRROR_APPEND.request_bytes_max,
 )
 
 
@@ -69,6 +78,7 @@ class MirrorService:
     async def append(self, request: MirrorBatches, context: CallContext) -> pb.MirrorAppendResponse:
         """Append to all partitions concurrently; return each one's offsets or error."""
         timeout_ms = read_timeout_ms(request.timeout_ms)
+        check_place_count("partitions", len(request.partitions))
         check_places("partitions", [(part.topic, part.partition) for part, _ in request.partitions])
         deadline_ms = self._runtime.clock.now_ms() + timeout_ms
 

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final
 from ...api.authorizer import Authorizer
 from ...api.request_context import RequestContext
 from ...api.transactions import NO_PRODUCER_ID, TransactionAdmin
-from ...api.validation import NAMES_MAX, PARTITIONS_MAX, check_partition, check_places
+from ...api.validation import (
+    NAMES_MAX,
+    PARTITIONS_MAX,
+    check_partition,
+    check_place_count,
+    check_places,
+)
 from ...broker.groups.requests import CommitTransactionalOffsets, OffsetToCommit
 from ...broker.groups.shell.coordinator import GroupCoordinator
 from ...broker.shell.log_admin import LogAdmin
@@ -287,6 +293,7 @@ class TransactionCalls:
         self, request: pb.DescribeProducersRequest, context: CallContext
     ) -> pb.DescribeProducersResponse:
         """Describe the producers with an id of partitions that this broker hosts."""
+        check_place_count("partitions", len(request.partitions))
         check_places("partitions", [(each.topic, each.partition) for each in request.partitions])
         response = pb.DescribeProducersResponse()
         for part in request.partitions:
