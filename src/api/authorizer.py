@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..errors import (
     AuthorizationFailed,
@@ -147,19 +147,12 @@ class Authorizer:
         is an operation that is enough on any topic; the caller has checked it."""
         if self.allows(client, operation, kind, name):
             return None
+        action = Action(client.principal, client.host, operation, kind, name)
         if self._denied is not None:
-            self._denied(Action(client.principal, client.host, operation, kind, name))
-        if any_topic is None:
-            remedy = _grant(client.principal, operation, kind, name)
-        else:
-            grant = _grant(client.principal, any_topic, AclResourceType.TOPIC, "TOPIC")
-            remedy = f"{name_of(any_topic)} on a topic is enough; {grant}"
-        message = (
-            f"{client.principal} from {client.host} is not authorized: {name_of(operation)}"
-            f" {name_of(kind)} {name}; {remedy}"
-        )
+            self._denied(action)
         error = _ERRORS.get(kind, ClusterAuthorizationFailed)
-        return error(message, topic=name if kind is AclResourceType.TOPIC else "")
+        text = _DenialText(action, any_topic)
+        return error(text, topic=name if kind is AclResourceType.TOPIC else "")
 
     def check(
         self,
@@ -258,6 +251,25 @@ class Authorizer:
         if found is None or found[0] is not acls:
             found = self._compiled[principal] = (acls, CompiledAcls(acls))
         return found[1]
+
+
+class _DenialText(NamedTuple):
+    """The message of a denial, built when it is read."""
+
+    action: Action
+    any_topic: AclOperation | None  # enough on any topic
+
+    def __str__(self) -> str:
+        (principal, host, operation, kind, name), any_topic = self
+        if any_topic is None:
+            remedy = _grant(principal, operation, kind, name)
+        else:
+            grant = _grant(principal, any_topic, AclResourceType.TOPIC, "TOPIC")
+            remedy = f"{name_of(any_topic)} on a topic is enough; {grant}"
+        return (
+            f"{principal} from {host} is not authorized: {name_of(operation)} {name_of(kind)}"
+            f" {name}; {remedy}"
+        )
 
 
 def _grant(principal: str, operation: AclOperation, kind: AclResourceType, name: str) -> str:

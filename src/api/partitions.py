@@ -249,10 +249,11 @@ class PartitionAdmin:
             check_partition(spec.topic, spec.partition)
             check_topic_id(spec.topic_id)
         await self._metadata.reach(context)
-        denials = {
-            topic: self._denial(AclOperation.DELETE, topic, context)
-            for topic in {spec.topic for spec in specs}
-        }
+        denials: dict[str, QuorumlogError | None] = {}
+        for count, topic in enumerate(dict.fromkeys(spec.topic for spec in specs), 1):
+            denials[topic] = self._denial(AclOperation.DELETE, topic, context)
+            if not count % STEP:
+                await asyncio.sleep(0)
         allowed = [spec for spec in specs if denials[spec.topic] is None]
         outcomes = iter(await self._delete_records(allowed, context))
         return [

@@ -4,7 +4,26 @@ from .base import AdminError, QuorumlogError, RetriableError
 
 
 class AuthorizationFailed(QuorumlogError):
-    """The principal may not do the operation. Ask an administrator for an ACL."""
+    """The principal may not do the operation. Ask an administrator for an ACL.
+
+    The message may be an object in place of a text: its `str` is taken when the message is read. A
+    request of a client without rights may have thousands of denials, which are sent as numbers.
+    """
+
+    def __init__(self, message: object, *, topic: str = "", partition: int | None = None) -> None:
+        super().__init__("", topic=topic, partition=partition)
+        self._text = message
+
+    @property
+    def message(self) -> str:
+        """The problem and the remedy."""
+        if not isinstance(self._text, str):
+            self._text = str(self._text)
+        return self._text
+
+    @message.setter
+    def message(self, text: str) -> None:
+        self._text = text
 
 
 class TopicAuthorizationFailed(

@@ -12,6 +12,7 @@ from ...api.request_context import RequestContext
 from ...runtime import ANONYMOUS_CLIENT, Buffer, ClientIdentity, File
 from .broker_context import BrokerContext as BrokerContext
 from .frames import RequestFrameReader
+from .request_limits import ELEMENTS_MAX
 
 ANSWER_MS_MAX: Final = 30_000
 """The deadline of requests that carry no timeout, in ms after arrival."""
@@ -190,6 +191,9 @@ class KafkaApi:
     # the body.
     read: Read | None = None
     advertised_low: int | None = None  # None: `low`
+    # of all arrays of a request that the schema decodes; `read` has limits of its own. A client
+    # without rights stops the event loop for at most some 50 ms with so many.
+    elements_max: int = ELEMENTS_MAX
     # The hot path, without a task: calls `Done` once, possibly before it returns. Returns False if
     # the request needs `handle`.
     begin: Begin | None = None

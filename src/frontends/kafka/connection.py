@@ -37,6 +37,7 @@ from .api import (
     PreparedResponse,
 )
 from .authentication import Authentication, ListenerSecurity, anonymous_from
+from .encoding_offload import encode_if_large
 from .frames import RequestFrameReader
 from .memory import BYTES_AN_ELEMENT
 from .metrics import BROKEN, CLIENT, FAILED, IDLE, INVALID, SLOW, STOPPED, UNAUTHENTICATED
@@ -69,6 +70,9 @@ _UNAUTHENTICATED: Final = (IllegalSaslState, SaslAuthenticationFailed, Unsupport
 
 ELEMENTS_ON_THE_LOOP_MAX: Final = 1_000
 """A request with more elements is decoded in a thread: 1,000 take a few milliseconds."""
+
+WALKED_ON_THE_LOOP_BYTES_MAX: Final = 16 << 10
+"""The lengths of a larger request are validated in a thread: it may have thousands of elements."""
 
 
 class KafkaConnection:
@@ -674,7 +678,11 @@ class KafkaConnection:
             request.body = await self._body(request)
             if request.api.waits_for_others:
                 self._release_memory(request)
-        return await request.api.handle(self._server.broker, request)
+        broker, elements = self._server.broker, request.elements
+        answer = await request.api.handle(broker, request)
+        if elements and isinstance(answer, Mapping):  # an answer has as many as its request
+            return await encode_if_large(broker, request, answer, elements=elements)
+        return answer
 
     def _release_memory(self, request: Request) -> None:
         """Give back the memory of a decoded request that may wait for long. The handler bounds what
@@ -693,13 +701,20 @@ class KafkaConnection:
         api, version, frame = request.api, request.version, request.frame
         if api.read is not None and (body := self._read(request)) is not None:
             return body
-        walk = messages.check_lengths(api, version, frame, request.begin)
+        offload = self._server.broker.runtime.tasks.offload
+        if len(frame) <= WALKED_ON_THE_LOOP_BYTES_MAX:
+            walk = messages.check_lengths(api, version, frame, request.begin)
+        else:
+            walk = await offload(
+                "cpu", lambda: messages.check_lengths(api, version, frame, request.begin)
+            )
+        request.elements = walk.elements
         more = walk.elements * BYTES_AN_ELEMENT
         self._server.memory.take(more)
         request.held += more
         if walk.elements <= ELEMENTS_ON_THE_LOOP_MAX:
             return messages.decode(api, version, frame, request.begin, walk)
-        return await self._server.broker.runtime.tasks.offload(
+        return await offload(
             "cpu", lambda: messages.decode(api, version, frame, request.begin, walk)
         )
 
@@ -710,7 +725,12 @@ class KafkaConnection:
         failure = request.failure
         if failure is None:
             try:
+                if self._is_open and _may_wait_for_long(request):
+                    self._find(request.api.key)  # the session may have ended during the wait
                 self._answer(request)
+            except IllegalSaslState as error:
+                _release(request.answer)
+                failure = error
             except Exception as error:  # a response that does not fit its schema
                 _LOG.exception(
                     "kafka.answer_failed api=%s version=%d", request.api.name, request.version

@@ -1,6 +1,6 @@
 """Common parts of the group requests: calls of the coordinator, and topics by name or id."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -13,6 +13,7 @@ from ...metadata import TopicImage
 from ...metadata.acls import AclOperation, AclResourceType
 from .api import ANSWER_MS_MAX, BrokerContext, Call, Client, Fields
 from .error_codes import code_of
+from .item_results import step_counter
 
 R = TypeVar("R")
 
@@ -138,43 +139,39 @@ class SortedOffsets:
     wanted: list[OffsetToCommit]  # of existing partitions
     places: list[int]  # the positions of these among the codes
 
-    def results(self, codes: Sequence[int]) -> list[Fields]:
-        """Return the response's topics; `codes` are those of the existing partitions."""
+    def results(self, codes: Sequence[int]) -> Iterator[Fields]:
+        """Yield the response's topics; `codes` are those of the existing partitions. Lazy, as
+        `by_topic`."""
         for place, code in zip(self.places, codes, strict=True):
             self.codes[place] = code
         left = iter(self.codes)
-        return [
-            {
-                **topic.title,
-                "partitions": [
-                    {"partition_index": one.partition_index, "error_code": next(left)}
-                    for one in part.partitions
-                ],
-            }
-            for topic, part in self.topics
-        ]
+        for topic, part in self.topics:
+            results = [
+                {"partition_index": one.partition_index, "error_code": next(left)}
+                for one in part.partitions
+            ]
+            yield {**topic.title, "partitions": results}
 
 
-def sort_offsets(broker: BrokerContext, call: Call) -> SortedOffsets:
+async def sort_offsets(broker: BrokerContext, call: Call) -> SortedOffsets:
     """Return the offsets of a commit request; partitions that do not exist, or that the client may
     not read, have an error."""
-    named = (
-        (named_topic(broker, call, part, AclOperation.READ), part) for part in call.body.topics
-    )
-    found = SortedOffsets(list(named), [], [], [])
-    for topic, part in found.topics:
+    found, take_turn = SortedOffsets([], [], [], []), step_counter()
+    for part in call.body.topics:
+        await take_turn()
+        topic = named_topic(broker, call, part, AclOperation.READ)
+        found.topics.append((topic, part))
+        missing = code_of(topic.missing()) if topic.image is None else 0
         for one in part.partitions:
-            error: QuorumlogError | None = None
-            if topic.image is None:
-                error = topic.missing()
-            elif one.partition_index not in topic.image.partitions:
-                error = UnknownTopicOrPartition(
-                    "unknown partition; check its index", topic=topic.name
-                )
-            else:
-                found.places.append(len(found.codes))
-                found.wanted.append(_offset(topic.image, one))
-            found.codes.append(code_of(error))
+            await take_turn()
+            code = missing
+            if topic.image is not None:
+                if one.partition_index in topic.image.partitions:
+                    found.places.append(len(found.codes))
+                    found.wanted.append(_offset(topic.image, one))
+                else:
+                    code = UnknownTopicOrPartition.code
+            found.codes.append(code)
     return found
 
 

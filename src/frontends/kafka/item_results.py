@@ -1,6 +1,7 @@
 """Requests of many items: each item is carried out by itself, and its error is in its own
 result."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, KeysView, Sequence
 from datetime import timedelta
@@ -14,6 +15,8 @@ PARTS_MAX: Final = 10_000
 """The items that one request may have; with more, each is refused."""
 PARTS_AT_ONCE: Final = 100
 """The items of one request that are in progress concurrently."""
+PARTS_A_STEP: Final = 200
+"""The items that are decided between two turns of other tasks: a few milliseconds."""
 APPLIED_MS_MAX: Final = 1_000
 """The longest wait of a response for its own broker to apply the change."""
 
@@ -51,10 +54,12 @@ async def outcomes(
     except InvalidRequest as too_many:
         return [too_many] * len(parts)
     found: dict[int, R | QuorumlogError] = {}
+    take_turn = step_counter()
     waiting = iter(enumerate(parts))
 
     async def work() -> None:
         for index, part in waiting:
+            await take_turn()  # items that are refused wait for nothing
             if broker.runtime.clock.now_ms() < context.deadline_ms:
                 found[index] = await outcome(carry_out(part))
             else:
@@ -67,6 +72,32 @@ async def outcomes(
         for _ in range(min(len(parts), PARTS_AT_ONCE)):
             scope.spawn(work(), name="kafka.part")
     return [found[index] for index in range(len(parts))]
+
+
+async def in_steps(results: Iterable[R]) -> list[R]:
+    """Return the results of an iterator that computes them; other tasks run after every
+    PARTS_A_STEP."""
+    found: list[R] = []
+    for result in results:
+        found.append(result)
+        if not len(found) % PARTS_A_STEP:
+            await asyncio.sleep(0)
+    return found
+
+
+def step_counter(step: int = PARTS_A_STEP) -> Callable[..., Awaitable[None]]:
+    """Return an async function to call for each item: other tasks run after every `step` of its
+    argument, 1 for an item."""
+    count = 0
+
+    async def take_turn(weight: int = 1) -> None:
+        nonlocal count
+        count += weight
+        if count >= step:
+            count = 0
+            await asyncio.sleep(0)
+
+    return take_turn
 
 
 def check_count(count: int) -> None:

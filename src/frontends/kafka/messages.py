@@ -21,7 +21,7 @@ def check_lengths(api: KafkaApi, version: int, frame: memoryview, begin: int) ->
     """Validate the lengths and counts of the request in a frame from `begin` on. Raises
     InvalidRequest if they exceed the frame or a limit."""
     try:
-        return walk_message(_step(api.key, version), frame, begin)
+        return walk_message(_step(api.key, version), frame, begin, api.elements_max)
     except InvalidRequest as error:
         raise _invalid(api, version, error) from None
 

@@ -91,7 +91,7 @@ class Request(Call):
 
     __slots__ = (
         *("answer", "begin", "count", "failure", "frame", "held", "is_done", "is_placed"),
-        *("is_unreadable", "task", "work_began_us", "work_us"),
+        *("elements", "is_unreadable", "task", "work_began_us", "work_us"),
     )
 
     def __init__(
@@ -115,6 +115,7 @@ class Request(Call):
         self.began_ms = now_ms
         self.abandon = None
         self.frame = frame
+        self.elements = 0  # of its arrays, if the schema decodes it
         self.begin = begin  # offset of the body
         # of an unsupported version, answered without decoding (ApiVersions)
         self.is_unreadable = False

@@ -2,10 +2,11 @@
 
 `kio`'s reader trusts every length: an array that claims two thousand million elements makes it
 allocate that many, which ends the process. So a request is first walked along its schema. Its
-lengths must lie within the frame, a string may have 32,767 bytes, all arrays together a million
-elements, and a list of tagged fields ten thousand. Kafka's brokers apply these bounds to each array
-alone. Tagged fields that a schema lacks are legal (KIP-482), but `kio`'s reader rejects them: the
-walk records their positions, and they are cut out.
+lengths must lie within the frame, a string may have 32,767 bytes, and a list of tagged fields ten
+thousand. All arrays together have a limit by the API, which bounds the memory and the time that a
+client without rights can use with one request. Kafka's brokers bound each array alone. Tagged
+fields that a schema lacks are legal (KIP-482), but `kio`'s reader rejects them: the walk records
+their positions, and they are cut out.
 """
 
 import typing
@@ -17,7 +18,12 @@ from typing import Any, Final, TypeAlias
 from ...errors import InvalidRequest
 from .shapes import without_none
 
-ELEMENTS_MAX: Final = 1_000_000  # of all arrays of a request together
+ELEMENTS_MAX: Final = 20_000  # of all arrays and tagged fields of a request together
+ELEMENTS_MAX_OF_LISTS: Final = 50_000
+"""For administrative requests with lists in their items, as of replicas and configs."""
+ELEMENTS_MAX_OF_OFFSETS: Final = 120_000
+"""For requests of a consumer about 100,000 partitions of 20,000 topics. Their handlers let other
+tasks run after every few hundred."""
 TAGS_MAX: Final = 10_000  # tagged fields of one list
 TEXT_BYTES_MAX: Final = 32_767  # the largest two-byte length
 
@@ -45,12 +51,13 @@ class RequestCut:
 class RequestWalk:
     """One pass over a request."""
 
-    __slots__ = ("cuts", "elements", "end", "frame")
+    __slots__ = ("cuts", "elements", "elements_max", "end", "frame")
 
-    def __init__(self, frame: memoryview) -> None:
+    def __init__(self, frame: memoryview, elements_max: int) -> None:
         self.frame = frame
+        self.elements_max = elements_max
         self.end = len(frame)
-        self.elements = 0  # of all arrays
+        self.elements = 0  # of all arrays, and tagged fields
         self.cuts: list[RequestCut] = []  # ascending
 
     def past(self, at: int, size: int) -> int:
@@ -65,10 +72,10 @@ class RequestWalk:
         """Count an array's elements; raises InvalidRequest if they exceed the limit or the
         frame."""
         self.elements += count
-        if self.elements > ELEMENTS_MAX:
+        if self.elements > self.elements_max:
             raise InvalidRequest(
-                f"request: its arrays claim {self.elements} elements; send at most {ELEMENTS_MAX}"
-                " in one request"
+                f"request: its arrays claim {self.elements} elements; send at most"
+                f" {self.elements_max} in one request"
             )
         self.past(at, count * size_min)
 
@@ -99,13 +106,15 @@ class FieldWalk:
     is_fixed: bool = False  # `size_min` is its exact size
 
 
-def walk_message(message: FieldWalk, frame: memoryview, begin: int) -> RequestWalk:
+def walk_message(
+    message: FieldWalk, frame: memoryview, begin: int, elements_max: int = ELEMENTS_MAX
+) -> RequestWalk:
     """Walk over a whole message (see `step_over`); raises InvalidRequest if the frame ends early.
 
     Bytes after the message are cut, as Kafka's brokers ignore them too: librdkafka appends three
     bytes to a request for all topics.
     """
-    walk = RequestWalk(frame)
+    walk = RequestWalk(frame, elements_max)
     end = message.take(walk, begin)
     if end != walk.end:
         walk.cuts.append(RequestCut(end, walk.end, b""))
@@ -279,6 +288,8 @@ def _tags(known: dict[int, FieldWalk]) -> FieldWalk:
         count, at = walk.varint(at)
         if count > TAGS_MAX:
             raise InvalidRequest(f"struct: {count} tagged fields; send at most {TAGS_MAX}")
+        if count:
+            walk.array(count, at, 2)
         kept: list[tuple[int, int]] = []
         behind_count, last = at, -1
         for _ in range(count):

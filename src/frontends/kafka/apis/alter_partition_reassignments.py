@@ -23,6 +23,7 @@ from ..item_results import (
     wait_applied,
     with_timeout,
 )
+from ..request_limits import ELEMENTS_MAX_OF_LISTS
 
 
 async def alter_partition_reassignments(broker: BrokerContext, call: Call) -> Answer:
@@ -90,4 +91,5 @@ API: Final = KafkaApi(
     high=1,
     flexible=0,
     handle=alter_partition_reassignments,
+    elements_max=ELEMENTS_MAX_OF_LISTS,
 )

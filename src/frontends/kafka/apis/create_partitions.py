@@ -15,6 +15,7 @@ from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
 from ..item_results import check_count, outcomes, repeated, wait_applied, with_timeout
+from ..request_limits import ELEMENTS_MAX_OF_LISTS
 
 
 async def create_partitions(broker: BrokerContext, call: Call) -> Answer:
@@ -70,5 +71,11 @@ def _result(name: str, outcome: QuorumlogError | None) -> Fields:
 
 
 API: Final = KafkaApi(
-    key=37, name="CreatePartitions", low=0, high=3, flexible=2, handle=create_partitions
+    key=37,
+    name="CreatePartitions",
+    low=0,
+    high=3,
+    flexible=2,
+    handle=create_partitions,
+    elements_max=ELEMENTS_MAX_OF_LISTS,
 )

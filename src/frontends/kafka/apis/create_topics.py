@@ -25,6 +25,7 @@ from ..config_resources import created_configs
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
 from ..item_results import check_count, outcomes, repeated, wait_applied, with_timeout
+from ..request_limits import ELEMENTS_MAX_OF_LISTS
 
 DEFAULT: Final = -1
 FIRST_WITH_CONFIGS: Final = 5
@@ -145,4 +146,12 @@ def _configs(image: MetadataImage, topic: TopicImage) -> list[Fields]:
     return created_configs(described)
 
 
-API: Final = KafkaApi(key=19, name="CreateTopics", low=2, high=7, flexible=5, handle=create_topics)
+API: Final = KafkaApi(
+    key=19,
+    name="CreateTopics",
+    low=2,
+    high=7,
+    flexible=5,
+    handle=create_topics,
+    elements_max=ELEMENTS_MAX_OF_LISTS,
+)

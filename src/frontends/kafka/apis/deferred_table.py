@@ -19,6 +19,7 @@ from ..api import (
     KafkaApi,
     Read,
 )
+from ..request_limits import ELEMENTS_MAX_OF_OFFSETS
 
 
 @cache
@@ -82,8 +83,17 @@ GROUP_APIS: Final[tuple[KafkaApi, ...]] = (
         read=_read_later("offset_commit"),
         begin=_begin_later("offset_commit"),
         at_once=_at_once_later("offset_commit"),
+        elements_max=ELEMENTS_MAX_OF_OFFSETS,
     ),
-    KafkaApi(key=9, name="OffsetFetch", low=1, high=10, flexible=6, handle=_later("offset_fetch")),
+    KafkaApi(
+        key=9,
+        name="OffsetFetch",
+        low=1,
+        high=10,
+        flexible=6,
+        handle=_later("offset_fetch"),
+        elements_max=ELEMENTS_MAX_OF_OFFSETS,
+    ),
     KafkaApi(
         key=11,
         name="JoinGroup",
@@ -154,6 +164,7 @@ TRANSACTION_APIS: Final[tuple[KafkaApi, ...]] = (
         high=5,
         flexible=3,
         handle=_later("add_partitions_to_txn"),
+        elements_max=10_000,
     ),
     KafkaApi(
         key=25,
@@ -171,6 +182,7 @@ TRANSACTION_APIS: Final[tuple[KafkaApi, ...]] = (
         high=2,
         flexible=1,
         handle=_later("write_txn_markers"),
+        elements_max=5_000,  # tools send one marker
     ),
     KafkaApi(
         key=28,
@@ -179,6 +191,7 @@ TRANSACTION_APIS: Final[tuple[KafkaApi, ...]] = (
         high=5,
         flexible=3,
         handle=_later("txn_offset_commit"),
+        elements_max=ELEMENTS_MAX_OF_OFFSETS,
     ),
     KafkaApi(
         key=65,

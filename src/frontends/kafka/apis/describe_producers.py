@@ -1,5 +1,6 @@
 """DescribeProducers: return the producers with an id that write to a partition (KIP-664)."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ....broker import ActiveProducer
@@ -7,32 +8,41 @@ from ....errors import QuorumlogError
 from ....metadata.acls import AclOperation, AclResourceType
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..error_codes import error_fields
+from ..item_results import step_counter
 
 
 async def describe_producers(broker: BrokerContext, call: Call) -> Answer:
     """Describe each partition of which this broker has a replica, leader or follower."""
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    await _partition(broker, call, topic.name, index)
-                    for index in topic.partition_indexes
-                ],
-            }
-            for topic in call.body.topics
-        ]
-    }
-
-
-async def _partition(broker: BrokerContext, call: Call, topic: str, partition: int) -> Fields:
-    try:
-        broker.api.authorizer.check(
-            call.client.identity, AclOperation.READ, AclResourceType.TOPIC, topic
+    take_turn, topics = step_counter(), list[Fields]()
+    for topic in call.body.topics:
+        denial = broker.api.authorizer.denial(
+            call.client.identity, AclOperation.READ, AclResourceType.TOPIC, topic.name
         )
+        await take_turn()
+        partitions: Iterable[Fields]
+        if denial is not None:
+            partitions = _failed(topic.partition_indexes, denial)
+        else:
+            partitions = found = list[Fields]()
+            for index in topic.partition_indexes:
+                await take_turn()
+                found.append(await _partition(broker, topic.name, index))
+        topics.append({"name": topic.name, "partitions": partitions})
+    return {"topics": topics}
+
+
+def _failed(indexes: Sequence[int], error: QuorumlogError) -> Iterator[Fields]:
+    """Yield the same error for each partition. Lazy, as `by_topic`."""
+    fields = {**error_fields(error), "active_producers": ()}
+    for index in indexes:
+        yield {"partition_index": index, **fields}
+
+
+async def _partition(broker: BrokerContext, topic: str, partition: int) -> Fields:
+    try:
         producers = await broker.log_admin.producers(topic, partition)
     except QuorumlogError as error:
-        return {"partition_index": partition, **error_fields(error), "active_producers": ()}
+        return next(_failed((partition,), error))
     return {
         "partition_index": partition,
         **error_fields(None),

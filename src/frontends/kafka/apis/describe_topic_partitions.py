@@ -9,6 +9,7 @@ from ....metadata import INTERNAL_TOPICS
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..authorized_operations import describe_denial, topic_operations
 from ..endpoints import endpoints
+from ..item_results import step_counter
 from ..topic_fields import missing_code, no_topic, place_fields
 
 PARTITIONS_MAX: Final = 2_000
@@ -37,9 +38,11 @@ async def describe_topic_partitions(broker: BrokerContext, call: Call) -> Answer
     alive = endpoints(image, call.client, asked=broker.hosted.node_id)
     room = max(1, min(body.response_partition_limit, PARTITIONS_MAX))
     topics: list[Fields] = []
+    take_turn = step_counter()
     for name, begin in _from(body.cursor, names):
         if room == 0:
             return _page(topics, next_at=(name, begin))
+        await take_turn()
         denial = describe_denial(broker, call, name)
         if denial is not None:
             topics.append(no_topic(denial.code, name=name, topic_id=NO_ID))

@@ -33,11 +33,10 @@ async def find_coordinator(broker: BrokerContext, call: Call) -> Answer:
         return _result(call, found)
     keys = body.coordinator_keys
     results = await outcomes(broker, keys, _looked_up(broker, call), context=call.context)
-    return {
-        "coordinators": [
-            {**_result(call, found), "key": key} for key, found in zip(keys, results, strict=True)
-        ]
-    }
+    coordinators = (
+        {**_result(call, found), "key": key} for key, found in zip(keys, results, strict=True)
+    )
+    return {"coordinators": coordinators}
 
 
 def _looked_up(broker: BrokerContext, call: Call) -> Any:

@@ -6,6 +6,7 @@ from ....errors import InvalidRequest
 from ....metadata import ListChange
 from ..api import Answer, BrokerContext, Call, KafkaApi
 from ..config_resources import ConfigChange, alter, is_never_set
+from ..request_limits import ELEMENTS_MAX_OF_LISTS
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3  # config operations
 
@@ -50,4 +51,5 @@ API: Final = KafkaApi(
     high=1,
     flexible=1,
     handle=incremental_alter_configs,
+    elements_max=ELEMENTS_MAX_OF_LISTS,
 )

@@ -11,6 +11,8 @@ from ....errors import InvalidRequest, OffsetNotAvailable, QuorumlogError
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..authorized_operations import describe_denial
 from ..error_codes import LEADER_NOT_AVAILABLE, UNSUPPORTED_VERSION, fetch_code
+from ..item_results import step_counter
+from ..request_limits import ELEMENTS_MAX_OF_OFFSETS
 
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
@@ -35,10 +37,13 @@ async def list_offsets(broker: BrokerContext, call: Call) -> Answer:
     committed_only = getattr(call.body, "isolation_level", 0) == READ_COMMITTED
     seen: set[tuple[str, int]] = set()
     topics = []
+    take_turn = step_counter()
     for topic in call.body.topics:
         results = []
+        await take_turn()
         denial = describe_denial(broker, call, topic.name)
         for part in topic.partitions:
+            await take_turn()
             place = (topic.name, part.partition_index)
             if place in seen:
                 refusal = InvalidRequest("partition: named twice in the request; name each once")
@@ -100,4 +105,12 @@ def _failed(part: Any, error: QuorumlogError) -> Fields:
     return {"partition_index": part.partition_index, "error_code": fetch_code(error)}
 
 
-API: Final = KafkaApi(key=2, name="ListOffsets", low=1, high=11, flexible=6, handle=list_offsets)
+API: Final = KafkaApi(
+    key=2,
+    name="ListOffsets",
+    low=1,
+    high=11,
+    flexible=6,
+    handle=list_offsets,
+    elements_max=ELEMENTS_MAX_OF_OFFSETS,
+)

@@ -27,13 +27,13 @@ from ..authorized_operations import (
 from ..encoding_offload import encode_if_large
 from ..endpoints import BrokerEndpoint, controller_of, endpoints
 from ..error_codes import LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND, REPLICA_NOT_AVAILABLE, code_of
-from ..item_results import outcomes
+from ..item_results import outcomes, step_counter
 from ..topic_fields import missing_code, no_topic, place_fields
 
 CREATION_MS_MAX: Final = 5_000
 """The longest wait for the creation of a topic; clients retry then."""
 
-PARTITIONS_A_STEP: Final = 1_000
+PARTITIONS_A_STEP: Final = 500
 """Partitions described between two turns of other tasks: a few milliseconds."""
 
 NO_ID: Final = bytes(16)
@@ -114,16 +114,17 @@ async def _create_unknown(
     broker: BrokerContext, call: Call, names: Sequence[str]
 ) -> dict[str, int]:
     """Create the unknown topics if that is allowed. Return the error code of each, 0 if created."""
-    unknown = [
-        name
-        for name in names
-        if broker.image.topic(name) is None
-        and name not in INTERNAL_TOPICS
-        and describes(broker, call, name)
-    ]
-    if not unknown or not broker.settings.auto_create_topics:
+    if not broker.settings.auto_create_topics:
         return {}
     if not getattr(call.body, "allow_auto_topic_creation", True):
+        return {}
+    take_turn, unknown = step_counter(), list[str]()
+    for name in names:
+        await take_turn()
+        is_unknown = broker.image.topic(name) is None and name not in INTERNAL_TOPICS
+        if is_unknown and describes(broker, call, name):
+            unknown.append(name)
+    if not unknown:
         return {}
     context = call.context_until(call.began_ms + CREATION_MS_MAX)
 

@@ -121,7 +121,7 @@ def begin(broker: BrokerContext, call: Call, done: Done) -> bool:
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Commit the offsets of existing partitions; the others have errors of their own."""
-    found = sort_offsets(broker, call)
+    found = await sort_offsets(broker, call)
     codes: list[int] = []
     for offsets in slices(found.wanted):
         topics = (each.topic for each in offsets)

@@ -8,14 +8,16 @@ from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, group_code
 from ..group_calls import check_group_request, check_topics, named_topic, slices
-from ..item_results import by_topic
+from ..item_results import by_topic, step_counter
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Delete the offsets of existing partitions; the others have errors of their own."""
     codes: dict[tuple[str, int], int] = {}
     wanted: dict[tuple[str, int], None] = {}
+    take_turn = step_counter()
     for part in call.body.topics:
+        await take_turn(1 + len(part.partitions))
         topic = named_topic(broker, call, part, AclOperation.READ)
         for one in part.partitions:
             place = (part.name, one.partition_index)

@@ -15,7 +15,7 @@ from ..api import Answer, BrokerContext, Call, Fields
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, group_code
 from ..group_calls import NO_OFFSET, NamedTopic, ask_coordinator, named_topic
-from ..item_results import by_topic
+from ..item_results import by_topic, in_steps, step_counter
 
 _FAILS_AS_A_WHOLE: Final = 2  # the first version with a top-level error
 _TELLS_EPOCHS: Final = 5  # the first version with leader epochs
@@ -27,7 +27,10 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Fetch the offsets of each group, with its own result."""
     body = call.body
     groups = body.groups if call.version >= _TAKES_MANY else (body,)
-    results = [await _group(broker, call, group) for group in groups]
+    take_turn, results = step_counter(), list[Fields]()
+    for group in groups:
+        await take_turn()
+        results.append(await _group(broker, call, group))
     elements = sum(len(topic["partitions"]) for each in results for topic in each["topics"])
     if call.version >= _TAKES_MANY:
         return await encode_if_large(
@@ -44,10 +47,10 @@ async def _group(broker: BrokerContext, call: Call, group: Any) -> Fields:
     image = broker.image
     wanted = None
     if group.topics is not None:
-        wanted = [
+        wanted = await in_steps(
             (named_topic(broker, call, part, AclOperation.DESCRIBE), part.partition_indexes)
             for part in group.topics
-        ]
+        )
     outcome = await ask_coordinator(broker, call, _request(call, group, wanted))
     code, topics = 0, list[Fields]()
     if not isinstance(outcome, QuorumlogError):
@@ -64,15 +67,14 @@ async def _group(broker: BrokerContext, call: Call, group: Any) -> Fields:
                 ],
             )
         else:
-            topics = _named(call, wanted, outcome)
+            topics = await _named(call, wanted, outcome)
     elif call.version >= _FAILS_AS_A_WHOLE:
         code = group_code(outcome)
     else:
         code = group_code(outcome)
-        topics = [
-            {**topic.title, "partitions": [_nothing(call, index, code) for index in indexes]}
-            for topic, indexes in wanted or ()
-        ]
+        for named, indexes in wanted or ():
+            results = await in_steps(_nothing(call, index, code) for index in indexes)
+            topics.append({**named.title, "partitions": results})
     result: dict[str, Any] = {"topics": topics, "error_code": code}
     if call.version >= _TAKES_MANY:
         result["group_id"] = group.group_id
@@ -95,7 +97,7 @@ def _request(
     )
 
 
-def _named(
+async def _named(
     call: Call,
     wanted: Sequence[tuple[NamedTopic, Sequence[int]]],
     outcome: Sequence[StoredOffset],
@@ -104,10 +106,12 @@ def _named(
     topics: list[Fields] = []
     for topic, indexes in wanted:
         if topic.name:
-            results = [_result(call, stored.get((topic.name, index)), index) for index in indexes]
+            results = await in_steps(
+                _result(call, stored.get((topic.name, index)), index) for index in indexes
+            )
         else:
             code = code_of(topic.missing())
-            results = [_nothing(call, index, code) for index in indexes]
+            results = await in_steps(_nothing(call, index, code) for index in indexes)
         topics.append({**topic.title, "partitions": results})
     return topics
 

@@ -7,24 +7,29 @@ from ....broker import EpochEndOutcome, EpochEndSpec
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..authorized_operations import describe_denial
 from ..error_codes import fetch_code
+from ..group_calls import slices
+from ..item_results import step_counter
+from ..request_limits import ELEMENTS_MAX_OF_OFFSETS
 
 
 async def offset_for_leader_epoch(broker: BrokerContext, call: Call) -> Answer:
     """Look up the epoch of every partition."""
-    topics = []
+    topics: list[Fields] = []
+    take_turn = step_counter()
     for topic in call.body.topics:
+        await take_turn()
         denial = describe_denial(broker, call, topic.topic)
-        if denial is not None:
-            failed = [
-                {"error_code": denial.code, "partition": part.partition}
-                for part in topic.partitions
-            ]
-            topics.append({"topic": topic.topic, "partitions": failed})
-            continue
-        outcomes = await broker.reader.epoch_ends(
-            [_spec(topic.topic, part) for part in topic.partitions]
-        )
-        topics.append({"topic": topic.topic, "partitions": [_result(one) for one in outcomes]})
+        results: list[Fields] = []
+        for parts in slices(topic.partitions):
+            await take_turn(len(parts))
+            if denial is not None:
+                results += (
+                    {"error_code": denial.code, "partition": part.partition} for part in parts
+                )
+                continue
+            outcomes = await broker.reader.epoch_ends([_spec(topic.topic, part) for part in parts])
+            results += map(_result, outcomes)
+        topics.append({"topic": topic.topic, "partitions": results})
     return {"topics": topics}
 
 
@@ -50,4 +55,5 @@ API: Final = KafkaApi(
     high=4,
     flexible=4,
     handle=offset_for_leader_epoch,
+    elements_max=ELEMENTS_MAX_OF_OFFSETS,
 )

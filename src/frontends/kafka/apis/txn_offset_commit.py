@@ -35,7 +35,7 @@ _ADDS: Final = 5
 async def handle(broker: BrokerContext, call: Call) -> Answer:
     """Store the offsets of existing partitions until the transaction ends; the others have errors
     of their own."""
-    found = sort_offsets(broker, call)
+    found = await sort_offsets(broker, call)
     codes: list[int] = []
     for offsets in slices(found.wanted):
         stored = await outcome(

@@ -40,6 +40,14 @@ def test_the_bounds_that_no_setting_has_are_those_of_the_code() -> None:
     assert f"| any other request | {PLAIN_REQUEST_BYTES_MAX >> 20} MiB |" in bounds
     assert f"| elements of all lists in one request | {ELEMENTS_MAX:,} |" in bounds
     assert f"| of Produce and Fetch | {ENTRIES_MAX:,} |" in bounds
+    by_limit: dict[int, list[str]] = {}
+    for api in APIS:
+        by_limit.setdefault(api.elements_max, []).append(api.name)
+    del by_limit[ELEMENTS_MAX]
+    for limit, names in by_limit.items():
+        *most, last = names
+        listed = f"{', '.join(most)} and {last}" if most else last
+        assert f"| of {listed} | {limit:,} |" in bounds
     assert f"| tagged fields in one part of a request | {TAGS_MAX:,} |" in bounds
     assert f"| bytes of any other text | {TEXT_BYTES_MAX:,} |" in bounds
     assert f"| bytes of a client id | {CLIENT_ID_BYTES_MAX:,} |" in bounds

@@ -82,10 +82,10 @@ def test_an_array_longer_than_its_frame_is_refused_before_it_is_read(
 def test_arrays_of_a_request_may_not_have_too_many_elements_together() -> None:
     """Even where the frame has room for them: each would become an object."""
     empty_names = struct.pack(">i", ELEMENTS_MAX + 1) + bytes(2 * (ELEMENTS_MAX + 1))
-    with pytest.raises(InvalidRequest, match="1000001 elements"):
+    with pytest.raises(InvalidRequest, match=f"{ELEMENTS_MAX + 1} elements"):
         decoded(METADATA, 0, empty_names)
     # A topic without name and counts, with one assignment of so many replicas, and no configs.
-    replicas = struct.pack(">i", 400_000) + bytes(4 * 400_000)
+    replicas = struct.pack(">i", 20_000) + bytes(4 * 20_000)
     topic = struct.pack(">hih", 0, -1, -1) + struct.pack(">ii", 1, 0) + replicas + bytes(4)
     body = struct.pack(">i", 3) + topic * 3 + bytes(5)
     with pytest.raises(InvalidRequest, match="elements"):
