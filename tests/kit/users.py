@@ -24,10 +24,16 @@ SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
 
 
 async def set_password(
-    node: Node, user: str, password: str, mechanism: ScramMechanism = SHA_256
+    node: Node,
+    user: str,
+    password: str,
+    mechanism: ScramMechanism = SHA_256,
+    *,
+    salt: bytes = SALT,
+    iterations: int = 4_096,
 ) -> None:
     """Set a user's password; return when the node has applied it."""
-    credential = credential_of_password(mechanism, password, salt=SALT, iterations=4_096)
+    credential = credential_of_password(mechanism, password, salt=salt, iterations=iterations)
     await _alter(node, AlterScramCredentials(upsertions=(((user, mechanism), credential),)))
 
 

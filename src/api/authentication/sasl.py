@@ -7,9 +7,9 @@ user and a wrong password.
 
 import hashlib
 import hmac
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from ...errors import (
     Overloaded,
@@ -21,6 +21,7 @@ from ...metadata import MetadataImage
 from ...metadata.scram_credentials import (
     USER_NAME_MAX,
     ScramCredential,
+    ScramCredentials,
     ScramKey,
     ScramMechanism,
     credential_of_password,
@@ -75,6 +76,7 @@ class SaslServer:
     secret: bytes  # for the salts of unknown users
     image: Callable[[], MetadataImage]  # the newest applied image
     tokens: TokenVerifier | None  # None: OAUTHBEARER is not enabled
+    _shapes: "_CredentialShapes" = field(default_factory=lambda: _CredentialShapes(), init=False)
 
     def begin(self, mechanism: str, offered: tuple[str, ...]) -> SaslExchange:
         """Begin an exchange. `offered` has the mechanisms of the listener. Raises
@@ -93,23 +95,51 @@ class SaslServer:
 
     def credential(self, key: ScramKey) -> tuple[ScramCredential, bool]:
         """Return a user's credential and True; for an unknown user one that no password fits, and
-        False. The same user always gets the same salt, as a known one does."""
+        False. The same user always gets the same salt, as a known one does, with a length and a
+        number of iterations that known ones have."""
         found = self.image().scram_credentials.get(key)
         if found is not None:
             return found, True
         user, mechanism = key
         seed = hmac.digest(self.secret, f"{mechanism.name}:{user}".encode(), "sha512")
+        shapes = self._shapes.of(self.image().scram_credentials, mechanism)
+        iterations, salt_size = shapes[int.from_bytes(seed[:8], "big") % len(shapes)]
         size = hashlib.new(mechanism.hash_name).digest_size
         keys = self.nonces.token(2 * size)
         return (
             ScramCredential(
-                salt=seed[:SALT_BYTES],
-                iterations=ITERATIONS_DEFAULT,
+                salt=hashlib.shake_256(seed).digest(salt_size),
+                iterations=iterations,
                 stored_key=keys[:size],
                 server_key=keys[size:],
             ),
             False,
         )
+
+
+CredentialShape: TypeAlias = tuple[int, int]
+"""Iterations, and the length of the salt in bytes."""
+
+
+class _CredentialShapes:
+    """The shapes of the known credentials, computed once for each version of them."""
+
+    def __init__(self) -> None:
+        self._credentials: ScramCredentials | None = None
+        self._found: Mapping[ScramMechanism, Sequence[CredentialShape]] = {}
+
+    def of(
+        self, credentials: ScramCredentials, mechanism: ScramMechanism
+    ) -> Sequence[CredentialShape]:
+        """Return the different shapes of a mechanism in ascending order; the shape of new
+        credentials if there are none."""
+        if credentials is not self._credentials:
+            found: dict[ScramMechanism, set[CredentialShape]] = {}
+            for (_, each), known in credentials.items():
+                found.setdefault(each, set()).add((known.iterations, len(known.salt)))
+            self._found = {each: sorted(shapes) for each, shapes in found.items()}
+            self._credentials = credentials
+        return self._found.get(mechanism, ((ITERATIONS_DEFAULT, SALT_BYTES),))
 
 
 def _failed(mechanism: str) -> SaslAuthenticationFailed:

@@ -157,7 +157,10 @@ def request_about(
     return bytes_of(filled(schema_of(key, version), name, topic_id, fields, number))
 
 
-def long_fetch(topic: str) -> bytes:
-    """Return the body of a Fetch request of version 12 that waits for 20 s."""
+def long_fetch(topic: str, *, is_usual: bool = True) -> bytes:
+    """Return the body of a Fetch request of version 12 that waits for 20 s; `is_usual`: without
+    a rack and forgotten topics."""
     fields = {**_BY_FIELD, **_LONG_FETCH}
+    if is_usual:
+        fields |= {"rack_id": "", "forgotten_topics_data": ()}
     return bytes_of(filled(schema_of(1, 12), topic, bytes(16), fields))

@@ -1,6 +1,7 @@
 """SASL on the Kafka listener: what an unauthenticated client may do, and each way to fail."""
 
 import asyncio
+from base64 import b64decode
 from typing import Any, Final
 
 import pytest
@@ -18,9 +19,11 @@ from quorumlog.errors import (
 )
 from quorumlog.frontends.kafka.apis import APIS
 from quorumlog.frontends.kafka.server import LINES_A_SECOND_MAX
+from quorumlog.records import Record, encode_batch
 
 from .admin_calls import create_topic
 from .named_requests import long_fetch
+from .produce_fetch import produce
 
 FETCH, HANDSHAKE, AUTHENTICATE, METADATA, DESCRIBE_CLUSTER = 1, 17, 36, 3, 60
 SASL: Final[dict[str, Any]] = {
@@ -270,14 +273,57 @@ def test_request_that_waits_for_an_earlier_one_does_not_begin_after_the_session(
             await _log_in(client, "admin", PASSWORD)
             client.send_body(FETCH, 12, long_fetch("quiet"))
             client.send(DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=False)
-            await client.answer(FETCH, 12)
             with pytest.raises(ConnectionEnded):
-                await client.answer(DESCRIBE_CLUSTER, 0)
+                await client.frame()
         server = kafka.node.parts.kafka
         assert server is not None
         assert server.figures.listeners["SASL_PLAINTEXT"].ended == {"unauthenticated": 1}
 
     run_on_kafka_node(main, "/node", **SASL, connections_max_reauth_ms=5_000)
+
+
+@pytest.mark.parametrize("is_usual", [True, False])
+def test_fetch_that_waits_returns_no_record_written_after_the_session(is_usual: bool) -> None:
+    """A fetch with a rack is not usual, and waits in a task."""
+
+    async def main(kafka: KafkaNode) -> None:
+        await create_topic(kafka.channel, "quiet")
+        await set_password(kafka.node, "admin", PASSWORD)
+        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+            await _log_in(client, "admin", PASSWORD)
+            client.send_body(FETCH, 12, long_fetch("quiet", is_usual=is_usual))
+            await asyncio.sleep(6)
+            secret = encode_batch([Record(0, 0, None, b"secret")])
+            await produce(kafka.client, secret, topic="quiet")
+            with pytest.raises(ConnectionEnded):
+                await client.frame()
+
+    run_on_kafka_node(main, "/node", **SASL, connections_max_reauth_ms=5_000)
+
+
+def test_unknown_user_has_iterations_and_a_salt_length_of_known_ones() -> None:
+    """Also after the only user with them is gone."""
+
+    async def main(kafka: KafkaNode) -> None:
+        async def shapes() -> set[tuple[int, int]]:
+            found = set()
+            for number in range(20):
+                async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+                    await _begin(client)
+                    answer = await _step(client, f"n,,n=nobody{number},r=abcdefghijklmnopqrst")
+                _, salt, count = answer.auth_bytes.decode().split(",")
+                found.add((int(count[2:]), len(b64decode(salt[2:]))))
+            return found
+
+        assert await shapes() == {(4_096, 20)}
+        await set_password(kafka.node, "alice", PASSWORD, iterations=8_192)
+        assert await shapes() == {(8_192, 16)}
+        await set_password(kafka.node, "bob", PASSWORD, salt=b"s" * 200)
+        assert await shapes() == {(8_192, 16), (4_096, 200)}
+        await remove_user(kafka.node, "alice")
+        assert await shapes() == {(4_096, 200)}
+
+    run_on_kafka_node(main, "/node", **SASL, connection_failed_authentication_delay_ms=0)
 
 
 def test_failed_logins_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
