@@ -192,7 +192,7 @@ class KafkaApi:
     read: Read | None = None
     advertised_low: int | None = None  # None: `low`
     # of all arrays of a request that the schema decodes; `read` has limits of its own. A client
-    # without rights stops the event loop for at most some 50 ms with so many.
+    # without rights stops the event loop for a fraction of a second with so many.
     elements_max: int = ELEMENTS_MAX
     # The hot path, without a task: calls `Done` once, possibly before it returns. Returns False if
     # the request needs `handle`.

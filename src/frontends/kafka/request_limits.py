@@ -21,8 +21,8 @@ from .shapes import without_none
 ELEMENTS_MAX: Final = 20_000  # of all arrays and tagged fields of a request together
 ELEMENTS_MAX_OF_LISTS: Final = 50_000
 """For administrative requests with lists in their items, as of replicas and configs."""
-ELEMENTS_MAX_OF_OFFSETS: Final = 120_000
-"""For requests of a consumer about 100,000 partitions of 20,000 topics. Their handlers let other
+ELEMENTS_MAX_OF_OFFSETS: Final = 110_000
+"""For requests of a consumer about 100,000 partitions of 10,000 topics. Their handlers let other
 tasks run after every few hundred."""
 TAGS_MAX: Final = 10_000  # tagged fields of one list
 TEXT_BYTES_MAX: Final = 32_767  # the largest two-byte length

@@ -20,4 +20,12 @@ def _changes(resource: Any) -> list[ConfigChange]:
     return [(config.name, config.value) for config in resource.configs]
 
 
-API: Final = KafkaApi(key=33, name="AlterConfigs", low=0, high=2, flexible=2, handle=alter_configs)
+API: Final = KafkaApi(
+    key=33,
+    name="AlterConfigs",
+    low=0,
+    high=2,
+    flexible=2,
+    handle=alter_configs,
+    elements_max=5_000,
+)

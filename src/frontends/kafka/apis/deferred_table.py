@@ -271,5 +271,6 @@ SECURITY_APIS: Final[tuple[KafkaApi, ...]] = (
         high=0,
         flexible=0,
         handle=_later("alter_user_scram_credentials"),
+        elements_max=5_000,  # each takes two HMACs
     ),
 )
