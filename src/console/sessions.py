@@ -169,16 +169,42 @@ class Sessions:
         await self.end_idle()
         while len(self._sessions) >= SESSIONS_MAX:
             await self.end(min(self._sessions.values(), key=lambda each: each.used_s))
-        session = Session(
+        credentials = Token(self.config.token) if self.config.token else None
+        session = self._make(credentials, "")
+        session.is_signed_in = not self.config.needs_credentials
+        self._sessions[session.id] = session
+        return session
+
+    async def sign_in(
+        self, session: Session, credentials: SCRAM | Token, user: str
+    ) -> Session | None:
+        """Log in at a broker; return the session that replaces the given one, or None if that ended
+        meanwhile. Raise SaslAuthenticationFailed or another error of the broker.
+
+        The new session has its own id, client and values. Streams of the former one end.
+        """
+        made = self._make(credentials, user)
+        try:
+            log = await made.log()
+            await log.admin.describe_cluster()
+            if self._sessions.get(session.id) is not session:
+                return None
+            del self._sessions[session.id]
+            self._sessions[made.id] = made
+            made.is_signed_in = True
+        finally:
+            await (session if made.is_signed_in else made).close()
+        return made
+
+    def _make(self, credentials: SCRAM | Token | None, user: str) -> Session:
+        return Session(
             config=self.config,
             id=secrets.token_urlsafe(32),
             csrf=secrets.token_urlsafe(32),
             used_s=self._clock(),
-            credentials=Token(self.config.token) if self.config.token else None,
-            is_signed_in=not self.config.needs_credentials,
+            credentials=credentials,
+            user=user,
         )
-        self._sessions[session.id] = session
-        return session
 
     def find(self, session_id: str, *, is_use: bool = True) -> Session | None:
         """Return a session that has not been idle for too long; with `is_use` it counts as used."""
@@ -188,12 +214,6 @@ class Sessions:
         if is_use:
             session.used_s = self._clock()
         return session
-
-    def renew_id(self, session: Session) -> None:
-        """Give a session another id and CSRF token, after its user has signed in."""
-        self._sessions.pop(session.id, None)  # already absent if the session ended
-        session.id, session.csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        self._sessions[session.id] = session
 
     async def end(self, session: Session) -> None:
         """End a session and close its client."""

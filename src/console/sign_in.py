@@ -52,7 +52,7 @@ class SignIn:
         return self._form(session, "", None)
 
     async def sign_in(self, request: Request) -> Response:
-        """Log in at a broker with the credentials of the form; the session gets another id."""
+        """Log in at a broker with the credentials of the form. A new session replaces the old."""
         session = self._server.session_of(request)
         if session is None:
             return self._server.refuse_stranger()
@@ -61,19 +61,14 @@ class SignIn:
             return refuse_form()
         if not self._config.needs_credentials:
             return RedirectResponse("/", status_code=303)
-        await session.close()
-        user = form.exact("user")[:NAME_MAX]
         try:
-            session.credentials, session.user = self._credentials(form)
-            log = await session.log()
-            await log.admin.describe_cluster()
+            made = await self._sessions.sign_in(session, *self._credentials(form))
         except QuorumlogError as error:
-            await session.close()
-            return self._form(session, user, failure_of(error))
-        session.is_signed_in = True
-        self._sessions.renew_id(session)
+            return self._form(session, form.exact("user")[:NAME_MAX], failure_of(error))
+        if made is None:
+            return self._server.refuse_stranger()
         response = RedirectResponse("/", status_code=303)
-        self._set_cookie(response, session)
+        self._set_cookie(response, made)
         return response
 
     async def sign_out(self, request: Request) -> Response:

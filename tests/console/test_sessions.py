@@ -2,8 +2,14 @@
 
 import asyncio
 
+import pytest
+
+from quorumlog.clients.admin.security import Acl
+from quorumlog.clients.credentials import SCRAM, TLS
 from quorumlog.console.config import ConsoleConfig
-from quorumlog.console.sessions import IDLE_S, SAMPLES_MAX, SESSIONS_MAX, Sessions
+from quorumlog.console.sessions import IDLE_S, SAMPLES_MAX, SESSIONS_MAX, Session, Sessions
+from quorumlog.errors import SaslAuthenticationFailed
+from quorumlog.testing import Broker
 
 CONFIG = ConsoleConfig(bootstrap="127.0.0.1:1")
 
@@ -51,17 +57,39 @@ def test_number_of_sessions_is_bounded() -> None:
     asyncio.run(check())
 
 
-def test_sign_in_gives_a_session_another_id_and_token() -> None:
-    async def check() -> None:
-        sessions = Sessions(CONFIG)
-        session = await sessions.open()
-        before = (session.id, session.csrf)
-        sessions.renew_id(session)
-        assert sessions.find(before[0]) is None
-        assert sessions.find(session.id) is session
-        assert session.csrf != before[1]
+@pytest.mark.slow
+def test_sign_in_replaces_the_session_and_concurrent_ones_do_not_mix() -> None:
+    async def check(broker: Broker) -> None:
+        config = ConsoleConfig(
+            bootstrap=broker.grpc, tls=TLS(ca=broker.ca_file), mechanism="SCRAM-SHA-256"
+        )
+        sessions = Sessions(config)
+        first = await sessions.open()
+        right, wrong, other = (
+            sessions.sign_in(first, SCRAM(user=user, password=password), user)
+            for user, password in (("alice", "wonder"), ("bob", "wrong"), ("bob", "builder"))
+        )
+        alice, failure = await asyncio.gather(right, wrong, return_exceptions=True)
+        assert isinstance(failure, SaslAuthenticationFailed)
+        assert isinstance(alice, Session)
+        assert alice.user == "alice"
+        assert sessions.find(alice.id) is alice
+        assert sessions.find(first.id) is None
+        assert not first.is_signed_in, "its streams end"
+        assert await other is None, "the session of its form has ended"
+        assert alice.csrf != first.csrf
+        await sessions.close()
 
-    asyncio.run(check())
+    with Broker(secure=True) as broker:
+        with broker.connect() as log:
+            log.admin.set_password("alice", "wonder")
+            log.admin.set_password("bob", "builder")
+            for user in ("alice", "bob"):
+                rights = {"principal": f"User:{user}", "resource_type": "Cluster"}
+                log.admin.create_acls(
+                    [Acl(operation="Describe", resource="kafka-cluster", **rights)]
+                )
+        asyncio.run(check(broker))
 
 
 def test_series_keeps_the_newest_samples() -> None:
