@@ -178,8 +178,8 @@ class Sessions:
     async def sign_in(
         self, session: Session, credentials: SCRAM | Token, user: str
     ) -> Session | None:
-        """Log in at a broker; return the session that replaces the given one, or None if that ended
-        meanwhile. Raise SaslAuthenticationFailed or another error of the broker.
+        """Log in at a broker; return the session that replaces the given one, or None if that has
+        ended. Raise SaslAuthenticationFailed or another error of the broker.
 
         The new session has its own id, client and values. Streams of the former one end.
         """
