@@ -39,7 +39,7 @@ WARNINGS = (
 )
 """Warnings are errors, except those of kafka-python 3.0 when it reads its schemas."""
 
-NOT_RUN_MAX = 15
+NOT_RUN_MAX = 18
 """So many blocks of all pages together may be left out."""
 
 

@@ -21,9 +21,6 @@ WAIT_MS_MAX: Final = 2**31
 """The longest wait for other members: at least as long as any timeout of a group, which ends the
 wait earlier."""
 
-PARTS_A_REQUEST: Final = 1_000
-"""The partitions of one step of storing offsets; a larger request takes several steps."""
-
 NO_OFFSET: Final = -1
 
 
@@ -184,12 +181,6 @@ def _offset(topic: TopicImage, one: Any) -> OffsetToCommit:
         note=one.committed_metadata or "",
         topic_id=topic.id,
     )
-
-
-def slices(parts: Sequence[R]) -> Iterable[Sequence[R]]:
-    """Yield the items of a request in chunks that are stored in one step."""
-    for begin in range(0, len(parts), PARTS_A_REQUEST):
-        yield parts[begin : begin + PARTS_A_REQUEST]
 
 
 def read_partitions(topics: Iterable[Any]) -> Partitions:

@@ -17,6 +17,8 @@ PARTS_AT_ONCE: Final = 100
 """The items of one request that are in progress concurrently."""
 PARTS_A_STEP: Final = 200
 """The items that are decided between two turns of other tasks: a few milliseconds."""
+PARTS_A_REQUEST: Final = 1_000
+"""The partitions of one step of storing offsets; a larger request takes several steps."""
 APPLIED_MS_MAX: Final = 1_000
 """The longest wait of a response for its own broker to apply the change."""
 
@@ -170,3 +172,9 @@ def by_topic(
         topics.setdefault(topic, []).append(fields)
     for topic, of_topic in topics.items():
         yield {topic_as: topic, partitions_as: of_topic}
+
+
+def slices(parts: Sequence[R]) -> Iterable[Sequence[R]]:
+    """Yield the items of a request in chunks that are stored in one step."""
+    for begin in range(0, len(parts), PARTS_A_REQUEST):
+        yield parts[begin : begin + PARTS_A_REQUEST]

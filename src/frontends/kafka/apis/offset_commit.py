@@ -22,7 +22,8 @@ from ..codecs.groups import (
 )
 from ..encoding_offload import encode_if_large
 from ..error_codes import UNSUPPORTED_VERSION, code_of, group_code
-from ..group_calls import ask_coordinator, slices, sort_offsets
+from ..group_calls import ask_coordinator, sort_offsets
+from ..item_results import slices
 from ..pending_group_call import begin_group_call
 
 read = read_commit

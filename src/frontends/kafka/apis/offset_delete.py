@@ -7,8 +7,8 @@ from ....metadata.acls import AclOperation
 from ..api import ANSWER_MS_MAX, Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import code_of, group_code
-from ..group_calls import check_group_request, check_topics, named_topic, slices
-from ..item_results import by_topic, step_counter
+from ..group_calls import check_group_request, check_topics, named_topic
+from ..item_results import by_topic, slices, step_counter
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:

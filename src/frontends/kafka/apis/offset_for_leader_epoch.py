@@ -7,8 +7,7 @@ from ....broker import EpochEndOutcome, EpochEndSpec
 from ..api import Answer, BrokerContext, Call, Fields, KafkaApi
 from ..authorized_operations import describe_denial
 from ..error_codes import fetch_code
-from ..group_calls import slices
-from ..item_results import step_counter
+from ..item_results import slices, step_counter
 from ..request_limits import ELEMENTS_MAX_OF_OFFSETS
 
 

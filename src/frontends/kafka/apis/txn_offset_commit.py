@@ -23,8 +23,8 @@ from ....errors import (
 from ..api import Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import COORDINATOR_LOAD_IN_PROGRESS
-from ..group_calls import slices, sort_offsets
-from ..item_results import outcome
+from ..group_calls import sort_offsets
+from ..item_results import outcome, slices
 from ..transactions import producer_of, transaction_code
 
 _KNOWS_LOADING: Final = 2  # older clients fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)

@@ -16,7 +16,7 @@ from tests.kit.users import UNCHECKED
 
 from quorumlog import simulation
 from quorumlog.errors import TopicAuthorizationFailed
-from quorumlog.frontends.kafka.group_calls import PARTS_A_REQUEST
+from quorumlog.frontends.kafka.item_results import PARTS_A_REQUEST
 from quorumlog.ids import ProducerIdentity
 from quorumlog.metadata import DeleteAcls, ImageDelta
 from quorumlog.metadata.acls import AclFilter, AclOperation, AclResourceType
