@@ -76,14 +76,15 @@ async def outcomes(
     return [found[index] for index in range(len(parts))]
 
 
-async def in_steps(results: Iterable[R]) -> list[R]:
-    """Return the results of an iterator that computes them; other tasks run after every
-    PARTS_A_STEP."""
-    found: list[R] = []
+async def in_steps(
+    results: Iterable[R], *, step: int = PARTS_A_STEP, weight: Callable[[R], int] = lambda _: 1
+) -> list[R]:
+    """Return the results of an iterator that computes them; other tasks run after every `step` of
+    their weight."""
+    found, take_turn = list[R](), step_counter(step)
     for result in results:
         found.append(result)
-        if not len(found) % PARTS_A_STEP:
-            await asyncio.sleep(0)
+        await take_turn(weight(result))
     return found
 
 

@@ -4,7 +4,6 @@ An unknown topic requested by name is created if the configuration and the reque
 usable when the response arrives. Fenced brokers lead nothing and are left out.
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,7 +26,7 @@ from ..authorized_operations import (
 from ..encoding_offload import encode_if_large
 from ..endpoints import BrokerEndpoint, controller_of, endpoints
 from ..error_codes import LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND, REPLICA_NOT_AVAILABLE, code_of
-from ..item_results import outcomes, step_counter
+from ..item_results import in_steps, outcomes, step_counter
 from ..topic_fields import missing_code, no_topic, place_fields
 
 CREATION_MS_MAX: Final = 5_000
@@ -57,9 +56,9 @@ async def metadata(broker: BrokerContext, call: Call) -> Answer:
     view = _View(broker=broker, call=call, image=image, alive=alive, creations=creations)
     if wanted is None:
         describable, _ = await broker.api.topics.list_topics(call.context)
-        topics = await _in_steps(map(view.topic, describable))
+        topics = await _collect(map(view.topic, describable))
     else:
-        topics = await _in_steps(view.wanted(*each) for each in wanted)
+        topics = await _collect(view.wanted(*each) for each in wanted)
     answer: dict[str, Any] = {
         "brokers": _broker_fields(alive.values()),
         "cluster_id": cluster.cluster_id,
@@ -74,16 +73,11 @@ async def metadata(broker: BrokerContext, call: Call) -> Answer:
     return await encode_if_large(broker, call, answer, elements=len(topics) + partitions)
 
 
-async def _in_steps(topics: Iterable[Fields]) -> list[Fields]:
+async def _collect(topics: Iterable[Fields]) -> list[Fields]:
     """Collect the topics; other tasks run after every PARTITIONS_A_STEP partitions."""
-    found, described = [], 0
-    for topic in topics:
-        found.append(topic)
-        described += 1 + len(topic["partitions"])
-        if described >= PARTITIONS_A_STEP:
-            described = 0
-            await asyncio.sleep(0)
-    return found
+    return await in_steps(
+        topics, step=PARTITIONS_A_STEP, weight=lambda topic: 1 + len(topic["partitions"])
+    )
 
 
 def _broker_fields(brokers: Iterable[BrokerEndpoint]) -> list[Fields]:
