@@ -43,10 +43,16 @@ def test_a_stored_plan_is_read_back(tmp_path: Path) -> None:
         ({"version": 2}, "version 2, expected 1"),
         ({"level": "node"}, "level 'node', expected 'core'"),
         ({"seed": 8}, "seed 8, expected 7"),
-        ({"colour": 1}, r"unknown fields \['colour'\]"),
-        ({"events": [{"at_us": 1, "key": "a"}]}, r"event 0 has .* lacks \['draws'\]"),
-        ({"events": [{"at_us": 1, "key": "a", "draws": {"b": ["c"]}}]}, "a draw is no number"),
-        ({"options": {"options": 1}}, "options.options is 1, expected dict"),
+        ({"colour": 1}, "unknown field `colour`"),
+        (
+            {"events": [{"at_us": 1, "key": "a"}]},
+            r"missing required field `draws` - at `\$.events\[0\]`",
+        ),
+        (
+            {"events": [{"at_us": 1, "key": "a", "draws": {"b": ["c"]}}]},
+            r"Expected `int \| float`, got `str` - at `\$.events\[0\].draws",
+        ),
+        ({"options": {"options": 1}}, "Expected `object`, got `int`"),
     ],
 )
 def test_an_invalid_plan_is_refused(change: dict[str, object], sign: str, tmp_path: Path) -> None:

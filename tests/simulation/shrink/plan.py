@@ -5,15 +5,14 @@ with its recorded draws. The file has exactly the fields of `RunPlan`; any other
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
+
+import msgspec
 
 PLAN_VERSION: Final = 1
 PLAN_BYTES_MAX: Final = 256 << 20
-FIELDS: Final = ("version", "level", "seed", "violation", "options", "continues", "events")
-EVENT_FIELDS: Final = ("at_us", "key", "draws")
 
 Draws: TypeAlias = dict[str, list[float | int]]
 """The draws of one event by stream, in order: a float of `random()`, an int of `getrandbits()`."""
@@ -47,6 +46,32 @@ class RunPlan:
     events: tuple[PlannedEvent, ...] = ()
 
 
+class _EventRow(msgspec.Struct, forbid_unknown_fields=True):
+    """An event of a plan file."""
+
+    at_us: int
+    key: str
+    draws: Draws
+
+
+class _PlanFile(msgspec.Struct, forbid_unknown_fields=True):
+    """A plan file."""
+
+    version: int
+    level: str
+    seed: int
+    violation: str
+    options: Options
+    continues: bool
+    events: list[_EventRow]
+
+
+class _Version(msgspec.Struct):
+    """The field of a plan file that decides whether the others can be read."""
+
+    version: int
+
+
 def store_plan(plan: RunPlan, path: Path) -> None:
     """Write a plan file, one event a line."""
     head = {
@@ -73,72 +98,30 @@ def load_plan(path: Path, *, level: str, seed: int | None = None) -> RunPlan:
     """
     if path.stat().st_size > PLAN_BYTES_MAX:
         raise _refused(path, f"it has over {PLAN_BYTES_MAX} bytes", "shrink the seed again")
+    content = path.read_bytes()
+    again = "shrink the seed again with this version"
     try:
-        content = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise _refused(path, f"it is no JSON ({error})", "shrink the seed again") from None
-    fields = _checked(path, "plan", content, FIELDS)
-    version = fields["version"]
-    if version != PLAN_VERSION:
-        found = f"version {version!r}, expected {PLAN_VERSION}"
-        raise _refused(path, found, "shrink the seed again with this version")
-    if fields["level"] != level:
-        found = f"level {fields['level']!r}, expected {level!r}"
-        raise _refused(path, found, f"use --level {fields['level']}")
-    if seed is not None and fields["seed"] != seed:
-        found = f"seed {fields['seed']!r}, expected {seed}"
-        raise _refused(path, found, f"use --seed {fields['seed']}")
-    for name, kind in (
-        ("seed", int),
-        ("violation", str),
-        ("options", dict),
-        ("continues", bool),
-        ("events", list),
-    ):
-        _check_kind(path, name, fields[name], kind)
-    for group, values in fields["options"].items():
-        _check_kind(path, f"options.{group}", values, dict)
+        version = msgspec.json.decode(content, type=_Version).version
+        if version != PLAN_VERSION:
+            raise _refused(path, f"version {version}, expected {PLAN_VERSION}", again)
+        found = msgspec.json.decode(content, type=_PlanFile)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _refused(path, str(error), again) from None
+    for name, given, expected in (("level", found.level, level), ("seed", found.seed, seed)):
+        if expected is not None and given != expected:
+            raise _refused(
+                path, f"{name} {given!r}, expected {expected!r}", f"use --{name} {given}"
+            )
     return RunPlan(
         level=level,
-        seed=fields["seed"],
-        violation=fields["violation"],
-        options=fields["options"],
-        continues=fields["continues"],
-        events=tuple(_event(path, number, one) for number, one in enumerate(fields["events"])),
+        seed=found.seed,
+        violation=found.violation,
+        options=found.options,
+        continues=found.continues,
+        events=tuple(
+            PlannedEvent(at_us=each.at_us, key=each.key, draws=each.draws) for each in found.events
+        ),
     )
-
-
-def _event(path: Path, number: int, content: object) -> PlannedEvent:
-    name = f"event {number}"
-    fields = _checked(path, name, content, EVENT_FIELDS)
-    _check_kind(path, f"{name}: at_us", fields["at_us"], int)
-    _check_kind(path, f"{name}: key", fields["key"], str)
-    _check_kind(path, f"{name}: draws", fields["draws"], dict)
-    for stream, draws in fields["draws"].items():
-        _check_kind(path, f"{name}: draws.{stream}", draws, list)
-        if not all(type(one) in (int, float) for one in draws):
-            raise _refused(path, f"{name}: a draw is no number", "shrink the seed again")
-    return PlannedEvent(at_us=fields["at_us"], key=fields["key"], draws=fields["draws"])
-
-
-def _checked(
-    path: Path, name: str, content: object, expected: tuple[str, ...]
-) -> Mapping[str, Any]:
-    """Return the fields of an object; raises PlanRefused for unknown or missing ones."""
-    if not isinstance(content, dict):
-        raise _refused(path, f"{name} is no object", "shrink the seed again")
-    unknown = sorted(content.keys() - set(expected))
-    missing = [each for each in expected if each not in content]
-    if unknown or missing:
-        found = f"{name} has unknown fields {unknown}, lacks {missing}"
-        raise _refused(path, found, "shrink the seed again with this version")
-    return content
-
-
-def _check_kind(path: Path, name: str, value: object, kind: type) -> None:
-    if type(value) is not kind:
-        found = f"{name} is {value!r:.60}, expected {kind.__name__}"
-        raise _refused(path, found, "shrink the seed again")
 
 
 def _refused(path: Path, found: str, remedy: str) -> PlanRefused:
