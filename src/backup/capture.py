@@ -8,8 +8,8 @@ the next one reuses.
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -19,7 +19,7 @@ from ..clients.admin.admin import AsyncAdmin
 from ..clients.admin.descriptions import Topic
 from ..clients.admin.groups import list_groups
 from ..clients.connection import Connection
-from ..clients.groups import coordinator
+from ..clients.mirror.group_offsets import stored_offsets
 from ..clients.offsets import look_up
 from ..errors import (
     BackupIncomplete,
@@ -30,7 +30,7 @@ from ..errors import (
 )
 from ..runtime import Runtime
 from .bandwidth import Bandwidth
-from .catalog import check_objects, newest_of_cluster, running_backups
+from .catalog import check_objects, newest_states, running_backups
 from .manifest import (
     DATA,
     PROBLEMS_MAX,
@@ -44,7 +44,6 @@ from .manifest import (
     Manifest,
     RunningBackup,
     StoredRange,
-    decode_manifest,
     encode_manifest,
     manifest_path,
     parse_range_path,
@@ -127,24 +126,26 @@ class Capture:
         """Make the backup; its manifest is stored when this returns. Topics that were deleted, or
         changed, during the backup are in the report's problems.
 
-        Raises the errors of the cluster, StoreUnavailable, DiskFull, and BackupDamaged if an object
-        was deleted from the store during the backup. Nothing that was stored before is lost.
+        Raises the errors of the cluster, StoreUnavailable, DiskFull, InvalidRequest if the cluster
+        exceeds a limit of manifests, and BackupDamaged if an object was deleted from the store
+        during the backup. Nothing that was stored before is lost.
         """
         report, backup = self.report, self.report.backup
         self._cluster = (await self._admin.describe_cluster()).cluster_id
         interrupted = await self._interrupted()
         mark = RunningBackup(self._cluster, self._started_ms)
         await self._store.put(running_path(backup), msgspec.json.encode(mark))
-        newest = await newest_of_cluster(self._store, self._cluster, self._say)
         captured = await self._topics()
         access = await self._access() if self._options.has_access else None
         groups = await self._groups([each.topic for each in captured])
         await self._find_bounds(captured)
-        await self._copy(captured, newest)
+        encode_manifest(self._planned_manifest(captured, groups, access))
+        wanted = {each.topic.topic_id.hex() for each in captured}
+        before = await newest_states(self._store, self._cluster, wanted, self._say)
+        await self._copy(captured, before)
         await self._find_changes(captured)
         manifest = self._manifest(captured, groups, access)
         content = encode_manifest(manifest)
-        decode_manifest(content, backup)  # a manifest that no restore reads must not be stored
         await check_objects(self._store, backup, manifest.topics)
         await self._store.put(manifest_path(backup), content)
         await self._store.delete([running_path(each) for each in (backup, *interrupted)])
@@ -160,6 +161,19 @@ class Capture:
             for backup, mark in found.items()
             if mark is None or mark.cluster == self._cluster
         ]
+
+    def _planned_manifest(
+        self,
+        captured: Sequence[_CapturedTopic],
+        groups: Sequence[BackupGroup],
+        access: BackupAccess | None,
+    ) -> Manifest:
+        """Return the manifest without the objects, which are not known before the copy."""
+        planned = [
+            replace(each, partitions=[BackupPartition(*bounds, []) for bounds in each.bounds])
+            for each in captured
+        ]
+        return self._manifest(planned, groups, access)
 
     def _manifest(
         self,
@@ -239,19 +253,13 @@ class Capture:
         groups = []
         for listed in await list_groups(self._connection, (), ()):
             try:
-                stored = await coordinator.fetch(
-                    self._connection,
-                    listed.name,
-                    None,
-                    require_stable=False,
-                    deadline_ms=self._connection.deadline_ms(),
-                )
+                stored = await stored_offsets(self._connection, listed.name)
             except GroupNotFound:
                 continue
             offsets = []
             for (topic, partition), each in sorted(stored.items()):
                 topic_id, count = partitions.get(topic, (b"", 0))
-                if each is not None and partition < count and each.topic_id in (b"", topic_id):
+                if partition < count and each.topic_id in (b"", topic_id):
                     offsets.append(BackupOffset(topic, partition, each.offset, each.note))
             groups.append(BackupGroup(listed.name, offsets))
         return groups
@@ -308,10 +316,12 @@ class Capture:
 
     # --- records ---------------------------------------------------------------------------------
 
-    async def _copy(self, captured: Sequence[_CapturedTopic], newest: Manifest | None) -> None:
-        """Store the records of all topics, some partitions at a time."""
+    async def _copy(
+        self, captured: Sequence[_CapturedTopic], before: Mapping[str, BackupTopic]
+    ) -> None:
+        """Store the records of all topics, some partitions at a time. `before`: the states of
+        earlier backups by topic id."""
         room = asyncio.Semaphore(PARALLEL)
-        before = {} if newest is None else {each.id: each for each in newest.topics}
         async with self._runtime.tasks.scope("partitions") as scope:
             for each in captured:
                 if each.problem:

@@ -1,6 +1,6 @@
 """The backups of a store: list, load, verify and delete them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -86,7 +86,11 @@ async def running_backups(store: ObjectStore) -> dict[str, RunningBackup | None]
     """Return the backups that run or were interrupted, by id; None: its mark is malformed."""
     found: dict[str, RunningBackup | None] = {}
     for backup in await _ids_below(store, RUNNING):
-        content = await store.get(running_path(backup), size_max=MARK_BYTES_MAX)
+        try:
+            content = await store.get(running_path(backup), size_max=MARK_BYTES_MAX)
+        except BackupDamaged:
+            found[backup] = None
+            continue
         if content is not None:
             found[backup] = decode_running(content)
     return found
@@ -116,19 +120,25 @@ async def load_backup(store: ObjectStore, backup: str) -> Manifest:
     return decode_manifest(content, backup)
 
 
-async def newest_of_cluster(
-    store: ObjectStore, cluster: str, say: Callable[[str], None]
-) -> Manifest | None:
-    """Return the newest readable backup of a cluster, None if there is none."""
+async def newest_states(
+    store: ObjectStore, cluster: str, topic_ids: Collection[str], say: Callable[[str], None]
+) -> dict[str, BackupTopic]:
+    """Return the state of each of these topics in the newest readable backup of the cluster that
+    has the topic, by topic id. One manifest at a time is in memory."""
+    found: dict[str, BackupTopic] = {}
     for backup in reversed(await backup_ids(store)):
+        if len(found) == len(topic_ids):
+            break
         try:
             manifest = await load_backup(store, backup)
         except (BackupDamaged, BackupNotFound) as error:
             say(f"{error}")
             continue
         if manifest.cluster == cluster:
-            return manifest
-    return None
+            for topic in manifest.topics:
+                if topic.id in topic_ids:
+                    found.setdefault(topic.id, topic)
+    return found
 
 
 async def list_backups(store: ObjectStore) -> list[BackupSummary]:
@@ -137,6 +147,8 @@ async def list_backups(store: ObjectStore) -> list[BackupSummary]:
     for backup in await backup_ids(store):
         try:
             found.append(_summary(await load_backup(store, backup)))
+        except BackupNotFound:
+            continue  # deleted since
         except BackupDamaged as error:
             found.append(_unreadable(backup, str(error)))
     return found
@@ -302,7 +314,9 @@ async def delete_backups(
     if not ignores_running:
         _check_running(store, await running_backups(store))
     await store.delete_partial(DATA)
+    await store.delete_partial(MANIFESTS)
     if ignores_running:
+        await store.delete_partial(RUNNING)  # else a backup may begin
         await store.delete([running_path(each) for each in await running_backups(store)])
     return Deletion(
         backups=tuple(backups), objects=len(garbage), size=sum(each.size for each in garbage)

@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
-from ..errors import BackupDamaged
+from ..errors import BackupDamaged, InvalidRequest
 from ..records.batch import HEADER_SIZE
 from ..records.checksum import crc32c
 
@@ -33,8 +33,8 @@ TEXT_MAX: Final = 32_768  # of names, notes and values
 PROBLEMS_MAX: Final = 1_000
 
 TOPIC_PATTERN: Final = r"^(?!__)(?!\.{1,2}\Z)[a-zA-Z0-9._-]+\Z"  # not of an internal one
-ID_PATTERN: Final = r"^[0-9]{8}T[0-9]{9}Z-[0-9a-f]{8}\Z"  # the time comes first, in ms
-_ID: Final = re.compile(ID_PATTERN)
+_ID: Final = r"[0-9]{8}T[0-9]{9}Z-[0-9a-f]{8}"  # the time comes first, in ms
+_BACKUP_PATH: Final = re.compile(rf"(?:{MANIFESTS}|{RUNNING})/({_ID})\.json\Z")
 _RANGE: Final = re.compile(
     r"data/([0-9a-f]{32})/(0|[1-9][0-9]{0,9})/"
     r"([0-9]{20})-([0-9]{20})-(0|[1-9][0-9]{0,9})-([1-9][0-9]{0,9})-([0-9a-f]{8})\Z"
@@ -47,7 +47,7 @@ TopicName: TypeAlias = Annotated[
     str, Meta(min_length=1, max_length=NAME_MAX, pattern=TOPIC_PATTERN)
 ]
 TopicId: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
-BackupId: TypeAlias = Annotated[str, Meta(pattern=ID_PATTERN)]
+BackupId: TypeAlias = Annotated[str, Meta(pattern=rf"^{_ID}\Z")]
 TimeMs: TypeAlias = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]  # until the year 9999
 
 
@@ -190,8 +190,8 @@ def running_path(backup: str) -> str:
 
 def backup_of_path(path: str) -> str | None:
     """Return the backup id in the path of a manifest or of a running backup's mark, else None."""
-    name = path.rpartition("/")[2].removesuffix(".json")
-    return name if _ID.match(name) else None
+    found = _BACKUP_PATH.match(path)
+    return None if found is None else found[1]
 
 
 def partition_prefix(topic_id: str, partition: int) -> str:
@@ -223,16 +223,28 @@ def parse_range_path(path: str) -> tuple[str, int, StoredRange] | None:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the bytes of a manifest. Raises BackupDamaged if they exceed MANIFEST_BYTES_MAX."""
+    """Return the bytes of a manifest. Raises InvalidRequest for one that `decode_manifest` would
+    refuse."""
     raw = msgspec.json.encode(manifest)
     content = msgspec.json.encode(_Envelope(crc32c(raw), msgspec.Raw(raw)))
-    _check_size(manifest.backup, len(content))
+    try:
+        problem = _size_problem(content) or _problem(
+            msgspec.json.decode(raw, type=Manifest), manifest.backup
+        )
+    except msgspec.ValidationError as error:
+        problem = f"{error}"
+    if problem:
+        raise InvalidRequest(
+            f"the cluster exceeds a limit of backups, and no manifest was stored: {problem}"
+        )
     return content
 
 
 def decode_manifest(content: bytes, backup: str) -> Manifest:
     """Return the checked manifest of a backup. Raises BackupDamaged."""
-    _check_size(backup, len(content))
+    problem = _size_problem(content)
+    if problem:
+        raise _damaged(backup, problem)
     try:
         envelope = msgspec.json.decode(content, type=_Envelope)
         if crc32c(envelope.manifest) != envelope.crc32c:
@@ -300,12 +312,13 @@ def _range_problem(partition: BackupPartition) -> str | None:
     return None
 
 
-def _check_size(backup: str, size: int) -> None:
-    if size > MANIFEST_BYTES_MAX:
-        raise BackupDamaged(
-            f"manifest of backup {backup}: {size} bytes; the limit is {MANIFEST_BYTES_MAX}; back up"
-            " fewer topics at once, with --topics"
-        )
+def _size_problem(content: bytes) -> str | None:
+    if len(content) <= MANIFEST_BYTES_MAX:
+        return None
+    return (
+        f"the manifest has {len(content)} bytes; the limit is {MANIFEST_BYTES_MAX}; back up fewer"
+        " topics at once, with --topics"
+    )
 
 
 def _damaged(backup: str, reason: str) -> BackupDamaged:

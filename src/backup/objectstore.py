@@ -1,14 +1,16 @@
 """The store of backups: a directory, or a bucket of an S3-compatible service.
 
 The only module that imports obstore. A put is atomic: an object has its whole content, or does not
-exist. In a directory it is also durable once `put` returns.
+exist. In a directory it is also durable once `put` returns, and a deletion once `delete` returns.
 """
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -70,91 +72,81 @@ class ObjectStore:
     async def put(self, path: str, content: bytes) -> None:
         """Store an object; replace one of the same path."""
         obstore = _library()
-        try:
+        with self._errors(path):
             await obstore.put_async(self._store, path, content, use_multipart=False)
             if self._folder:
                 await self._runtime.tasks.offload(LANE, lambda: _sync(self._folder, path))
-        except OSError as error:
-            raise self._error(path, error) from error
-        except obstore.exceptions.BaseError as error:
-            raise self._error(path, error) from error
 
     async def get(self, path: str, *, size_max: int) -> bytes | None:
         """Return an object's content, None if there is none. Raises BackupDamaged if it is larger
         than `size_max`, before it is read."""
         obstore = _library()
-        try:
-            found = await obstore.get_async(self._store, path)
+        with self._errors(path):
+            try:
+                found = await obstore.get_async(self._store, path)
+            except FileNotFoundError:
+                return None
             if found.meta["size"] > size_max:
                 raise BackupDamaged(
                     f"{self.url}/{path}: {found.meta['size']} bytes; the limit is {size_max}; it is"
                     " not an object of a backup"
                 )
             return bytes(await found.bytes_async())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._error(path, error) from error
-        except obstore.exceptions.BaseError as error:
-            raise self._error(path, error) from error
 
     async def get_end(self, path: str, size: int, *, of: int) -> bytes:
         """Return the last bytes of an object of `of` bytes; none if there is no such object."""
         obstore = _library()
-        try:
-            found = await obstore.get_range_async(self._store, path, start=of - size, end=of)
-        except FileNotFoundError:
-            return b""
-        except OSError as error:
-            raise self._error(path, error) from error
-        except obstore.exceptions.BaseError as error:
-            raise self._error(path, error) from error
+        with self._errors(path):
+            try:
+                found = await obstore.get_range_async(self._store, path, start=of - size, end=of)
+            except FileNotFoundError:
+                return b""
         return bytes(found)
 
     async def visit_objects(self, prefix: str, visit: Callable[[StoredObject], None]) -> None:
         """Call `visit` for each object below a prefix, in any order."""
         obstore = _library()
-        try:
+        with self._errors(prefix), suppress(FileNotFoundError):
             async for chunk in obstore.list(self._store, f"{prefix}/", chunk_size=LIST_CHUNK):
                 for each in chunk:
                     visit(StoredObject(each["path"], each["size"]))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise self._error(prefix, error) from error
-        except obstore.exceptions.BaseError as error:
-            raise self._error(prefix, error) from error
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; one that does not exist is deleted."""
         obstore = _library()
         for at in range(0, len(paths), DELETE_CHUNK):
             chunk = list(paths[at : at + DELETE_CHUNK])
-            try:
-                await obstore.delete_async(self._store, chunk)
-            except FileNotFoundError:
-                await self._delete_each(chunk)
-            except OSError as error:
-                raise self._error(chunk[0], error) from error
-            except obstore.exceptions.BaseError as error:
-                raise self._error(chunk[0], error) from error
+            with self._errors(chunk[0]):
+                try:
+                    await obstore.delete_async(self._store, chunk)
+                except FileNotFoundError:
+                    for path in chunk:
+                        with suppress(FileNotFoundError):
+                            await obstore.delete_async(self._store, path)
+                if self._folder:
+                    await self._runtime.tasks.offload(LANE, partial(self._sync_folders, chunk))
+
+    def _sync_folders(self, paths: Sequence[str]) -> None:
+        """Make the deletion of objects durable."""
+        for folder in {os.path.dirname(os.path.join(self._folder, path)) for path in paths}:
+            with suppress(FileNotFoundError):
+                _sync_path(folder)
 
     async def delete_partial(self, prefix: str) -> None:
         """Delete the files of puts that a killed process left in a directory. No put may run."""
         if self._folder:
             folder = os.path.join(self._folder, prefix)
-            await self._runtime.tasks.offload(LANE, lambda: _delete_partial(folder))
+            with self._errors(prefix):
+                await self._runtime.tasks.offload(LANE, lambda: _delete_partial(folder))
 
-    async def _delete_each(self, paths: Sequence[str]) -> None:
-        """Delete objects of which some do not exist."""
+    @contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        """Raise the product's errors for those of the library."""
         obstore = _library()
-        for path in paths:
-            try:
-                await obstore.delete_async(self._store, path)
-            except FileNotFoundError:
-                continue
-            except (OSError, obstore.exceptions.BaseError) as error:
-                raise self._error(path, error) from error
+        try:
+            yield
+        except (OSError, obstore.exceptions.BaseError) as error:
+            raise self._error(path, error) from error
 
     def _error(self, path: str, error: Exception) -> QuorumlogError:
         """Return the error of the product for one of the library."""
@@ -258,4 +250,5 @@ def _delete_partial(folder: str) -> None:
     for parent, _, names in os.walk(folder):
         for name in names:
             if _PARTIAL.search(name):
-                os.unlink(os.path.join(parent, name))
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(parent, name))

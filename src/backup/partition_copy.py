@@ -9,6 +9,7 @@ from ..clients.mirror.batches import PreparedBatches
 from ..errors import BackupIncomplete, OffsetOutOfRange
 from ..records.checksum import crc32c
 from ..runtime import Buffer, Runtime, Scope
+from .catalog import damage_of
 from .manifest import BackupPartition, StoredRange, range_path
 from .objectstore import ObjectStore
 from .plan import ReusedRange, reusable_ranges
@@ -65,9 +66,9 @@ class PartitionCopy:
         self._start = start
         self._end = end
         self._is_compacted = is_compacted
-        self._listed = frozenset(listed)
+        self._proven = frozenset(proven).intersection(listed)
         self._on_store = on_store
-        self._reusable = reusable_ranges(proven, self._listed, start=start, end=end)
+        self._reusable = reusable_ranges(proven, listed, start=start, end=end)
         self._ranges: list[StoredRange] = []
         self._put: asyncio.Task[None] | None = None  # of the newest object
 
@@ -80,7 +81,7 @@ class PartitionCopy:
         stops = [self._end]
         if self._is_compacted:
             # An old object may have a record of which the log has removed even the tombstone.
-            # So all is read again, in the same ranges: equal objects are not stored again.
+            # So all is read again, in the same ranges: those of a backup are not stored again.
             stops = [each.stored.end for each in self._reusable] + stops
         else:
             self._ranges = [each.stored for each in await self._valid(self._reusable)]
@@ -111,7 +112,7 @@ class PartitionCopy:
             proven.pop()
             others = []
         for each in others:
-            if not await self._is_equal(each.stored):
+            if not await self._is_equal(each.stored) or await self._is_damaged(each.stored):
                 break
             proven.append(each)
         return proven
@@ -126,6 +127,11 @@ class PartitionCopy:
             return False
         path = range_path(self._topic_id, self._index, stored)
         return batch == await self._store.get_end(path, len(batch), of=stored.size)
+
+    async def _is_damaged(self, stored: StoredRange) -> bool:
+        """Return True if an object without a manifest is not whole: a power loss during its put."""
+        path = range_path(self._topic_id, self._index, stored)
+        return bool(await damage_of(self._store, path, stored))
 
     async def _read(self, offset: int, stop: int) -> _Content:
         """Read the content of the next object."""
@@ -147,7 +153,7 @@ class PartitionCopy:
         return self._start
 
     async def _keep(self, scope: Scope, content: _Content, end: int) -> None:
-        """Add an object of the batches up to `end`; store it unless the store has an equal one."""
+        """Add an object of the batches up to `end`; store it unless an earlier backup has it."""
         first = self._ranges[-1].end if self._ranges else self._start
         crc = 0
         for part in content.parts:
@@ -156,7 +162,7 @@ class PartitionCopy:
         self._ranges.append(stored)
         if self._put is not None:
             await self._put
-        if stored not in self._listed:
+        if stored not in self._proven:
             whole = b"".join(content.parts)
             self._put = scope.spawn(self._store_object(stored, whole), name="put")
 

@@ -13,7 +13,6 @@ from ..ids import BACKUP_MARK
 from .manifest import (
     NAME_MAX,
     TOPIC_PATTERN,
-    BackupPartition,
     BackupTopic,
     Manifest,
     StoredRange,
@@ -33,7 +32,7 @@ DURING_RESTORE: Final[Mapping[str, str]] = {
 """Configs of a topic until it is restored: nothing of it expires before."""
 
 SPAN_MAX: Final = 2**31 - 1  # offsets of a batch without records
-SPANS_MAX: Final = 10_000  # of them in a partition
+END_MAX: Final = 10_000 * SPAN_MAX  # of a partition: a restore may append that many of them
 TOPICS_SHOWN: Final = 20
 
 _TOPIC_NAME: Final = re.compile(TOPIC_PATTERN)
@@ -157,10 +156,10 @@ class TopicRestore:
 
     @property
     def last_changes(self) -> tuple[Mapping[str, str], Sequence[str]]:
-        """The configs to set, and those to delete, at the end of the restore."""
-        kept = {name: self.configs[name] for name in DURING_RESTORE if name in self.configs}
+        """The configs to set, and those to delete, at the end of the restore. An interrupted
+        restore may have created the topic with others."""
         dropped = [name for name in DURING_RESTORE if name not in self.configs]
-        return kept, [*dropped, MIRROR_SOURCE]
+        return self.configs, [*dropped, MIRROR_SOURCE]
 
 
 def restore_mark(backup: str, topic: BackupTopic) -> str:
@@ -205,25 +204,6 @@ def plan_restore(
     return plans
 
 
-def gap_spans(end: int, next_offset: int) -> list[tuple[int, int]]:
-    """Return the ranges of batches without records that fill [end, next_offset). Raises
-    BackupDamaged if there are too many."""
-    if next_offset - end > SPAN_MAX * SPANS_MAX:
-        raise BackupDamaged(
-            f"offsets {end} to {next_offset} have no records; a log can pass"
-            f" {SPAN_MAX * SPANS_MAX} offsets at most"
-        )
-    return [
-        (first, min(first + SPAN_MAX, next_offset)) for first in range(end, next_offset, SPAN_MAX)
-    ]
-
-
-def restored_offset(partition: BackupPartition, offset: int) -> int:
-    """Return a group's committed offset in a restored partition: at most the end, since a group
-    that reads uncommitted records may be beyond the backup's."""
-    return min(offset, partition.end)
-
-
 def _plan_topic(
     manifest: Manifest,
     topic: BackupTopic,
@@ -233,8 +213,12 @@ def _plan_topic(
     replication: int | None,
     configs: Mapping[str, str],
 ) -> TopicRestore:
-    for partition in topic.partitions:
-        gap_spans(0, partition.end)
+    for index, partition in enumerate(topic.partitions):
+        if partition.end > END_MAX:
+            raise BackupDamaged(
+                f"{topic.name}-{index}: it ends at offset {partition.end}; a restored log can end"
+                f" at {END_MAX} at most; restore the other topics, with --topics"
+            )
     found, mark = existing.get(name), restore_mark(manifest.backup, topic)
     if found is None:
         action = RestoreAction.CREATE

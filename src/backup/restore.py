@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Final
 
 from ..clients.admin.admin import AsyncAdmin
@@ -16,6 +17,12 @@ from ..clients.admin.security import Acl, UserKeys
 from ..clients.connection import Connection
 from ..clients.groups import coordinator
 from ..clients.groups.coordinator import CommittedOffset
+from ..clients.mirror.group_offsets import (
+    Committed,
+    CopyEnd,
+    offsets_to_commit,
+    stored_offsets,
+)
 from ..clients.offsets import PartitionLike
 from ..errors import (
     InvalidConfig,
@@ -26,16 +33,10 @@ from ..errors import (
 from ..runtime import Runtime
 from .bandwidth import Bandwidth
 from .catalog import check_objects
-from .manifest import BackupAccess, BackupGroup, Manifest
+from .manifest import OFFSET_MAX, BackupAccess, BackupGroup, Manifest
 from .objectstore import ObjectStore
 from .partition_restore import PartitionRestore, has_end_of
-from .plan import (
-    RestoreAction,
-    TopicNames,
-    TopicRestore,
-    plan_restore,
-    restored_offset,
-)
+from .plan import RestoreAction, TopicNames, TopicRestore, plan_restore
 from .sealed_keys import open_keys
 
 PARALLEL: Final = 4  # partitions at once
@@ -98,15 +99,18 @@ class Restore:
         self._options = options
         self._say = say
         self._bandwidth = Bandwidth(runtime.clock, options.bytes_per_s)
+        self._user_keys: Sequence[UserKeys] = ()
         self.report = RestoreReport(backup=manifest.backup)
 
     async def plan(self) -> list[TopicRestore]:
         """Return the restore of each topic, checked against the store and the target; nothing is
         changed.
 
-        Raises the errors of `plan_restore`, BackupDamaged if the store lacks an object.
+        Raises the errors of `plan_restore`, BackupDamaged if the store lacks an object or the
+        passphrase is a wrong one, InvalidConfig if it is missing.
         """
         options = self._options
+        self._user_keys = await self._keys()
         existing = {topic.name: topic for topic in await self._admin.describe_topics()}
         plans = plan_restore(
             self._manifest,
@@ -126,13 +130,12 @@ class Restore:
         return plans
 
     async def run(self, plans: Sequence[TopicRestore]) -> RestoreReport:
-        """Restore the planned topics, and the state that the options select.
+        """Restore the topics that `plan` returned, and the state that the options select.
 
         Raises the errors of the target and the store; `report` has what was restored until then.
         The report's problems are what a complete restore lacks.
         """
         report = self.report
-        keys = await self._keys()  # a wrong passphrase is found first
         open_plans = [each for each in plans if each.action is not RestoreAction.COMPARE]
         report.topics = len(plans)
         report.topics_done = len(plans) - len(open_plans)
@@ -140,11 +143,16 @@ class Restore:
         for each in open_plans:
             if each.action is RestoreAction.CREATE:
                 await self._create(each)
+            if each.is_min_isr_lowered:
+                self._problem(
+                    f"{each.name} has {each.replication} replicas, fewer than its"
+                    " min.insync.replicas, which was not restored"
+                )
         await self._copy(open_plans)
         if self._options.has_groups:
             await self._restore_groups(plans)
         if self._options.has_access and self._manifest.access is not None:
-            await self._restore_access(self._manifest.access, keys)
+            await self._restore_access(self._manifest.access, self._user_keys)
         for each in open_plans:
             configs, dropped = each.last_changes
             await self._admin.alter_configs(each.name, configs, delete=dropped)
@@ -191,11 +199,6 @@ class Restore:
             replication=plan.replication,
             configs={**plan.first_configs},
         )
-        if plan.is_min_isr_lowered:
-            self._problem(
-                f"{plan.name} has {plan.replication} replicas, fewer than its"
-                " min.insync.replicas, which was not restored"
-            )
 
     async def _copy(self, plans: Sequence[TopicRestore]) -> None:
         """Append the records of all topics, some partitions at a time."""
@@ -232,12 +235,17 @@ class Restore:
         """Set the committed offsets in the restored topics; never back, and not of a group with
         members."""
         by_name = {each.topic.name: each for each in plans}
+        ends = {
+            (each.name, index): CopyEnd(partition.end, OFFSET_MAX)
+            for each in plans
+            for index, partition in enumerate(each.topic.partitions)
+        }
         for group in self._manifest.groups:
             offsets = _offsets_of(group, by_name)
             if not offsets:
                 continue
             try:
-                count = await self._restore_group(group.name, offsets)
+                count = await self._restore_group(group.name, offsets, ends)
             except QuorumlogError as error:
                 self._problem(f"the offsets of group {group.name} are not restored: {error}")
             else:
@@ -245,17 +253,11 @@ class Restore:
                 self.report.offsets += count
 
     async def _restore_group(
-        self, name: str, offsets: Mapping[PartitionLike, CommittedOffset]
+        self, name: str, offsets: Committed, ends: Mapping[PartitionLike, CopyEnd]
     ) -> int:
+        present = await stored_offsets(self._connection, name, offsets)
+        news = offsets_to_commit(offsets, present, ends)
         deadline_ms = self._connection.deadline_ms()
-        present = await coordinator.fetch(
-            self._connection, name, None, require_stable=False, deadline_ms=deadline_ms
-        )
-        news = {}
-        for place, each in offsets.items():
-            found = present.get(place)
-            if found is None or found.offset < each.offset:
-                news[place] = each
         await coordinator.commit(self._connection, name, news, deadline_ms=deadline_ms)
         return len(news)
 
@@ -279,8 +281,8 @@ class Restore:
     async def _restore_access(self, access: BackupAccess, keys: Sequence[UserKeys]) -> None:
         present = {each.name for each in await self._admin.describe_users()}
         news = [each for each in keys if each.user not in present]
-        for at in range(0, len(news), KEYS_A_CALL):
-            await self._admin.set_scram_keys(news[at : at + KEYS_A_CALL])
+        for call in key_calls(news):
+            await self._admin.set_scram_keys(call)
         self.report.users = len({each.user for each in news})
         for user in access.users:
             if user in present:
@@ -325,11 +327,24 @@ def _offsets_of(
     group: BackupGroup, plans: Mapping[str, TopicRestore]
 ) -> dict[PartitionLike, CommittedOffset]:
     """Return a group's committed offsets in restored topics, by the partition in the target."""
-    found: dict[PartitionLike, CommittedOffset] = {}
-    for each in group.offsets:
-        plan = plans.get(each.topic)
-        if plan is not None:
-            partition = plan.topic.partitions[each.partition]
-            offset = restored_offset(partition, each.offset)
-            found[plan.name, each.partition] = CommittedOffset(offset, each.note)
-    return found
+    return {
+        (plans[each.topic].name, each.partition): CommittedOffset(each.offset, each.note)
+        for each in group.offsets
+        if each.topic in plans
+    }
+
+
+def key_calls(keys: Sequence[UserKeys]) -> list[list[UserKeys]]:
+    """Return the keys in calls of about KEYS_A_CALL. All keys of a user are in one call: a repeated
+    restore omits users that have one."""
+    calls: list[list[UserKeys]] = []
+    for _, of_user in groupby(sorted(keys, key=_user), _user):
+        found = list(of_user)
+        if not calls or len(calls[-1]) + len(found) > KEYS_A_CALL:
+            calls.append([])
+        calls[-1] += found
+    return calls
+
+
+def _user(keys: UserKeys) -> str:
+    return keys.user

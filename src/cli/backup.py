@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import BackupDamaged, BackupIncomplete, InvalidRequest
+from ..visible_text import visible
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption
 from .output import count_text, print_json, print_table, size_text, time_text
@@ -224,7 +225,8 @@ def list_backups(
 
     found, running = run_list(_place(store, endpoint, region, access_key, secret_key))
     if output is Output.JSON:
-        print_json([_summary_json(each) for each in found])
+        rows = [_summary_json(each) for each in found]
+        print_json([*rows, *({"backup": each, "running": True} for each in running)])
         return
     print_table(
         ("backup", "time", "cluster", "topics", "groups", "records", "size", "note"),
@@ -282,7 +284,7 @@ def verify(
         )
     else:
         for damage in result.damages:
-            typer.echo(damage)
+            typer.echo(visible(damage))
         typer.echo(
             f"{count_text(result.backups, 'backup')}, {count_text(result.objects, 'object')},"
             f" {size_text(result.size)}: {result.damaged or 'nothing'} damaged."
@@ -334,6 +336,10 @@ def restore(
     """
     from .backup_runner import RestoreCommand, run_restore
 
+    if passphrase and not access:
+        raise typer.BadParameter("--passphrase needs --access")
+    if as_name and prefix:
+        raise typer.BadParameter("give --as or --prefix, not both")
     report, plans = run_restore(
         _place(store, endpoint, region, access_key, secret_key),
         RestoreCommand(
@@ -402,7 +408,10 @@ def delete(
         raise typer.BadParameter("give ids of backups, or --keep")
     place = _place(store, endpoint, region, access_key, secret_key)
     chosen = run_delete_plan(place, backups or [], keep or 0)
-    if chosen and not yes and not confirmed(f"Delete {count_text(len(chosen), 'backup')}?"):
+    losses = [count_text(len(chosen), "backup")] if chosen else []
+    if force:
+        losses.append("the data of interrupted backups")
+    if losses and not yes and not confirmed(f"Delete {' and '.join(losses)}?"):
         raise InvalidRequest("no backup was deleted: not confirmed")
     done = run_delete(place, chosen, ignores_running=force)
     if output is Output.JSON:

@@ -1,13 +1,11 @@
 """The process of a backup command: its connection, its store, and its progress."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
-
-import typer
+from functools import partial
+from typing import Any, TypeVar
 
 from ..backup.capture import Capture, CaptureOptions, CaptureReport
 from ..backup.catalog import (
@@ -30,11 +28,10 @@ from ..errors import InvalidConfig, QuorumlogError
 from ..runtime import Runtime
 from ..runtime.memory import keep_freed_memory
 from ..runtime.real import run
+from ..runtime.sockets import is_loopback
 from ..runtime.tls import secret_of
 from . import settings
-from .output import count_text, print_json, size_text
-
-LOOPBACK: Final = re.compile(r"(127\.[0-9.]+|localhost|\[::1\]):[0-9]+\Z")
+from .output import count_text, print_event, size_text
 
 T = TypeVar("T")
 
@@ -122,7 +119,8 @@ def run_create(
 def run_restore(
     place: StorePlace, command: RestoreCommand
 ) -> tuple[RestoreReport, list[dict[str, object]]]:
-    """Restore a backup; see `Restore`. Return the report, and a row for each topic of the plan."""
+    """Restore a backup; see `Restore`. Return the report, and a row for each topic of the plan.
+    Raises InvalidConfig for keys over an open network."""
     options = RestoreOptions(
         pattern=compile_topics(command.topics),
         names=TopicNames(single=command.single, prefix=command.prefix, renamed=command.renamed),
@@ -135,6 +133,8 @@ def run_restore(
         bytes_per_s=command.bytes_per_s,
     )
     found = settings.load(bootstrap=command.bootstrap)
+    if command.has_access and command.passphrase and not command.is_dry_run:
+        _check_privacy(found)
 
     async def main(runtime: Runtime) -> tuple[RestoreReport, list[dict[str, object]]]:
         store = open_store(runtime, place.url, place.options)
@@ -263,11 +263,11 @@ def _plan_row(plan: TopicRestore) -> dict[str, object]:
 
 def _check_privacy(found: settings.ClientSettings) -> None:
     """Raise InvalidConfig if salted keys would be sent over a network without encryption."""
-    is_local = all(LOOPBACK.match(each.strip()) for each in found.bootstrap.split(","))
+    addresses = parse_bootstrap(found.bootstrap)
+    is_local = all(is_loopback(each.rpartition(":")[0]) for each in addresses)
     if found.tls is None and not is_local:
         raise InvalidConfig(
-            "--include-secrets needs an encrypted connection; set security_protocol to SASL_SSL or"
-            " SSL"
+            "salted keys need an encrypted connection; set security_protocol to SASL_SSL or SSL"
         )
 
 
@@ -313,13 +313,7 @@ async def _with_progress(
 def _sayer(is_json: bool) -> Callable[[str], None]:
     """Return a function that prints a sentence: on stderr, or as an object on stdout."""
 
-    def say(message: str) -> None:
-        if is_json:
-            print_json({"event": "news", "message": message})
-        else:
-            typer.echo(message, err=True)
-
-    return say
+    return partial(print_event, is_json=is_json)
 
 
 def _run(main: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:

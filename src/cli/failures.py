@@ -25,6 +25,7 @@ from typing import Any
 import typer
 
 from ..errors import QuorumlogError
+from ..visible_text import visible
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -81,7 +82,7 @@ def _bad_parameter_text(error: typer.BadParameter) -> str:
 def print_error(error: QuorumlogError, *, as_json: bool) -> None:
     """Print an operational error on stderr, as text or as its JSON object."""
     if not as_json:
-        typer.echo(f"quorumlog: {error}", err=True)
+        typer.echo(f"quorumlog: {visible(str(error))}", err=True)
         return
     typer.echo(json.dumps(error_json(error), ensure_ascii=False), err=True)
 

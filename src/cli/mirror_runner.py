@@ -31,7 +31,7 @@ from ..runtime import Runtime, Scope
 from ..runtime.memory import keep_freed_memory
 from ..runtime.real import run
 from . import settings
-from .output import print_json
+from .output import print_event, print_json
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -147,7 +147,7 @@ async def _run(runtime: Runtime, plan: MirrorPlan) -> MirrorReport:
             topics=plan.topics,
             refresh_ms=plan.refresh_ms,
             copy_groups=copy_groups,
-            say=lambda message: _print_event(message, is_json=plan.is_json),
+            say=partial(print_event, is_json=plan.is_json),
         )
         async with runtime.tasks.scope("progress") as scope:
             if plan.metrics:
@@ -207,13 +207,6 @@ async def _print_progress(mirror: Mirror, plan: MirrorPlan) -> None:
             print_json({"event": "progress", **report_json(report)})
         else:
             typer.echo(report_line(report), err=True)
-
-
-def _print_event(message: str, *, is_json: bool) -> None:
-    if is_json:
-        print_json({"event": "news", "message": message})
-    else:
-        typer.echo(message, err=True)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from ..visible_text import count_text as count_text
+from ..visible_text import visible
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -18,6 +19,14 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def print_json(value: Any) -> None:
     """Print one value as one line of JSON."""
     typer.echo(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")))
+
+
+def print_event(message: str, *, is_json: bool) -> None:
+    """Print a sentence about an event: on stderr, or as an object on stdout."""
+    if is_json:
+        print_json({"event": "news", "message": message})
+    else:
+        typer.echo(visible(message), err=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
@@ -56,8 +65,6 @@ def print_entry(heading: str, *paragraphs: str) -> None:
 def cell_text(cell: object) -> str:
     """Return a cell as text: thousands separated, lists joined by commas, - for None, hidden
     characters as escapes."""
-    from ..visible_text import visible  # a node prints no table
-
     if cell is None:
         return "-"
     if isinstance(cell, bool):

@@ -37,7 +37,7 @@ def answer_prompt(answer: bytes, *arguments: str, address: str) -> tuple[int, st
 
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [*COMMAND, *arguments, "--bootstrap", address],
+        [*COMMAND, *arguments, *(("--bootstrap", address) if address else ())],
         stdin=theirs,
         stdout=subprocess.PIPE,
         stderr=theirs,

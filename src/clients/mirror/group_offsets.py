@@ -66,11 +66,11 @@ async def copy_group_offsets(
     refused: dict[str, str] = {}
     for name in names:
         try:
-            theirs = await _stored(source, name, ends)
+            theirs = await stored_offsets(source, name, ends)
             if not theirs:
                 continue
             groups += 1
-            mine = await _stored(target, name, ends)
+            mine = await stored_offsets(target, name, ends)
             news = offsets_to_commit(theirs, mine, ends)
             await coordinator.commit(target, name, news, deadline_ms=target.deadline_ms())
         except QuorumlogError as error:
@@ -80,11 +80,17 @@ async def copy_group_offsets(
     return CopiedOffsets(groups=groups, offsets=offsets, refused=refused)
 
 
-async def _stored(
-    connection: Connection, group: str, places: Collection[PartitionLike]
+async def stored_offsets(
+    connection: Connection, group: str, places: Collection[PartitionLike] | None = None
 ) -> Committed:
+    """Return the group's committed offsets in these partitions, by default in all. Those of open
+    transactions do not count. Raises the errors of the group's coordinator."""
     deadline_ms = connection.deadline_ms()
     stored = await coordinator.fetch(
         connection, group, None, require_stable=False, deadline_ms=deadline_ms
     )
-    return {place: each for place, each in stored.items() if place in places and each is not None}
+    return {
+        place: each
+        for place, each in stored.items()
+        if each is not None and (places is None or place in places)
+    }

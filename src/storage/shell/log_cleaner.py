@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 from ...errors import QuorumlogError
 from ...records.compression import INFLATE_LIMIT
 from ...runtime.ports import Runtime
+from ...runtime.rate_limit import Throttle
 from ..config import DirectoryConfig
 from ..layout import LOG_SUFFIX, join, segment_file
 from ..log import Log
 from ..log_to_clean import LogToClean
-from ..rate_limit import Throttle
 from ..segment_files import CleanedGroup, SourceSegment, Swap, perform_swap
 from .append_queue import AppendQueue
 from .checkpointer import Checkpointer

@@ -23,12 +23,12 @@ from typing import Final
 
 from ...errors import DiskFull, QuorumlogError
 from ...runtime.ports import Clock, Runtime, Scope
+from ...runtime.rate_limit import Throttle
 from ..config import DirectoryConfig, LogConfig
 from ..idle_log_check import IdleLogCheck, check_idle_log, read_times
 from ..layout import LOG_SUFFIX, join, segment_file
 from ..log import Log
 from ..log_to_clean import LogToClean, find_log_to_clean
-from ..rate_limit import Throttle
 from ..retention import LogHold, RetentionDecision, deletable_segments
 from ..segment import SegmentAge
 from ..segment_files import REMOVED_AT_ONCE, Removal, perform_removal, unlink

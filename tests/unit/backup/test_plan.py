@@ -4,24 +4,33 @@ import re
 from typing import Any
 
 import pytest
-from tests.unit.backup.samples import BACKUP, manifest, stored, topic
+from msgspec.structs import replace
+from tests.unit.backup.samples import BACKUP, group, manifest, stored, topic
 
-from quorumlog.backup.manifest import StoredRange, range_path
+from quorumlog.backup.manifest import (
+    BackupPartition,
+    StoredRange,
+    backup_of_path,
+    encode_manifest,
+    range_path,
+)
+from quorumlog.backup.partition_restore import chunks_from
 from quorumlog.backup.plan import (
-    SPAN_MAX,
-    SPANS_MAX,
+    END_MAX,
     RestoreAction,
     TopicNames,
     TopicRestore,
-    gap_spans,
     is_unreferenced,
     plan_restore,
     referenced_paths,
     restore_mark,
     reusable_ranges,
 )
+from quorumlog.backup.restore import KEYS_A_CALL, key_calls
 from quorumlog.clients.admin.descriptions import Partition, Topic
+from quorumlog.clients.admin.security import UserKeys
 from quorumlog.errors import BackupDamaged, InvalidConfig, InvalidRequest, TopicAlreadyExists
+from quorumlog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, without_records
 
 ALL = re.compile(".*")
 
@@ -117,7 +126,8 @@ def test_topics_are_created_with_configs_that_keep_their_records() -> None:
     assert orders.first_configs["retention.ms"] == "-1"
     assert orders.first_configs["mirror.source"] == restore_mark(BACKUP, orders.topic)
     kept, dropped = orders.last_changes
-    assert kept == {"retention.ms": "5"}
+    assert kept == orders.configs
+    assert orders.configs == {"retention.ms": "5"}
     assert set(dropped) == {"cleanup.policy", "retention.bytes", "mirror.source"}
     assert orders.is_min_isr_lowered
     assert "min.insync.replicas" not in orders.configs
@@ -162,9 +172,76 @@ def test_names_are_mapped_and_checked() -> None:
         plans({}, configs={"mirror.source": "x"})
 
 
-def test_gaps_are_filled_up_to_a_bound() -> None:
-    assert gap_spans(5, 5) == []
-    assert gap_spans(5, 9) == [(5, 9)]
-    assert gap_spans(0, SPAN_MAX + 1) == [(0, SPAN_MAX), (SPAN_MAX, SPAN_MAX + 1)]
-    with pytest.raises(BackupDamaged, match="have no records"):
-        gap_spans(0, SPAN_MAX * SPANS_MAX + 1)
+def test_offsets_that_no_restored_log_can_have_are_refused() -> None:
+    def plan(end: int) -> list[TopicRestore]:
+        large = replace(topic("orders"), partitions=[BackupPartition(0, end, [])])
+        return plan_restore(manifest(large), {}, pattern=ALL, names=TopicNames(), resumes=False)
+
+    assert len(plan(END_MAX)) == 1
+    with pytest.raises(BackupDamaged, match="orders-0: it ends"):
+        plan(END_MAX + 1)
+
+
+def test_only_the_exact_paths_of_manifests_and_marks_are_backups() -> None:
+    for folder in ("manifests", "running"):
+        assert backup_of_path(f"{folder}/{BACKUP}.json") == BACKUP
+    for stray in (
+        f"manifests/sub/{BACKUP}.json",
+        f"manifests/{BACKUP}",
+        f"manifests/{BACKUP}.json\n",
+        f"data/{BACKUP}.json",
+    ):
+        assert backup_of_path(stray) is None
+
+
+def test_a_manifest_that_no_restore_reads_is_not_encoded() -> None:
+    with pytest.raises(InvalidRequest, match=r"limit of backups.*groups"):
+        encode_manifest(manifest(groups=(group("", "orders", 0, 1),)))
+
+
+def test_all_keys_of_a_user_are_in_one_call() -> None:
+    keys = [
+        UserKeys(
+            user=f"user{number}",
+            mechanism=mechanism,
+            salt=b"s",
+            iterations=4096,
+            stored_key=bytes(32),
+            server_key=bytes(32),
+        )
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+        for number in range(KEYS_A_CALL)
+    ]
+    calls = key_calls(keys[1:])  # an odd number: a user of one mechanism, too
+    assert sum(map(len, calls)) == len(keys) - 1
+    assert max(map(len, calls)) <= KEYS_A_CALL
+    users = [{each.user for each in call} for call in calls]
+    assert sum(map(len, users)) == len(set().union(*users))
+    assert key_calls([]) == []
+
+
+def test_hostile_objects_are_refused() -> None:
+    """The content has the checksum of its manifest."""
+    whole = stored(0, 10)
+    batch = without_records(2, 6)
+    assert [end for _, end in chunks_from(batch, whole, 0)] == [6]
+    assert [end for _, end in chunks_from(batch, whole, 2)] == [6]
+    for bit in (CONTROL_BIT, TRANSACTIONAL_BIT):
+        with pytest.raises(BackupDamaged, match="out of place"):
+            list(chunks_from(with_attribute(batch, bit), whole, 0))
+    for content in (without_records(2, 11), batch + batch, without_records(6, 8) + batch):
+        with pytest.raises(BackupDamaged, match="out of place"):
+            list(chunks_from(content, whole, 0))
+    with pytest.raises(BackupDamaged, match="out of place"):
+        list(chunks_from(batch, stored(3, 10), 3))
+    with pytest.raises(BackupDamaged, match="offset 4 is inside of a batch"):
+        list(chunks_from(batch, whole, 4))
+    with pytest.raises(BackupDamaged, match="malformed"):
+        list(chunks_from(batch[:-1], whole, 0))
+
+
+def with_attribute(batch: bytes, bit: int) -> bytes:
+    """Return a batch with an attribute bit; its CRC is that of the other content."""
+    found = bytearray(batch)
+    found[22] |= bit
+    return bytes(found)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kit.command import dev_node, invoke, json_lines, succeed
+from tests.kit.command import answer_prompt, dev_node, invoke, json_lines, succeed
 
 import quorumlog
 
@@ -294,3 +294,64 @@ def test_stores_and_backups_that_do_not_exist_are_refused(address: str, store: P
     assert made["topics"] == 0
     refused = invoke("backup", "create", "--to", str(store), "--include-secrets", address=address)
     assert refused.exit_code == 2
+
+
+def test_restored_keys_need_an_encrypted_connection_and_options_that_fit(store: Path) -> None:
+    words = ("--passphrase", "env:HOME")
+    code, said = restore("192.0.2.1:9094", store, "--access", *words)
+    assert (code, said["error"]) == (1, "INVALID_CONFIG")
+    assert "need an encrypted connection" in said["message"]
+    wrong = [words, ("--as", "x", "--prefix", "y")]
+    for each in wrong:
+        refused = invoke("backup", "restore", "--from", str(store), *each, address="127.0.0.1:1")
+        assert refused.exit_code == 2, refused.output
+
+
+def test_stray_files_and_damaged_marks_block_no_command(address: str, store: Path) -> None:
+    made = create(address, store, "no-such-topic")["backup"]
+    (manifest,) = (store / "manifests").iterdir()
+    (store / "manifests" / "sub").mkdir()
+    shutil.copy(manifest, store / "manifests" / "sub" / manifest.name)
+    (store / "manifests" / "20200101T000000000Z-00000000").write_bytes(b"stray")
+    other = "20200101T000000000Z-11111111"
+    (store / "running").mkdir(exist_ok=True)
+    (store / "running" / f"{other}.json").write_bytes(bytes(1 << 20))
+    (store / "manifests" / "x.json#1").write_bytes(b"of a killed process")
+    code, said = run("list", "--from", str(store))
+    assert code == 0, said
+    assert [(each["backup"], each.get("running")) for each in said] == [(made, None), (other, True)]
+    code, said = run("delete", "--from", str(store), made)
+    assert (code, said["error"]) == (1, "BACKUP_INCOMPLETE")
+    code, said = run("delete", "--from", str(store), made, "--force")
+    assert (code, said["deleted"]) == (0, [made])
+    assert not (store / "manifests" / "x.json#1").exists()
+    assert not list((store / "running").iterdir())
+
+
+def test_a_torn_object_of_an_interrupted_backup_is_stored_again(
+    address: str, topic: str, store: Path
+) -> None:
+    succeed("topics", "create", topic, "--partitions", "1", address=address)
+    with quorumlog.connect(address) as log, log.producer() as producer:
+        for _ in range(3):  # batches
+            producer.send_many(topic, [bytes(100)] * 10, partition=0)
+            producer.flush()
+    create(address, store, topic)
+    (manifest,) = (store / "manifests").iterdir()
+    manifest.unlink()
+    (data,) = objects(store)
+    content = bytearray(data.read_bytes())
+    content[70] ^= 1
+    data.write_bytes(content)
+    create(address, store, topic)
+    assert run("verify", "--from", str(store))[1]["damaged"] == 0
+
+
+def test_a_forced_deletion_asks_if_no_backup_is_deleted(address: str, store: Path) -> None:
+    create(address, store, "no-such-topic")
+    mark = store / "running" / "20200101T000000000Z-11111111.json"
+    mark.write_bytes(b"{}")
+    words = ("backup", "delete", "--from", str(store), "--keep", "1", "--force")
+    code, said = answer_prompt(b"n\n", *words, address="")
+    assert (code, mark.exists()) == (1, True), said
+    assert "Delete the data of interrupted backups?" in said

@@ -36,9 +36,9 @@ from ....runtime import Clock, Runtime, Scope
 from ....runtime.error_detail import decode_error
 from ....runtime.frame_stream import FrameReader, FrameStream, open_stream
 from ....runtime.node_identity import BROKER_ROLE, check_sender
+from ....runtime.rate_limit import Throttle
 from ....services import REPLICA_ENDPOINT
 from ....storage import AppendOrigin
-from ....storage.rate_limit import Throttle
 from ....storage.shell.append_queue import PendingAppend
 from ....storage.shell.data_directory import DataDirectory
 from ....storage.shell.writer import SMALL_BYTES

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from quorumlog.runtime.rate_limit import Throttle
 from quorumlog.storage import LogConfig
 from quorumlog.storage.log_to_clean import LogToClean, find_log_to_clean
-from quorumlog.storage.rate_limit import Throttle
 from quorumlog.storage.segment import SegmentAge, SegmentOutline
 
 NOW = 1_000_000
