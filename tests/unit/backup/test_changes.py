@@ -5,11 +5,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.kit.waits import AMPLE_MS, run_patiently
+from tests.unit.backup.samples import BACKUP, CLUSTER, manifest, topic
 
 from quorumlog.backup.capture import Capture, CaptureOptions, CaptureReport
-from quorumlog.backup.catalog import load_backup
-from quorumlog.backup.manifest import DATA, Manifest
+from quorumlog.backup.catalog import load_backup, newest_states
+from quorumlog.backup.manifest import (
+    DATA,
+    BackupTopic,
+    Manifest,
+    encode_manifest,
+    manifest_path,
+)
 from quorumlog.backup.objectstore import ObjectStore, open_store
 from quorumlog.clients.blocking import Log
 from quorumlog.clients.config import ClientConfig, parse_bootstrap
@@ -84,11 +92,11 @@ def test_a_topic_that_is_deleted_is_left_out_and_reported(broker: Broker, tmp_pa
                 other.admin.delete_topic("deleted")
                 other.admin.create_topic("deleted", partitions=1)
 
-        report, manifest = capture(broker, tmp_path, "deleted", delete)
-    assert manifest.topics == []
+        report, found = capture(broker, tmp_path, "deleted", delete)
+    assert found.topics == []
     assert len(report.problems) == 1
     assert report.problems[0].startswith("deleted is not in the backup: it was deleted")
-    assert manifest.problems == report.problems
+    assert found.problems == report.problems
 
 
 def test_partitions_that_are_added_are_reported(broker: Broker, tmp_path: Path) -> None:
@@ -99,8 +107,8 @@ def test_partitions_that_are_added_are_reported(broker: Broker, tmp_path: Path) 
             with broker.connect() as other:
                 other.admin.create_partitions("grown", 3)
 
-        report, manifest = capture(broker, tmp_path, "grown", grow)
-    assert [len(each.partitions) for each in manifest.topics] == [1]
+        report, found = capture(broker, tmp_path, "grown", grow)
+    assert [len(each.partitions) for each in found.topics] == [1]
     assert report.problems == ["grown has 3 partitions now; the backup has the 1 of its start"]
 
 
@@ -115,8 +123,25 @@ def test_records_that_expire_are_left_out(broker: Broker, tmp_path: Path) -> Non
                 with other.producer() as producer:
                     producer.send("expired", b"later")
 
-        report, manifest = capture(broker, tmp_path, "expired", expire)
-        (partition,) = manifest.topics[0].partitions
+        report, found = capture(broker, tmp_path, "expired", expire)
+        (partition,) = found.topics[0].partitions
         assert report.problems == []
         assert (partition.start, partition.end) == (before - 10, before)
-        assert sum(each.records for each in partition.ranges) == 10
+        assert sum(each.records for each in partition.ranges) == 16  # a whole batch
+
+
+def test_a_backup_of_other_topics_does_not_hide_earlier_states(tmp_path: Path) -> None:
+    """The earlier state has the fact that the topic was compacted."""
+    earlier, later = BACKUP, BACKUP.replace("2026", "2027")
+    orders, users = topic("orders", 1), topic("users", 2)
+    stored = (manifest(orders, users), replace(manifest(users), backup=later))
+
+    async def main(runtime: Runtime) -> dict[str, BackupTopic]:
+        store = open_store(runtime, str(tmp_path))
+        for each in stored:
+            await store.put(manifest_path(each.backup), encode_manifest(each))
+        wanted = {orders.id, "f" * 32}
+        return await newest_states(store, CLUSTER, wanted, lambda _: None)
+
+    assert earlier < later
+    assert run_patiently(main) == {orders.id: orders}

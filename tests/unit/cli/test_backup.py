@@ -14,6 +14,9 @@ import pytest
 from tests.kit.command import answer_prompt, dev_node, invoke, json_lines, succeed
 
 import quorumlog
+from quorumlog.cli.failures import print_error
+from quorumlog.cli.output import print_event
+from quorumlog.errors import BackupDamaged
 
 pytestmark = pytest.mark.slow
 
@@ -355,3 +358,10 @@ def test_a_forced_deletion_asks_if_no_backup_is_deleted(address: str, store: Pat
     code, said = answer_prompt(b"n\n", *words, address="")
     assert (code, mark.exists()) == (1, True), said
     assert "Delete the data of interrupted backups?" in said
+
+
+def test_events_and_errors_show_hidden_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    """Texts of a manifest are untrusted."""
+    print_event("first\x1b[2J", is_json=False)
+    print_error(BackupDamaged("second\u202e\nthird"), as_json=False)
+    assert capsys.readouterr().err == "first\\x1b[2J\nquorumlog: second\\u202e\\nthird\n"
