@@ -19,7 +19,7 @@ from ....metadata.scram_credentials import (
 from ..api import Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..item_results import check_count, outcome, wait_applied
+from ..item_results import check_count, outcome, step_counter, wait_applied
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
@@ -30,7 +30,9 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     )
     deletions: list[ScramKey] = []
     upsertions: list[tuple[ScramKey, ScramCredential]] = []
+    take_turn = step_counter()
     for change in (*body.deletions, *body.upsertions):
+        await take_turn()
         try:
             key = (change.name, mechanism_of(change.mechanism))
             if hasattr(change, "salt"):

@@ -7,7 +7,7 @@ from ..acl_fields import read_acl
 from ..api import Answer, BrokerContext, Call
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..item_results import check_count, outcome, wait_applied
+from ..item_results import check_count, outcome, step_counter, wait_applied
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
@@ -15,7 +15,9 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     creations = call.body.creations
     errors: list[QuorumlogError | None] = [None] * len(creations)
     read: dict[int, Acl] = {}
+    take_turn = step_counter()
     for place, creation in enumerate(creations):
+        await take_turn()
         try:
             read[place] = read_acl(creation)
         except QuorumlogError as error:

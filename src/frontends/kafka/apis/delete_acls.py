@@ -8,7 +8,7 @@ from ..acl_fields import entry_fields, read_filter, resource_fields
 from ..api import Answer, BrokerContext, Call, Fields
 from ..encoding_offload import encode_if_large
 from ..error_codes import error_fields
-from ..item_results import check_count, outcome, wait_applied
+from ..item_results import check_count, outcome, step_counter, wait_applied
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
@@ -16,7 +16,9 @@ async def handle(broker: BrokerContext, call: Call) -> Answer:
     filters = call.body.filters
     deletions = [AclDeletion()] * len(filters)
     read: dict[int, AclFilter] = {}
+    take_turn = step_counter()
     for place, condition in enumerate(filters):
+        await take_turn()
         try:
             read[place] = read_filter(condition)
         except QuorumlogError as error:
