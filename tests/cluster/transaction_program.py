@@ -5,10 +5,12 @@ CLIENT is confluent (librdkafka), blocking or asyncio (quorumlog's processors); 
 `TransactionProgram.java`. NAME is the transactional id, the group, and a part of the output's name.
 Each input record makes one output record with the input's position as its key, in the same
 transaction as the offsets. One transaction in ten is aborted on purpose. A fatal error ends the
-process with code 3: a successor took the transactional id, or must take it.
+process with code 3: a successor took the transactional id, or must take it. So does a call of
+librdkafka that does not end in twice its time limit.
 """
 
 import asyncio
+import os
 import signal
 import sys
 import threading
@@ -119,6 +121,9 @@ class ConfluentLoop:
 
     def _retry(self, call: Any) -> None:
         while True:
+            # librdkafka 2.16 may wait for a broker that left the metadata without end (issue 5511).
+            watchdog = threading.Timer(2 * CALL_S, os._exit, (FATAL,))
+            watchdog.start()
             try:
                 call()
             except KafkaException as error:
@@ -126,6 +131,8 @@ class ConfluentLoop:
                     raise
             else:
                 return
+            finally:
+                watchdog.cancel()
 
 
 def _error_of(error: KafkaException) -> KafkaError:
