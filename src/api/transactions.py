@@ -12,6 +12,7 @@ from ..broker.shell.producer_ids import ProducerIds
 from ..errors import (
     CoordinatorLoading,
     CoordinatorNotAvailable,
+    InvalidPattern,
     InvalidRequest,
     OperationNotAttempted,
     QuorumlogError,
@@ -44,6 +45,9 @@ _READ_TOPIC: Final = (AclOperation.READ, AclResourceType.TOPIC)
 _WRITE_TOPIC: Final = (AclOperation.WRITE, AclResourceType.TOPIC)
 _DESCRIBE_TOPIC: Final = (AclOperation.DESCRIBE, AclResourceType.TOPIC)
 _DESCRIBE_ID: Final = (AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID)
+
+MATCH_STEPS_MAX: Final = 50_000_000
+"""Characters of transactional ids times instructions of a pattern: about 0.25 s."""
 
 R = TypeVar("R")
 
@@ -308,22 +312,31 @@ class TransactionAdmin:
         by name; an empty filter passes all.
 
         `open_for_ms_min` is the minimum age of the transaction (negative: any), `pattern` an RE2
-        pattern of the whole id. Raises InvalidPattern, and CoordinatorLoading while some ids are
-        loading.
+        pattern of the whole id. Raises InvalidPattern, also if the pattern is too complex for the
+        ids that pass the other filters, and CoordinatorLoading while some ids are loading.
         """
         from ..broker.groups.consumer.subscriptions import compile_pattern
 
-        matches = compile_pattern(pattern).fullmatch if pattern else None
+        compiled = compile_pattern(pattern) if pattern else None
         began_ms_max = self._clock.wall_ms() - open_for_ms_min
-        return [
+        found = [
             each
             for each in self._transactions.listings()
             if self._authorizer.allows(context.client, *_DESCRIBE_ID, each.resource)
             and (not states or each.state in states)
             and (not producer_ids or each.producer_id in producer_ids)
             and (open_for_ms_min < 0 or 0 <= each.started_ms <= began_ms_max)
-            and (matches is None or matches(each.transactional_id) is not None)
         ]
+        if compiled is None:
+            return found
+        characters = sum(len(each.transactional_id) for each in found)
+        if compiled.programsize * characters > MATCH_STEPS_MAX:
+            raise InvalidPattern(
+                f"the pattern has {compiled.programsize} instructions, too many for {len(found)}"
+                f" transactional ids of {characters} characters; use a simpler one, or filter by"
+                " state or producer id"
+            )
+        return [each for each in found if compiled.fullmatch(each.transactional_id) is not None]
 
     # --- brokers ----------------------------------------------------------------------------------
 

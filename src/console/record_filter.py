@@ -1,6 +1,6 @@
 """The condition of a search for records: a text, a regular expression, or a path in JSON.
 
-Its cost is bounded: regular expressions run in RE2, in linear time and bounded memory; JSON is
+Its cost is bounded: regular expressions run in RE2, in linear time and SEARCH_STEPS_MAX; JSON is
 decoded up to JSON_BYTES_MAX, and a path selects at most SELECTED_MAX values.
 """
 
@@ -15,6 +15,9 @@ from ..errors import InvalidRequest
 
 TEXT_MAX: Final = 500  # characters of a condition
 JSON_BYTES_MAX: Final = 1024 * 1024
+PATTERN_BYTES_MAX: Final = 64 << 10  # memory of a compiled expression
+SEARCH_STEPS_MAX: Final = 100_000_000
+"""Bytes of a content times instructions of the expression. At worst RE2 takes 5 ns for each."""
 SELECTED_MAX: Final = 1_000
 FIELDS: Final = {"value": "Value", "key": "Key", "header": "Header"}
 MODES: Final = {
@@ -72,13 +75,23 @@ def _compile_regex(pattern: str) -> _Matcher:
 
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = PATTERN_BYTES_MAX
     try:
-        search = re2.compile(pattern.encode(), options).search
+        compiled = re2.compile(pattern.encode(), options)
     except (re2.error, UnicodeError) as error:
         reason = error.args[0] if error.args else ""
         said = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise InvalidRequest(f"{pattern[:80]!r} is not a valid RE2 pattern: {said}") from None
-    return lambda content: search(content) is not None
+
+    def matches(content: bytes) -> bool:
+        if compiled.programsize * len(content) > SEARCH_STEPS_MAX:
+            raise InvalidRequest(
+                f"{pattern[:80]!r} is too complex for a record with {len(content):,} bytes: it has"
+                f" {compiled.programsize:,} instructions; use a simpler expression"
+            )
+        return compiled.search(content) is not None
+
+    return matches
 
 
 def _compile_path(text: str) -> _Matcher:

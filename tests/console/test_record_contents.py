@@ -81,6 +81,15 @@ def test_regular_expression_is_linear_and_reads_bytes() -> None:
     assert compile_filter("header", "regex", "^ab")(ConsumerRecord("t", 0, 0, 0, b"", b"", headers))
 
 
+def test_expression_that_is_too_complex_for_a_large_record_is_rejected() -> None:
+    matches = compile_filter("value", "regex", "(a?){200}b")
+    assert not matches(ConsumerRecord("t", 0, 0, 0, None, b"a" * 300, ()))
+    with pytest.raises(InvalidRequest, match="too complex for a record with 1,000,000 bytes"):
+        matches(ConsumerRecord("t", 0, 0, 0, None, b"a" * 1_000_000, ()))
+    with pytest.raises(InvalidRequest, match="pattern too large"):
+        compile_filter("value", "regex", "(.?){1000}")
+
+
 @pytest.mark.parametrize("text", ["", "$", "a b", "$.a..b", "$[-1]", "$['x", "= 5"])
 def test_malformed_path_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="JSON path"):

@@ -10,7 +10,7 @@ from typing import Final
 
 from ...errors import FencedInstance, InconsistentGroupProtocol, UnknownMember
 from ..coordinator.decision import Ticket
-from .consumer_protocol import PROTOCOL_TYPE, topics_of
+from .consumer_protocol import PROTOCOL_TYPE, EntryBudget, topics_of
 from .records import StoredMember
 from .requests import JoinGroup, MemberDescription
 
@@ -330,8 +330,9 @@ class Roster:
         contents = {
             member.subscription(protocol) or member.protocols[0][1] for member in self
         }  # few distinct ones; their order does not matter, since they are only united
+        budget = EntryBudget()
         for content in contents:
-            topics = topics_of(content)
+            topics = topics_of(content, budget)
             if topics is None:
                 return None
             found |= topics

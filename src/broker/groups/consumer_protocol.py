@@ -4,6 +4,9 @@ The coordinator decodes them where it needs topics, and encodes assignments for 
 classic protocol in a KIP-848 group. Versions 0 to 3 are supported; a later version is decoded as
 version 3, which the format allows. Integers are big-endian; bytes after the fields of a version are
 ignored.
+
+The bytes are a client's, so the number of topics and partitions to decode is limited: it is work of
+the event loop.
 """
 
 from collections.abc import Mapping
@@ -13,6 +16,9 @@ from typing import Final
 
 VERSION_MAX: Final = 3
 PROTOCOL_TYPE: Final = "consumer"
+TOPICS_MAX: Final = 10_000  # of one subscription, and that it owns or is assigned
+ENTRIES_MAX: Final = 120_000
+"""Topics and partitions that are decoded together: about 30 ms."""
 
 _SHORT: Final = Struct(">h")
 _INT: Final = Struct(">i")
@@ -40,13 +46,27 @@ class ConsumerAssignment:
     user_data: bytes | None = None
 
 
-def decode_subscription(data: bytes) -> ConsumerSubscription:
-    """Decode a subscription; raise ValueError if the bytes are malformed."""
-    reader = _Reader(data)
+class EntryBudget:
+    """The topics and partitions that may still be decoded."""
+
+    def __init__(self, left: int = ENTRIES_MAX) -> None:
+        self._left = left
+
+    def take(self, count: int) -> None:
+        """Raise ValueError if so many more are too many."""
+        if count > self._left:
+            raise ValueError(f"too many topics and partitions: {count} more than {self._left} left")
+        self._left -= count
+
+
+def decode_subscription(data: bytes, budget: EntryBudget | None = None) -> ConsumerSubscription:
+    """Decode a subscription; raise ValueError if the bytes are malformed, or have more topics and
+    partitions than the budget, by default ENTRIES_MAX, or more than TOPICS_MAX topics."""
+    reader = _Reader(data, budget or EntryBudget())
     version = reader.int16()
     if version < 0:
         raise ValueError(f"{version} is not a version of a subscription")
-    topics = tuple(reader.text() for _ in range(reader.count()))
+    topics = tuple(reader.text() for _ in range(reader.count(TOPICS_MAX)))
     user_data = reader.data()
     owned = reader.partitions() if version >= 1 else {}
     generation = reader.int32() if version >= 2 else -1
@@ -61,12 +81,12 @@ def decode_subscription(data: bytes) -> ConsumerSubscription:
     )
 
 
-def decode_assignment(data: bytes) -> ConsumerAssignment:
-    """Decode an assignment; raise ValueError if the bytes are malformed. Empty bytes are an empty
-    assignment."""
+def decode_assignment(data: bytes, budget: EntryBudget | None = None) -> ConsumerAssignment:
+    """Decode an assignment; raise ValueError if the bytes are malformed, or exceed the budget, by
+    default ENTRIES_MAX. Empty bytes are an empty assignment."""
     if not data:
         return ConsumerAssignment(version=0, partitions={})
-    reader = _Reader(data)
+    reader = _Reader(data, budget or EntryBudget())
     version = reader.int16()
     if version < 0:
         raise ValueError(f"{version} is not a version of an assignment")
@@ -122,8 +142,9 @@ def _partitions(partitions: Mapping[str, tuple[int, ...]]) -> bytes:
 class _Reader:
     """Decodes fields from the front of a buffer; every failure is a ValueError."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, budget: EntryBudget) -> None:
         self._data = data
+        self._budget = budget
         self._position = 0
 
     def int16(self) -> int:
@@ -132,11 +153,14 @@ class _Reader:
     def int32(self) -> int:
         return self._number(_INT)
 
-    def count(self) -> int:
+    def count(self, limit: int = ENTRIES_MAX) -> int:
         """Decode the length of an array. Each element has at least 2 bytes."""
         count = self.int32()
         if not 0 <= count <= (len(self._data) - self._position) // 2:
             raise ValueError(f"{count} elements in {len(self._data)} bytes")
+        if count > limit:
+            raise ValueError(f"{count} elements; the limit is {limit}")
+        self._budget.take(count)
         return count
 
     def text(self) -> str:
@@ -155,19 +179,26 @@ class _Reader:
 
     def partitions(self) -> dict[str, tuple[int, ...]]:
         """Decode topics with partitions; entries of the same topic are merged."""
-        found: dict[str, tuple[int, ...]] = {}
-        for _ in range(self.count()):
-            topic = self.text()
-            found[topic] = found.get(topic, ()) + tuple(self.int32() for _ in range(self.count()))
-        return found
+        found: dict[str, list[int]] = {}
+        for _ in range(self.count(TOPICS_MAX)):
+            indexes = found.setdefault(self.text(), [])
+            indexes += self._numbers(self.count())
+        return {topic: tuple(indexes) for topic, indexes in found.items()}
+
+    def _numbers(self, count: int) -> tuple[int, ...]:
+        return self._unpack(Struct(f">{count}i"))
 
     def _number(self, form: Struct) -> int:
+        (number,) = self._unpack(form)
+        return number
+
+    def _unpack(self, form: Struct) -> tuple[int, ...]:
         try:
-            (number,) = form.unpack_from(self._data, self._position)
+            numbers = form.unpack_from(self._data, self._position)
         except error as cut:
             raise ValueError(f"the bytes end at {len(self._data)}") from cut
         self._position += form.size
-        return int(number)
+        return numbers
 
     def _take(self, size: int) -> bytes:
         end = self._position + size
@@ -178,8 +209,14 @@ class _Reader:
         return bytes(taken)
 
 
-def topics_of(subscription: bytes) -> frozenset[str] | None:
-    """Return the topics of a subscription, or None if the bytes are not a subscription.
+def version_of(subscription: bytes) -> int:
+    """Return the version of a subscription, 0 if the bytes are not one."""
+    return max(0, _SHORT.unpack_from(subscription)[0]) if len(subscription) >= _SHORT.size else 0
+
+
+def topics_of(subscription: bytes, budget: EntryBudget | None = None) -> frozenset[str] | None:
+    """Return the topics of a subscription. None if the bytes are not a subscription, or have more
+    topics than the budget, by default ENTRIES_MAX, or than TOPICS_MAX.
 
     All versions start with the topics, so the rest is not decoded.
     """
@@ -187,7 +224,12 @@ def topics_of(subscription: bytes) -> frozenset[str] | None:
         return None
     version, count = _HEAD.unpack_from(subscription)
     position = _HEAD.size
-    if version < 0 or not 0 <= count <= (len(subscription) - position) // _SHORT.size:
+    longest = (len(subscription) - position) // _SHORT.size
+    if version < 0 or not 0 <= count <= min(longest, TOPICS_MAX):
+        return None
+    try:
+        (budget or EntryBudget()).take(count)
+    except ValueError:
         return None
     topics = set()
     for _ in range(count):

@@ -292,7 +292,9 @@ def encode_plain_commit(commit: PlainCommit, topic_ids: tuple[TopicId, ...], now
             for topic, topic_id in zip(commit.topics, topic_ids, strict=True)
         ]
     )
-    return plain_offset_batch(commit.group, counted).encode(commit, now_ms)
+    is_short = len(commit.group) <= CACHED_LENGTH_MAX
+    batch = (plain_offset_batch if is_short else PlainOffsetBatch)(commit.group, counted)
+    return batch.encode(commit, now_ms)
 
 
 def _encode_offset_forgotten(record: OffsetForgotten) -> Encoded:

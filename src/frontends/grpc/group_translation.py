@@ -3,7 +3,12 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ...broker.groups.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
+from ...broker.groups.consumer_protocol import (
+    PROTOCOL_TYPE,
+    EntryBudget,
+    decode_assignment,
+    decode_subscription,
+)
 from ...broker.groups.records import Partitions
 from ...broker.groups.requests import (
     NO_GENERATION,
@@ -183,11 +188,11 @@ def group_description(
     image: MetadataImage, group: GroupDescription, coordinator: NodeId
 ) -> pb.GroupDescription:
     """Translate a group with its members."""
-    members = []
+    members, budget = [], EntryBudget()
     for member in sorted(group.members, key=lambda each: each.member_id):
         described = _group_member(image, member)
         if group.is_classic and group.protocol_type == PROTOCOL_TYPE:
-            _fill_from_metadata(image, described, member)
+            _fill_from_metadata(image, described, member, budget)
         members.append(described)
     return pb.GroupDescription(
         listing=pb.GroupListing(
@@ -231,12 +236,16 @@ def _group_member(image: MetadataImage, member: MemberDescription) -> pb.GroupMe
 
 
 def _fill_from_metadata(
-    image: MetadataImage, described: pb.GroupMember, member: MemberDescription
+    image: MetadataImage,
+    described: pb.GroupMember,
+    member: MemberDescription,
+    budget: EntryBudget,  # of all members
 ) -> None:
     """Decode the subscription and assignment of a classic consumer group's member, if possible."""
     try:
-        described.subscription.topics.extend(decode_subscription(member.subscription).topics)
-        assigned = decode_assignment(member.assignment).partitions
+        subscription = decode_subscription(member.subscription, budget)
+        described.subscription.topics.extend(subscription.topics)
+        assigned = decode_assignment(member.assignment, budget).partitions
     except ValueError:
         return  # not sent yet, or in a format of its own
     for name in sorted(assigned):

@@ -16,6 +16,7 @@ from struct import Struct
 from typing import Any, Final, TypeAlias
 
 from ...errors import InvalidRequest
+from .codecs.primitives import TEXT_BYTES_MAX
 from .shapes import without_none
 
 ELEMENTS_MAX: Final = 20_000  # of all arrays and tagged fields of a request together
@@ -25,7 +26,6 @@ ELEMENTS_MAX_OF_OFFSETS: Final = 110_000
 """For requests of a consumer about 100,000 partitions of 10,000 topics. Their handlers let other
 tasks run after every few hundred."""
 TAGS_MAX: Final = 10_000  # tagged fields of one list
-TEXT_BYTES_MAX: Final = 32_767  # the largest two-byte length
 
 _INT8: Final = Struct(">b")
 _INT16: Final = Struct(">h")

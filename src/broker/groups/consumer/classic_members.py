@@ -27,6 +27,7 @@ from ..consumer_protocol import (
     ConsumerSubscription,
     decode_subscription,
     encode_assignment,
+    version_of,
 )
 from ..records import (
     ClassicMemberMetadata,
@@ -93,11 +94,10 @@ def sync(core: GroupCore, request: SyncGroup, image: MetadataImage, now_ms: int)
     if core.state.epoch > current.epoch and (current.state is not MemberState.UNREVOKED_PARTITIONS):
         raise _rebalance(core, member, now_ms)
     core.timers.drop((SYNC, member.member_id))
-    version = decode_subscription(subscription).version
     return Synced(
         protocol_type=PROTOCOL_TYPE,
         protocol=protocol,
-        assignment=assignment_bytes(current.assigned, version, image),
+        assignment=assignment_bytes(current.assigned, version_of(subscription), image),
     )
 
 

@@ -1,7 +1,7 @@
 """Upgrade of a classic group to KIP-848, when its first KIP-848 member joins, without stopping
 members."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from ....errors import (
@@ -19,6 +19,7 @@ from ..config import GroupConfig
 from ..consumer_protocol import (
     PROTOCOL_TYPE,
     ConsumerSubscription,
+    EntryBudget,
     decode_assignment,
     decode_subscription,
 )
@@ -46,6 +47,9 @@ METADATA_LAG_MS: Final = 10_000
 """The maximum age of metadata of a serving coordinator: members may have assigned a new topic that
 the coordinator does not have yet. A coordinator further behind serves no group, unless all in-sync
 replicas follow it."""
+
+ENTRIES_MAX: Final = 200_000
+"""Topics and partitions of all members, equal subscriptions once: about 0.2 s of the event loop."""
 
 CLOCK_SKEW_MS: Final = 60_000
 """The maximum difference between the clocks of two coordinators of a group."""
@@ -125,16 +129,19 @@ def _as_consumer(
         return []
     offers = classic.protocols()
     group, epoch = stored.group, max(stored.generation, 1)
+    contents = _MemberContents(group)
     taken: dict[TopicId, set[int]] = {}
     members: list[ConsumerMember] = []
     targets: list[TargetAssignment] = []
     for each in stored.members:
         offered = offers.get(each.member_id) or ((stored.protocol or "", each.subscription),)
-        members.append(_member(group, each, offered))
+        members.append(_member(group, each, offered, contents))
         _check_described(group, members[-1].topics, describes)
-        assigned = _not_taken(_assigned(stored, each, image, now_ms, describes), taken)
+        partitions = contents.assignment(each)
+        _check_described(group, partitions, describes)
+        assigned = _not_taken(_assigned(stored, partitions, image, now_ms), taken)
         targets.append(TargetAssignment(group=group, member_id=each.member_id, partitions=assigned))
-    held = _not_revoked(members, stored.protocol, image, taken, describes)
+    held = _not_revoked(members, stored.protocol, contents, image, taken, describes)
     currents = [
         CurrentAssignment(
             group=group,
@@ -161,6 +168,7 @@ def _as_consumer(
 def _not_revoked(
     members: list[ConsumerMember],
     protocol: str | None,
+    contents: "_MemberContents",
     image: MetadataImage,
     taken: dict[TopicId, set[int]],
     describes: DescribesTopic | None,
@@ -172,8 +180,7 @@ def _not_revoked(
     for member in members:
         assert member.classic is not None
         offered = dict(member.classic.protocols)
-        said[member.member_id] = _subscription(
-            member.group,
+        said[member.member_id] = contents.subscription(
             member.member_id,
             offered.get(protocol or "", member.classic.protocols[0][1]),
         )
@@ -187,9 +194,12 @@ def _not_revoked(
 
 
 def _member(
-    group: str, stored: StoredMember, protocols: tuple[tuple[str, bytes], ...]
+    group: str,
+    stored: StoredMember,
+    protocols: tuple[tuple[str, bytes], ...],
+    contents: "_MemberContents",
 ) -> ConsumerMember:
-    subscription = _subscription(group, stored.member_id, protocols[0][1])
+    subscription = contents.subscription(stored.member_id, protocols[0][1])
     return ConsumerMember(
         group=group,
         member_id=stored.member_id,
@@ -205,31 +215,46 @@ def _member(
     )
 
 
-def _subscription(group: str, member_id: str, encoded: bytes) -> ConsumerSubscription:
-    try:
-        return decode_subscription(encoded)
-    except ValueError as error:
-        raise GroupNotFound(
-            f"group {group!r}: a classic group that cannot change: the subscription of"
-            f" {member_id!r} is malformed: {error}"
-        ) from error
+class _MemberContents:
+    """Decodes the subscriptions and assignments of a group's members, up to ENTRIES_MAX entries.
+    Each of its methods raises GroupNotFound."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._budget = EntryBudget(ENTRIES_MAX)
+        self._subscriptions: dict[bytes, ConsumerSubscription] = {}  # by their encoding
+
+    def subscription(self, member_id: str, encoded: bytes) -> ConsumerSubscription:
+        """Decode a subscription of a member."""
+        known = self._subscriptions.get(encoded)
+        if known is None:
+            try:
+                known = decode_subscription(encoded, self._budget)
+            except ValueError as error:
+                raise self._unchangeable("subscription", member_id, error) from error
+            self._subscriptions[encoded] = known
+        return known
+
+    def assignment(self, member: StoredMember) -> Mapping[str, tuple[int, ...]]:
+        """Decode the assignment of a member."""
+        try:
+            return decode_assignment(member.assignment, self._budget).partitions
+        except ValueError as error:
+            raise self._unchangeable("assignment", member.member_id, error) from error
+
+    def _unchangeable(self, content: str, member_id: str, error: ValueError) -> GroupNotFound:
+        return GroupNotFound(
+            f"group {self._group!r}: a classic group that cannot change: the {content} of"
+            f" {member_id!r} is malformed or too large: {error}"
+        )
 
 
 def _assigned(
     stored: ClassicGroup,
-    member: StoredMember,
+    partitions: Mapping[str, tuple[int, ...]],
     image: MetadataImage,
     now_ms: int,
-    describes: DescribesTopic | None,
 ) -> Partitions:
-    try:
-        partitions = decode_assignment(member.assignment).partitions
-    except ValueError as error:
-        raise GroupNotFound(
-            f"group {stored.group!r}: a classic group that cannot change: the assignment of"
-            f" {member.member_id!r} is malformed: {error}"
-        ) from error
-    _check_described(stored.group, partitions, describes)
     unknown = [name for name in partitions if image.topic(name) is None]
     if unknown and -CLOCK_SKEW_MS <= now_ms - stored.state_ms < METADATA_LAG_MS:
         # Without them, the partitions would be assigned to other members too.

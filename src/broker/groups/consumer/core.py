@@ -199,11 +199,9 @@ class GroupCore:
                 return False
         self._matches[pattern] = _Match(image.topics_by_name, image.acls, now_ms)
         try:
-            topics = matching(pattern, list(image.topics_by_name))
+            topics = matching(pattern, image.topics_by_name, describes)
         except InvalidPattern:  # an invalid pattern from the log of another implementation
             topics = frozenset()
-        if describes is not None:
-            topics = frozenset(filter(describes, topics))
         if before is not None and before.topics == topics:
             return False
         self.append(

@@ -30,7 +30,7 @@ from ....metadata.image import MetadataImage
 from ...coordinator.decision import NOTHING, Answered, Failed, ShardDecision, Ticket
 from ..classic_group import ClassicGroupMachine
 from ..config import GroupConfig
-from ..consumer_protocol import PROTOCOL_TYPE, decode_subscription
+from ..consumer_protocol import PROTOCOL_TYPE, version_of
 from ..records import (
     ClassicGroup,
     CurrentAssignment,
@@ -424,7 +424,7 @@ def _as_classic(state: GroupState, image: MetadataImage, now_ms: int) -> Classic
                 rebalance_timeout_ms=member.rebalance_timeout_ms,
                 session_timeout_ms=member.classic.session_timeout_ms,
                 subscription=subscription,
-                assignment=assignment_bytes(held, _version(subscription), image),
+                assignment=assignment_bytes(held, version_of(subscription), image),
             )
         )
     return ClassicGroup(
@@ -436,15 +436,6 @@ def _as_classic(state: GroupState, image: MetadataImage, now_ms: int) -> Classic
         state_ms=now_ms,
         members=tuple(members),
     )
-
-
-def _version(subscription: bytes) -> int:
-    """Return the version of a subscription, or 0 if it is malformed: at the join, only the
-    subscription of the first protocol was decoded."""
-    try:
-        return decode_subscription(subscription).version
-    except ValueError:
-        return 0
 
 
 def _held_by(current: CurrentAssignment) -> Partitions:

@@ -16,7 +16,12 @@ from ....errors import InvalidRequest, QuorumlogError
 from ....ids import TopicId
 from ..api import Answer, BrokerContext, Call, Client, Done, Fields, PreparedResponse
 from ..authorized_operations import describe_denial
-from ..codecs.groups import PlainHeartbeatBody, encode_plain_heartbeat, read_plain_heartbeat
+from ..codecs.groups import (
+    USUAL_BYTES_MAX,
+    PlainHeartbeatBody,
+    encode_plain_heartbeat,
+    read_plain_heartbeat,
+)
 from ..error_codes import group_code
 from ..group_calls import (
     allows_group_request,
@@ -68,7 +73,7 @@ _encode_plain: Final = lru_cache(maxsize=4_096)(partial(encode_plain_heartbeat, 
 
 def at_once(broker: BrokerContext, client: Client, version: int, body: memoryview) -> bytes | None:
     """Answer a heartbeat that only restarts a session; see `KafkaApi.at_once`."""
-    if client.client_id is None:
+    if client.client_id is None or len(body) > USUAL_BYTES_MAX:
         return None
     try:
         request = _read_plain_request(version, bytes(body), client.client_id, client.peer)

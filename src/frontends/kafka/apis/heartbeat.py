@@ -8,7 +8,12 @@ from ....broker.coordinator.decision import UNDECIDED
 from ....broker.groups.requests import ClassicHeartbeat
 from ....errors import CoordinatorLoading, QuorumlogError
 from ..api import Answer, BrokerContext, Call, Client, Done, PreparedResponse
-from ..codecs.groups import ClassicHeartbeatBody, encode_heartbeat, read_heartbeat
+from ..codecs.groups import (
+    USUAL_BYTES_MAX,
+    ClassicHeartbeatBody,
+    encode_heartbeat,
+    read_heartbeat,
+)
 from ..error_codes import group_code
 from ..group_calls import allows_group_request, ask_coordinator
 from ..pending_group_call import begin_heartbeat
@@ -26,6 +31,8 @@ def _read_request(version: int, body: bytes) -> ClassicHeartbeat:
 
 def at_once(broker: BrokerContext, client: Client, version: int, body: memoryview) -> bytes | None:
     """Answer a heartbeat that only restarts a session; see `KafkaApi.at_once`."""
+    if len(body) > USUAL_BYTES_MAX:
+        return None
     try:
         request = _read_request(version, bytes(body))
         if not allows_group_request(broker, client, request):

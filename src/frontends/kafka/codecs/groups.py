@@ -42,6 +42,9 @@ COMMIT_LOW: Final = 6
 COMMIT_FLEXIBLE: Final = 8
 COMMIT_HIGH: Final = 9
 COMMIT_ENTRIES_MAX: Final = 1_000
+USUAL_BYTES_MAX: Final = 1 << 10
+"""Of a heartbeat that is answered at once. Decoded ones are cached, before their client's rights
+are checked."""
 """The limit of topics and partitions of a commit; larger ones are decoded by the schema, and their
 memory counts."""
 _COMMIT_NAMES_STATIC: Final = 7  # the first version of commits with static members

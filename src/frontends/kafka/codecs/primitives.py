@@ -15,6 +15,7 @@ from ....errors import InvalidRequest
 ENTRIES_MAX: Final = 10_000  # of all arrays of a request together
 TAGS_MAX: Final = 10  # tagged fields of one struct, which are skipped on the event loop
 ID_SIZE: Final = 16
+TEXT_BYTES_MAX: Final = 32_767  # the largest two-byte length: a response of an older version has it
 
 I16: Final = Struct(">h")
 I32: Final = Struct(">i")
@@ -77,7 +78,7 @@ def read_i32(body: memoryview, at: int) -> tuple[int, int]:
 
 
 def read_string(body: memoryview, at: int, *, flexible: bool) -> tuple[str | None, int]:
-    """Read a string, which may be null."""
+    """Read a string of at most TEXT_BYTES_MAX bytes, which may be null."""
     if flexible:
         size, at = read_varint(body, at)
         size -= 1
@@ -89,6 +90,10 @@ def read_string(body: memoryview, at: int, *, flexible: bool) -> tuple[str | Non
         at += 2
     if size < 0:
         return None, at
+    if size > TEXT_BYTES_MAX:
+        raise InvalidRequest(
+            f"string at byte {at}: it has {size} bytes; send at most {TEXT_BYTES_MAX}"
+        )
     end = at + size
     if end > len(body):
         raise cut_short()

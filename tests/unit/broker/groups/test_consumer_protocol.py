@@ -14,12 +14,16 @@ from kio.serial import entity_writer
 from kio.static.primitive import i32
 
 from quorumlog.broker.groups.consumer_protocol import (
+    ENTRIES_MAX,
+    TOPICS_MAX,
     ConsumerAssignment,
     ConsumerSubscription,
+    EntryBudget,
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
+    topics_of,
 )
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -87,6 +91,44 @@ def test_cut_bytes_are_refused() -> None:
     for end in range(len(data)):
         with pytest.raises(ValueError):  # noqa: PT011
             decode_subscription(data[:end])
+
+
+def owned_entries(count: int) -> bytes:
+    """Return a subscription that owns one partition of one topic, in so many entries."""
+    once = b"\0\1t" + b"\0\0\0\1" + b"\0\0\0\7"
+    return b"\0\1" + b"\0\0\0\0" + b"\xff" * 4 + count.to_bytes(4, "big") + count * once
+
+
+def test_entries_of_the_same_owned_topic_are_merged_up_to_a_limit() -> None:
+    found = decode_subscription(owned_entries(TOPICS_MAX))
+    assert found.owned == {"t": (7,) * TOPICS_MAX}
+    with pytest.raises(ValueError, match="10001 elements; the limit is 10000"):
+        decode_subscription(owned_entries(TOPICS_MAX + 1))
+
+
+def test_number_of_entries_is_limited() -> None:
+    topics = tuple(f"t{number}" for number in range(TOPICS_MAX + 1))
+    most = ConsumerSubscription(version=1, topics=topics[1:])
+    more = ConsumerSubscription(version=1, topics=topics)
+    assert decode_subscription(encode_subscription(most)) == most
+    assert topics_of(encode_subscription(most)) == frozenset(topics[1:])
+    with pytest.raises(ValueError, match="10001 elements; the limit is 10000"):
+        decode_subscription(encode_subscription(more))
+    assert topics_of(encode_subscription(more)) is None
+    parts = ConsumerAssignment(version=1, partitions={"t": tuple(range(ENTRIES_MAX))})
+    with pytest.raises(ValueError, match="too many topics and partitions"):
+        decode_assignment(encode_assignment(parts))
+
+
+def test_budget_is_that_of_several_decodings() -> None:
+    data = encode_subscription(ConsumerSubscription(version=1, topics=("t",), owned={"t": (1,)}))
+    budget = EntryBudget(5)
+    decode_subscription(data, budget)  # takes 3
+    assert topics_of(data, budget) == frozenset({"t"})
+    assert topics_of(data, budget) == frozenset({"t"})
+    assert topics_of(data, budget) is None
+    with pytest.raises(ValueError, match="1 more than 0 left"):
+        decode_subscription(data, budget)
 
 
 def test_an_assignment_has_the_bytes_of_kafkas_schema() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from struct import error as StructError
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -9,8 +10,11 @@ from hypothesis import strategies as st
 from tests.kit.kafka_client import body_of
 
 from quorumlog.errors import InvalidRequest
+from quorumlog.frontends.kafka.api import Client
+from quorumlog.frontends.kafka.apis import consumer_group_heartbeat, heartbeat
 from quorumlog.frontends.kafka.codecs.groups import (
     COMMIT_ENTRIES_MAX,
+    USUAL_BYTES_MAX,
     ClassicHeartbeatBody,
     Commit,
     CommittedPart,
@@ -129,6 +133,28 @@ def test_a_heartbeat_of_kip_848_that_is_cut_short_is_none(version: int) -> None:
     for size in range(len(whole)):
         with pytest.raises(InvalidRequest):
             read_plain_heartbeat(version, memoryview(whole[:size]))
+
+
+def test_string_above_the_limit_is_rejected() -> None:
+    whole = plain_bytes(1, PLAIN._replace(group="g" * 32_767))
+    assert read_plain_heartbeat(1, memoryview(whole)) is not None
+    with pytest.raises(InvalidRequest, match="32768 bytes; send at most 32767"):
+        read_plain_heartbeat(1, memoryview(plain_bytes(1, PLAIN._replace(group="g" * 32_768))))
+
+
+@pytest.mark.parametrize("api", [heartbeat, consumer_group_heartbeat])
+def test_long_heartbeat_is_not_decoded_before_rights_are_checked(api: ModuleType) -> None:
+    """Decoded ones are cached by their bytes, which a client without rights sends."""
+    version = 1
+    long = "g" * USUAL_BYTES_MAX
+    body = (
+        beat_bytes(version, ClassicHeartbeatBody(long, 1, "member", None))
+        if api is heartbeat
+        else plain_bytes(version, PLAIN._replace(group=long))
+    )
+    client = Client(peer="127.0.0.1:1", local="127.0.0.1:2", listener="kafka", client_id="c")
+    no_broker = None  # whose authorizer would be asked
+    assert api.at_once(no_broker, client, version, memoryview(body)) is None
 
 
 def test_a_heartbeat_of_no_group_is_none() -> None:
@@ -265,7 +291,7 @@ def test_plain_commit_is_read_and_answered_as_any_commit(
     assert usual is not None
     try:
         plain = read_plain_commit(version, body)
-    except InvalidRequest:
+    except (InvalidRequest, IndexError, UnicodeDecodeError, StructError):
         plain = None
     parts = [part for topic in commit.topics for part in topic.partitions]
     if plain is None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from quorumlog.frontends.kafka.apis import APIS
-from quorumlog.frontends.kafka.codecs.primitives import ENTRIES_MAX
+from quorumlog.frontends.kafka.codecs.primitives import ENTRIES_MAX, TEXT_BYTES_MAX
 from quorumlog.frontends.kafka.request import CLIENT_ID_BYTES_MAX
-from quorumlog.frontends.kafka.request_limits import ELEMENTS_MAX, TAGS_MAX, TEXT_BYTES_MAX
+from quorumlog.frontends.kafka.request_limits import ELEMENTS_MAX, TAGS_MAX
 from quorumlog.frontends.kafka.requests_page import key_table, with_table
 from quorumlog.frontends.kafka.server import PLAIN_REQUEST_BYTES_MAX
 from quorumlog.server.config import settings

@@ -7,7 +7,8 @@ from tests.kit.kafka_client import body_of, connected
 
 from quorumlog import simulation
 from quorumlog.errors import InvalidRequest
-from quorumlog.frontends.kafka.request_limits import TEXT_BYTES_MAX, step_over, walk_message
+from quorumlog.frontends.kafka.codecs.primitives import TEXT_BYTES_MAX
+from quorumlog.frontends.kafka.request_limits import step_over, walk_message
 from quorumlog.runtime import Runtime
 
 from .any_request import schema_of

@@ -7,6 +7,7 @@ import pytest
 from tests.kit.kafka_client import RawClient
 from tests.kit.kafka_node import KafkaNode
 
+from quorumlog.api import transactions
 from quorumlog.broker.coordinator.key_hash import partition_of
 from quorumlog.broker.transactions.requests import BeginAttempt
 from quorumlog.ids import ProducerIdentity
@@ -440,6 +441,23 @@ def test_transactions_are_listed_by_every_filter() -> None:
         )
         assert bad.error_code == INVALID_REGULAR_EXPRESSION
 
+    run(work)
+
+
+def test_pattern_that_is_too_complex_for_the_listed_ids_is_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work(client: RawClient) -> None:
+        for name in ("a" * 40, "a" * 60):
+            await new_producer(client, name)
+        filters = {"state_filters": (), "producer_id_filters": (), "duration_filter": -1}
+        for pattern, code in (("a.*", 0), ("(a?){40}.*", INVALID_REGULAR_EXPRESSION)):
+            answer = await client.ask(
+                LIST_TRANSACTIONS, 2, **filters, transactional_id_pattern=pattern
+            )
+            assert answer.error_code == code, pattern
+
+    monkeypatch.setattr(transactions, "MATCH_STEPS_MAX", 5_000)
     run(work)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from quorumlog.broker.groups.classic_group import ClassicGroupMachine
+from quorumlog.broker.groups.consumer import classic_upgrade
 from quorumlog.broker.groups.consumer.classic_upgrade import CLOCK_SKEW_MS, METADATA_LAG_MS
 from quorumlog.broker.groups.consumer_protocol import (
     ConsumerAssignment,
@@ -380,6 +381,18 @@ def test_classic_member_gets_the_topics_that_its_client_may_describe() -> None:
     play.classic_join("k", protocols=both, describes={"u"}.__contains__)
     assert play.synced("k") == {"u": (0,)}
     assert play.machine.subscribed_topics() == {"u", "other"}
+
+
+def test_group_with_too_many_subscribed_topics_is_not_upgraded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Equal subscriptions count once."""
+    monkeypatch.setattr(classic_upgrade, "ENTRIES_MAX", 6)
+    play = Play()
+    assert play.upgraded(classic_group(play, k=(0,), l=(), m=()), "a").member_epoch == 8
+    classic = classic_group(play, owned=(1,), k=(0,), l=(), m=())
+    play.refused(play.upgraded(classic, "a"), GroupNotFound)
+    assert not classic.is_dead
 
 
 def test_rejected_heartbeat_does_not_upgrade_the_group() -> None:

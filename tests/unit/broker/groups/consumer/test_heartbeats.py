@@ -431,7 +431,29 @@ def test_a_pattern_matches_the_topics_that_the_client_of_its_member_may_describe
     assert play.beat("a", describes={"tb"}.__contains__, owned={}).assignment == of(tb={0})
 
 
-@pytest.mark.parametrize("pattern", ["t(", "(?=t)", "(t)\\1", "t" * 10_001])
+def test_complex_pattern_is_not_matched_with_topics_that_the_client_may_not_describe() -> None:
+    """Such a pattern takes milliseconds for each name."""
+    complex_pattern = "t(.?){20}"
+    asked = []
+
+    def describes(name: str) -> bool:
+        asked.append(name)
+        return name == "ta"
+
+    play = Play({"ta": 1, "tb": 1, "u": 1})
+    reply = play.join("a", topics=None, pattern=complex_pattern, describes=describes)
+    assert reply.assignment == of(ta={0})
+    assert set(asked) == {"ta", "tb", "u"}
+    asked.clear()
+    play.join("b", topics=None, pattern="t.", describes=describes)
+    assert set(asked) == {"ta", "tb"}
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["t(", "(?=t)", "(t)\\1", "t" * 4_001, "(.?){1000}", r"(?i)(\pL|\pN){200}"],
+    ids=lambda pattern: pattern[:12],
+)
 def test_what_is_no_pattern_of_re2_is_refused_and_changes_nothing(pattern: str) -> None:
     play = Play()
     play.join("a")
