@@ -14,7 +14,6 @@ import asyncio
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias, TypeVar
@@ -34,6 +33,7 @@ from ..errors import (
     TimedOut,
     UnknownServerError,
 )
+from .client_bounds import UNREAD_BYTES, ClientBytes
 from .foreign_status import is_unanswered
 from .grpc_options import (
     CALLER_KEEPALIVE_MS,
@@ -88,8 +88,8 @@ STRANGERS_A_HOST: Final = 128  # messages, and watches, of clients without crede
 STRANGERS_MAX: Final = 512
 STRANGER_READ_S: Final = 5.0  # then the call ends
 STRANGER_UNREAD_BYTES: Final = (1 << 20, 8 << 20)  # of their responses, for each address, in all
-UNREAD_BYTES: Final = (256 << 20, 512 << 20)  # of unary responses, for each principal, in all
 SMALL_RESPONSE_BYTES: Final = 4 << 10
+SMALL_STREAM_BYTES: Final = (4 << 20) + (64 << 10)  # the same of a message of a stream
 END_SETTLE_S: Final = 0.01  # the two events were up to 0.7 ms apart; see _ServedStream.read
 
 _log = logging.getLogger(__name__)
@@ -283,7 +283,15 @@ class _GrpcListener:
 
         async def answer(context: _Context) -> None:
             known, read = await self._call_context(handler, context)
-            raw = _ServedStream(handler.method.path, context, read)
+            write = context.write
+            if self._security.authenticator is not None:
+                write = partial(
+                    self._unread.write,
+                    context,
+                    client=known.client.principal,
+                    small_bytes=SMALL_STREAM_BYTES,
+                )
+            raw = _ServedStream(handler.method.path, context, read, write)
             stream = MessageStream(
                 handler.method.path, handler.method.parse_request, raw, self._message_size_max
             )
@@ -389,9 +397,16 @@ class _GrpcListener:
 class _ServedStream:
     """The handler's side of a stream."""
 
-    def __init__(self, path: str, context: _Context, read: ReadMessage) -> None:
+    def __init__(
+        self,
+        path: str,
+        context: _Context,
+        read: ReadMessage,
+        write: Callable[[bytes], Awaitable[None]],
+    ) -> None:
         self._path = path
         self._read = read
+        self._write = write
         self._context = context
         self._abort: asyncio.Task[None] | None = None  # sends the breaking status
 
@@ -409,7 +424,7 @@ class _ServedStream:
 
     async def write(self, raw: bytes) -> None:
         try:
-            await self._context.write(raw)
+            await self._write(raw)
         except aio.BaseError as error:
             raise StreamBroken(f"{self._path}: the client disconnected") from error
 
@@ -513,39 +528,31 @@ class UnreadResponses:
     """
 
     def __init__(self, client_bytes_max: int, bytes_max: int) -> None:
-        self._client_bytes_max = client_bytes_max
-        self._bytes_max = bytes_max
-        self._by_client: Counter[str] = Counter()
-        self._bytes = 0
+        self._unread = ClientBytes(client_bytes_max, bytes_max)
 
-    async def write(self, context: _Context, response: bytes, client: str) -> None:
-        """Send a response. Raise Overloaded at a limit; a small response is always sent."""
+    async def write(
+        self,
+        context: _Context,
+        response: bytes,
+        client: str,
+        *,
+        small_bytes: int = SMALL_RESPONSE_BYTES,
+    ) -> None:
+        """Send a response. Raise Overloaded at a limit; one of `small_bytes` is always sent, and
+        does not count."""
         size = len(response)
-        if size <= SMALL_RESPONSE_BYTES:
+        if size <= small_bytes:
             await context.write(response)
             return
-        unread = self._by_client[client]
-        if unread + size > self._client_bytes_max or self._bytes + size > self._bytes_max:
-            raise Overloaded(
-                f"{unread} bytes of responses to {client}, and {self._bytes} in all, are not read"
-                f" yet; the limits are {self._client_bytes_max} and {self._bytes_max}; read"
-                " responses at once, or request less"
-            )
-        self._add(client, size)
+        self._unread.add(client, size)
         writing = asyncio.ensure_future(context.write(response))
         writing.add_done_callback(lambda task: self._written(task, client, size))
         await asyncio.shield(writing)
 
     def _written(self, task: "asyncio.Future[None]", client: str, size: int) -> None:
-        self._add(client, -size)
+        self._unread.remove(client, size)
         if not task.cancelled():
             task.exception()  # the handler has it, if it still waits
-
-    def _add(self, client: str, size: int) -> None:
-        self._bytes += size
-        self._by_client[client] += size
-        if not self._by_client[client]:
-            del self._by_client[client]
 
 
 class _MethodTable(grpc.GenericRpcHandler):

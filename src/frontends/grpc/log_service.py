@@ -37,6 +37,7 @@ from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
 from ...records import partition_for_key
 from ...runtime import CallContext, ClientIdentity, Handler, Method, Runtime
+from ...runtime.client_bounds import UNREAD_BYTES, ClientBytes
 from ...runtime.protobuf_fields import EncodedMessage
 from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
 from .envelopes import ProduceBatches, encode_fetch
@@ -256,6 +257,7 @@ class LogService:
         self._spread = PublishPartitioner(replicas.hosted)
         self._stopping = False
         self._figures = replicas.writer.figures
+        self._large = ClientBytes(*UNREAD_BYTES)  # of the Subscribe streams
         self._subscriptions: dict[SubscriptionStream, None] = {}  # in progress
         self._receiving: dict[asyncio.Task[Any], None] = {}  # Produce streams waiting for a request
         self._pipelines: dict[Pipeline[_Inflight], None] = {}  # of the Produce streams
@@ -604,6 +606,8 @@ class LogService:
             self._metadata,
             wanted=wanted,
             check=partial(self._authorizer.check, context.client, *_READ_TOPIC, wanted.topic),
+            principal=context.client.principal,
+            large=self._large,
             heartbeat_ms=self._limits.subscribe_heartbeat_ms,
         )
         self._subscriptions[subscription] = None

@@ -1,13 +1,18 @@
 """One Subscribe stream: reads a partition continuously, one response ahead of the one being sent.
 
-Reading ahead overlaps disk and network; at most two responses are in memory. An error follows
+Reading ahead overlaps disk and network; at most two reads are in memory. An error follows
 everything that was read before it.
+
+A client may stop reading at any time, so nothing large is kept for it: a compressed batch is
+inflated again for each DECODED_BYTES of responses. A larger read or response counts against a bound
+for each principal and for all, and is dropped and made again if there is no room for it.
 """
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from ...api import validation as check
 from ...broker import LATEST, FetchOutcome, FetchSpec, OffsetSpec
@@ -18,12 +23,20 @@ from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
 from ...records import iterate_batches
 from ...runtime import Runtime
+from ...runtime.client_bounds import ClientBytes
 from ...runtime.protobuf_fields import EncodedMessage
 from .envelopes import encode_batches
 from .pipeline import Pipeline
 from .translation import decoded_responses
 
-ANSWERS_MAX = 2  # one being sent, one read ahead
+T = TypeVar("T")
+
+ANSWERS_MAX: Final = 2  # one being sent, one read ahead
+RESPONSE_BYTES_MAX: Final = 4 << 20  # of one read or response; a single larger batch is still sent
+DECODED_BYTES: Final = 4 << 20  # of the responses that are decoded at a time
+LARGE_BYTES: Final = RESPONSE_BYTES_MAX + (64 << 10)  # more counts against the bound
+ROOM_WAIT_MS: Final = 30_000
+ROOM_CHECK_S: Final = 0.05
 
 
 class SubscribeStream(Protocol):
@@ -78,7 +91,7 @@ def read_request(request: log_pb2.SubscribeRequest, *, bytes_max: int) -> Subscr
             "max_bytes",
             request.max_bytes,
             default=check.PARTITION_BYTES_DEFAULT,
-            limit=bytes_max,
+            limit=min(bytes_max, RESPONSE_BYTES_MAX),
         ),
         decoded=request.decoded,
         committed_only=committed_only,
@@ -95,6 +108,13 @@ def is_committed_only(value: int) -> bool:
     return value == log_pb2.ISOLATION_READ_COMMITTED
 
 
+class _DecodedPart(NamedTuple):
+    """Some of the responses with the records of a read."""
+
+    responses: list[bytes]
+    next_offset: int
+
+
 class SubscriptionStream:
     """A stream with its request; `run` serves it."""
 
@@ -107,15 +127,21 @@ class SubscriptionStream:
         *,
         wanted: SubscribeSpec,
         check: Callable[[], None],
+        principal: str,
+        large: ClientBytes,
         heartbeat_ms: int,
     ) -> None:
-        """`check` raises TopicAuthorizationFailed; called at the start and before each answer."""
+        """`check` raises TopicAuthorizationFailed; called at the start and before each answer.
+        `large` bounds the large reads and responses of all streams."""
         self._runtime = runtime
         self._hosted = hosted
         self._reader = reader
         self._metadata = metadata
         self._wanted = wanted
         self._check = check
+        self._principal = principal
+        self._large = large
+        self._large_bytes = 0  # those of this stream
         self._heartbeat_ms = heartbeat_ms  # interval of messages while idle
         self._topic_id = wanted.topic_id  # fixed once the stream has begun
         self._end: QuorumlogError | None = None  # the error of an early end
@@ -130,14 +156,19 @@ class SubscriptionStream:
         pipeline: Pipeline[FetchOutcome] = Pipeline(
             count_max=ANSWERS_MAX, bytes_max=ANSWERS_MAX * self._wanted.max_bytes
         )
-        async with self._runtime.tasks.scope("wire.subscribe") as scope:
-            reader = scope.spawn(self._read_on(pipeline), name="reads")
-            while (taken := await pipeline.take()) is not None:
-                outcome, size = taken
-                self._check()
-                await self._send(stream, outcome)
-                pipeline.answered(size)
-            failure = await reader
+        try:
+            async with self._runtime.tasks.scope("wire.subscribe") as scope:
+                reader = scope.spawn(self._read_on(pipeline), name="reads")
+                while (taken := await pipeline.take()) is not None:
+                    outcome, size = taken
+                    self._check()
+                    await self._send(stream, outcome)
+                    pipeline.answered(size)
+                    del taken, outcome
+                    self._drop(size)
+                failure = await reader
+        finally:
+            self._large.remove(self._principal, self._large_bytes)
         if failure is not None:
             raise failure
 
@@ -164,12 +195,7 @@ class SubscriptionStream:
                 self._topic_id,
                 committed_only=wanted.committed_only,
             )
-            (outcome,) = await self._reader.fetch(
-                [spec],
-                max_wait_ms=self._heartbeat_ms,
-                min_bytes=1,
-                max_bytes=wanted.max_bytes,
-            )
+            outcome = await self._with_room(partial(self._fetch, spec), _size_of_read)
             if outcome.error is not None:
                 return outcome.error
             pipeline.put(outcome, len(outcome.records))
@@ -178,6 +204,42 @@ class SubscriptionStream:
             if self._end is not None:
                 return self._end
         return None
+
+    async def _fetch(self, spec: FetchSpec) -> FetchOutcome:
+        (outcome,) = await self._reader.fetch(
+            [spec], max_wait_ms=self._heartbeat_ms, min_bytes=1, max_bytes=spec.max_bytes
+        )
+        return outcome
+
+    async def _with_room(self, make: Callable[[], Awaitable[T]], size_of: Callable[[T], int]) -> T:
+        """Return the result of `make`, once there is room for it. Raise Overloaded if there is none
+        in time. `_drop` frees the room."""
+        while True:
+            made = await make()
+            size = size_of(made)
+            if size <= LARGE_BYTES:
+                return made
+            if self._large.has_room(self._principal, size):
+                self._large.add(self._principal, size)
+                self._large_bytes += size
+                return made
+            del made
+            await self._wait_for_room(size)
+
+    async def _wait_for_room(self, size: int) -> None:
+        deadline_ms = self._runtime.clock.now_ms() + ROOM_WAIT_MS
+        while not self._large.has_room(self._principal, size):
+            if self._end is not None:
+                raise self._end
+            if self._runtime.clock.now_ms() >= deadline_ms:
+                self._large.check(self._principal, size)
+            await asyncio.sleep(ROOM_CHECK_S)
+
+    def _drop(self, size: int) -> None:
+        """Free the room of a large read or response."""
+        if size > LARGE_BYTES:
+            self._large.remove(self._principal, size)
+            self._large_bytes -= size
 
     async def _first_offset(self) -> int:
         wanted = self._wanted
@@ -215,21 +277,60 @@ class SubscriptionStream:
         if not outcome.records:
             await stream.send(last)
         elif self._wanted.decoded:
-            responses = decoded_responses(outcome, last, bytes_max=self._wanted.max_bytes)
-            inflates = any(header.codec for _, header in iterate_batches(outcome.records))
-            while (response := await self._next(responses, inflates=inflates)) is not None:
+            if any(header.codec for _, header in iterate_batches(outcome.records)):
+                await self._send_inflated(stream, outcome, last)
+                return
+            for response in decoded_responses(
+                outcome, last, start_offset=outcome.spec.offset, bytes_max=self._wanted.max_bytes
+            ):
                 self._check()
                 await stream.send(response)
         else:
             await stream.send(encode_batches(last, outcome.records))
 
-    async def _next(
-        self, responses: Iterator[log_pb2.SubscribeResponse], *, inflates: bool
-    ) -> log_pb2.SubscribeResponse | None:
-        """Decode one more response, in a thread if batches are decompressed: their size is up to
-        the producer."""
-        if not inflates:
-            return next(responses, None)
-        return await self._runtime.tasks.offload(
-            "cpu", partial(next, responses, None), cost_bytes=self._wanted.max_bytes
-        )
+    async def _send_inflated(
+        self, stream: SubscribeStream, outcome: FetchOutcome, last: log_pb2.SubscribeResponse
+    ) -> None:
+        """Decode and send in parts; between them no inflated batch is in memory. Their size is up
+        to the producer, so a thread inflates them."""
+        bytes_max = self._wanted.max_bytes
+        offset = outcome.spec.offset
+        while True:
+            decode = partial(_decode_part, outcome, last, start_offset=offset, bytes_max=bytes_max)
+            part = await self._with_room(
+                partial(self._runtime.tasks.offload, "cpu", decode, cost_bytes=bytes_max),
+                _size_of_part,
+            )
+            size, offset = _size_of_part(part), part.next_offset
+            part.responses.reverse()
+            while part.responses:
+                self._check()
+                await stream.send(EncodedMessage((part.responses.pop(),)))
+            self._drop(size)
+            if offset >= last.next_offset:
+                return
+
+
+def _decode_part(
+    outcome: FetchOutcome, last: log_pb2.SubscribeResponse, *, start_offset: int, bytes_max: int
+) -> _DecodedPart:
+    """Decode responses of DECODED_BYTES, or one larger one."""
+    part, size = _DecodedPart([], start_offset), 0
+    for response in decoded_responses(
+        outcome, last, start_offset=start_offset, bytes_max=bytes_max
+    ):
+        encoded = response.SerializeToString(deterministic=True)
+        if part.responses and size + len(encoded) > DECODED_BYTES:
+            return part
+        size += len(encoded)
+        part.responses.append(encoded)
+        part = part._replace(next_offset=response.next_offset)
+    return part
+
+
+def _size_of_read(outcome: FetchOutcome) -> int:
+    return len(outcome.records)
+
+
+def _size_of_part(part: _DecodedPart) -> int:
+    return sum(map(len, part.responses))

@@ -113,10 +113,14 @@ def built_batch(request: log_pb2.PublishRequest, indexes: Sequence[int], *, wall
 
 
 def decoded_responses(
-    outcome: FetchOutcome, last: log_pb2.SubscribeResponse, *, bytes_max: int
+    outcome: FetchOutcome,
+    last: log_pb2.SubscribeResponse,
+    *,
+    start_offset: int,
+    bytes_max: int,
 ) -> Iterator[log_pb2.SubscribeResponse]:
-    """Decode the records of [requested offset, last.next_offset) into responses of at most
-    `bytes_max` of records, but at least one record.
+    """Decode the records of [start_offset, last.next_offset) into responses of at most `bytes_max`
+    of records, but at least one record.
 
     Each response has the offset of the next one; the last one is `last`. One batch is decompressed
     at a time: only it and a part of its records are in memory.
@@ -124,7 +128,7 @@ def decoded_responses(
     size = 0
     response = log_pb2.SubscribeResponse()
     for records in decode_parts(
-        outcome.records, start_offset=outcome.spec.offset, end_offset=last.next_offset
+        outcome.records, start_offset=start_offset, end_offset=last.next_offset
     ):
         for record in records:
             needed = _size_of(record)

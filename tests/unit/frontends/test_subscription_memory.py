@@ -1,0 +1,126 @@
+"""Subscribe streams whose clients do not read: what a broker keeps for them."""
+
+import asyncio
+import gc
+import tracemalloc
+from typing import Any
+
+import pytest
+from tests.kit.node import WAIT_MS, Run, serving
+
+from quorumlog import simulation
+from quorumlog.errors import Overloaded
+from quorumlog.frontends.grpc import log_service, subscription
+from quorumlog.proto import log_pb2
+from quorumlog.records import Codec, Record, encode_batch
+from quorumlog.runtime import Channel, Runtime, Stream
+from quorumlog.services import LOG_SUBSCRIBE
+
+from .log_calls import create, produce_one
+
+LARGE_MS = 120_000
+
+
+async def subscribed(channel: Channel, **wanted: Any) -> Stream[Any, Any]:
+    stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=LARGE_MS)
+    await stream.send(log_pb2.SubscribeRequest(topic="t", decoded=True, **wanted))
+    return stream
+
+
+async def store(channel: Channel, count: int, size: int) -> None:
+    """Store one small batch that inflates to `count` records of `size` bytes."""
+    records = [Record(number, 1, None, bytes(size)) for number in range(count)]
+    result = await produce_one(channel, encode_batch(records, codec=Codec.ZSTD))
+    assert not result.error.code
+
+
+def test_stream_that_is_not_read_keeps_no_inflated_batch(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t")
+            await store(channel, 1_000, 20_000)
+            streams = []
+            gc.collect()
+            tracemalloc.start()
+            try:
+                for _ in range(3):
+                    streams.append(await subscribed(channel, max_bytes=30_000))
+                    for number in range(3):
+                        response = await streams[-1].receive()
+                        assert response is not None
+                        assert response.next_offset == number + 1
+                await asyncio.sleep(1)
+                gc.collect()
+                kept, _ = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert kept < 3 * 6 << 20  # of 3 times 20 MB
+            for stream in streams:
+                stream.abort("measured")
+
+    simulation.run(main)
+
+
+def test_batch_that_is_decoded_in_parts_has_each_record_once(run: Run, folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t")
+            await store(channel, 700, 20_000)
+            await store(channel, 3, 10)
+            stream = await subscribed(channel, offset=5, end_offset=702, max_bytes=100_000)
+            offset = 5
+            while (response := await stream.receive()) is not None:
+                assert response.ByteSize() <= 101_000
+                for record in response.records:
+                    assert record.offset == offset
+                    offset += 1
+                assert response.next_offset == offset
+            assert offset == 702
+
+    run(main)
+
+
+def test_large_records_of_streams_wait_for_room(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 5 << 20
+    monkeypatch.setattr(log_service, "UNREAD_BYTES", (8 << 20, 16 << 20))
+
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t")
+            await store(channel, 2, size)
+            unread = await subscribed(channel, end_offset=2)
+            await asyncio.sleep(1)
+            late = await subscribed(channel, end_offset=2)
+            await asyncio.sleep(subscription.ROOM_WAIT_MS / 1000 + 1)
+            with pytest.raises(Overloaded, match="are not read yet"):
+                await late.receive()
+            waiting = await subscribed(channel, end_offset=2)
+            await asyncio.sleep(1)
+            for stream in (unread, waiting):
+                for offset in (1, 2):
+                    response = await stream.receive()
+                    assert response is not None
+                    assert (len(response.records[0].value), response.next_offset) == (size, offset)
+                assert await stream.receive() is None
+
+    simulation.run(main)
+
+
+def test_response_of_a_stream_has_at_most_four_mebibytes(folder: str) -> None:
+    async def main(runtime: Runtime) -> None:
+        async with serving(runtime, folder) as channel:
+            await create(channel, "t")
+            for _ in range(10):
+                await store_plain(channel, 900_000)
+            stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
+            await stream.send(log_pb2.SubscribeRequest(topic="t", end_offset=10, max_bytes=1 << 30))
+            while (response := await stream.receive()) is not None:
+                assert len(response.batches) <= subscription.RESPONSE_BYTES_MAX
+
+    simulation.run(main)
+
+
+async def store_plain(channel: Channel, size: int) -> None:
+    await produce_one(channel, encode_batch([Record(0, 1, None, bytes(size))]))
