@@ -69,7 +69,7 @@ def exchange(mechanism: str) -> Callable[[bytes], object]:
 
     def run(content: bytes) -> object:
         async def use(sasl: SaslServer) -> object:
-            begun = sasl.begin(mechanism, MECHANISMS)
+            begun = sasl.begin(mechanism, MECHANISMS, host="10.0.0.1")
             is_scram = mechanism.startswith("SCRAM")
             steps = [
                 await begun.step(message)

@@ -130,7 +130,7 @@ class CallAuthentication:
         scheme, _, given = authorization.partition(" ")
         if scheme.lower() == "basic" and self.passwords is not None:
             await self.failures.before_attempt(host)
-            return await _user_with_password(self.passwords, given.strip())
+            return await _user_with_password(self.passwords, given.strip(), host)
         if scheme.lower() != "bearer":
             raise SaslAuthenticationFailed("the authorization header is not 'Bearer TOKEN'")
         return await self._user_of_token(given.strip())
@@ -174,7 +174,7 @@ def _claim_of(authorization: str) -> tuple[str, str]:
     return "PLAIN", user.decode(errors="backslashreplace")
 
 
-async def _user_with_password(sasl: SaslServer, encoded: str) -> AuthenticatedUser:
+async def _user_with_password(sasl: SaslServer, encoded: str, host: str) -> AuthenticatedUser:
     """Return the user of "user:password" in base64."""
     try:
         user, colon, password = b64decode(encoded, validate=True).partition(b":")
@@ -182,6 +182,7 @@ async def _user_with_password(sasl: SaslServer, encoded: str) -> AuthenticatedUs
         raise SaslAuthenticationFailed("the authorization header is not base64") from error
     if not colon:
         raise SaslAuthenticationFailed("the authorization header has no password")
-    step = await sasl.begin("PLAIN", ("PLAIN",)).step(b"\0" + user + b"\0" + password)
+    exchange = sasl.begin("PLAIN", ("PLAIN",), host=host)
+    step = await exchange.step(b"\0" + user + b"\0" + password)
     assert step.user is not None, "PLAIN has one step"
     return step.user

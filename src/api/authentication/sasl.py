@@ -5,9 +5,11 @@ An exchange takes the client's messages one after another and returns the server
 user and a wrong password.
 """
 
+import asyncio
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -33,6 +35,7 @@ from .tokens import TokenVerifier
 SCRAM_MESSAGE_MAX: Final = 2_000  # bytes: the preparation of a name takes quadratic time
 NONCE_BYTES: Final = 24
 MECHANISM_MAX: Final = 64  # characters of an unknown one in errors and logs
+LOGINS_WAITING_MAX: Final = 1_000  # with PLAIN, of a user at an address; users of an address
 _SCRAM: Final = {each.sasl_name: each for each in ScramMechanism}
 
 
@@ -77,21 +80,48 @@ class SaslServer:
     image: Callable[[], MetadataImage]  # the newest applied image
     tokens: TokenVerifier | None  # None: OAUTHBEARER is not enabled
     _shapes: "_CredentialShapes" = field(default_factory=lambda: _CredentialShapes(), init=False)
+    _turns: "_Turns" = field(default_factory=lambda: _Turns(), init=False)
 
-    def begin(self, mechanism: str, offered: tuple[str, ...]) -> SaslExchange:
-        """Begin an exchange. `offered` has the mechanisms of the listener. Raises
-        UnsupportedSaslMechanism."""
+    def begin(self, mechanism: str, offered: tuple[str, ...], *, host: str) -> SaslExchange:
+        """Begin an exchange. `offered` has the mechanisms of the listener, `host` is the client's
+        address. Raises UnsupportedSaslMechanism."""
         if mechanism not in offered:
             raise UnsupportedSaslMechanism(
                 f"SASL mechanism {mechanism[:MECHANISM_MAX]!r} is not offered here; use one of"
                 f" {', '.join(offered)}"
             )
         if mechanism == "PLAIN":
-            return _Plain(self)
+            return _Plain(self, host)
         if mechanism == "OAUTHBEARER":
             assert self.tokens is not None, "OAUTHBEARER is enabled"
             return _OAuthBearer(self.tokens)
         return _Scram(self, _SCRAM[mechanism])
+
+    async def digest(
+        self, key: ScramKey, password: str, shape: ScramCredential, *, host: str
+    ) -> ScramCredential:
+        """Return the credential that a password makes, with the salt and iterations of another one.
+        Raises UnacceptableCredential and Overloaded.
+
+        The users of an address take turns, and so do the addresses: many logins of one of them
+        delay those of another by one at a time.
+        """
+        is_wanted = True
+
+        def job() -> ScramCredential | None:
+            if not is_wanted:
+                return None
+            return credential_of_password(
+                key[1], password, salt=shape.salt, iterations=shape.iterations
+            )
+
+        async with self._turns.turn(host, key[0]), self._turns.turn(host):
+            try:
+                made = await self.tasks.offload("login", job)
+            finally:
+                is_wanted = False  # a job in the lane is not cancelled with its caller
+        assert made is not None, "the caller waits for it"
+        return made
 
     def credential(self, key: ScramKey) -> tuple[ScramCredential, bool]:
         """Return a user's credential and True; for an unknown user one that no password fits, and
@@ -115,6 +145,31 @@ class SaslServer:
             ),
             False,
         )
+
+
+class _Turns:
+    """Turns by key: one holder of a key at a time, in the order of arrival."""
+
+    def __init__(self) -> None:
+        # by key, with the number of its holder and of those that wait
+        self._queues: dict[tuple[str, ...], tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def turn(self, *key: str) -> AsyncIterator[None]:
+        """Wait for the turn of a key, and hold it. Raises Overloaded."""
+        lock, count = self._queues.get(key) or (asyncio.Lock(), 0)
+        if count >= LOGINS_WAITING_MAX:
+            raise Overloaded(f"{count} logins are waiting; the limit is {LOGINS_WAITING_MAX}")
+        self._queues[key] = lock, count + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            count = self._queues[key][1] - 1
+            if count:
+                self._queues[key] = lock, count
+            else:
+                del self._queues[key]
 
 
 CredentialShape: TypeAlias = tuple[int, int]
@@ -198,8 +253,9 @@ class _Scram:
 class _Plain:
     """PLAIN (RFC 4616), checked against the user's SCRAM credential."""
 
-    def __init__(self, server: SaslServer) -> None:
+    def __init__(self, server: SaslServer, host: str) -> None:
         self._server = server
+        self._host = host
         self.claimed_user = ""
 
     async def step(self, message: bytes) -> SaslStep:
@@ -218,12 +274,7 @@ class _Plain:
         key = (user, mechanism or ScramMechanism.SCRAM_SHA_256)
         credential, is_known = self._server.credential(key)
         try:
-            offered = await self._server.tasks.offload(
-                "login",
-                lambda: credential_of_password(
-                    key[1], password, salt=credential.salt, iterations=credential.iterations
-                ),
-            )
+            offered = await self._server.digest(key, password, credential, host=self._host)
         except UnacceptableCredential as error:
             raise _failed("PLAIN") from error
         except Overloaded as error:

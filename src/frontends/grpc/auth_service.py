@@ -66,7 +66,7 @@ class AuthService:
                 if request is None:
                     raise InvalidRequest("the stream ended before the first message")
                 mechanism = request.mechanism[:MECHANISM_MAX]
-                exchange = self._sasl.begin(request.mechanism, self._mechanisms)
+                exchange = self._sasl.begin(request.mechanism, self._mechanisms, host=client.host)
                 await self._run(exchange, stream, request, client, mechanism)
         except (SaslAuthenticationFailed, TimeoutError) as failure:
             error = failure

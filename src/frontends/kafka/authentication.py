@@ -46,6 +46,9 @@ _OPEN_KEYS: Final = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
 MECHANISM_CHARS_MAX: Final = 64
 """The length of an unknown mechanism in an error."""
 
+REAUTHENTICATION_INTERVAL_MS: Final = 1_000
+"""The minimum time between the begins of two authentications after the first one (KIP-368)."""
+
 FRAME_BYTES_MAX: Final = MESSAGE_BYTES_MAX + (4 << 10)
 """The size limit of requests before the authentication."""
 
@@ -80,7 +83,8 @@ class Authentication:
 
     __slots__ = (
         *("_apis", "_changed", "_client", "_exchange", "_expiry", "_failure", "_listener"),
-        *("_may_log", "_mechanism", "_now_ms", "_open_apis", "_user", "apis", "is_secured"),
+        *("_may_log", "_mechanism", "_now_ms", "_open_apis", "_reauthenticated_ms", "_user"),
+        *("apis", "is_secured"),
     )
 
     def __init__(
@@ -106,6 +110,7 @@ class Authentication:
         self._mechanism = ""  # of the exchange, or of the authentication
         self._failure: SaslAuthenticationFailed | None = None  # reported
         self._user: AuthenticatedUser | None = None
+        self._reauthenticated_ms: int | None = None  # the last begin after the first one
         self._expiry: asyncio.TimerHandle | None = None
         self.is_secured = listener.tls is None  # the handshake of TLS has ended
         self.apis = apis if listener.sasl is None else self._open_apis  # that may be requested now
@@ -177,11 +182,27 @@ class Authentication:
                     f"the client was authenticated with {self._mechanism}, and cannot continue"
                     f" with {mechanism[:MECHANISM_CHARS_MAX]!r}"
                 )
-            self._exchange = sasl.begin(mechanism, self._listener.mechanisms)
+            self._check_interval()
+            self._exchange = sasl.begin(
+                mechanism, self._listener.mechanisms, host=self._client.identity.host
+            )
         except (IllegalSaslState, UnsupportedSaslMechanism) as error:
             self._changed(error)
             raise
         self._mechanism = mechanism
+
+    def _check_interval(self) -> None:
+        """Raise IllegalSaslState for an authentication too soon after the one before it; the first
+        one after the login may follow at once, as in Apache Kafka."""
+        if self._user is None:
+            return
+        now_ms, last_ms = self._now_ms(), self._reauthenticated_ms
+        if last_ms is not None and now_ms - last_ms < REAUTHENTICATION_INTERVAL_MS:
+            raise IllegalSaslState(
+                f"the client authenticated again {now_ms - last_ms} ms ago; wait"
+                f" {REAUTHENTICATION_INTERVAL_MS} ms between two authentications"
+            )
+        self._reauthenticated_ms = now_ms
 
     async def step(self, message: bytes) -> tuple[bytes, int]:
         """Take the next message of the exchange. Return the server's, and the duration of the

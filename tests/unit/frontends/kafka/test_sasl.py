@@ -18,6 +18,7 @@ from quorumlog.errors import (
     UnsupportedSaslMechanism,
 )
 from quorumlog.frontends.kafka.apis import APIS
+from quorumlog.frontends.kafka.authentication import REAUTHENTICATION_INTERVAL_MS
 from quorumlog.frontends.kafka.server import LINES_A_SECOND_MAX
 from quorumlog.records import Record, encode_batch
 
@@ -263,6 +264,20 @@ def test_session_ends_unless_the_client_authenticates_again() -> None:
             await client.ended()
 
     run_on_kafka_node(main, "/node", **SASL, connections_max_reauth_ms=5_000)
+
+
+def test_client_authenticates_again_at_most_once_a_second() -> None:
+    async def main(kafka: KafkaNode) -> None:
+        await set_password(kafka.node, "admin", PASSWORD)
+        async with connected(kafka.runtime, _sasl_address(kafka)) as client:
+            for pause_ms in (0, REAUTHENTICATION_INTERVAL_MS, 0):
+                assert not (await _log_in(client, "admin", PASSWORD)).error_code.value
+                await asyncio.sleep(pause_ms / 1_000)
+            answer = await _begin(client)
+            assert answer.error_code.value == IllegalSaslState.code
+            await client.ended()
+
+    run_on_kafka_node(main, "/node", **SASL)
 
 
 def test_request_that_waits_for_an_earlier_one_does_not_begin_after_the_session() -> None:
