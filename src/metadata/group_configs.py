@@ -16,6 +16,12 @@ HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 ASSIGNOR: Final = "consumer.assignor"
 GROUP_LENGTH_MAX: Final = 8_150  # characters, as for any group id
 
+CONFIGURED_GROUPS_MAX: Final = 10_000
+"""The maximum number of groups with configs, which each node holds."""
+
+CONFIGURED_ID_CHARACTERS_MAX: Final = 2_000_000
+"""The maximum length of the ids of groups with configs, in all."""
+
 _ROWS: Final = (
     TopicConfig(
         name=ASSIGNOR,

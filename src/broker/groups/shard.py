@@ -155,12 +155,15 @@ class GroupShard:
         return UNDECIDED
 
     def _configure(self, image: MetadataImage) -> None:
-        """Apply the configs of groups in newer metadata; O(groups with configs)."""
-        before, self._group_configs = self._group_configs, image.group_configs
-        for group in dict.fromkeys((*before, *image.group_configs)):
+        """Apply the configs of groups in newer metadata; O(the fewer of the shard's groups and the
+        groups with configs)."""
+        before, after = self._group_configs, image.group_configs
+        self._group_configs = after
+        are_fewer = len(self._groups) < len(before) + len(after)
+        for group in self._groups if are_fewer else dict.fromkeys((*before, *after)):
             machine = self._groups.get(group)
             if isinstance(machine, ConsumerGroupMachine) and (
-                before.get(group) is not image.group_configs.get(group)
+                before.get(group) is not after.get(group)
             ):
                 machine.configure(self._config_of(group))
 

@@ -20,7 +20,13 @@ from ..commands import (
     Reply,
 )
 from ..decision import AnyDecision, Decision
-from ..group_configs import check_config_group, check_group_changes, known_group_config
+from ..group_configs import (
+    CONFIGURED_GROUPS_MAX,
+    CONFIGURED_ID_CHARACTERS_MAX,
+    check_config_group,
+    check_group_changes,
+    known_group_config,
+)
 from ..image import MetadataImage, TopicImage
 from ..replay import replay_batch
 from ..topic_configs import MIRROR_SOURCE, TopicConfig, changed_list, check_changes, known_config
@@ -95,6 +101,8 @@ def alter_group_configs(image: MetadataImage, command: AlterGroupConfigs) -> Any
     check_config_group(command.group)
     present: Mapping[str, str] = image.group_configs.get(command.group, {})
     changes = check_group_changes(_wanted(command, present, known_group_config), present)
+    if not present and any(value is not None for value in changes.values()):
+        _check_limits(image.group_configs, command.group)
     records = tuple(
         pb.MetadataRecord(
             group_config=pb.GroupConfigRecord(group=command.group, name=name, value=value)
@@ -115,6 +123,17 @@ def alter_group_configs(image: MetadataImage, command: AlterGroupConfigs) -> Any
         return reply, image.unfenced_ids()
 
     return decision_of(f"alter configs of group {command.group}", walk(), answer)
+
+
+def _check_limits(configured: Mapping[str, object], group: str) -> None:
+    """Raise InvalidRequest if one more group would exceed a limit of the groups with configs."""
+    characters = sum(map(len, configured)) + len(group)
+    if len(configured) >= CONFIGURED_GROUPS_MAX or characters > CONFIGURED_ID_CHARACTERS_MAX:
+        raise InvalidRequest(
+            f"the limit of {CONFIGURED_GROUPS_MAX} groups with configs, and of"
+            f" {CONFIGURED_ID_CHARACTERS_MAX} characters of their ids, is reached; delete the"
+            " configs of other groups, or change the settings of the brokers"
+        )
 
 
 def _wanted(

@@ -11,10 +11,13 @@ from quorumlog.metadata import (
     GroupConfigsAltered,
     ListChange,
 )
+from quorumlog.metadata.decisions import configs
 from quorumlog.metadata.group_configs import (
     ASSIGNOR,
     BROKER_SETTINGS,
+    CONFIGURED_ID_CHARACTERS_MAX,
     GROUP_CONFIGS,
+    GROUP_LENGTH_MAX,
     HEARTBEAT_INTERVAL,
     SESSION_TIMEOUT,
     check_group_changes,
@@ -138,6 +141,34 @@ def test_snapshot_contains_the_configs_of_every_group(cluster: Cluster) -> None:
         ("h", ASSIGNOR),
         ("h", SESSION_TIMEOUT),
     ]
+
+
+def test_no_more_groups_have_configs_than_the_limit(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configs, "CONFIGURED_GROUPS_MAX", 2)
+    cluster.start(1)
+    for group in "ab":
+        alter(cluster, (ASSIGNOR, "range"), group=group)
+    for validate_only in (False, True):
+        with pytest.raises(InvalidRequest, match="limit of 2 groups"):
+            alter(cluster, (ASSIGNOR, "range"), group="c", validate_only=validate_only)
+    alter(cluster, (SESSION_TIMEOUT, "9000"), group="a")  # the configured ones may change theirs
+    alter(cluster, (ASSIGNOR, None), group="c")
+    alter(cluster, (ASSIGNOR, None), group="b")
+    alter(cluster, (ASSIGNOR, "range"), group="c")
+    assert sorted(cluster.image.group_configs) == ["a", "c"]
+
+
+def test_ids_of_groups_with_configs_have_a_limit_in_all(cluster: Cluster) -> None:
+    cluster.start(1)
+    longest = "x" * (GROUP_LENGTH_MAX - 3)
+    fits = CONFIGURED_ID_CHARACTERS_MAX // GROUP_LENGTH_MAX
+    for number in range(fits):
+        alter(cluster, (ASSIGNOR, "range"), group=f"{number:03}{longest}")
+    with pytest.raises(InvalidRequest, match="characters"):
+        alter(cluster, (ASSIGNOR, "range"), group=f"{fits:03}{longest}")
+    alter(cluster, (ASSIGNOR, "range"), group="g")
 
 
 def test_group_without_a_valid_id_and_lists_are_refused(cluster: Cluster) -> None:
