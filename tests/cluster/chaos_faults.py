@@ -17,7 +17,9 @@ from quorumlog.errors import QuorumlogError
 from quorumlog.testing.checkers import Place
 
 from .chaos_links import CLIENTS, Cut
-from .chaos_nodes import ChaosNodes, eventually
+from .chaos_nodes import CAN_LIMIT_MEMORY, ChaosNodes, eventually
+from .fault_library import NodeFaults
+from .packet_relay import Impairment
 
 MOVE_S: Final = 300.0  # until a move of all partitions is over
 SPANS_S: Final = (1.0, 6.0)  # how long a fault lasts at least
@@ -34,8 +36,13 @@ class Kind(StrEnum):
     DEAF = "deaf"  # it hears no other node
     BRIDGE = "bridge"  # two nodes do not hear each other, or one does not hear the other
     CLIENTS = "clients"  # it and the clients do not hear each other, all nodes do
+    LOSS = "packet loss"  # packets of a node are lost and reordered
+    DELAY = "network delay"  # packets of a node are late, with jitter
     SLOW = "slow disk"  # every sync takes long
     FULL = "full disk"  # no byte is free
+    DISK = "disk errors"  # writes or syncs fail with EIO, or writes are short; a restart follows
+    CLOCK = "clock jumps"  # the wall clock jumps ahead or back; the monotonic clock does not
+    MEMORY = "memory limit"  # allocations fail; a restart follows
     ROLL = "rolling restart"  # all nodes in turn, in order
     MOVE = "reassignment"  # replicas are taken away and added, one with a node that is killed
     BLACKOUT = "blackout"  # all nodes are killed
@@ -43,6 +50,26 @@ class Kind(StrEnum):
 
 KINDS: Final = tuple(Kind)
 ONE_BY_ONE: Final = frozenset({Kind.MUTE, Kind.DEAF, Kind.BRIDGE})
+IMPAIRMENTS: Final[dict[Kind, Sequence[Impairment]]] = {
+    Kind.LOSS: [Impairment(lost=percent, reordered=10) for percent in (2, 5, 10)],
+    Kind.DELAY: [Impairment(delay_ms=ms, jitter_ms=ms // 2) for ms in (20, 100, 300)],
+}
+NODE_FAULTS: Final[dict[Kind, Sequence[NodeFaults]]] = {
+    Kind.SLOW: [NodeFaults(sync_ms=ms) for ms in (50, 300, 1_000)],
+    Kind.DISK: [
+        NodeFaults(sync_errors=20),
+        NodeFaults(write_errors=5),
+        NodeFaults(short_writes=50),
+    ],
+    Kind.CLOCK: [NodeFaults(wall_clock_s=s) for s in (-45 * 60, -60, 120, 3 * 3_600)],
+}
+"""A broker whose wall clock is over an hour behind rejects the records of clients by
+`message.timestamp.after.max.ms`."""
+HEADROOM_MIB: Final = (0, 2, 8)
+"""Memory that a node can still allocate under a limit."""
+LARGE_TOPIC: Final = "large"
+LARGE_COUNT: Final = 40
+LARGE_BYTES: Final = 500_000
 UNSERVED: Final = frozenset({Kind.CLIENTS, Kind.FULL, Kind.BLACKOUT})
 """Faults under which a partition may have a leader that lives and that clients get nothing from."""
 
@@ -56,8 +83,10 @@ class Faults:
     log: AsyncLog  # an operator's
     places: Sequence[Place]
     happened: Counter[Kind] = field(default_factory=Counter)
+    ended: Counter[Kind] = field(default_factory=Counter)  # faults that ended the node
     victim: int = 0  # of the present fault, 0: none in particular
     span_s: float = 0.0
+    degree: str = ""  # of the present fault: the parameters drawn
 
     def round_of(self, kinds: Sequence[Kind]) -> list[Kind]:
         """Each kind that this machine permits once, in an order of its own."""
@@ -71,6 +100,7 @@ class Faults:
         self.happened[kind] += 1
         self.span_s = self.drawn.uniform(*SPANS_S)
         self.victim = self.drawn.choice(self.nodes.shape.numbers)
+        self.degree = ""
         links, victim = self.nodes.links, self.victim
         match kind:
             case Kind.KILL:
@@ -82,8 +112,8 @@ class Faults:
             case Kind.ISOLATE | Kind.MUTE | Kind.DEAF | Kind.BRIDGE | Kind.CLIENTS:
                 links.cut(self._cuts(kind))
                 return links.can_cut and kind not in UNSERVED
-            case Kind.SLOW:
-                self.nodes.slow(victim, self.drawn.choice((50, 300, 1_000)))
+            case Kind.LOSS | Kind.DELAY | Kind.SLOW | Kind.DISK | Kind.CLOCK | Kind.MEMORY:
+                self._impair(kind)
             case Kind.FULL:
                 self.victim = self.nodes.small
                 await asyncio.to_thread(self.nodes.fill)
@@ -102,6 +132,13 @@ class Faults:
                 await self._roll()
             case Kind.MOVE:
                 await self._move()
+            case Kind.CLOCK:
+                await asyncio.sleep(self.span_s / 2)
+                self._impair(kind)
+                await asyncio.sleep(self.span_s / 2)
+            case Kind.MEMORY:
+                await self._send_large()
+                await asyncio.sleep(self.span_s)
             case _:
                 await asyncio.sleep(self.span_s)
 
@@ -112,13 +149,25 @@ class Faults:
                 await self.nodes.start(self.victim)
             case Kind.PAUSE:
                 self.nodes.nodes[self.victim].resume()
-            case Kind.ISOLATE | Kind.MUTE | Kind.DEAF | Kind.BRIDGE | Kind.CLIENTS:
+            case (
+                Kind.ISOLATE
+                | Kind.MUTE
+                | Kind.DEAF
+                | Kind.BRIDGE
+                | Kind.CLIENTS
+                | Kind.LOSS
+                | Kind.DELAY
+            ):
                 self.nodes.links.heal()
-            case Kind.SLOW:
-                self.nodes.slow(self.victim, 0)
+            case Kind.SLOW | Kind.CLOCK:
+                self.nodes.set_faults(self.victim, NodeFaults())
+            case Kind.DISK | Kind.MEMORY:  # failed logs accept no appends until a restart
+                self.nodes.set_faults(self.victim, NodeFaults())
+                await self._restart(kind)
             case Kind.FULL:
                 self.nodes.empty()
-                await self._revive(self.victim)
+                if self.nodes.nodes[self.victim].ended() is not None:
+                    await self._restart(kind)
             case Kind.ROLL | Kind.MOVE:
                 pass
             case Kind.BLACKOUT:
@@ -149,10 +198,41 @@ class Faults:
                 others += [CLIENTS] if self.drawn.random() < 0.5 else []
         return [*_out(self.victim, others), *_in(self.victim, others)]
 
+    def _impair(self, kind: Kind) -> None:
+        """Draw a fault of the kind for the present node."""
+        nodes, victim = self.nodes, self.victim
+        if kind in IMPAIRMENTS:
+            impairment = self.drawn.choice(IMPAIRMENTS[kind])
+            nodes.links.impair(victim, impairment)
+            self.degree = str(impairment)
+        elif kind in NODE_FAULTS:
+            faults = self.drawn.choice(NODE_FAULTS[kind])
+            nodes.set_faults(victim, faults)
+            self.degree = str(faults)
+        else:
+            headroom_mib = self.drawn.choice(HEADROOM_MIB)
+            nodes.limit_memory(victim, headroom_mib << 20)
+            self.degree = f"{headroom_mib} MiB more"
+
+    async def _send_large(self) -> None:
+        """Send records that need more memory than the limited node has. They may fail: the topic
+        is not judged."""
+        with suppress(QuorumlogError):
+            await self.log.admin.create_topic(
+                LARGE_TOPIC, partitions=6, replication=3, if_not_exists=True
+            )
+            async with self.log.producer(delivery_timeout_ms=6_000) as producer:
+                for number in range(LARGE_COUNT):
+                    await producer.send(LARGE_TOPIC, bytes(LARGE_BYTES), partition=number % 6)
+
     def _is_possible(self, kind: Kind) -> bool:
         match kind:
-            case Kind.SLOW:
-                return self.nodes.can_slow
+            case Kind.SLOW | Kind.DISK | Kind.CLOCK:
+                return self.nodes.can_fault
+            case Kind.LOSS | Kind.DELAY:
+                return not self.nodes.links.no_relay
+            case Kind.MEMORY:
+                return CAN_LIMIT_MEMORY
             case Kind.FULL:
                 return bool(self.nodes.small)
             case _:
@@ -161,12 +241,14 @@ class Faults:
     def _others(self, number: int) -> list[int]:
         return [other for other in self.nodes.shape.numbers if other != number]
 
-    async def _revive(self, number: int) -> None:
-        """Start a node that ended because of its disk."""
-        node = self.nodes.nodes[number]
-        if node.ended() is not None:
-            node.kill()
-            await self.nodes.start(number)
+    async def _restart(self, kind: Kind) -> None:
+        """Kill the node if its fault has not ended it, and start it again."""
+        node = self.nodes.nodes[self.victim]
+        self.ended[kind] += node.ended() is not None
+        node.kill()
+        if kind is Kind.MEMORY:
+            self.nodes.excuse(self.victim)
+        await self.nodes.start(self.victim)
 
     async def _roll(self) -> None:
         for number in self.nodes.shape.numbers:

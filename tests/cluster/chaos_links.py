@@ -4,6 +4,8 @@ Where this machine permits it each node has a network namespace of its own, wire
 forwards: the hub drops what goes from one to another, each way by itself, and silently, as a broken
 switch does. Elsewhere a forwarding proxy stands before each listener of a node; it can only hold
 everything that goes in or comes out there, whoever sent it, and not what voters stream.
+The hub also sends the packets of an impaired node through a relay (`packet_relay.py`). This needs
+no kernel module besides TUN: netem is often missing, and netfilter cannot delay or reorder packets.
 
 Members are numbers: 0 is where the clients are (this process), others are nodes.
 """
@@ -21,10 +23,16 @@ from tests.kit.node_process import free_port
 
 from quorumlog.testing import Direction, ForwardingProxy
 
+from . import packet_relay
+from .packet_relay import Impairment
+
 CLIENTS: Final = 0
 SANDBOX: Final = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 SANDBOX_MARK: Final = "QUORUMLOG_CHAOS_SANDBOX"
 """Set in a process that has namespaces of its own, which end with it."""
+
+RELAY: Final = "relay"  # the hub's TUN device
+RELAY_TABLE: Final = "77"  # the routing table whose only route is this device
 
 Cut = tuple[int, int]  # from a member to another one: what goes this way does not arrive
 
@@ -33,6 +41,7 @@ class Links(Protocol):
     """The wires of a run; entered before nodes start, left after they ended."""
 
     can_cut: bool  # between any two members, each way by itself
+    no_relay: str  # why packets cannot be impaired; "": they can
 
     def __enter__(self) -> "Links": ...
 
@@ -58,8 +67,11 @@ class Links(Protocol):
     def cut(self, cuts: Iterable[Cut]) -> None:
         """Drop what goes these ways from now on."""
 
+    def impair(self, number: int, impairment: Impairment) -> None:
+        """Delay, lose or reorder the packets from and to a member from now on."""
+
     def heal(self) -> None:
-        """Let everything through again."""
+        """Let everything through again, unimpaired."""
 
 
 def is_permitted() -> bool:
@@ -98,11 +110,14 @@ class NamespaceLinks:
     can_cut = True
 
     def __init__(self, numbers: Sequence[int]) -> None:
+        self.no_relay = ""
         self._numbers = list(numbers)
         self._holders: dict[int, subprocess.Popen[bytes]] = {}  # they keep the namespaces
         self._hub: subprocess.Popen[bytes] | None = None
         self._stack = ExitStack()
         self._cuts: set[Cut] = set()  # membership only
+        self._impaired = CLIENTS  # the member whose packets are relayed, 0: none
+        self._relay: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "NamespaceLinks":
         with self._stack:
@@ -114,6 +129,7 @@ class NamespaceLinks:
             for number in self._numbers:
                 holder = self._holders[number] = self._hold()
                 self._wire(number, str(holder.pid), self.prefix(number))
+            self.no_relay = self._make_relay_device()
             self._stack = self._stack.pop_all()
         return self
 
@@ -146,28 +162,65 @@ class NamespaceLinks:
             self._cuts.add(cut)
             self._rule("add", cut)
 
+    def impair(self, number: int, impairment: Impairment) -> None:
+        program = [sys.executable, packet_relay.__file__, RELAY, *impairment.arguments()]
+        self._relay = self._start_on_hub(*program)
+        self._impaired = number
+        self._relay_rules("add")
+
     def heal(self) -> None:
         for cut in sorted(self._cuts):
             self._rule("del", cut)
         self._cuts.clear()
+        if self._relay is not None:
+            self._relay_rules("del")
+            assert self._relay.poll() is None, "the relay ended by itself"
+            _end(self._relay)
+            self._relay = None
 
     def _rule(self, verb: str, cut: Cut) -> None:
         source, target = (_host(member) for member in cut)
         self._on_hub("ip", "rule", verb, "from", source, "to", target, "blackhole")
 
+    def _make_relay_device(self) -> str:
+        """Make the device that relayed packets enter and leave. Return the reason if the machine
+        has none, else ""."""
+        try:
+            self._on_hub("ip", "tuntap", "add", "dev", RELAY, "mode", "tun")
+        except AssertionError as error:
+            return str(error).strip()
+        self._on_hub("ip", "link", "set", RELAY, "txqueuelen", "10000", "up")
+        self._on_hub("ip", "route", "add", "default", "dev", RELAY, "table", RELAY_TABLE)
+        self._on_hub("ip", "rule", "add", "pref", "100", "iif", RELAY, "lookup", "main")
+        return ""
+
+    def _relay_rules(self, verb: str) -> None:
+        """Begin or end the relaying of all packets from and to the impaired member."""
+        for way in ("from", "to"):
+            rule = ("pref", "200", way, _host(self._impaired), "lookup", RELAY_TABLE)
+            self._on_hub("ip", "rule", verb, *rule)
+
     def _hold(self) -> subprocess.Popen[bytes]:
         """A process that does nothing in a new network namespace."""
-        holder = subprocess.Popen(
-            ["unshare", "--net", "sh", "-c", "echo && exec sleep infinity"], stdout=subprocess.PIPE
-        )
-        self._stack.callback(_end, holder)
-        assert holder.stdout is not None
-        assert holder.stdout.readline(), "no namespace"
-        return holder
+        return self._start("unshare", "--net", "sh", "-c", "echo && exec sleep infinity")
+
+    def _start_on_hub(self, *command: str) -> subprocess.Popen[bytes]:
+        return self._start(*self._enter_hub(), *command)
+
+    def _start(self, *command: str) -> subprocess.Popen[bytes]:
+        """Start a process and wait for its first line. It ends at the latest with the links."""
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        self._stack.callback(_end, process)
+        assert process.stdout is not None
+        assert process.stdout.readline(), f"{' '.join(command)}: ended"
+        return process
 
     def _on_hub(self, *command: str) -> None:
+        _run(*self._enter_hub(), *command)
+
+    def _enter_hub(self) -> Sequence[str]:
         assert self._hub is not None, "the links are not entered"
-        _run("nsenter", f"--net=/proc/{self._hub.pid}/ns/net", "--", *command)
+        return ("nsenter", f"--net=/proc/{self._hub.pid}/ns/net", "--")
 
     def _wire(self, number: int, pid: str, prefix: Sequence[str]) -> None:
         """Lay a wire from a member to the hub."""
@@ -186,6 +239,7 @@ class ProxyLinks:
     """A proxy before each listener of each node; a cut to or from a node is one of all others."""
 
     can_cut = False
+    no_relay = "no network namespaces"
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self._ports = {number: (free_port(), free_port()) for number in numbers}
@@ -234,6 +288,9 @@ class ProxyLinks:
                 if number != CLIENTS:
                     self._grpc[number].hold(way)
                     self._controller[number].hold(way)
+
+    def impair(self, number: int, impairment: Impairment) -> None:
+        raise AssertionError(f"packets of node {number} cannot be impaired: {self.no_relay}")
 
     def heal(self) -> None:
         for proxy in self._all():

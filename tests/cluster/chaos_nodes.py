@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import resource
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,9 +20,10 @@ from quorumlog.storage.inspect.diff import EXPLAINED, DifferenceKind, LogDiff, d
 from quorumlog.storage.inspect.directory_check import check
 
 from .chaos_links import Links, small_disk
-from .slow_disk import NoSlowDisk, build_slow_disk
+from .fault_library import NodeFaults, NoFaultLibrary, build_fault_library, write_faults
 
 DISK_MIB: Final = 512  # of the one node with a disk of its own
+CAN_LIMIT_MEMORY: Final = hasattr(resource, "prlimit")  # Linux
 METADATA_LOG: Final = "__cluster_metadata-"
 SETTINGS: Final[dict[str, object]] = {"replica.lag.time.max.ms": 5_000}
 
@@ -71,13 +74,18 @@ class ChaosNodes:
     small: int = 0  # the node whose disk can be filled; 0: none
     starts: int = 0
     settings: Mapping[str, object] = field(default_factory=dict)  # besides those of all runs
-    _slow_disk: str = ""  # the library that makes disks slow; "": none
+    _excused: Counter[int] = field(default_factory=Counter)  # characters of a node's log
+    _fault_library: str = ""  # preloaded into nodes; "": none
 
     def form(self) -> None:
         """Lay all nodes out, and format them."""
         if not self.links.can_cut:
             self.skipped.append("wires cut one by one: no network namespaces")
-        self._slow_disk = self._build_slow_disk()
+        if why := self.links.no_relay:
+            self.skipped += [f"packet loss: {why}", f"network delay: {why}"]
+        if not CAN_LIMIT_MEMORY:
+            self.skipped.append("memory limits: no prlimit")
+        self._fault_library = self._build_fault_library()
         cluster_id = id_text(os.urandom(16))
         addresses = {n: self.links.controller(n) for n in self.shape.controller_numbers}
         voters = [f"{n}@{address}:{id_text(os.urandom(16))}" for n, address in addresses.items()]
@@ -135,25 +143,34 @@ class ChaosNodes:
         """Raise AssertionError when a node ended by itself, or one wrote a traceback."""
         for number, node in self.nodes.items():
             code = node.ended()
-            said = node.complaints()
+            said = node.complaints()[self._excused[number] :]
             assert code is None, f"node {number} ended by itself with {code}: {said[-5_000:]}"
             at = said.find("Traceback")
             assert at < 0, f"node {number} wrote a traceback: {said[max(0, at - 500) : at + 4_000]}"
 
+    def excuse(self, number: int) -> None:
+        """Accept every traceback that a node has written so far."""
+        self._excused[number] = len(self.nodes[number].complaints())
+
     # --- disks ---------------------------------------------------------------------------------
 
     @property
-    def can_slow(self) -> bool:
-        """Whether disks can be made slow."""
-        return bool(self._slow_disk)
+    def can_fault(self) -> bool:
+        """Return True if nodes can have the faults of the fault library."""
+        return bool(self._fault_library)
 
-    def slow(self, number: int, sync_ms: int) -> None:
-        """Make every sync of a node take so much longer; 0: no longer."""
-        path = self.folder / f"slow-{number}"
-        if sync_ms:
-            path.write_text(str(sync_ms))
-        else:
-            path.unlink()
+    def set_faults(self, number: int, faults: NodeFaults) -> None:
+        """Replace the faults of a node's disk and wall clock."""
+        write_faults(self._faults_file(number), faults)
+
+    def limit_memory(self, number: int, more_bytes: int) -> None:
+        """Limit the memory that a node allocates to its present data and so many bytes more, until
+        the process ends."""
+        pid = self.nodes[number].pid
+        status = Path(f"/proc/{pid}/status").read_text()
+        data_kib = int(status.partition("VmData:")[2].split()[0])
+        _, hard = resource.prlimit(pid, resource.RLIMIT_DATA)
+        resource.prlimit(pid, resource.RLIMIT_DATA, (data_kib * 1_024 + more_bytes, hard))
 
     def fill(self) -> None:
         """Leave no byte free on the small disk."""
@@ -192,22 +209,24 @@ class ChaosNodes:
     def _place(self, number: int) -> Path:
         return self.folder / f"disk-{number}"
 
-    def _build_slow_disk(self) -> str:
-        library = self.folder / "slow_disk.so"
+    def _faults_file(self, number: int) -> Path:
+        return self.folder / f"faults-{number}"
+
+    def _build_fault_library(self) -> str:
+        library = self.folder / "faults.so"
         try:
-            build_slow_disk(library)
-        except NoSlowDisk as why:
-            self.skipped.append(f"slow disks: {why}")
+            build_fault_library(library)
+        except NoFaultLibrary as why:
+            self.skipped += [f"{what}: {why}" for what in ("slow disks", "disk errors", "clocks")]
             return ""
         return str(library)
 
     def _environment(self, number: int) -> dict[str, str]:
         found = {"QUORUMLOG_LOG": "INFO"}
-        if self._slow_disk:
-            found |= {
-                "LD_PRELOAD": self._slow_disk,
-                "SLOW_DISK_FILE": str(self.folder / f"slow-{number}"),
-            }
+        if self.can_fault:
+            path = self._faults_file(number)
+            write_faults(path, NodeFaults())
+            found |= {"LD_PRELOAD": self._fault_library, "FAULTS_FILE": str(path)}
         return found
 
 

@@ -56,7 +56,9 @@ KINDS_MIN: Final = 4  # of faults, of those that are asked for
 CLIENT_MACHINES: Final = 2
 CALM: Final = "no fault"
 SHAPES: Final = {"combined": COMBINED, "apart": APART}
-EXPLAINED: Final = frozenset({"DiskFull"})  # what a default client is told on a full disk
+EXPLAINED: Final = frozenset({"DiskFull", "UnknownServerError"})
+"""Errors that a default client may get: of a full disk, and of a node that lacks memory. Any other
+handler that fails writes a traceback."""
 
 TOPICS: Final = (
     TopicPlan(name="quick", partitions=4, replication=3, min_isr=2, flush_policy="replicated"),
@@ -153,6 +155,7 @@ class Chaos:
             "calm_s": round(self.calm_s, 1),
             "seed": self.seed,
             "faults": dict(faults.happened),
+            "ended": dict(faults.ended),
             "served_s": {kind: _spread(times) for kind, times in self.served_s.items()},
             "skipped": nodes.skipped,
             "starts": nodes.starts,
@@ -186,7 +189,7 @@ class Chaos:
             began_s = time.monotonic()
             errors = self.notes.errors.copy()
             has_majority = await faults.inflict(kind)
-            _say(f"{kind} of {faults.victim}")
+            _say(f"{kind} of {faults.victim} {faults.degree}")
             if has_majority:
                 await self._prove(runtime, nodes, kind)
             await faults.go_on(kind)
@@ -286,6 +289,7 @@ def run_chaos(
     kinds: tuple[Kind, ...] = KINDS,
 ) -> dict[str, Any]:
     """Run it in a folder of its own; raises AssertionError with what went wrong."""
+    folder.mkdir(parents=True, exist_ok=True)
     return real.run(Chaos(folder, shape, seconds, seed, kinds).run, name="chaos")
 
 
@@ -340,7 +344,7 @@ def main() -> int:
         shape=SHAPES[options.shape],
         seconds=options.minutes * 60,
         seed=options.seed,
-        kinds=tuple(options.only or KINDS),
+        kinds=tuple(map(Kind, options.only or KINDS)),
     )
     if options.keep:
         report = run(Path(options.keep))

@@ -42,6 +42,16 @@ def test_a_cluster_loses_nothing_while_it_is_hurt(tmp_path: Path) -> None:
     assert len(report["faults"]) >= 4, report
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+def test_bad_networks_disks_clocks_and_little_memory_lose_nothing(tmp_path: Path) -> None:
+    kinds = (Kind.LOSS, Kind.DELAY, Kind.DISK, Kind.CLOCK, Kind.MEMORY)
+    only = [argument for kind in kinds for argument in ("--only", kind)]
+    report = storm(tmp_path, "--minutes", "2", "--seed", "1", *only)
+    held(report)
+    assert len(report["faults"]) >= 4 or report["skipped"], report
+
+
 @pytest.mark.slow
 def test_clients_notice_nothing_of_a_rolling_restart(tmp_path: Path) -> None:
     report = run_chaos(tmp_path, seconds=5, seed=1, kinds=(Kind.ROLL,))
