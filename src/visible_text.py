@@ -34,3 +34,18 @@ def _escape(match: re.Match[str]) -> str:
 def count_text(count: int, noun: str) -> str:
     """Return "1 record", "2,000 records"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def duration_text(ms: float) -> str:
+    """Return a duration in its largest two units: "850 ms", "1 h 34 min"."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    seconds = int(ms // 1000)
+    if seconds < 60:
+        return f"{seconds} s"
+    for high, low, unit_s in (("d", "h", 86_400), ("h", "min", 3_600), ("min", "s", 60)):
+        if seconds >= unit_s:
+            below = {"d": 3_600, "h": 60, "min": 1}[high]
+            rest = seconds % unit_s // below
+            return f"{seconds // unit_s:,} {high}" + (f" {rest} {low}" if rest else "")
+    raise AssertionError("unreachable")

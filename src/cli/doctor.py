@@ -135,7 +135,7 @@ def _json(each: Diagnosis) -> dict[str, Any]:
         "partition": finding.partition,
         "broker": finding.broker,
         "why": finding.why,
-        "remedy": finding.remedy or None,
+        "remedy": finding.instruction or None,
     }
 
 

@@ -238,7 +238,7 @@ def _json(finding: Finding) -> dict[str, Any]:
         "partition": finding.partition,
         "broker": finding.broker,
         "why": finding.why,
-        "remedy": finding.remedy or None,
+        "remedy": finding.instruction or None,
     }
 
 

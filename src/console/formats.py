@@ -3,11 +3,22 @@
 from datetime import UTC, datetime
 from typing import Final
 
-from ..visible_text import count_text
+from ..visible_text import count_text, duration_text
 
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 NO_LIMIT: Final = 2**62  # numbers from here on mean that there is none
 DASH: Final = "\N{EN DASH}"  # an unknown value
+GROUP_STATES: Final = {"Empty": "no members"}
+TRANSACTION_STATES: Final = {
+    "Empty": "none yet",
+    "Ongoing": "open",
+    "PrepareCommit": "committing",
+    "PrepareAbort": "aborting",
+    "CompleteCommit": "committed",
+    "CompleteAbort": "aborted",
+}
+"""The texts of states by the names of the protocol; others are shown by their names."""
+
 count = count_text
 
 
@@ -38,19 +49,7 @@ def size(value: float | None) -> str:
 
 def duration(ms: float | None) -> str:
     """Return a duration in its largest two units."""
-    if ms is None or ms < 0:
-        return DASH
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    seconds = int(ms // 1000)
-    if seconds < 60:
-        return f"{seconds} s"
-    for high, low, unit_s in (("d", "h", 86_400), ("h", "min", 3_600), ("min", "s", 60)):
-        if seconds >= unit_s:
-            below = {"d": 3_600, "h": 60, "min": 1}[high]
-            rest = seconds % unit_s // below
-            return f"{seconds // unit_s:,} {high}" + (f" {rest} {low}" if rest else "")
-    raise AssertionError("unreachable")
+    return DASH if ms is None or ms < 0 else duration_text(ms)
 
 
 def milliseconds(ms: float) -> str:
@@ -68,6 +67,12 @@ def time(ms: int | None) -> str:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
         return str(ms)
+
+
+def recent_time(ms: int, now_ms: int) -> str:
+    """Return a time as UTC text, without the date if it is that of now."""
+    text, date = time(ms), time(now_ms).partition(" ")[0]
+    return text.removeprefix(f"{date} ")
 
 
 def config_value(value: str, unit: str) -> str:

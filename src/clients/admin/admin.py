@@ -699,7 +699,7 @@ class AsyncAdmin:
         `to` is a position ("earliest", "latest", an offset, a datetime), a `Shift` from the
         committed offset, or a mapping from partition to either. `topics` names topics, or
         partitions by topic (default: all with a committed offset). `dry_run` returns the result
-        without storing it. Raises NonEmptyGroup if the group has members.
+        without storing it. Otherwise raises NonEmptyGroup if the group has members.
         """
         return await reset_offsets(self._connection, group, to, topics=topics, dry_run=dry_run)
 

@@ -66,11 +66,13 @@ def _cause(broker: Broker, probe: BrokerProbe) -> tuple[str, str]:
     restart = f"`quorumlog server`, or `quorumlog cluster start {broker.id}`"
     if probe.is_refused:
         state = "was shut down" if broker.stopping else "is down"
-        return f"{name} {state}: nothing listens at {address}", f"Start it: {restart}"
+        log = "" if broker.stopping else "; its log has the reason, such as a failed disk"
+        return f"{name} {state}: nothing listens at {address}", f"Start it: {restart}{log}"
     if probe.error:
+        error = probe.error.partition(";")[0].removeprefix(f"{address}: ")
         return (
-            f"{name} does not answer at {address} ({probe.error.partition(';')[0]}): the process "
-            "is paused or overloaded, or the network to it is down",
+            f"{name} does not answer at {address} ({error}): the process is paused or overloaded, "
+            "or the network to it is down",
             f"Check its machine and its log; if the process has exited, start it: {restart}",
         )
     if broker.stopping:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from ...visible_text import count_text
+from ...visible_text import count_text, duration_text
 
 if TYPE_CHECKING:
     from .descriptions import Broker, Partition
@@ -25,6 +25,7 @@ class Finding:
     what: str  # its name, as "t-0"; empty for a broker
     why: str  # a sentence without its full stop
     remedy: str  # a sentence without its full stop; empty: none
+    command: str = ""  # the command that carries out the remedy
     topic: str | None = None
     partition: int | None = None
     broker: int | None = None
@@ -33,7 +34,12 @@ class Finding:
     def text(self) -> str:
         """The finding as sentences."""
         why = f"{self.what}: {self.why}" if self.what else self.why[0].upper() + self.why[1:]
-        return " ".join(f"{each}." for each in (why, self.remedy) if each)
+        return " ".join(f"{each}." for each in (why, self.instruction) if each)
+
+    @property
+    def instruction(self) -> str:
+        """The remedy with its command."""
+        return f"{self.remedy}: `{self.command}`" if self.command else self.remedy
 
 
 def not_in_sync(
@@ -196,20 +202,22 @@ def unstable(
             continue
         held = oldest.get(place)
         why = (
-            f"the last stable offset {stable} is {count_text(high_watermark - stable, 'offset')} "
-            f"below the high watermark {high_watermark}"
+            f"the last stable offset {stable:,} is {count_text(high_watermark - stable, 'offset')} "
+            f"below the high watermark {high_watermark:,}"
         )
-        remedy = "Try again"
+        remedy, command = "Try again", ""
         if held is None:
             why += "; the transaction that held it has ended since"
         else:
-            reason, remedy = _open_cause(held, ids.get(held.producer.producer_id), hanging, now_ms)
+            listed = ids.get(held.producer.producer_id)
+            reason, remedy, command = _open_cause(held, listed, hanging, now_ms)
             why += f": {reason}"
         findings.append(
             Finding(
                 what=f"{place[0]}-{place[1]}",
                 why=why,
                 remedy=remedy,
+                command=command,
                 topic=place[0],
                 partition=place[1],
             )
@@ -222,40 +230,40 @@ def _open_cause(
     listed: "TransactionalId | None",
     hanging: "Sequence[OpenTransaction]",
     now_ms: int,
-) -> tuple[str, str]:
-    """Return the cause and the remedy of an open transaction."""
-    what = (
-        f"a transaction of producer id {held.producer.producer_id} is open from {held.first_offset}"
-    )
+) -> tuple[str, str, str]:
+    """Return the cause of an open transaction, the remedy, and its command, "" without one."""
+    start = f"{held.first_offset:,}"
+    what = f"a transaction of producer id {held.producer.producer_id} is open from {start}"
     if held in hanging:
         return (
             f"{what} and no coordinator has it: it hangs",
-            f"Abort it: `quorumlog transactions find-hanging {held.topic} -p {held.partition} "
-            "--abort`",
+            "Abort it",
+            f"quorumlog transactions find-hanging {held.topic} -p {held.partition} --abort",
         )
     if listed is None:
-        return f"{what}; its transactional id is not listed", "Try again"
+        return f"{what}; its transactional id is not listed", "Try again", ""
     age = ""
     if listed.started_ms >= 0:
-        age = f" for {max(0, now_ms - listed.started_ms) // 1000} s"
+        age = f" for {duration_text(max(0, now_ms - listed.started_ms) // 1000 * 1000)}"
     name = listed.staged_name
     holder = f"a transaction of {listed.name}"
     if name is not None:
         holder = f"a task attempt of the staged commits {name}"
-    what = f"{holder} is open from {held.first_offset}{age} ({listed.state})"
+    what = f"{holder} is open from {start}{age} ({listed.state})"
     if not listed.is_open:
         return (
             f"{what}: it is decided, and its marker is not written yet",
             "Check that the partition has a leader and enough in-sync replicas",
+            "",
         )
     if name is not None:
         return (
             what,
-            f"Wait for the commit (`quorumlog commits describe {quote(name)}`), or abort the "
-            f"write: `quorumlog transactions abort {quote(name)}`",
+            "Wait for the commit, or abort the write",
+            f"quorumlog transactions abort {quote(name)}",
         )
     return (
         what,
-        "Wait for the producer or its transaction timeout, or end it: `quorumlog transactions "
-        f"abort {quote(listed.name)}`",
+        "Wait for the producer or its transaction timeout, or abort it",
+        f"quorumlog transactions abort {quote(listed.name)}",
     )

@@ -23,6 +23,7 @@ from ...services import (
     GROUPS_LIST,
 )
 from ...settings.query_groups import RETENTION_HOLDS, Hold, parse_holds
+from ...visible_text import count_text
 from ..connection import Connection
 from ..consumer.assigned_partitions import Topics, parse_assignment
 from ..groups import coordinator
@@ -231,10 +232,11 @@ async def reset_offsets(
         if topics is None and not isinstance(to, Mapping):
             raise
     else:
-        if described.members:
+        if described.members and not dry_run:
             raise NonEmptyGroup(
-                f"group {name} has {len(described.members)} members, which would overwrite the "
-                "offsets: stop them first (`quorumlog groups describe` lists them)"
+                f"group {name} has {count_text(len(described.members), 'member')} that would "
+                "overwrite the offsets: stop the consumers first (`quorumlog groups describe` "
+                "lists them)"
             )
     stored = await coordinator.fetch(connection, name, None, deadline_ms=deadline_ms)
     wanted = await _targets(connection, to, topics, stored, deadline_ms)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from ...visible_text import count_text
+from ...visible_text import count_text, duration_text
 from .findings import Finding
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def lags(
         cause = _beyond_end(each, earlier.get(place), group) if is_healthy else None
         if is_healthy and cause is None:
             continue
-        cause = cause or _cause(each, earlier.get(place), group, partition, now_ms, between_ms)
+        cause = cause or _cause(each, earlier, group, partition, now_ms, between_ms)
         why, remedy = cause
         found.append(
             Finding(
@@ -56,7 +56,7 @@ def lags(
 
 def _cause(
     offset: "GroupOffset",
-    before: "GroupOffset | None",
+    earlier: "Mapping[Place, GroupOffset]",
     group: "Group",
     partition: "Partition | None",
     now_ms: int,
@@ -75,19 +75,49 @@ def _cause(
             "replica can lead",
         )
     if offset.member is None:
+        before = earlier.get((offset.topic, offset.partition))
         if before is not None and (before.committed or 0) < (offset.committed or 0):
             return _committed_by_non_member(offset, before, behind, between_ms)
         return _without_member(offset, group, behind, now_ms)
-    name, last = _name(offset.member), _last(offset, now_ms)
+    return _owner_cause(offset, offset.member, earlier, group, now_ms, between_ms)
+
+
+def _owner_cause(
+    offset: "GroupOffset",
+    owner: "GroupMember",
+    earlier: "Mapping[Place, GroupOffset]",
+    group: "Group",
+    now_ms: int,
+    between_ms: int,
+) -> tuple[str, str]:
+    behind, before = _behind(offset), earlier.get((offset.topic, offset.partition))
+    name, last = _name(owner), _last(offset, now_ms)
     waiting = _waits_for(offset, group)
     if waiting:
         return f"{behind}; {waiting}", _REVOCATION
-    if offset.member.silent_ms > SILENT_MS:
+    if owner.silent_ms > SILENT_MS:
         return (
             f"{behind}; its owner, {name}, sent the last heartbeat "
-            f"{offset.member.silent_ms // 1000} s ago: the process failed, hangs, or cannot reach "
+            f"{owner.silent_ms // 1000} s ago: the process failed, hangs, or cannot reach "
             "the cluster",
             "Check that host; the partition is reassigned when the member's session expires",
+        )
+    is_progressing = (
+        before is not None
+        and before.committed is not None
+        and offset.committed is not None
+        and before.committed < offset.committed
+    )
+    is_recent = offset.commit_ms >= 0 and now_ms - offset.commit_ms <= RECENT_COMMIT_MS
+    is_idle = not is_progressing and not is_recent
+    elsewhere = is_idle and _progress_elsewhere(owner, earlier, group, now_ms, between_ms)
+    if elsewhere:
+        here = "has not committed here yet" if not last else f"committed here last {last}"
+        return (
+            f"{behind}; its owner, {name}, is active ({elsewhere}) but {here}: it probably reads "
+            "other partitions first",
+            "Wait until it has read the others; if it does not commit here then, find out whether "
+            "the program has paused the partition",
         )
     if offset.committed is None:
         return (
@@ -95,9 +125,9 @@ def _cause(
             "first records, or never commits",
             "Check that program; without auto_commit it must call commit()",
         )
-    if before is not None and before.committed is not None and before.committed < offset.committed:
+    if before is not None and is_progressing:
         return _progress(offset, before, name, behind, between_ms)
-    if now_ms - offset.commit_ms <= RECENT_COMMIT_MS:
+    if is_recent:
         return f"{behind}; its owner, {name}, committed {last}", ""
     return (
         f"{behind}; its owner, {name}, sends heartbeats but committed last {last}: it is paused or "
@@ -105,6 +135,33 @@ def _cause(
         "Check that program; a member that does not poll for max_poll_interval_ms loses the "
         "partition",
     )
+
+
+def _progress_elsewhere(
+    owner: "GroupMember",
+    earlier: "Mapping[Place, GroupOffset]",
+    group: "Group",
+    now_ms: int,
+    between_ms: int,
+) -> str:
+    """Return the partition in which a member commits most, with the rate or the last commit, "" if
+    it commits in none."""
+    found: list[tuple[float, int, str]] = []
+    for each in group.offsets:
+        if each.member is None or each.committed is None:
+            continue
+        if each.member.member_id != owner.member_id:
+            continue
+        name = f"{each.topic}-{each.partition}"
+        before = earlier.get((each.topic, each.partition))
+        read = 0 if before is None else each.committed - (before.committed or 0)
+        if read > 0:
+            rate = 1000 * read / max(between_ms, 1)
+            found.append((rate, each.commit_ms, f"{name}, {rate:,.1f} records/s"))
+        elif 0 <= now_ms - each.commit_ms <= RECENT_COMMIT_MS:
+            last = f"{name}, last commit {_last(each, now_ms)}"
+            found.append((0.0, each.commit_ms, last))
+    return max(found)[2] if found else ""
 
 
 def _behind(offset: "GroupOffset") -> str:
@@ -147,8 +204,7 @@ def _without_member(
     if not group.members:
         return (
             f"{behind}; group {group.name} has no members{since}",
-            "Start its consumers, or delete the group: `quorumlog groups delete "
-            f"{quote(group.name)}`",
+            "Start its consumers",
         )
     place = (offset.topic, offset.partition)
     next_owner = next((each for each in group.members if place in each.target), None)
@@ -194,10 +250,10 @@ def _progress(
     written = 0.0
     if offset.log_end_offset is not None and before.log_end_offset is not None:
         written = (offset.log_end_offset - before.log_end_offset) / seconds
-    rates = f"{name} reads {read:,.0f} records/s, producers write {written:,.0f} records/s"
+    rates = f"{name} reads {read:,.1f} records/s, producers write {written:,.1f} records/s"
     if read > written:
         left_s = (offset.lag or 0) / (read - written)
-        return f"{behind}; {rates}: it catches up in about {left_s:,.0f} s", ""
+        return f"{behind}; {rates}: it catches up in about {duration_text(1000 * left_s)}", ""
     return (
         f"{behind}; {rates}: the lag grows",
         "Add members, up to one per partition, add partitions, or reduce the work per record",

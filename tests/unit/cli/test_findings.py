@@ -6,9 +6,17 @@ import pytest
 
 from quorumlog.clients.admin.descriptions import Broker, Partition
 from quorumlog.clients.admin.fenced_brokers import BrokerProbe, fencing_cause
-from quorumlog.clients.admin.findings import fenced, not_in_sync, not_registered, under_min_isr
+from quorumlog.clients.admin.findings import (
+    fenced,
+    not_in_sync,
+    not_registered,
+    under_min_isr,
+    unstable,
+)
 from quorumlog.clients.admin.partitions import PartitionReplicas, Replica
+from quorumlog.clients.admin.transactions import OpenTransaction, TransactionalId
 from quorumlog.errors import OutcomeUnknown, QuorumlogError
+from quorumlog.ids import ProducerIdentity
 
 from .descriptions import partition
 
@@ -140,14 +148,19 @@ def test_a_partition_under_its_min_isr_is_told_with_who_is_missing(
         ),
         ({"fenced": True}, BrokerProbe(is_refused=True), "is down: nothing listens at b3:9094."),
         (
+            {"fenced": True},
+            BrokerProbe(is_refused=True),
+            "`quorumlog cluster start 3`; its log has the reason, such as a failed disk.",
+        ),
+        (
             {"fenced": True, "stopping": True},
             BrokerProbe(is_refused=True),
             "Broker 3 was shut down: nothing listens",
         ),
         (
             {"fenced": True},
-            BrokerProbe(error="took the connection and says nothing; check that"),
-            "does not answer at b3:9094 (took the connection and says nothing): the process is",
+            BrokerProbe(error="b3:9094: no answer within 2,000 ms; check that"),
+            "does not answer at b3:9094 (no answer within 2,000 ms): the process is paused",
         ),
         ({"stopping": True}, BrokerProbe(controller=1, metadata_offset=50), "is shutting down"),
         (
@@ -179,3 +192,31 @@ def test_a_fenced_broker_is_told_by_what_becomes_of_asking_it(
 def test_a_broker_that_nobody_knows_is_told_with_those_that_are_known() -> None:
     assert "registered brokers: 1, 2." in not_registered(9, [2, 1]).text
     assert "registered brokers: none." in not_registered(9, []).text
+
+
+def test_finding_of_a_held_last_stable_offset_has_its_age_and_the_command() -> None:
+    held = OpenTransaction(
+        topic="t",
+        partition=0,
+        first_offset=1_329,
+        producer=ProducerIdentity(7, 0),
+        coordinator_epoch=-1,
+        last_timestamp_ms=0,
+    )
+    listed = TransactionalId(
+        name="settle 2",
+        state="Ongoing",
+        coordinator=1,
+        producer_id=7,
+        producer_epoch=-1,
+        started_ms=1_000,
+        timeout_ms=0,
+        partitions=(),
+    )
+    (finding,) = unstable({("t", 0): (1_329, 2_400)}, [held], {7: listed}, [], now_ms=638_500)
+    assert finding.why == (
+        "the last stable offset 1,329 is 1,071 offsets below the high watermark 2,400: a "
+        "transaction of settle 2 is open from 1,329 for 10 min 37 s (Ongoing)"
+    )
+    assert finding.remedy == "Wait for the producer or its transaction timeout, or abort it"
+    assert finding.text.endswith("or abort it: `quorumlog transactions abort 'settle 2'`.")

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from quorumlog.clients.admin.groups import Group, GroupMember, GroupOffset
 from quorumlog.clients.admin.lag_findings import lags
 from quorumlog.ids import TopicPartition
@@ -69,6 +71,65 @@ def test_committed_offset_beyond_the_log_end_is_a_finding() -> None:
     assert lags(before, now, {("t", 0): PARTITION}, now_ms=0, between_ms=0) == []
 
 
+# --- a member of two partitions ----------------------------------------------------------------
+
+
+def group_of_reader(committed: int, *, other: int | None, commit_ms: int, now_ms: int) -> Group:
+    """The member has committed `committed` in t-0 now, and `other` in t-1 at `commit_ms`."""
+    first = GroupOffset(
+        topic="t",
+        partition=0,
+        committed=committed,
+        log_end_offset=9_000,
+        member=MEMBER,
+        commit_ms=now_ms,
+    )
+    second = replace(first, partition=1, committed=other, commit_ms=commit_ms)
+    return group(first, second, type="consumer", state="Stable", members=(MEMBER,))
+
+
+def finding_of_second(before: Group, now: Group, now_ms: int) -> str:
+    partitions = {("t", number): lone_partition(number) for number in (0, 1)}
+    _, finding = lags(before, now, partitions, now_ms=now_ms, between_ms=5_000)
+    assert finding.partition == 1
+    return finding.text
+
+
+@pytest.mark.parametrize(
+    ("other", "here"),
+    [(0, "lag 9,000; "), (None, "no committed offset; ")],
+    ids=["committed earlier", "never committed"],
+)
+def test_owner_that_reads_another_partition_is_not_reported_as_stuck(
+    other: int | None, here: str
+) -> None:
+    commit_ms = -1 if other is None else 40_000
+    before = group_of_reader(100, other=other, commit_ms=commit_ms, now_ms=395_000)
+    now = group_of_reader(111, other=other, commit_ms=commit_ms, now_ms=400_000)
+    text = finding_of_second(before, now, 400_000)
+    assert text.startswith(
+        f"t-1: {here}its owner, member c, m at h, is active (t-0, 2.2 records/s)"
+    )
+    assert ("has not committed here yet" if other is None else "here last 6 min ago") in text
+    assert "it probably reads other partitions first. Wait until" in text
+    assert "stuck" not in text
+    unknown = replace(before, offsets=())  # the first values of a page: no earlier description
+    assert "is active (t-0, last commit 0 s ago) but" in finding_of_second(unknown, now, 400_000)
+
+
+def test_owner_without_progress_in_any_partition_is_reported_as_stuck() -> None:
+    now = group_of_reader(100, other=0, commit_ms=40_000, now_ms=50_000)
+    assert "it is paused or stuck at a record" in finding_of_second(now, now, 400_000)
+
+
+def test_time_until_a_reader_catches_up_has_two_units() -> None:
+    before = group_of_reader(100, other=8_000, commit_ms=1, now_ms=395_000)
+    now = group_of_reader(101, other=8_001, commit_ms=1, now_ms=400_000)
+    text = finding_of_second(before, now, 400_000)
+    assert "reads 0.2 records/s, producers write 0.0 records/s" in text
+    assert text.endswith("it catches up in about 1 h 23 min.")
+
+
 # --- groups without members, as of a streaming query -------------------------------------------
 
 
@@ -93,8 +154,8 @@ def text_of_finding(before: Group, now: Group) -> str:
 def test_finding_states_the_read_rate_of_a_query() -> None:
     text = text_of_finding(group_of_query(10, 100), group_of_query(30, 100))
     assert text == (
-        "t-0: lag 70; a program outside of the group, such as a streaming query, reads 10 "
-        "records/s, producers write 0 records/s: it catches up in about 7 s."
+        "t-0: lag 70; a program outside of the group, such as a streaming query, reads 10.0 "
+        "records/s, producers write 0.0 records/s: it catches up in about 7 s."
     )
 
 
@@ -109,10 +170,9 @@ def test_unchanged_offsets_of_a_group_without_members_are_a_finding() -> None:
 
 
 def test_command_of_a_remedy_quotes_the_name_of_the_group() -> None:
-    now = replace(group_with_member(committed=3, end=9), name="a; rm -rf b", members=())
-    now = replace(now, offsets=(replace(now.offsets[0], member=None),))
+    now = replace(group_with_member(committed=30, end=9), name="a; rm -rf b")
     (finding,) = lags(now, now, {("t", 0): PARTITION}, now_ms=0, between_ms=0)
-    assert "`quorumlog groups delete 'a; rm -rf b'`" in finding.remedy
+    assert "reset-offsets 'a; rm -rf b' --to latest" in finding.remedy
 
 
 def test_lag_is_unknown_while_the_leader_does_not_answer() -> None:
