@@ -84,8 +84,8 @@ class AclAdmin:
     def _check(self, operation: AclOperation, context: RequestContext) -> None:
         if not self._authorizer.is_enabled:
             raise SecurityDisabled(
-                "the broker has no authorizer, so ACLs have no effect; this release authenticates"
-                " no clients"
+                "the broker has no authorizer, so ACLs have no effect; docs/security.md has the"
+                " settings of an authorizer"
             )
         self._authorizer.check(context.client, operation, AclResourceType.CLUSTER)
 

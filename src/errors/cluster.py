@@ -137,8 +137,8 @@ class FeatureUpdateFailed(
 
 
 class InvalidConfig(AdminError, code=40, name="INVALID_CONFIG", status="INVALID_ARGUMENT"):
-    """A setting is unknown or its value is out of range; the message names the closest valid
-    name."""
+    """A setting is unknown, and the message names the closest valid name; or its value is
+    invalid."""
 
 
 class StaleBrokerEpoch(

@@ -17,6 +17,7 @@ from ..settings.query_groups import HOLD_GROUPS_MAX, RETENTION_HOLDS, holds_text
 from ..storage.config import PRODUCER, LogConfig, TimestampType
 
 INT64_MAX: Final = 2**63 - 1
+NO_LIMIT: Final = -1  # the lowest value of a config without a limit
 INT32_MAX: Final = 2**31 - 1
 BATCH_BYTES_MAX: Final = (
     64 << 20
@@ -60,7 +61,9 @@ class TopicConfig:
 
     @property
     def interval(self) -> str:
-        """The range of a whole number: "1..10", "-1 or more"."""
+        """The range of a whole number: "1..10", "0 or more"."""
+        if self.low == NO_LIMIT:
+            return "0 or more, or -1 for no limit"
         return f"{self.low} or more" if self.high == INT64_MAX else f"{self.low}..{self.high}"
 
     @property
@@ -479,7 +482,8 @@ def _check_whole(row: TopicConfig, text: str) -> str:
     try:
         number = parse_quantity(text, row.unit)
     except ValueError as error:
-        raise InvalidConfig(f"{row.name} is {text!r}; {error}, {row.interval} {row.unit}") from None
+        valid = "or -1 for no limit" if row.low == NO_LIMIT else f"{row.interval} {row.unit}"
+        raise InvalidConfig(f"{row.name} is {text!r}; {error}, {valid}") from None
     if not row.low <= number <= row.high:
         raise InvalidConfig(f"{row.name} is {number}; give {row.takes}")
     return str(number)

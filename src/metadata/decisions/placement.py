@@ -19,8 +19,10 @@ from typing import Final
 
 from ...errors import InvalidReplicationFactor
 from ...ids import NodeId
+from ...visible_text import count_text
 from ..image import BrokerImage
 
+AWAY_MAX: Final = 5  # brokers that an error names
 _MASK: Final = (1 << 64) - 1
 
 
@@ -119,14 +121,23 @@ class Placer:
         return mixed ^ mixed >> 31
 
 
-def check_replication_factor(replication_factor: int, brokers: int) -> None:
+def check_replication_factor(replication_factor: int, brokers: Iterable[BrokerImage]) -> None:
     """Raise InvalidReplicationFactor unless 1 <= replication_factor <= usable brokers."""
     if replication_factor < 1:
         raise InvalidReplicationFactor(
             f"the replication factor is {replication_factor}; it must be at least 1"
         )
-    if replication_factor > brokers:
+    registered = sorted(brokers, key=lambda broker: broker.id)
+    away = [broker for broker in registered if not broker.is_active]
+    usable = count_text(len(registered) - len(away), "usable broker")
+    if replication_factor > len(registered) - len(away):
+        states = ", ".join(
+            f"broker {broker.id} is {'fenced' if broker.fenced else 'stopping'}"
+            for broker in away[:AWAY_MAX]
+        )
+        more = f" and {len(away) - AWAY_MAX} more" if len(away) > AWAY_MAX else ""
+        absent = f" of {len(registered)}: {states}{more}" if away else ""
         raise InvalidReplicationFactor(
-            f"replication factor {replication_factor} exceeds the {brokers} usable brokers; start"
-            " more brokers or lower the replication factor"
+            f"replication factor {replication_factor} exceeds the {usable}{absent}; start more"
+            " brokers or lower the replication factor"
         )

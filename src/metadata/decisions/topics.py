@@ -123,7 +123,7 @@ def create_partitions(
                 topic=topic.name,
             )
     else:
-        check_replication_factor(topic.replication_factor, len(_active(image)))
+        check_replication_factor(topic.replication_factor, image.brokers.values())
     placement = _placement(
         image,
         topic.id,
@@ -184,7 +184,7 @@ def _checked_numbers(
     else:
         count = command.partitions or config.partitions_default
         factor = command.replication_factor or config.replication_factor_default
-        check_replication_factor(factor, len(_active(image)))
+        check_replication_factor(factor, image.brokers.values())
     if not 1 <= count <= config.partitions_max:
         raise InvalidPartitions(
             f"{count} partitions are requested; the limits are 1 and {config.partitions_max}",
@@ -273,10 +273,6 @@ def _partition_records(
 def _in_sync(image: MetadataImage, replicas: Iterable[NodeId]) -> list[NodeId]:
     brokers = image.brokers
     return [node for node in replicas if brokers[node].is_active]
-
-
-def _active(image: MetadataImage) -> list[NodeId]:
-    return [node for node, broker in image.brokers.items() if broker.is_active]
 
 
 def _topic_decision(

@@ -43,7 +43,7 @@ def test_every_row_is_complete_and_its_default_is_legal(name: str) -> None:
         ([("replication.throttle.rate", "1")], r"did you mean replication.throttled.rate\?"),
         ([("retention.ms", "1")], "unknown cluster config 'retention.ms'"),
         ([(RATE, "fast")], "fast"),
-        ([(RATE, "-2")], "-1 or more"),
+        ([(RATE, "-2")], "0 or more, or -1 for no limit"),
         ([(UNCLEAN, "maybe")], "give true or false"),
         ([(RATE, "1"), (RATE, None)], "more than once"),
         ([("x" * 300, "1")], "300 characters"),

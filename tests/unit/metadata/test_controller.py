@@ -121,8 +121,11 @@ def test_fenced_and_stopping_brokers_get_no_replicas(cluster: Cluster) -> None:
     cluster.stop(3)
     cluster.create("a", partitions=4)
     assert {p.leader for _, p in cluster.topic("a").sorted_partitions()} == {1}
-    with pytest.raises(InvalidReplicationFactor, match="the 1 usable brokers"):
+    with pytest.raises(
+        InvalidReplicationFactor, match="the 1 usable broker of 3: broker 2 is"
+    ) as error:
         cluster.create("b", replication_factor=2)
+    assert "broker 2 is fenced, broker 3 is stopping; start more" in str(error.value)
 
 
 def test_topic_is_deleted_by_name_by_id_and_by_both(cluster: Cluster) -> None:

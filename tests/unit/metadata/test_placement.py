@@ -118,4 +118,4 @@ def test_the_partitions_of_a_broker_have_their_other_replicas_on_all_others() ->
 @pytest.mark.parametrize(("factor", "brokers"), [(0, 3), (-1, 3), (4, 3), (1, 0)])
 def test_factors_that_nobody_can_hold_are_refused(factor: int, brokers: int) -> None:
     with pytest.raises(InvalidReplicationFactor):
-        check_replication_factor(factor, brokers)
+        check_replication_factor(factor, [broker(node) for node in range(brokers)])
