@@ -11,7 +11,9 @@ from ..clients.admin.configs import LogDir, LogSize
 from ..clients.admin.descriptions import Broker, Cluster
 from ..clients.admin.fenced_brokers import FencingCause
 from ..clients.admin.groups import Group
+from ..clients.admin.quorum import Quorum
 from ..errors import QuorumlogError, TimedOut
+from . import formats
 from .sessions import Session
 
 T = TypeVar("T")
@@ -115,6 +117,19 @@ async def read_causes(log: AsyncLog, brokers: Iterable[Broker]) -> dict[int, Fen
     asked = [broker for broker in brokers if broker.fenced or broker.stopping]
     causes = await part("fenced brokers", log.admin.explain_fenced(asked), limit_s=5)
     return {} if isinstance(causes, QuorumlogError) else {each.broker: each for each in causes}
+
+
+def last_contacts(quorum: Quorum | QuorumlogError, cluster: Cluster) -> dict[int, str]:
+    """Return when the leader of the quorum received the last request of each node, as a sentence;
+    nodes without a known time are left out."""
+    if isinstance(quorum, QuorumlogError):
+        return {}
+    found = {}
+    for each in (*quorum.voters, *quorum.observers):
+        if each.heard_ms_ago is not None and each.id != quorum.leader:
+            at, ago = cluster.time_ms - each.heard_ms_ago, formats.duration(each.heard_ms_ago)
+            found[each.id] = f"Its last contact was {ago} ago, at {formats.time(at)}."
+    return found
 
 
 @dataclass(frozen=True, slots=True)

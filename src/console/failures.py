@@ -16,6 +16,18 @@ class Failure:
     heading: str  # the kind of the failure in a sentence
     http_status: int  # of a page that consists of the failure
 
+    @property
+    def sentence(self) -> str:
+        """The message with a capital, unless it begins with a name."""
+        first = self.message.partition(" ")[0]
+        is_word = first.isalpha() and first.islower()
+        return self.message[:1].upper() + self.message[1:] if is_word else self.message
+
+    @property
+    def needs_remedy(self) -> bool:
+        """True if the message does not have the remedy, as that about an entered value has."""
+        return self.http_status != 400
+
 
 def failure_of(error: QuorumlogError) -> Failure:
     """Return an error's text. The remedy is that of the error table, docs/clients.md#errors."""

@@ -1,10 +1,11 @@
 """Templates: escaping is always on, and hidden characters of every value become visible."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, UndefinedError
 from markupsafe import Markup, escape
 
 from .. import __version__
@@ -80,6 +81,8 @@ def environment() -> Environment:
         line_chart=charts.line_chart,
         bar=charts.bar,
         dash=formats.DASH,
+        group_states=formats.GROUP_STATES,
+        transaction_states=formats.TRANSACTION_STATES,
         config_value=formats.config_value,
         size_text=formats.size,
         version=__version__,
@@ -106,8 +109,13 @@ def render_block(template: str, block: str, values: Mapping[str, Any]) -> str:
     return "".join(found.blocks[block](context))
 
 
-def render_actions(template: str, values: Mapping[str, Any]) -> Markup:
-    """Return the block of a page's buttons, which needs no values of the cluster; "" without it."""
-    if "actions" not in environment().get_template(template).blocks:
-        return Markup("")
-    return Markup(render_block(template, "actions", values))
+def render_head(template: str, values: Mapping[str, Any]) -> dict[str, Markup]:
+    """Return the blocks above the values of a page, by name. They need no values of the cluster, so
+    that a page without them has the same head; a block that needs some is left out."""
+    found = {}
+    for block in {"heading", "actions", "tools"} & environment().get_template(
+        template
+    ).blocks.keys():
+        with suppress(UndefinedError):
+            found[block] = Markup(render_block(template, block, values))
+    return found

@@ -1,20 +1,27 @@
-"""Metrics of a node that explain slow answers, from its HTTP port on loopback.
+"""The speed of brokers: the time of an answer, and metrics that explain slow ones, from the HTTP
+port on loopback.
 
 Beyond loopback the port needs TLS and authentication of its own, which the console does not have.
 """
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
 
+from ..aio import AsyncLog
 from ..clients.admin.configs import Config
 from ..clients.admin.descriptions import Broker
+from ..errors import QuorumlogError
+from . import formats
+from .cluster_view import CONCURRENT_MAX, part
 
 TIMEOUT_S: Final = 1.0
+SLOW_MS: Final = 500.0  # an answer or a block of the event loop that takes longer is reported
 BYTES_MAX: Final = 4 * 1024 * 1024
 LINE_MAX: Final = 1_000  # characters; those of a broker are shorter
 FAMILIES: Final = {
@@ -26,6 +33,9 @@ FAMILIES: Final = {
 }
 """The histograms of request times, by name, with their titles."""
 
+WAITS: Final = frozenset({"Fetch waited=yes", "Kafka request Fetch"})
+"""The requests that wait for new records."""
+
 _SAMPLE: Final = re.compile(r"^(\w+?)(_bucket|_count|_sum)?(?:\{(.*)\})? (\S+)")
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -35,6 +45,7 @@ class RequestTime:
     """The times of one kind of request since the start of the node."""
 
     name: str
+    is_wait: bool  # it includes the wait of a long poll, or is a call, most of which are of nodes
     count: int
     mean_ms: float
     most_ms: float | None  # 99 of 100 took at most this long; None: longer than the last bound
@@ -47,6 +58,29 @@ class NodeMetrics:
     stall_ms: float | None = None  # the longest block of the event loop in the last minute
     times: Sequence[RequestTime] = ()  # the longest 99th percentile first
     absence: str = ""
+    is_silent: bool = False  # the HTTP port did not answer in time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """The answer of one broker to a request, and its metrics."""
+
+    answer_ms: float | None = None  # None: no answer
+    settings: Mapping[str, Config] | None = None
+    metrics: NodeMetrics = field(default_factory=NodeMetrics)
+    error: QuorumlogError | None = None
+
+    @property
+    def slow(self) -> str:
+        """The reason if the broker is slow, as the end of a sentence; else empty."""
+        if self.answer_ms is not None and self.answer_ms >= SLOW_MS:
+            return f"it took {formats.duration(self.answer_ms)} to answer a request"
+        if self.metrics.stall_ms is not None and self.metrics.stall_ms >= SLOW_MS:
+            stall = formats.duration(self.metrics.stall_ms)
+            return f"its event loop was blocked for {stall} in the last minute"
+        if self.metrics.is_silent:
+            return f"its HTTP port did not answer within {TIMEOUT_S:g} s"
+        return ""
 
 
 async def read_metrics(broker: Broker, settings: Mapping[str, Config]) -> NodeMetrics:
@@ -65,9 +99,35 @@ async def read_metrics(broker: Broker, settings: Mapping[str, Config]) -> NodeMe
         return NodeMetrics(absence=f"listeners.http is {address}: the port is not known")
     try:
         text = await _get(host.strip("[]"), int(port))
+    except TimeoutError:
+        absence = f"the broker did not answer at {address} within {TIMEOUT_S:g} s"
+        return NodeMetrics(absence=absence, is_silent=True)
+    except ConnectionRefusedError:
+        return NodeMetrics(absence=f"nothing listens at {address}")
     except (OSError, EOFError, asyncio.LimitOverrunError, ValueError) as error:
         return NodeMetrics(absence=f"no metrics from {address}: {type(error).__name__}")
     return parse_metrics(text)
+
+
+async def read_speeds(log: AsyncLog, brokers: Iterable[Broker]) -> dict[int, Speed]:
+    """Measure one request to each broker that is not fenced, and read its metrics."""
+    room = asyncio.Semaphore(CONCURRENT_MAX)
+
+    async def one(broker: Broker) -> Speed:
+        async with room:
+            start_s = time.monotonic()
+            settings = await part(
+                f"broker {broker.id}", log.admin.describe_configs(broker=broker.id)
+            )
+            answer_ms = 1000 * (time.monotonic() - start_s)
+            if isinstance(settings, QuorumlogError):
+                return Speed(error=settings)
+            metrics = await read_metrics(broker, settings)
+            return Speed(answer_ms=answer_ms, settings=settings, metrics=metrics)
+
+    asked = [broker for broker in brokers if not broker.fenced]
+    found = await asyncio.gather(*map(one, asked))
+    return {broker.id: speed for broker, speed in zip(asked, found, strict=True)}
 
 
 def _is_loopback(host: str) -> bool:
@@ -139,6 +199,7 @@ class _Histogram:
         most = next((b for b in sorted(self.buckets) if self.buckets[b] >= 0.99 * self.count), None)
         return RequestTime(
             name=name,
+            is_wait=name.startswith("Call ") or name in WAITS,
             count=round(self.count),
             mean_ms=1000 * self.sum_s / self.count,
             most_ms=None if most is None or most == float("inf") else 1000 * most,

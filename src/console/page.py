@@ -36,7 +36,7 @@ from ..errors import InvalidRequest, QuorumlogError, SaslAuthenticationFailed, T
 from ..visible_text import visible
 from .cluster_view import Remark, part, remark_of
 from .failures import Failure, failure_of
-from .html import NAVIGATION, render, render_actions, render_block
+from .html import NAVIGATION, render, render_block, render_head
 from .sessions import SESSION_STATE, Session, Sessions
 
 Values: TypeAlias = Mapping[str, Any]
@@ -72,15 +72,15 @@ class Form:
 
     def number(self, name: str, *, low: int, high: int) -> int | None:
         """Return a whole number, None if the field is empty. Raise InvalidRequest."""
-        text = self.text(name)
+        text, label = self.text(name), name.capitalize()
         if not text:
             return None
         try:
             value = int(text) if len(text) <= 20 else high + 1
         except ValueError:
-            raise InvalidRequest(f"{name}: {text[:40]!r} is not a whole number") from None
+            raise InvalidRequest(f"{label}: {text[:40]!r} is not a whole number") from None
         if not low <= value <= high:
-            raise InvalidRequest(f"{name}: {text[:40]} is out of range; give {low:,} to {high:,}")
+            raise InvalidRequest(f"{label}: {text[:40]} is out of range; give {low:,} to {high:,}")
         return value
 
     def confirm(self, expected: str) -> None:
@@ -272,8 +272,8 @@ class PageServer:
                 await session.close()
                 return RedirectResponse("/sign-in", status_code=303)
             failure = failure_of(error)
-            is_absent = failure.http_status == 404
-            common["actions"] = "" if is_absent else render_actions(page.template, common)
+            head = render_head(page.template, common)
+            common["head"] = {} if failure.http_status == 404 else head
             age_s, html = None, ""
             if failure.http_status == 403:  # the values are not the user's any more
                 session.fragments.pop(visit.url, None)

@@ -46,6 +46,7 @@ class OffsetPlan:
     id: str
     group: str
     after: Mapping[TopicPartition, int]
+    changed: int  # offsets that differ from the committed ones
 
 
 @dataclass(slots=True)

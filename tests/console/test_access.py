@@ -78,6 +78,7 @@ def test_users_acls_and_quotas_with_hostile_names(admin: Browser, secure: Broker
         assert HOSTILE in [user.name for user in log.admin.describe_users()]
 
     admin.go("/access/acls/new")
+    assert admin.driver.execute_script("return document.activeElement.selectionStart") == 5
     admin.fill("principal", f"User:{HOSTILE}")
     for option in admin.driver.find_elements("css selector", "[name=operation] option"):
         if option.text == "Read":
@@ -88,7 +89,7 @@ def test_users_acls_and_quotas_with_hostile_names(admin: Browser, secure: Broker
     follow(admin, "#acls td a")
     admin.fill("confirmation", "User:alice")
     admin.press("Remove ACL")
-    assert "not confirmed" in admin.wait_for("#failure").text
+    assert "Not confirmed" in admin.wait_for("#failure").text
     admin.fill("confirmation", f"User:{HOSTILE}")
     admin.press("Remove ACL")
     admin.wait_for(".notice.good", "Removed the ACL")

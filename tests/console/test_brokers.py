@@ -114,7 +114,7 @@ def test_drained_broker_that_fails_is_explained_and_unregistered(
     served.wait_for("#plan td", f"{topic}-0")
     served.fill("confirmation", "2")
     served.press("Drain broker")
-    assert "not confirmed" in served.wait_for("#failure").text
+    assert "Not confirmed" in served.wait_for("#failure").text
     served.fill("confirmation", "3")
     served.press("Drain broker")
     served.wait_for(".notice.good", "began to move")
@@ -130,7 +130,8 @@ def test_drained_broker_that_fails_is_explained_and_unregistered(
     assert "in service" in served.text("#brokers tbody tr:first-child")
     check_looks(served, "brokers-fenced")
     served.go("/broker/3")
-    served.wait_for("#cause-3")
+    assert "Its last contact was" in served.wait_for("#cause-3").text
+    assert served.text("#live").count("Unknown: the broker is fenced.") == 3
     served.go("/broker/3/unregister")
     served.fill("confirmation", "3")
     served.press("Unregister broker")

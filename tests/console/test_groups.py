@@ -3,6 +3,7 @@
 from urllib.parse import quote
 
 import pytest
+from selenium.webdriver.support.ui import Select
 from tests.console.browser import Browser
 from tests.console.hostile_names import HOSTILE_NAMES
 from tests.console.process import Console, Visitor, console_process
@@ -16,6 +17,13 @@ def write_records(broker: Broker, topic: str, count: int) -> None:
             producer.send(topic, str(number), partition=number % 2)
 
 
+def choose(browser: Browser, position: str, value: str) -> None:
+    """Preview a reset to a position."""
+    Select(browser.find("[name=to]")).select_by_visible_text(position)
+    browser.fill("value", value)
+    browser.press("Preview")
+
+
 def test_group_from_its_lag_to_its_deletion(browser: Browser, broker: Broker) -> None:
     topic = broker.create_topic(partitions=2)
     write_records(broker, topic, 20)
@@ -27,21 +35,23 @@ def test_group_from_its_lag_to_its_deletion(browser: Browser, broker: Broker) ->
     browser.wait_for("#live .health", "Lag 20 in 2 of 2 partitions.")
     assert "group billing has no members" in browser.text("#cause")
     browser.press("Reset offsets")
-    browser.fill("to", "soon")
     browser.press("Preview")
-    assert "is not an offset: give earliest" in browser.wait_for("#failure").text
-    assert browser.find("[name=to]").get_property("value") == "soon"
-    browser.fill("to", "-3")
-    browser.press("Preview")
+    assert "New position: none is given" in browser.wait_for("#failure").text
+    assert browser.find("[name=to]").get_attribute("aria-invalid") == "true"
+    choose(browser, "a time", "soon")
+    assert "'soon' is not a time; give one" in browser.wait_for("#failure").text
+    assert browser.find("[name=value]").get_property("value") == "soon"
+    assert browser.find("[name=value]").get_attribute("aria-invalid") == "true"
+    choose(browser, "a number of records before the end", "3")
     browser.wait_for("#preview h2", "2 of 2 offsets would change")
     assert browser.text("#resets tbody tr:first-child").split() == [f"{topic}-0", "0", "7", "+7"]
     with broker.connect() as log:
         assert log.admin.describe_group("billing").lag == 20  # a preview changes nothing
     browser.fill("confirmation", "billin")
-    browser.press("Set offsets")
+    browser.press("Set 2 offsets")
     assert "enter billing to confirm" in browser.wait_for("#failure").text
     browser.fill("confirmation", "billing")
-    browser.press("Set offsets")
+    browser.press("Set 2 offsets")
     browser.wait_for(".notice.good", "Set 2 offsets of group billing.")
     browser.wait_for("#live .health", "Lag 6 in 2 of 2 partitions.")
     browser.press("Delete offsets")
@@ -74,10 +84,10 @@ def test_open_page_shows_members_and_the_progress_of_a_group(
         browser.wait_for("#members td[data-label=Owned]", f"{topic}-0,1")
         browser.wait_for("#live .health", "Lag 6")
         browser.press("Reset offsets")
-        assert "Stop them first" in browser.text(".notice.warning")
-        browser.fill("to", "latest")
-        browser.press("Preview")
-        assert "NON_EMPTY_GROUP" in browser.wait_for("#failure").text
+        assert "1 member that would overwrite" in browser.text("#members")
+        choose(browser, "the end of the logs", "")
+        browser.wait_for("#preview h2", "2 of 2 offsets would change")
+        assert browser.find_all("#preview form, .notice.bad") == []  # a preview alone
         browser.go("/group?name=readers")
         for _ in range(6):
             next(consumer)
@@ -103,9 +113,21 @@ def test_list_is_filtered_and_cut_by_the_server(console: Console, broker: Broker
     assert "No group matches" in visitor.get("/groups?filter=many&state=Stable").body
 
 
-def test_second_preview_replaces_the_first(console: Console, broker: Broker) -> None:
+def test_preview_without_a_change_has_no_button(console: Console, broker: Broker) -> None:
     topic = broker.create_topic()
     with broker.connect() as log:
+        log.admin.reset_offsets("unmoved", {(topic, 0): 0})
+    visitor = Visitor(console)
+    visitor.login()
+    page = visitor.get("/group/reset?name=unmoved&to=earliest").body
+    assert "Preview: 0 of 1 offset would change" in page
+    assert 'class="danger"' not in page
+
+
+def test_second_preview_replaces_the_first(console: Console, broker: Broker) -> None:
+    topic = broker.create_topic()
+    with broker.connect() as log, log.producer() as producer:
+        producer.send(topic, "one").result()
         log.admin.reset_offsets("twice", {(topic, 0): 0})
     visitor = Visitor(console)
     visitor.login()

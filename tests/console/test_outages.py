@@ -101,7 +101,7 @@ class OpenPages:
         for partition in range(3):
             self.show("tail").wait_for("#records", f"last-{partition}")
         self.show("overview").wait_for("#live .health", "Healthy: 3 brokers")
-        self.show("topic").wait_for("#live:not(:has(.reason, #remark))")
+        self.show("topic").wait_for("#live:not(:has(.reason, [id^=cause-], #remark))")
         self.show("groups").wait_for("#live:not(:has(.missing, #remark))")
         self.show("groups").wait_for("#groups", "readers-5")
         self.show("brokers").wait_for("#live:not(:has([id^=cause-], #remark))")
@@ -143,7 +143,8 @@ def test_open_pages_report_a_lost_node_with_its_cause(browser: Browser, is_leade
         pages.show("overview").wait_for("#live .health", f"Broker {node} is")
         pages.show("overview").wait_for("#attention a", "orders")
         pages.show("topic").wait_for("#remark", f"Broker {node} is fenced")
-        pages.show("topic").wait_for(".reason", down)
+        pages.show("topic").wait_for(f"#cause-{node}", down[8:])
+        pages.show("topic").wait_for(".reason", f"replica {node} ")
         pages.show("groups").wait_for("#remark", f"Broker {node} is fenced")
         pages.show("groups").wait_for("#groups", "readers-5")
         pages.show("brokers").wait_for(f"#cause-{node}", down[8:])

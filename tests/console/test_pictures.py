@@ -33,7 +33,7 @@ PAGES = {
     "settings-config": ("/settings/config/replication.throttled.rate", "form.form"),
     "groups": ("/groups", "#groups tbody tr"),
     "group": ("/group?name=sample-readers", "#offsets tbody tr"),
-    "group-reset": ("/group/reset?name=sample-readers&to=-50", "#resets tbody tr"),
+    "group-reset": ("/group/reset?name=sample-readers&to=end&value=50", "#resets tbody tr"),
     "group-offsets": ("/group/offsets?name=sample-readers", "form.form"),
     "group-delete": ("/group/delete?name=sample-readers", "form.form"),
     "transactions": ("/transactions", "#commits tbody tr"),

@@ -26,6 +26,10 @@ def test_topic_from_creation_to_deletion(browser: Browser, broker: Broker) -> No
     browser.press("Elect preferred leaders")
     browser.wait_for(".notice.good", "preferred leader already")
     browser.go("/topic/journey/config/retention.ms")
+    selected = (
+        "const f = document.activeElement; return f.value.slice(f.selectionStart, f.selectionEnd)"
+    )
+    assert browser.driver.execute_script(selected) == "86400000"  # typing replaces it
     browser.fill("value", "soon")
     browser.press("Set value")
     assert "INVALID_CONFIG" in browser.wait_for("#failure").text
@@ -35,7 +39,7 @@ def test_topic_from_creation_to_deletion(browser: Browser, broker: Broker) -> No
     browser.press("Delete")
     browser.fill("confirmation", "journe")
     browser.press("Delete topic")
-    assert "not confirmed" in browser.wait_for("#failure").text
+    assert "Not confirmed" in browser.wait_for("#failure").text
     browser.fill("confirmation", "journey")
     browser.press("Delete topic")
     browser.wait_for(".notice.good", "Deleted topic journey")

@@ -29,7 +29,7 @@ def test_open_transaction_is_shown_and_aborted(browser: Browser, broker: Broker)
         browser.press("Abort")
         browser.fill("confirmation", "payment")
         browser.press("Abort transaction")
-        assert "not confirmed" in browser.wait_for("#failure").text
+        assert "Not confirmed" in browser.wait_for("#failure").text
         browser.fill("confirmation", "payments")
         browser.press("Abort transaction")
         browser.wait_for(".notice.good", "Aborted the transaction of payments")

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 from urllib.parse import urlencode
@@ -11,7 +11,7 @@ from ...clients.admin.acl_operations import OPERATIONS
 from ...clients.admin.configs import ClientQuotas, QuotaEntity
 from ...clients.admin.security import CLUSTER, MECHANISMS, Acl, AclFilter, AuthorizationDecision
 from ...errors import InvalidRequest, QuorumlogError, ResourceNotFound, SecurityDisabled
-from ...settings.quantities import parse_quantity
+from ...settings.quantities import parse_quantity, quantity_text
 from ...visible_text import visible
 from ..cluster_view import part
 from ..lists import part_of
@@ -84,6 +84,13 @@ async def _asked(visit: Visit) -> AuthorizationDecision | QuorumlogError | None:
     )
 
 
+async def _is_without_authorizer(visit: Visit) -> bool:
+    """Return True if the brokers have no authorizer."""
+    log = await visit.log()
+    own = await part("ACLs", log.admin.describe_acls(AclFilter(principal="User:")))
+    return isinstance(own, SecurityDisabled)
+
+
 def _choices() -> Values:
     return {"operations": EVERY_OPERATION, "kinds": tuple(OPERATIONS)}
 
@@ -101,7 +108,7 @@ async def load_users(visit: Visit) -> Values:
         text=lambda user: user.name,
         columns={"name": lambda user: user.name},
     )
-    return {"users": found}
+    return {"users": found, "is_disabled": await _is_without_authorizer(visit)}
 
 
 async def load_user(visit: Visit) -> Values:
@@ -110,13 +117,24 @@ async def load_user(visit: Visit) -> Values:
     log = await visit.log()
     for user in await log.admin.describe_users():
         if user.name == name:
-            return {"user_name": name, "found": user, "mechanisms": MECHANISMS}
+            return {
+                "user_name": name,
+                "found": user,
+                "mechanisms": MECHANISMS,
+                "is_disabled": False,
+            }
     raise ResourceNotFound(f"user {name[:80]!r} has no password")
 
 
 async def load_new_user(visit: Visit) -> Values:
     """Return the mechanisms of a new user."""
-    return {"user_name": "", "found": None, "mechanisms": MECHANISMS}
+    is_disabled = await _is_without_authorizer(visit)
+    return {
+        "user_name": "",
+        "found": None,
+        "mechanisms": MECHANISMS,
+        "is_disabled": is_disabled,
+    }
 
 
 async def create_user(visit: Visit, form: Form) -> str:
@@ -165,12 +183,18 @@ async def delete_user(visit: Visit, form: Form) -> str:
 
 
 async def load_acls(visit: Visit) -> Values:
-    """Read the ACLs of the selected resource type."""
+    """Read the ACLs of the selected resource type; without an authorizer there are none."""
     log = await visit.log()
     kind = visit.query.get("kind", "")
     condition = AclFilter(resource_type=kind if kind in OPERATIONS else None)
+    acls: Sequence[Acl] = ()
+    is_disabled = False
+    try:
+        acls = await log.admin.describe_acls(condition)
+    except SecurityDisabled:
+        is_disabled = True
     found = part_of(
-        await log.admin.describe_acls(condition),
+        acls,
         path="/access/acls",
         query=visit.query,
         text=lambda acl: " ".join(_fields(acl).values()),
@@ -180,7 +204,13 @@ async def load_acls(visit: Visit) -> Values:
             "permission": lambda acl: (acl.permission, acl.principal, acl.resource),
         },
     )
-    return {"acls": found, "kind": kind, "removal_path": _removal_path, **_choices()}
+    return {
+        "acls": found,
+        "kind": kind,
+        "is_disabled": is_disabled,
+        "removal_path": _removal_path,
+        **_choices(),
+    }
 
 
 def _fields(acl: Acl) -> dict[str, str]:
@@ -193,7 +223,7 @@ def _removal_path(acl: Acl) -> str:
 
 async def load_new_acl(visit: Visit) -> Values:
     """Return the choices of the form."""
-    return _choices()
+    return {"is_disabled": await _is_without_authorizer(visit), **_choices()}
 
 
 async def create_acl(visit: Visit, form: Form) -> str:
@@ -300,12 +330,22 @@ def _entity(fields: Mapping[str, str]) -> dict[str, str | None]:
 async def load_quota(visit: Visit) -> Values:
     """Read the quotas of the entity of the query; a form without an entity asks for it."""
     if not visit.query:
-        return {"entity": None, "quotas": {}, "entity_text": entity_text}
+        return {"entity": None, "quotas": {}, "entity_text": entity_text, "rate_text": rate_text}
     entity = _entity(visit.query)
     log = await visit.log()
     found = await log.admin.describe_quotas(entity, strict=True)
     quotas = dict(found[0].quotas) if found else {}
-    return {"entity": entity, "quotas": quotas, "entity_text": entity_text}
+    return {
+        "entity": entity,
+        "quotas": quotas,
+        "entity_text": entity_text,
+        "rate_text": rate_text,
+    }
+
+
+def rate_text(rate: float) -> str:
+    """Return a rate in bytes for its field: "1MiB"."""
+    return quantity_text(int(rate), "bytes")
 
 
 async def alter_quota(visit: Visit, form: Form) -> str:

@@ -6,12 +6,18 @@ from typing import Final
 from ...aio import AsyncLog
 from ...clients.admin.descriptions import Broker, Cluster
 from ...clients.admin.plans import Plan, current_assignment, plan_reassignment
-from ...errors import BrokerIdNotRegistered, InvalidRequest, QuorumlogError
+from ...errors import (
+    BrokerIdNotRegistered,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    QuorumlogError,
+)
 from .. import formats
-from ..cluster_view import disks, part, read_causes, remark_of
+from ..cluster_view import disks, last_contacts, part, read_causes, remark_of
 from ..lists import part_of
+from ..node_metrics import Speed, read_speeds
 from ..page import Form, Page, PageChange, Values, Visit
-from .brokers import Speed, raise_first, read_speeds
+from .brokers import raise_first
 from .overview import broker_rows
 
 PLAN_ROWS: Final = 50  # moves that the form of a drain lists
@@ -21,13 +27,15 @@ async def load(visit: Visit) -> Values:
     """Read the broker; without its answer the page has the metadata alone."""
     log = await visit.log()
     cluster, broker = await _broker(visit, log)
-    topics, usage, speeds, causes = await asyncio.gather(
+    topics, usage, speeds, causes, quorum = await asyncio.gather(
         part("topics", log.admin.describe_topics(), limit_s=10),
         disks(log, [broker]),
         read_speeds(log, [broker]),
         read_causes(log, [broker]),
+        part("quorum", log.admin.describe_quorum()),
     )
-    row = next(r for r in broker_rows(cluster, usage, topics) if r.broker.id == broker.id)
+    rows = broker_rows(cluster, usage, topics, speeds)
+    row = next(each for each in rows if each.broker.id == broker.id)
     speed = speeds.get(broker.id, Speed())
     session = visit.session
     for name, value in (("answer", speed.answer_ms), ("stall", speed.metrics.stall_ms)):
@@ -51,6 +59,7 @@ async def load(visit: Visit) -> Values:
         "is_controller": broker.id == cluster.controller_id,
         "speed": speed,
         "cause": causes.get(broker.id),
+        "contact": last_contacts(quorum, cluster).get(broker.id, ""),
         "directories": directories,
         "logs": logs,
         "answer_series": session.samples(f"broker {broker.id} answer"),
@@ -85,6 +94,13 @@ async def load_drain(visit: Visit) -> Values:
         "topics", _drain_plan(log, cluster, broker), limit_s=10
     )
     error = str(plan) if isinstance(plan, QuorumlogError) else ""
+    if isinstance(plan, InvalidReplicationFactor):
+        usable = [each.id for each in cluster.brokers if not each.fenced and not each.stopping]
+        others = formats.count(len({*usable} - {broker.id}), "other usable broker")
+        error = (
+            f"The replicas of broker {broker.id} have no place: some partition has more replicas"
+            f" than there are other brokers ({others}). Start or add a broker, then drain."
+        )
     moves = [] if isinstance(plan, QuorumlogError) else sorted(plan.items())
     return {"broker": broker, "error": error, "count": len(moves), "moves": moves[:PLAN_ROWS]}
 

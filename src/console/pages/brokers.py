@@ -2,50 +2,27 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
 from ...aio import AsyncLog
-from ...clients.admin.configs import Config
-from ...clients.admin.descriptions import Broker
 from ...clients.admin.fenced_brokers import FencingCause
 from ...clients.admin.partitions import PartitionOutcome, Reassignment
 from ...clients.admin.plans import parse_nodes
 from ...clients.admin.quorum import Quorum
 from ...errors import InvalidRequest, NotController, QuorumlogError
 from .. import formats
-from ..cluster_view import CONCURRENT_MAX, Disks, disks, part, read_causes, remark_of
+from ..cluster_view import Disks, disks, last_contacts, part, read_causes, remark_of
 from ..failures import failure_of
 from ..lists import part_of
-from ..node_metrics import NodeMetrics, read_metrics
+from ..node_metrics import Speed, read_speeds
 from ..page import Form, Page, PageChange, Values, Visit
 from .overview import BrokerRow, broker_rows
 
 NODE_MAX: Final = 2**31 - 1
-SLOW_MS: Final = 500.0  # an answer or a block of the event loop that takes longer is reported
 TRANSFER_S: Final = 5.0  # wait for the new leader of the quorum
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
-    """The answer of one broker to a request, and its metrics."""
-
-    answer_ms: float | None = None  # None: no answer
-    settings: Mapping[str, Config] | None = None
-    metrics: NodeMetrics = field(default_factory=NodeMetrics)
-    error: QuorumlogError | None = None
-
-    @property
-    def slow(self) -> str:
-        """The reason if the broker is slow, as the end of a sentence; else empty."""
-        if self.answer_ms is not None and self.answer_ms >= SLOW_MS:
-            return f"it took {formats.duration(self.answer_ms)} to answer a request"
-        if self.metrics.stall_ms is not None and self.metrics.stall_ms >= SLOW_MS:
-            stall = formats.duration(self.metrics.stall_ms)
-            return f"its event loop was blocked for {stall} in the last minute"
-        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,40 +77,20 @@ async def load(visit: Visit) -> Values:
             cause=causes.get(row.broker.id),
             speed=speeds.get(row.broker.id, Speed()),
         )
-        for row in broker_rows(cluster, usage, topics)
+        for row in broker_rows(cluster, usage, topics, speeds)
     ]
     failed = [each for each in (quorum, topics, moves) if isinstance(each, QuorumlogError)]
     return {
         "cluster": cluster,
         "remark": remark_of(cluster, with_fenced=False),
         "rows": rows,
-        "slow": [row for row in rows if row.speed.slow],
+        "slow": [row.common for row in rows if row.common.slow],
+        "contacts": last_contacts(quorum, cluster),
         "quorum": None if isinstance(quorum, QuorumlogError) else quorum,
         "reassignments": found,
         "moves": await read_moves(log, found.rows, usage),
         "notes": list(dict.fromkeys(failure_of(each).message for each in failed)),
     }
-
-
-async def read_speeds(log: AsyncLog, brokers: Iterable[Broker]) -> dict[int, Speed]:
-    """Measure one request to each broker that is not fenced, and read its metrics."""
-    room = asyncio.Semaphore(CONCURRENT_MAX)
-
-    async def one(broker: Broker) -> Speed:
-        async with room:
-            start_s = time.monotonic()
-            settings = await part(
-                f"broker {broker.id}", log.admin.describe_configs(broker=broker.id)
-            )
-            answer_ms = 1000 * (time.monotonic() - start_s)
-            if isinstance(settings, QuorumlogError):
-                return Speed(error=settings)
-            metrics = await read_metrics(broker, settings)
-            return Speed(answer_ms=answer_ms, settings=settings, metrics=metrics)
-
-    asked = [broker for broker in brokers if not broker.fenced]
-    found = await asyncio.gather(*map(one, asked))
-    return {broker.id: speed for broker, speed in zip(asked, found, strict=True)}
 
 
 async def read_moves(log: AsyncLog, moves: Sequence[Reassignment], usage: Disks) -> list[Move]:

@@ -25,6 +25,15 @@ from .groups import group_path, level_of
 
 MEMBERS_MAX: Final = 100  # shown ones
 PREVIEW_MAX: Final = 200  # shown offsets of a preview
+TARGETS: Final = {
+    "earliest": "the start of the logs",
+    "latest": "the end of the logs",
+    "time": "a time",
+    "offset": "an offset",
+    "end": "a number of records before the end",
+    "shift": "a shift of the committed offsets",
+}
+"""The new positions of a reset, in the order of the form."""
 
 
 def name_of(visit: Visit) -> str:
@@ -155,8 +164,9 @@ async def load_reset(visit: Visit) -> Values:
     """Read the group, and preview the new offsets if the query has a target."""
     values = dict(await load_group(visit))
     values |= {"failed": None, "plan": None, "shown": (), "resets": (), "changed": 0}
+    values |= {"targets": TARGETS}
     query = visit.query
-    if not any(query.get(field) for field in ("to", "shift")):
+    if "to" not in query:
         return values
     log = await visit.log()
     group: Group = values["group"]
@@ -164,13 +174,14 @@ async def load_reset(visit: Visit) -> Values:
         resets = await preview(log, group, query)
     except QuorumlogError as error:
         return values | {"failed": failure_of(error)}
+    changed = sum(each.before != each.after for each in resets)
     plan = OffsetPlan(
         id=secrets.token_urlsafe(12),
         group=group.name,
         after={TopicPartition(each.topic, each.partition): each.after for each in resets},
+        changed=changed,
     )
     visit.session.plan = plan
-    changed = sum(each.before != each.after for each in resets)
     return values | {
         "plan": plan,
         "shown": resets[:PREVIEW_MAX],
@@ -183,8 +194,7 @@ async def preview(log: AsyncLog, group: Group, query: Mapping[str, str]) -> Sequ
     """Return the offsets that a reset would set. Raise InvalidRequest for an unclear target."""
     topic, numbers = query.get("topic", "").strip(), query.get("partitions", "")
     topics = parse_places(topic, numbers)
-    to, shift = query.get("to", "").strip(), query.get("shift", "")
-    target = parse_target(to, shift, now=datetime.now(UTC))
+    target = parse_target(query.get("to", ""), query.get("value", ""), now=datetime.now(UTC))
     if not isinstance(target, FromEnd):
         return await log.admin.reset_offsets(group.name, target, topics=topics, dry_run=True)
     places: dict[str, list[int] | None] = dict(topics or {})
@@ -201,18 +211,31 @@ async def preview(log: AsyncLog, group: Group, query: Mapping[str, str]) -> Sequ
     return await log.admin.reset_offsets(group.name, exact, dry_run=True)
 
 
-def parse_target(to: str, shift: str, *, now: datetime) -> Target | FromEnd:
-    """Return the target of the two fields. Raise InvalidRequest unless exactly one is given."""
-    if bool(to) == bool(shift.strip()):
-        raise InvalidRequest("give exactly one of a position and a shift")
-    if to:
+def parse_target(to: str, value: str, *, now: datetime) -> Target | FromEnd:
+    """Return the target of the two fields: a key of TARGETS, and the value that it needs. Raise
+    InvalidRequest."""
+    if to == "earliest":
+        return "earliest"
+    if to == "latest":
+        return "latest"
+    if to not in TARGETS:
+        raise InvalidRequest("New position: none is given; choose one of the list")
+    if to == "time":
         try:
-            return parse_offset_spec(to, now=now)
-        except ValueError as error:
-            raise InvalidRequest(f"position: {error}") from None
-    found = Form(fields={"shift": shift}).number("shift", low=-OFFSET_MAX, high=OFFSET_MAX)
-    assert found is not None, "not empty"
-    return Shift(found)
+            found = parse_offset_spec(value.strip(), now=now)
+        except ValueError:
+            found = None
+        if not isinstance(found, datetime):
+            raise InvalidRequest(
+                f"Value: {value.strip()[:40]!r} is not a time; give one such as 2024-12-31T18:00,"
+                " or a duration ago such as -15m, -1h or -2d"
+            )
+        return found
+    low = -OFFSET_MAX if to == "shift" else 0
+    number = Form(fields={"value": value}).number("value", low=low, high=OFFSET_MAX)
+    if number is None:
+        raise InvalidRequest(f"Value: empty; give {TARGETS[to]} as a whole number")
+    return Shift(number) if to == "shift" else FromEnd(number) if to == "end" else number
 
 
 def parse_places(topic: str, numbers: str) -> dict[str, list[int] | None] | None:
@@ -220,13 +243,13 @@ def parse_places(topic: str, numbers: str) -> dict[str, list[int] | None] | None
     InvalidRequest."""
     if not topic:
         if numbers.strip():
-            raise InvalidRequest("partitions: they need a topic")
+            raise InvalidRequest("Partitions: they need a topic")
         return None
     found = []
     for text in numbers.replace(",", " ").split():
         if not text.isascii() or not text.isdigit() or len(text) > 9:
             raise InvalidRequest(
-                f"partitions: {text[:40]!r} is not a partition; give numbers such as 0, 3, 7"
+                f"Partitions: {text[:40]!r} is not a partition; give numbers such as 0, 3, 7"
             )
         found.append(int(text))
     return {topic: sorted(set(found)) or None}
@@ -242,7 +265,8 @@ async def reset(visit: Visit, form: Form) -> str:
     log = await visit.log()
     set_offsets = await log.admin.reset_offsets(name, dict(plan.after))
     visit.session.plan = None
-    visit.session.notice = f"Set {formats.count(len(set_offsets), 'offset')} of group {name}."
+    assert len(set_offsets) == len(plan.after)
+    visit.session.notice = f"Set {formats.count(plan.changed, 'offset')} of group {name}."
     return group_path(name)
 
 
@@ -251,7 +275,7 @@ async def delete_offsets(visit: Visit, form: Form) -> str:
     name, topic = name_of(visit), form.exact("topic")
     chosen = parse_places(topic, form.exact("partitions"))
     if chosen is None:
-        raise InvalidRequest("topic: empty; choose a topic with committed offsets")
+        raise InvalidRequest("Topic: empty; choose a topic with committed offsets")
     form.confirm(name)
     log = await visit.log()
     numbers = chosen[topic]

@@ -18,7 +18,6 @@ from ..cluster_view import (
     GROUPS_MAX,
     LIST_MS,
     NO_LEADER_TEXT,
-    PART_S,
     Disks,
     disks,
     fenced_text,
@@ -28,12 +27,14 @@ from ..cluster_view import (
     remark_of,
 )
 from ..failures import failure_of
+from ..node_metrics import Speed, read_speeds
 from ..page import Form, Page, PageChange, Values, Visit
 from .topics import level_of
 
 WORST_GROUPS: Final = 5
 FIRST_DISKS_S: Final = 0.1  # the first page does not wait longer; its first refresh has the disks
 ATTENTION_MAX: Final = 10
+SLOW_MAX: Final = 3  # slow brokers that the health names
 SAMPLE_TOPIC: Final = "sample-orders"
 SAMPLE_GROUP: Final = "sample-readers"
 SAMPLE_PARTITIONS: Final = 3
@@ -54,8 +55,8 @@ async def load(visit: Visit) -> Values:
     """Read everything at once; the cluster's description alone must succeed."""
     log = await visit.log()
     admin = log.admin
-    (cluster, usage), quorum, listings, topics, lags = await asyncio.gather(
-        _cluster(log, PART_S if visit.is_refresh else FIRST_DISKS_S),
+    (cluster, usage, speeds), quorum, listings, topics, lags = await asyncio.gather(
+        _cluster(log, is_refresh=visit.is_refresh),
         part("quorum", admin.describe_quorum()),
         admin.list_topics(),
         part("topics", admin.describe_topics(), limit_s=10),
@@ -69,18 +70,21 @@ async def load(visit: Visit) -> Values:
         records, written = record_rates(visit.session, "cluster", usage, visit.now_s)
     counts = summary(topics) if not isinstance(topics, QuorumlogError) else None
     session = visit.session
+    rows = broker_rows(cluster, usage, topics, speeds)
+    described = [] if isinstance(topics, QuorumlogError) else topics
     return {
         "cluster": cluster,
         "remark": None,  # the health has it
         "attention": [] if isinstance(topics, QuorumlogError) else attention_of(topics, counts),
-        "health": health_of(cluster, quorum, counts),
+        "health": health_of(cluster, quorum, counts, rows),
         "counts": counts,
         "topic_count": len(listings),
+        "internal_count": max(0, len(described) - len(listings)),
         "records": records,
         "written": written,
         "records_series": session.samples("cluster records"),
         "bytes_series": session.samples("cluster bytes"),
-        "brokers": broker_rows(cluster, usage, topics),
+        "brokers": rows,
         "quorum": None if isinstance(quorum, QuorumlogError) else quorum,
         "lags": lags,
         "notes": _notes(quorum, topics, lags),
@@ -88,17 +92,29 @@ async def load(visit: Visit) -> Values:
     }
 
 
-async def _cluster(log: AsyncLog, limit_s: float) -> tuple[Cluster, Disks]:
+async def _cluster(log: AsyncLog, *, is_refresh: bool) -> tuple[Cluster, Disks, dict[int, Speed]]:
+    """Return the cluster with its disks and the speed of its brokers, without the speed for the
+    first page."""
     cluster = await log.admin.describe_cluster()
-    return cluster, await disks(log, cluster.brokers, limit_s=limit_s)
+    if not is_refresh:
+        return cluster, await disks(log, cluster.brokers, limit_s=FIRST_DISKS_S), {}
+    usage, speeds = await asyncio.gather(
+        disks(log, cluster.brokers), read_speeds(log, cluster.brokers)
+    )
+    return cluster, usage, speeds
 
 
 def health_of(
-    cluster: Cluster, quorum: Quorum | QuorumlogError, counts: Mapping[str, int] | None
+    cluster: Cluster,
+    quorum: Quorum | QuorumlogError,
+    counts: Mapping[str, int] | None,
+    brokers: Sequence["BrokerRow"] = (),
 ) -> Health:
-    """Return the worst finding as one sentence."""
+    """Return the worst finding as one sentence, with the brokers that are fenced or slow."""
     fenced = [broker.id for broker in cluster.brokers if broker.fenced]
-    more = f" {fenced_text(fenced)}" if fenced else ""
+    states = [fenced_text(fenced)] if fenced else []
+    states += [row.slowness for row in brokers if row.slowness][:SLOW_MAX]
+    more = "".join(f" {state}" for state in states)
     remark = remark_of(cluster, with_fenced=False)
     if remark is not None:
         return Health(remark.level, remark.text)
@@ -122,15 +138,15 @@ def health_of(
             f"{formats.count(counts['under-replicated'], 'partition')} under-replicated: a replica"
             f" is not in sync.{more}",
         )
-    if fenced:
-        return Health("warning", fenced_text(fenced))
+    if states:
+        return Health("warning", " ".join(states))
     if counts is None:
         return Health("warning", "The state of the partitions is unknown.")
-    brokers = formats.count(len(cluster.brokers), "broker")
+    nodes = formats.count(len(cluster.brokers), "broker")
     if not counts["partitions"]:
-        return Health("good", f"Healthy: {brokers}, no partition yet.")
+        return Health("good", f"Healthy: {nodes}, no partition yet.")
     partitions = formats.count(counts["partitions"], "partition")
-    return Health("good", f"Healthy: {brokers}, {partitions}, all replicas in sync.")
+    return Health("good", f"Healthy: {nodes}, {partitions}, all replicas in sync.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +183,7 @@ class BrokerRow:
 
     broker: Broker
     state: str
+    slow: str  # the reason if it is slow, as the end of a sentence; else empty
     leaders: int | None  # partitions that it leads
     replicas: int | None
     size_bytes: int | None
@@ -174,11 +191,26 @@ class BrokerRow:
     free_bytes: int | None
     error: str
 
+    @property
+    def level(self) -> str:
+        """The level of the state."""
+        return {"in service": "good", "slow": "warning"}.get(self.state, "bad")
+
+    @property
+    def slowness(self) -> str:
+        """A sentence about a broker that is slow or does not answer; else empty."""
+        if self.state == "no answer":
+            return f"Broker {self.broker.id} does not answer."
+        return f"Broker {self.broker.id} is slow: {self.slow}." if self.state == "slow" else ""
+
 
 def broker_rows(
-    cluster: Cluster, usage: Disks, topics: Sequence[Topic] | QuorumlogError
+    cluster: Cluster,
+    usage: Disks,
+    topics: Sequence[Topic] | QuorumlogError,
+    speeds: Mapping[int, Speed],
 ) -> list[BrokerRow]:
-    """Return the rows by id."""
+    """Return the rows by id. `speeds` are those of the brokers that were asked."""
     leaders: dict[int, int] = {}
     replicas: dict[int, int] = {}
     for topic in () if isinstance(topics, QuorumlogError) else topics:
@@ -194,11 +226,14 @@ def broker_rows(
         capacity = sum(each.capacity_bytes for each in directories)
         free = sum(each.free_bytes for each in directories)
         error = usage.errors.get(broker.id)
-        state = "fenced" if broker.fenced else "stopping" if broker.stopping else "in service"
+        slow = speeds.get(broker.id, Speed()).slow
+        usual = "slow" if slow else "in service"
+        state = "fenced" if broker.fenced else "stopping" if broker.stopping else usual
         rows.append(
             BrokerRow(
                 broker=broker,
                 state="no answer" if error is not None and error.retriable else state,
+                slow=slow,
                 leaders=leaders.get(broker.id, 0) if is_known else None,
                 replicas=replicas.get(broker.id, 0) if is_known else None,
                 size_bytes=sum(each.size_bytes for each in directories) if directories else None,

@@ -199,7 +199,7 @@ async def produce(visit: Visit, form: Form) -> str:
     key = text_content(form.exact("key"))
     value = None if form.is_checked("null") else text_content(form.exact("value"))
     if form.is_checked("null") and form.exact("value"):
-        raise InvalidRequest("value: not empty; clear it, or do not choose the null value")
+        raise InvalidRequest("Value: not empty; clear it, or do not choose the null value")
     log = await visit.log()
     async with log.producer() as producer:
         stored = await producer.send_and_wait(

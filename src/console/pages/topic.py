@@ -19,6 +19,7 @@ from ..page import Form, Page, PageChange, Values, Visit
 from .topics import PARTITIONS_MAX, level_of, topic_path
 
 LEVELS: Final = ("bad", "warning", "good")
+STATE_TEXTS: Final = {"led-elsewhere": "not led by its preferred replica"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +27,8 @@ class LaggingReplica:
     """A replica that is not in sync."""
 
     broker: int
-    why: str  # a sentence without its full stop
-    progress: str  # the distance to the leader, a sentence without its full stop; empty: unknown
+    why: str  # a sentence without its full stop; empty: the cause of its broker, once for the page
+    progress: str  # the distance to the leader, as a predicate; empty: unknown
     remedy: str  # a sentence without its full stop; empty: none
 
 
@@ -79,6 +80,7 @@ async def load(visit: Visit) -> Values:
     session = visit.session
     return {
         "cluster": cluster,
+        "causes": list(causes.values()),
         "topic": topic,
         "partitions": found,
         "rows": [
@@ -131,7 +133,7 @@ def _row(
         error = str(found.error)
     return PartitionRow(
         state=partition,
-        text=", ".join(states) or "in sync",
+        text=", ".join(STATE_TEXTS.get(state, state) for state in states) or "in sync",
         level=level_of(states),
         first=first,
         end=end,
@@ -157,17 +159,14 @@ class OutOfSyncReasons:
         for finding in not_in_sync(topic, partition, by_leader, self.brokers):
             node = finding.broker
             assert node is not None, "of a replica"
-            why, remedy = finding.why, finding.remedy
-            if node in self.causes:
-                why, remedy = self.causes[node].why, self.causes[node].remedy
-                if not self.brokers[node].stopping:
-                    remedy += f". The log of broker {node} has the reason, such as a failed disk"
+            is_explained = node in self.causes
+            why, remedy = ("", "") if is_explained else (finding.why, finding.remedy)
             yield LaggingReplica(
                 broker=node, why=why, progress=self._progress(node, by_leader), remedy=remedy
             )
 
     def _progress(self, node: int, by_leader: PartitionReplicas | None) -> str:
-        """Return the records that a replica lacks, and the time when it last had all of them."""
+        """Return the records that a replica lacks since which time, as a predicate."""
         if by_leader is None or by_leader.leader is None:
             return ""
         replicas = {each.broker: each for each in by_leader.replicas}
@@ -175,12 +174,12 @@ class OutOfSyncReasons:
         if replica is None or leader is None or leader.log_end_offset is None:
             return ""
         if replica.log_end_offset is None:
-            return "It has not fetched a record since the present leader was elected"
+            return "has not fetched a record since the present leader was elected"
         behind = max(0, leader.log_end_offset - replica.log_end_offset)
-        lacks = f"It lacks {formats.count(behind, 'record')}" if behind else "It lacks no record"
+        lacks = f"lacks {formats.count(behind, 'record')}" if behind else "lacks no record"
         if replica.caught_up_ms_ago is None:
             return f"{lacks} and was never in sync since the present leader was elected"
-        since = formats.time(self.time_ms - replica.caught_up_ms_ago)
+        since = formats.recent_time(self.time_ms - replica.caught_up_ms_ago, self.time_ms)
         return f"{lacks} since {since}" if behind else f"{lacks}; its last fetch was at {since}"
 
 
@@ -227,7 +226,7 @@ async def grow(visit: Visit, form: Form) -> str:
     name = visit.arguments["topic"]
     count = form.number("partitions", low=1, high=PARTITIONS_MAX)
     if count is None:
-        raise InvalidRequest("partitions: empty; give the new total number of partitions")
+        raise InvalidRequest("New total number of partitions: empty; give the number of partitions")
     log = await visit.log()
     await log.admin.create_partitions(name, count)
     visit.session.notice = f"Topic {name} has {formats.count(count, 'partition')}."

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from ...clients.admin.descriptions import Topic, TopicListing
+from ...clients.admin.configs import Config
+from ...clients.admin.descriptions import Cluster, Topic, TopicListing
 from ...clients.admin.health import needs_attention, states_of
 from ...errors import InvalidConfig, QuorumlogError
-from ..cluster_view import disks, part
+from ..cluster_view import disks, part, remark_of
 from ..lists import part_of
 from ..page import Form, Page, PageChange, Values, Visit
 
@@ -116,6 +117,31 @@ def parse_configs(text: str) -> dict[str, str]:
     return configs
 
 
+async def load_new(visit: Visit) -> Values:
+    """Read the state of the cluster and the defaults of a new topic. The form is there without
+    them, too."""
+    answer = await part("defaults", _defaults(visit))
+    cluster, configs = (None, {}) if isinstance(answer, QuorumlogError) else answer
+
+    def placeholder(name: str) -> str:
+        return f"{configs[name].value} (default)" if name in configs else "default of the cluster"
+
+    return {
+        "remark": None if cluster is None else remark_of(cluster),
+        "partitions_default": placeholder("num.partitions"),
+        "replication_default": placeholder("default.replication.factor"),
+    }
+
+
+async def _defaults(visit: Visit) -> tuple[Cluster, Mapping[str, Config]]:
+    """Return the cluster, and the settings of the controller if it is a broker."""
+    log = await visit.log()
+    cluster = await log.admin.describe_cluster()
+    if cluster.controller_id not in {broker.id for broker in cluster.brokers}:
+        return cluster, {}
+    return cluster, await log.admin.describe_configs(broker=cluster.controller_id)
+
+
 async def create(visit: Visit, form: Form) -> str:
     """Create a topic."""
     name = form.text("name")
@@ -138,6 +164,7 @@ NEW: Final = Page(
     section="topics",
     title="Create a topic",
     template="topic_new.html",
+    load=load_new,
     is_live=False,
 )
 PAGES: Final = (TOPICS, NEW)

@@ -85,9 +85,11 @@ async def load_abort(visit: Visit) -> Values:
     log = await visit.log()
     name = id_of(visit)
     try:
-        return {"name": name, "found": await log.admin.describe_transaction(name), "stage": None}
+        found = await log.admin.describe_transaction(name)
     except TransactionalIdNotFound:
-        return {"name": name, "found": None, "stage": await log.admin.describe_commits(name)}
+        stage = await log.admin.describe_commits(name)
+        return {"name": name, "found": None, "stage": stage, "is_open": True}
+    return {"name": name, "found": found, "stage": None, "is_open": found.state in UNFINISHED}
 
 
 async def abort(visit: Visit, form: Form) -> str:
@@ -109,7 +111,7 @@ async def find_hanging(log: AsyncLog, query: Mapping[str, str]) -> OpenTransacti
     topic = query.get("topic", "")
     if number is None or producer_id is None or not topic:
         raise InvalidRequest(
-            "topic, partition and producer: empty; follow a link of held partitions"
+            "topic, partition and producer: empty; follow a link of waiting readers"
         )
     for each in await log.admin.find_hanging_transactions([(topic, number)]):
         if each.producer.producer_id == producer_id:

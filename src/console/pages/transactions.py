@@ -120,7 +120,7 @@ class Held:
     """The partitions in which an open transaction holds the last stable offset."""
 
     findings: Sequence[Finding]
-    holders: Mapping[Place, str]  # the transactional ids of the first open transactions
+    holders: Mapping[Place, TransactionalId]  # of the first open transactions
     hanging: Sequence[OpenTransaction]
     checked: int  # partitions
     errors: Sequence[str]
@@ -192,11 +192,11 @@ async def _explain(
         hanging_ones,
         now_ms=round(time.time() * 1000),
     )
-    holders: dict[Place, str] = {}
+    holders: dict[Place, TransactionalId] = {}
     for each in found:
         if each.producer.producer_id in names and each not in hanging_ones:
-            name = names[each.producer.producer_id].name
-            holders.setdefault((each.topic, each.partition), name)
+            holder = names[each.producer.producer_id]
+            holders.setdefault((each.topic, each.partition), holder)
     return Held(
         findings=findings, holders=holders, hanging=hanging_ones, checked=checked, errors=errors
     )
@@ -246,7 +246,7 @@ TRANSACTIONS: Final = Page(
 HELD: Final = Page(
     path="/transactions/held",
     section="transactions",
-    title="Held partitions",
+    title="Waiting readers",
     template="transactions_held.html",
     load=load_held,
     is_live=False,

@@ -46,6 +46,16 @@
     showAge();
   }
 
+  // Mark the field that an error begins with, or the only one.
+  function markField(message) {
+    const fields = [...document.querySelectorAll("main form[method=post] .field, main #target .field")];
+    const isNamed = (each) => message.startsWith(each.querySelector("span").textContent.split(/[:,]/)[0].trim().toLowerCase());
+    const isConfirmation = (each) => message.startsWith("not confirmed") && each.querySelector("[name=confirmation]");
+    const wrong = fields.length === 1 ? fields[0] : fields.find((each) => isConfirmation(each) || isNamed(each));
+    const box = wrong && wrong.querySelector("input, select, textarea");
+    if (box) box.ariaInvalid = "true";
+  }
+
   function focusable(live) {
     return [...live.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")];
   }
@@ -60,7 +70,10 @@
     const place = focus ? focusable(live).indexOf(focus) : -1;
     const open = [...live.querySelectorAll("details[open][id]")].map((each) => each.id);
     const scrolled = [...live.querySelectorAll(".scroll[id]")].map((each) => [each.id, each.scrollLeft, each.scrollTop]);
+    const target = location.hash.slice(1);
+    const hadTarget = target && byId(target);
     live.innerHTML = html;
+    if (target && !hadTarget && byId(target)) byId(target).scrollIntoView();  // it was not there when the page opened
     for (const each of open) if (byId(each)) byId(each).open = true;
     for (const [each, x, y] of scrolled) if (byId(each)) byId(each).scrollTo(x, y);
     if (focus) {
@@ -135,7 +148,15 @@
     setInterval(showAge, 1000);
     showAge();
   }
+  const start = document.querySelector("main [autofocus]");
+  if (start && start.value && start.select) {
+    if (start.dataset.caret === "end") start.setSelectionRange(start.value.length, start.value.length);
+    else start.select();
+  }
   const failure = byId("failure");
-  if (failure) failure.focus();
+  if (failure) {
+    markField(failure.textContent.trim().toLowerCase());
+    failure.focus();
+  }
   connect();
 })();
