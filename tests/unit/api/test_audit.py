@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 from quorumlog import simulation
-from quorumlog.api.audit import NAME_MAX, AuditLog
-from quorumlog.broker.groups.requests import DeleteOffsets
+from quorumlog.api.audit import NAME_MAX, AuditLog, recorded
+from quorumlog.broker.groups.requests import DeleteGroup, DeleteOffsets
+from quorumlog.errors import GroupNotFound, TimedOut
 from quorumlog.ids import TopicId
 from quorumlog.metadata import AlterScramCredentials, CreateAcls, DeleteAcls, DeleteTopic
 from quorumlog.metadata.acls import (
@@ -125,6 +127,52 @@ def test_changes_and_authentications_never_have_a_secret() -> None:
         }
         for secret in ("STORED", "SERVER", "salt-bytes"):
             assert secret not in "".join(found.lines)
+
+    simulation.run(main)
+
+
+def test_failed_changes_are_bounded_and_equal_ones_counted() -> None:
+    async def main(runtime: Runtime) -> None:
+        found = Lines(runtime)
+        for _ in range(1_000):
+            with suppress(GroupNotFound), recorded(found.log, ALICE, DeleteGroup(group="g")):
+                raise GroupNotFound("g: no such group")
+        assert [row["outcome"] for row in found.rows] == ["GROUP_ID_NOT_FOUND"]
+        await asyncio.sleep(1.1)
+        assert [row.get("count") for row in found.rows] == [None, 999]
+        assert found.rows[1] == found.rows[0] | {"time": found.rows[1]["time"], "count": 999}
+        found.lines.clear()
+        for number in range(1_000):
+            group = f"{number}." + "x" * 7_000
+            with suppress(GroupNotFound), recorded(found.log, ALICE, DeleteGroup(group=group)):
+                raise GroupNotFound("no such group")
+        written = len(found.lines)
+        assert 10 < written < 50
+        assert sum(map(len, found.lines)) < 100_000
+        assert (found.rows[0]["part"], found.rows[0]["parts"]) == (1, 4)
+        with suppress(TimedOut), recorded(found.log, ALICE, DeleteGroup(group="late")):
+            raise TimedOut("the group may be deleted")
+        with recorded(found.log, ALICE, DeleteGroup(group="deleted")):
+            pass
+        assert [row["detail"]["group"] for row in found.rows[written:]] == ["late", "deleted"]
+        found.lines.clear()
+        found.log.close()
+        assert [(row["principal"], row["count"]) for row in found.rows] == [
+            ("User:alice", 1_000 - written)
+        ]
+
+    simulation.run(main)
+
+
+def test_changes_are_written_with_a_bound_for_the_parts_of_long_ones() -> None:
+    async def main(runtime: Runtime) -> None:
+        found = Lines(runtime)
+        for number in range(10):
+            partitions = tuple((f"{number}" + "t" * 200, each) for each in range(2_000))
+            with recorded(found.log, ALICE, DeleteOffsets(group="g", partitions=partitions)):
+                pass
+        assert sum(map(len, found.lines)) < 2 << 20
+        assert [row["part"] for row in found.rows].count(1) == 10
 
     simulation.run(main)
 
