@@ -31,6 +31,7 @@ from quorumlog.spark.pipelines.report import (
 )
 from quorumlog.spark.pipelines.table_folder import TARGET_BYTES
 from quorumlog.spark.pipelines.verification import Comparison
+from quorumlog.visible_text import visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -515,7 +516,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _fail(message: str) -> None:
-    typer.echo(f"quorumlog: {message}", err=True)
+    typer.echo(f"quorumlog: {visible(message)}", err=True)
     raise typer.Exit(EXIT_ERROR) from None
 
 

@@ -4,6 +4,7 @@ Names and records come from any client. Unescaped they could move a terminal's c
 another order of characters than the stored one.
 """
 
+import json
 import re
 from typing import Final
 
@@ -19,6 +20,11 @@ _NAMED: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
 def visible(text: str) -> str:
     """Return the text with each hidden character as an escape: \\n, \\x1b, \\u202e."""
     return _HIDDEN.sub(_escape, text)
+
+
+def visible_json(text: str) -> str:
+    """Return a line of JSON with each hidden character as an escape of JSON: the same value."""
+    return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -15,6 +15,8 @@ from typing import Any, Final, TypeAlias
 
 import typer
 
+from quorumlog.visible_text import visible, visible_json
+
 LINE_INTERVAL_S: Final = 5.0
 """Interval of the progress lines where there is no terminal."""
 
@@ -94,9 +96,9 @@ def as_lines(report: PipelineReport) -> list[str]:
 def print_report(report: PipelineReport, output: ReportFormat) -> None:
     """Print the final screen, or its JSON object."""
     if output is ReportFormat.JSON:
-        typer.echo(json.dumps(as_json(report), ensure_ascii=False))
+        typer.echo(visible_json(json.dumps(as_json(report), ensure_ascii=False)))
     else:
-        typer.echo("\n".join(as_lines(report)))
+        typer.echo("\n".join(map(visible, as_lines(report))))
 
 
 @contextmanager
@@ -110,7 +112,7 @@ def show_progress(title: str, output: ReportFormat) -> Iterator[OnProgress]:
     from rich.markup import escape
 
     with Console(highlight=False).status(f"{title}: starting Spark") as status:
-        yield lambda progress: status.update(escape(_line(title, progress, started)))
+        yield lambda progress: status.update(escape(visible(_line(title, progress, started))))
 
 
 class _LinePrinter:
@@ -129,9 +131,10 @@ class _LinePrinter:
             return
         self._last, self._next = progress, now + LINE_INTERVAL_S
         if self._output is ReportFormat.JSON:
-            text = json.dumps({"event": "progress", **asdict(progress)}, ensure_ascii=False)
+            row = json.dumps({"event": "progress", **asdict(progress)}, ensure_ascii=False)
+            text = visible_json(row)
         else:
-            text = _line(self._title, progress, self._started)
+            text = visible(_line(self._title, progress, self._started))
         typer.echo(text)
 
 

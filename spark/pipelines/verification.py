@@ -10,6 +10,7 @@ from quorumlog.ids import TopicPartition
 from quorumlog.spark.pipelines.record_digest import Digest
 from quorumlog.spark.pipelines.report import ReportFormat
 from quorumlog.spark.plan import Range
+from quorumlog.visible_text import visible, visible_json
 
 
 class Comparison(StrEnum):
@@ -211,7 +212,7 @@ def print_verification(report: VerifyReport, output: ReportFormat) -> None:
     import typer
 
     if output is ReportFormat.JSON:
-        typer.echo(json.dumps(as_json(report), ensure_ascii=False))
+        typer.echo(visible_json(json.dumps(as_json(report), ensure_ascii=False)))
         return
     from rich import box
     from rich.console import Console
@@ -223,13 +224,13 @@ def print_verification(report: VerifyReport, output: ReportFormat) -> None:
         is_text = heading in ("partition", "largest gap", "gaps", "checksum", "same")
         table.add_column(heading, justify="left" if is_text else "right", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(visible, row))
     console = Console(highlight=False, markup=False)
     console = console if console.is_terminal else Console(width=500, highlight=False, markup=False)
     with console.capture() as capture:
         console.print(table)
     lines = [line.rstrip() for line in capture.get().splitlines()]
-    typer.echo("\n".join([*lines, "", *summary_lines(report)]))
+    typer.echo("\n".join([*lines, "", *map(visible, summary_lines(report))]))
 
 
 def table_rows(report: VerifyReport) -> tuple[list[str], list[list[str]]]:

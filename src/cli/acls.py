@@ -10,7 +10,7 @@ from ..clients.admin.acl_operations import OPERATIONS
 from ..errors import InvalidConfig, InvalidRequest
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption
-from .output import count_text, print_json, print_table
+from .output import count_text, echo, print_json, print_table
 
 if TYPE_CHECKING:
     from ..clients.admin.security import Acl, AclFilter
@@ -94,7 +94,7 @@ def add(
     with settings.open_log(bootstrap=bootstrap) as log:
         log.admin.create_acls(acls)
     for acl in acls:
-        typer.echo(_text(acl))
+        echo(_text(acl))
 
 
 @app.command("list", short_help="List ACLs")
@@ -180,12 +180,12 @@ def remove(
         if not found:
             raise InvalidConfig(f"no ACL of {principal} matches; see them by `quorumlog acls list`")
         for acl in found:
-            typer.echo(_text(acl))
+            echo(_text(acl))
         if not yes and not confirmed(f"Remove {count_text(len(found), 'ACL')}?"):
             raise InvalidRequest("no ACL was removed: not confirmed")
         for each in conditions:
             log.admin.delete_acls(each)
-    typer.echo(f"Removed {count_text(len(found), 'ACL')}.")
+    echo(f"Removed {count_text(len(found), 'ACL')}.")
 
 
 @app.command(
@@ -221,8 +221,8 @@ def explain(
         print_json({"is_allowed": decision.is_allowed, "reason": decision.reason})
         return
     answer = "allowed" if decision.is_allowed else "denied"
-    typer.echo(f"{principal} {operation} {kind} {name}: {answer}")
-    typer.echo(f"  {decision.reason}")
+    echo(f"{principal} {operation} {kind} {name}: {answer}")
+    echo(f"  {decision.reason}")
 
 
 def _resource(

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import BackupDamaged, BackupIncomplete, InvalidRequest
-from ..visible_text import visible
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption
-from .output import count_text, print_json, print_table, size_text, time_text
+from .output import count_text, echo, print_json, print_table, size_text, time_text
 
 if TYPE_CHECKING:
     from ..backup.catalog import BackupSummary
@@ -198,7 +197,7 @@ def create(
             }
         )
     else:
-        typer.echo(
+        echo(
             f"Backup {report.backup}: {count_text(report.topics, 'topic')},"
             f" {count_text(report.records, 'record')}, {size_text(report.size)},"
             f" {size_text(report.size_stored)} of them new; {count_text(report.groups, 'group')}."
@@ -246,7 +245,7 @@ def list_backups(
         empty="No backups.",
     )
     for backup in running:
-        typer.echo(f"Backup {backup} runs or was interrupted.")
+        echo(f"Backup {backup} runs or was interrupted.")
 
 
 @app.command(short_help="Read every object of backups, and report damage")
@@ -284,8 +283,8 @@ def verify(
         )
     else:
         for damage in result.damages:
-            typer.echo(visible(damage))
-        typer.echo(
+            echo(damage)
+        echo(
             f"{count_text(result.backups, 'backup')}, {count_text(result.objects, 'object')},"
             f" {size_text(result.size)}: {result.damaged or 'nothing'} damaged."
         )
@@ -369,7 +368,7 @@ def restore(
     if output is Output.JSON:
         print_json(restore_json(report))
     else:
-        typer.echo(restore_line(report))
+        echo(restore_line(report))
     if report.problems:
         raise BackupIncomplete(
             f"backup {report.backup} was restored, with"
@@ -417,7 +416,7 @@ def delete(
     if output is Output.JSON:
         print_json({"deleted": done.backups, "objects": done.objects, "bytes": done.size})
         return
-    typer.echo(
+    echo(
         f"Deleted {count_text(len(done.backups), 'backup')},"
         f" {count_text(done.objects, 'object')}, {size_text(done.size)}."
     )

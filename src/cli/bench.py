@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .options import BootstrapOption, Output, OutputOption
-from .output import cell_text, count_text, print_json, print_table, size_text
+from .output import cell_text, count_text, echo, print_json, print_table, size_text
 from .produce.options import Acks, Compression
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def print_report(
     size = size_text(measured.bytes)
     rate = size_text(row["bytes_per_second"])
     cpu = row["cpu_seconds_per_million"]
-    typer.echo(
+    echo(
         f"{count_text(measured.records, 'record')}, {size} in {measured.seconds:.2f} s: "
         f"{row['records_per_second']:,.0f} records/s, {rate}/s, "
         f"{'-' if cpu is None else f'{cpu:.2f}'} CPU seconds per million records (this process)"
@@ -61,9 +61,9 @@ def print_report(
         empty="No latency was sampled.",
     )
     settings = {name: value for name, value in row["settings"].items() if value is not None}
-    typer.echo(cell_text(settings))
+    echo(cell_text(settings))
     facts = row["machine"] | {"cpus": count_text(row["machine"]["cpus"], "CPU")}
-    typer.echo(", ".join(facts.values()))
+    echo(", ".join(facts.values()))
 
 
 def report_json(measured: "Measured") -> dict[str, Any]:

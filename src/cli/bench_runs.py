@@ -13,10 +13,8 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import typer
-
 from ..errors import InvalidRequest, QuorumlogError, TimedOut
-from .output import count_text
+from .output import count_text, echo
 from .topics import parse_configs
 
 if TYPE_CHECKING:
@@ -107,7 +105,7 @@ def bench_topic(
         succeeded = True
     finally:
         if keep:
-            typer.echo(f"Kept topic {name}.", err=True)
+            echo(f"Kept topic {name}.", err=True)
         elif succeeded:
             log.admin.delete_topic(name)
         else:

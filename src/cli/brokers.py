@@ -7,7 +7,7 @@ import typer
 from ..errors import InvalidRequest
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption
-from .output import print_json, print_table, size_text
+from .output import echo, print_json, print_table, size_text
 
 if TYPE_CHECKING:
     from ..clients.admin.configs import LogDir
@@ -37,11 +37,11 @@ def describe_cluster(bootstrap: BootstrapOption = None, output: OutputOption = N
         print_json(row)
         return
     controller = "none" if cluster.controller_id is None else cluster.controller_id
-    typer.echo(f"cluster     {cluster.cluster_id}")
-    typer.echo(f"controller  {controller}")
+    echo(f"cluster     {cluster.cluster_id}")
+    echo(f"controller  {controller}")
     note = f" ({', '.join(map(str, fenced))} fenced)" if fenced else ""
-    typer.echo(f"brokers     {len(cluster.brokers)}{note}")
-    typer.echo(f"topics      {len(topics):,} with {row['partitions']:,} partitions")
+    echo(f"brokers     {len(cluster.brokers)}{note}")
+    echo(f"topics      {len(topics):,} with {row['partitions']:,} partitions")
 
 
 @brokers_app.command("list", short_help="List registered brokers")
@@ -95,12 +95,12 @@ def describe_broker(
     if output is Output.JSON:
         print_json({**row, "directories": [_directory_json(each) for each in directories]})
         return
-    typer.echo(f"Broker {broker} at {row['grpc']}, {row['state']}")
+    echo(f"Broker {broker} at {row['grpc']}, {row['state']}")
     if found.kafka_listeners:
-        typer.echo(f"Kafka listeners: {_listeners_text(found)}")
+        echo(f"Kafka listeners: {_listeners_text(found)}")
     for directory in directories:
         free, capacity = size_text(directory.free_bytes), size_text(directory.capacity_bytes)
-        typer.echo(
+        echo(
             f"{directory.path}: {size_text(directory.size_bytes)} of records,"
             f" {free} of {capacity} free"
         )
@@ -144,7 +144,7 @@ def unregister(
     if output is Output.JSON:
         print_json({"unregistered": broker})
     else:
-        typer.echo(f"Broker {broker} is unregistered.")
+        echo(f"Broker {broker} is unregistered.")
 
 
 def _broker_json(broker: "Broker", cluster: "Cluster") -> dict[str, Any]:

@@ -11,7 +11,7 @@ import typer
 from ..errors import CorruptionError, InvalidRequest, QuorumlogError
 from .failures import EXIT_ERROR
 from .options import Output, OutputOption
-from .output import count_text, print_json, print_table, size_text
+from .output import count_text, echo, print_json, print_table, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -118,7 +118,7 @@ def _repair(
         with progress_of(path) as progress:
             return repair_files(files, path, known=known, cut_to=cut_to, progress=progress)
     except KeyboardInterrupt:
-        typer.echo("interrupted; the next node start or --repair completes the repair", err=True)
+        echo("interrupted; the next node start or --repair completes the repair", err=True)
         raise
 
 
@@ -256,24 +256,24 @@ def print_report(report: "CheckReport") -> None:
         groups.setdefault(finding.kind, FindingGroup(finding.kind, [])).findings.append(finding)
     for group in sorted(groups.values(), key=lambda each: each.findings[0].severity != "problem"):
         _print_group(group)
-    typer.echo("")
-    typer.echo(_verdict(report))
+    echo("")
+    echo(_verdict(report))
 
 
 def _print_group(group: FindingGroup) -> None:
     first = group.findings[0]
-    typer.echo("")
-    typer.echo(f"{first.severity}: {group.kind}")
+    echo("")
+    echo(f"{first.severity}: {group.kind}")
     for finding in group.findings[:20]:
         where = finding.file
         if finding.position is not None:
             where += f" at byte {finding.position}"
         if finding.offset is not None:
             where += f", offset {finding.offset}"
-        typer.echo(f"    {where}: {finding.what}")
+        echo(f"    {where}: {finding.what}")
     if len(group.findings) > 20:
-        typer.echo(f"    and {len(group.findings) - 20} more; --output json lists all")
-    typer.echo(f"    {first.remedy}")
+        echo(f"    and {len(group.findings) - 20} more; --output json lists all")
+    echo(f"    {first.remedy}")
 
 
 def _verdict(report: "CheckReport") -> str:
@@ -292,18 +292,18 @@ def _verdict(report: "CheckReport") -> str:
 def print_repair(report: "RepairReport") -> None:
     """Print the completed, failed and refused steps of a repair."""
     for done in report.done:
-        typer.echo(f"done: {done}")
+        echo(f"done: {done}")
     if report.failed is not None:
         step, error = report.failed
-        typer.echo(f"FAILED: {step}: {error}")
+        echo(f"FAILED: {step}: {error}")
     for step in report.not_begun:
-        typer.echo(f"not started: {step}")
+        echo(f"not started: {step}")
     for refused in report.refused:
-        typer.echo(f"refused: {refused}")
+        echo(f"refused: {refused}")
     if not (report.done or report.failed or report.refused):
-        typer.echo("Nothing to repair.")
-    typer.echo("")
+        echo("Nothing to repair.")
+    echo("")
     if report.after is not None:
         print_report(report.after)
     else:
-        typer.echo("Completed steps remain; fix the cause, then run --repair again.")
+        echo("Completed steps remain; fix the cause, then run --repair again.")

@@ -8,7 +8,7 @@ from ..errors import InvalidRequest, TransactionalIdNotFound
 from .confirmation import confirmed
 from .names import unknown_commits
 from .options import BootstrapOption, Output, OutputOption
-from .output import count_text, print_json, print_table, time_text
+from .output import count_text, echo, print_json, print_table, time_text
 
 if TYPE_CHECKING:
     from ..clients.admin.staged_commits import CommitAttempt, NamedCommits
@@ -76,12 +76,12 @@ def describe(
                 f", {count_text(found.committed_records, 'record')} of write"
                 f" {found.committed_write_id}"
             )
-    typer.echo(
+    echo(
         f"Staged commits {found.name}: {batch}; current write {found.write_id} of"
         f" batch {found.number}, changed {time_text(found.updated_ms)}, coordinator"
         f" {found.coordinator}"
     )
-    typer.echo("")
+    echo("")
     print_table(
         ("task", "attempt", "write", "producer id", "state", "began", "partitions", "records"),
         [
@@ -99,9 +99,9 @@ def describe(
         ],
         empty="No attempts.",
     )
-    typer.echo("")
+    echo("")
     if found.partitions:
-        typer.echo("Partitions that readers wait for:")
+        echo("Partitions that readers wait for:")
     print_table(
         ("topic", "partition"),
         [tuple(each) for each in found.partitions],
@@ -151,7 +151,7 @@ def reset(
     if output is Output.JSON:
         print_json({"name": name, "before": found.last_committed, "after": to})
     else:
-        typer.echo(f"The last batch of {name} was {found.last_committed} and is {to}.")
+        echo(f"The last batch of {name} was {found.last_committed} and is {to}.")
 
 
 @app.command("delete", short_help="Delete a name of staged commits")
@@ -175,7 +175,7 @@ def delete(
     if output is Output.JSON:
         print_json({"deleted": name})
     else:
-        typer.echo(f"The name {name} is deleted.")
+        echo(f"The name {name} is deleted.")
 
 
 def commits_json(found: "NamedCommits") -> dict[str, Any]:

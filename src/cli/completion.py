@@ -17,6 +17,8 @@ from typing import Annotated, Any
 
 import typer
 
+from .output import print_raw
+
 TOPICS_TIMEOUT_MS = 1_000  # no candidates from a slower broker
 
 EXAMPLES = """\b
@@ -94,7 +96,7 @@ def completion(
     shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish")],
 ) -> None:
     """Print a script that completes commands, options and topic names."""
-    typer.echo(SCRIPTS[shell].lstrip("\n"), nl=False)
+    print_raw(SCRIPTS[shell].lstrip("\n"))
 
 
 def answer(app: typer.Typer, line: str) -> None:
@@ -103,7 +105,7 @@ def answer(app: typer.Typer, line: str) -> None:
     os.dup2(null, 2)
     with contextlib.suppress(Exception):
         for value, text in candidates(typer.main.get_command(app), line):
-            typer.echo(f"{value}\t{text}" if text else value)
+            print_raw(f"{value}\t{text}\n" if text else f"{value}\n")
     sys.stdout.flush()
 
 

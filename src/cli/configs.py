@@ -9,7 +9,7 @@ from ..settings import split_assignments
 from .completion import topic_names
 from .names import unknown_topic
 from .options import BootstrapOption, Output, OutputOption
-from .output import print_entry, print_json, print_table
+from .output import echo, print_entry, print_json, print_table
 
 if TYPE_CHECKING:
     from ..clients.admin.configs import Config
@@ -159,7 +159,7 @@ def alter(
     listed = ", ".join(f"{name}={value}" for name, value in now.items()) or "none"
     owner = "the cluster" if topic is None else f"topic {topic}"
     are = "would be" if validate_only else "are"
-    typer.echo(f"Non-default configs of {owner} {are}: {listed}.")
+    echo(f"Non-default configs of {owner} {are}: {listed}.")
 
 
 def _changes(assignments: list[str], deletions: list[str]) -> dict[str, str]:

@@ -2,9 +2,8 @@
 
 import sys
 
-import typer
-
 from ..errors import InvalidRequest
+from .output import echo
 
 
 def confirmed(question: str) -> bool:
@@ -16,10 +15,10 @@ def confirmed(question: str) -> bool:
     if not sys.stderr.isatty():
         raise InvalidRequest("cannot ask for confirmation: stderr is not a terminal; give --yes")
     while True:
-        typer.echo(f"{question} [y/N] ", nl=False, err=True)
+        echo(f"{question} [y/N] ", nl=False, err=True)
         line = sys.stdin.readline()
         if not line:
-            typer.echo("", err=True)
+            echo("", err=True)
         answer = line.strip().lower()
         if answer in ("y", "yes"):
             return True

@@ -13,7 +13,7 @@ import typer
 from ..errors import EnvironmentUnusable
 from ..runtime.child_environment import child_environment
 from .options import BootstrapOption, Output, OutputOption
-from .output import print_json
+from .output import echo, print_json
 from .settings import CONFIG_VARIABLE
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def console(
         if output is Output.JSON:
             print_json({"ready": True, "console": url})
         else:
-            typer.echo(f"quorumlog console is ready: {url}")
+            echo(f"quorumlog console is ready: {url}")
 
     run(config, on_ready=print_url, until_input_ends=until_input_ends)
 

@@ -7,7 +7,7 @@ import typer
 from ..errors import InvalidRequest
 from .failures import EXIT_ERROR
 from .options import Output, OutputOption
-from .output import count_text, print_json, print_table
+from .output import count_text, echo, print_json, print_table
 
 if TYPE_CHECKING:
     from ..storage.inspect.diff import Diff, LogDiff
@@ -77,11 +77,11 @@ def print_diff(found: "Diff") -> None:
     print_table(("log", "records are", "only in", "count", "why"), rows, empty="No common logs.")
     for name, logs in (("A", found.only_in_a), ("B", found.only_in_b)):
         if logs:
-            typer.echo(f"only in {name}: {', '.join(logs)}")
+            echo(f"only in {name}: {', '.join(logs)}")
     for log in found.logs:
         _print_differences(log)
-    typer.echo("")
-    typer.echo("The copies are equal." if found.is_same else "The copies differ.")
+    echo("")
+    echo("The copies are equal." if found.is_same else "The copies differ.")
 
 
 def _print_differences(log: "LogDiff") -> None:
@@ -92,11 +92,11 @@ def _print_differences(log: "LogDiff") -> None:
             continue
         if not difference.count:  # a position without records
             named = f" in {difference.only_in}" if difference.only_in else ""
-            typer.echo(f"{log.log}: {difference.why}{named}: {difference.detail}")
+            echo(f"{log.log}: {difference.why}{named}: {difference.detail}")
             continue
         where = f"offset {difference.first_offset}"
         if difference.last_offset > difference.first_offset:
             where = f"offsets {difference.first_offset} to {difference.last_offset}"
         side = f" only in {difference.only_in}" if difference.only_in else ""
         what = difference.detail or SENTENCES[difference.why]
-        typer.echo(f"{log.log} {where}: {count_text(difference.count, 'record')}{side}: {what}")
+        echo(f"{log.log} {where}: {count_text(difference.count, 'record')}{side}: {what}")

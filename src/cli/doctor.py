@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from shlex import quote
 from statistics import median_low
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,7 @@ import typer
 from ..clients.admin.findings import Finding, fenced, not_in_sync, under_min_isr
 from ..errors import QuorumlogError
 from .options import BootstrapOption, Output, OutputOption
-from .output import count_text, print_json, size_text
+from .output import count_text, echo, print_json, size_text
 
 if TYPE_CHECKING:
     from ..clients.admin.configs import LogDir
@@ -120,11 +121,11 @@ def _checks(client: "ClientSettings", cluster: "Cluster") -> dict[str, Check]:
 
 def _print(title: str, rows: Sequence[Diagnosis]) -> None:
     worst = min((list(Urgency).index(each.urgency) for each in rows), default=None)
-    typer.echo(f"{title}: {'ok' if worst is None else list(Urgency)[worst]}")
+    echo(f"{title}: {'ok' if worst is None else list(Urgency)[worst]}")
     for each in rows[:SHOWN_MAX]:
-        typer.echo(f"  {each.finding.text}")
+        echo(f"  {each.finding.text}")
     if len(rows) > SHOWN_MAX:
-        typer.echo(f"  ... and {len(rows) - SHOWN_MAX:,} more; --output json has all")
+        echo(f"  ... and {len(rows) - SHOWN_MAX:,} more; --output json has all")
 
 
 def _json(each: Diagnosis) -> dict[str, Any]:
@@ -300,7 +301,7 @@ def disk(directory: "LogDir") -> Iterator[Diagnosis]:
                 Urgency.CRITICAL,
                 f"{each.topic}-{each.partition}",
                 f"broker {directory.broker} cannot use its log: {each.error.message}",
-                f"`quorumlog check {directory.path}` on its machine shows the damage",
+                f"`quorumlog check {quote(directory.path)}` on its machine shows the damage",
                 broker=directory.broker,
             )
     if directory.capacity_bytes <= 0:
@@ -393,7 +394,7 @@ def transactions(listed: "Sequence[TransactionalId]", *, now_ms: int) -> Iterato
                 each.name,
                 f"its transaction is open for {age_ms // 60_000} min; readers of committed data"
                 " wait at its first record",
-                f"End it: `quorumlog transactions abort {each.name}`",
+                f"End it: `quorumlog transactions abort {quote(each.name)}`",
             )
         elif each.state.startswith("Prepare") and age_ms > DECIDED_WARNING_MS:
             yield _diagnosis(

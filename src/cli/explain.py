@@ -16,7 +16,7 @@ from ..clients.admin.findings import (
 from ..errors import GroupNotFound, QuorumlogError
 from ..settings.query_groups import RETENTION_HOLDS, Hold, parse_holds
 from .options import BootstrapOption, Output, OutputOption
-from .output import count_text, print_json, size_text, time_text
+from .output import count_text, echo, print_json, size_text, time_text
 from .partitions.command import PartitionOption, SomeTopic
 from .partitions.reassignment import partitions_of_topics, topics_of
 
@@ -227,9 +227,9 @@ def _print(findings: Sequence[Finding], empty: str, output: Output | None) -> No
         print_json([_json(finding) for finding in findings])
         return
     for finding in findings:
-        typer.echo(finding.text)
+        echo(finding.text)
     if not findings:
-        typer.echo(empty)
+        echo(empty)
 
 
 def _json(finding: Finding) -> dict[str, Any]:

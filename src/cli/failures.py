@@ -15,7 +15,6 @@ are always reported as text, because they are found before --output is read.
 """
 
 import errno
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from typing import Any
 import typer
 
 from ..errors import QuorumlogError
-from ..visible_text import visible
+from .output import echo, print_json
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -82,9 +81,9 @@ def _bad_parameter_text(error: typer.BadParameter) -> str:
 def print_error(error: QuorumlogError, *, as_json: bool) -> None:
     """Print an operational error on stderr, as text or as its JSON object."""
     if not as_json:
-        typer.echo(f"quorumlog: {visible(str(error))}", err=True)
+        echo(f"quorumlog: {error}", err=True)
         return
-    typer.echo(json.dumps(error_json(error), ensure_ascii=False), err=True)
+    print_json(error_json(error), err=True)
 
 
 def error_json(error: QuorumlogError) -> dict[str, Any]:
@@ -117,7 +116,7 @@ def print_unexpected(error: Exception) -> int:
             f"the traceback that {DEBUG_VARIABLE}=1 prints"
         )
     try:
-        typer.echo(f"quorumlog: {text}", err=True)
+        echo(f"quorumlog: {text}", err=True)
     except BrokenPipeError:
         discard_output()
     except OSError:

@@ -13,7 +13,7 @@ from .completion import topic_names
 from .confirmation import confirmed
 from .names import check_partition, partitions_of, unknown_group
 from .options import BootstrapOption, Output, OutputOption
-from .output import count_text, print_json, print_table, size_text, time_text
+from .output import count_text, echo, print_json, print_table, size_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,18 +103,18 @@ def describe(
     if output is Output.JSON:
         print_json(group_json(group))
         return
-    typer.echo(
+    echo(
         f"Group {group.name}: {group.type}, {group.state}, epoch {group.epoch}, "
         f"assignor {group.assignor or '-'}, coordinator {group.coordinator}, lag {group.lag:,}"
     )
     now_ms = round(time() * 1000)
     for hold in group.holds:
         verb = "holds" if hold.end_ms > now_ms else "held"
-        typer.echo(
+        echo(
             f"It {verb} its unread records of {hold.topic} until {time_text(hold.end_ms)}, in "
             f"partitions of up to {size_text(hold.bytes_max)}"
         )
-    typer.echo("")
+    echo("")
     print_table(
         ("member", "client", "host", "instance", "epoch", "owned", "target", "heard (ms ago)"),
         [
@@ -132,7 +132,7 @@ def describe(
         ],
         empty="No members.",
     )
-    typer.echo("")
+    echo("")
     print_table(
         ("topic", "partition", "committed", "log end", "lag", "committed at", "member", "note"),
         [
@@ -318,7 +318,7 @@ def delete(
     if output is Output.JSON:
         print_json({"deleted": name})
     else:
-        typer.echo(f"Group {name} is deleted.")
+        echo(f"Group {name} is deleted.")
 
 
 def group_json(group: "Group") -> dict[str, Any]:

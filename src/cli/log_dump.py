@@ -8,7 +8,7 @@ import typer
 
 from ..errors import CorruptionError, InvalidRequest
 from .options import Output, OutputOption
-from .output import print_json, print_table, time_text
+from .output import echo, print_json, print_table, time_text
 
 app = typer.Typer(
     help="Dump files of a data directory.", no_args_is_help=True, rich_markup_mode=None
@@ -104,7 +104,7 @@ def read_rows(file: str, *, records: bool) -> Iterator[dict[str, Any]]:
 def print_rows(rows: list[dict[str, Any]]) -> None:
     """Print rows as tables, one for each run of rows of the same kind."""
     if not rows:
-        typer.echo("The file is empty.")
+        echo("The file is empty.")
     for names, run in groupby(rows, key=tuple):
         columns = BATCH_COLUMNS if "base_offset" in names else names
         if columns is BATCH_COLUMNS and "says" in names:

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from .failures import DEBUG_VARIABLE, exit_on_errors, is_debugging, print_unexpected
+from .output import echo
 from .plain_values import convert_plain_values, with_plain_values
 
 PROGRAM = "quorumlog"
@@ -214,7 +215,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from .. import __version__
 
-        typer.echo(f"{PROGRAM} {__version__}")
+        echo(f"{PROGRAM} {__version__}")
         raise typer.Exit
 
 

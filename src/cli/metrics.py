@@ -2,6 +2,8 @@
 
 import typer
 
+from .output import print_raw
+
 app = typer.Typer(
     help="Print a Grafana dashboard and Prometheus alert rules for the metrics of nodes.",
     no_args_is_help=True,
@@ -26,7 +28,7 @@ def dashboard() -> None:
     """
     from ..metrics.dashboard import dashboard_file
 
-    typer.echo(dashboard_file(), nl=False)
+    print_raw(dashboard_file())
 
 
 @app.command(
@@ -45,4 +47,4 @@ def alerts() -> None:
     """
     from ..metrics.alerts import rules_file
 
-    typer.echo(rules_file(), nl=False)
+    print_raw(rules_file())

@@ -6,7 +6,7 @@ import typer
 
 from ..errors import InvalidRequest, MirrorDiverged
 from .options import BootstrapOption, Output, OutputOption
-from .output import print_json, print_table
+from .output import echo, print_json, print_raw, print_table
 
 if TYPE_CHECKING:
     from ..clients.mirror import MirrorReport
@@ -89,7 +89,7 @@ def mirror(
     if ctx.invoked_subcommand is not None:
         return
     if not (source and target and topics):
-        typer.echo(ctx.get_help())
+        print_raw(ctx.get_help() + "\n")
         raise typer.Exit(2)
     from .mirror_runner import MirrorPlan, run_mirror
 
@@ -116,7 +116,7 @@ def _end(report: "MirrorReport", *, once: bool, is_json: bool) -> None:
     if is_json:
         print_json({"event": "end", **report_json(report)})
     else:
-        typer.echo(report_line(report))
+        echo(report_line(report))
     if report.diverged:
         raise MirrorDiverged(report.problems[-1])
     if once and report.problems:
@@ -145,7 +145,7 @@ def promote(
         print_json([{"topic": name, "promoted": name in promoted} for name in topics])
         return
     for name in topics:
-        typer.echo(
+        echo(
             f"{name} is promoted."
             if name in promoted
             else f"{name} is not a mirror topic; unchanged."

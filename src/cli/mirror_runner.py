@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-import typer
-
 from ..clients.config import ClientConfig, parse_bootstrap
 from ..clients.connection import Connection
 from ..clients.mirror import (
@@ -31,7 +29,7 @@ from ..runtime import Runtime, Scope
 from ..runtime.memory import keep_freed_memory
 from ..runtime.real import run
 from . import settings
-from .output import print_event, print_json
+from .output import echo, print_event, print_json
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -206,7 +204,7 @@ async def _print_progress(mirror: Mirror, plan: MirrorPlan) -> None:
         if plan.is_json:
             print_json({"event": "progress", **report_json(report)})
         else:
-            typer.echo(report_line(report), err=True)
+            echo(report_line(report), err=True)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from ..errors import QuorumlogError
 from . import settings
 from .failures import is_debugging, print_error
 from .options import Output, OutputOption
-from .output import print_json
+from .output import echo, print_json
 
 storage_app = typer.Typer(
     help="Format a node's data directory.", no_args_is_help=True, rich_markup_mode=None
@@ -255,7 +255,7 @@ def format_storage(
     if output is Output.JSON:
         print_json(row)
     else:
-        typer.echo(
+        echo(
             f"{node.data_dir} is formatted for node {meta.node_id} of cluster {meta.cluster_id};"
             f" its directory id is {row['directory_id']}."
         )
@@ -272,4 +272,4 @@ def random_id(output: OutputOption = None) -> None:
     if output is Output.JSON:
         print_json({"id": drawn})
     else:
-        typer.echo(drawn)
+        echo(drawn)

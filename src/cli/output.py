@@ -1,4 +1,7 @@
-"""Output of commands: JSON lines, or tables. rich is imported only to print a table."""
+"""Output of commands: lines of text, JSON lines, or tables. rich is imported only to print a table.
+
+Names in the output come from any client, so all of it escapes hidden characters.
+"""
 
 import base64
 import json
@@ -11,14 +14,24 @@ from typing import Any
 import typer
 
 from ..visible_text import count_text as count_text
-from ..visible_text import visible
+from ..visible_text import visible, visible_json
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def print_json(value: Any) -> None:
-    """Print one value as one line of JSON."""
-    typer.echo(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")))
+def echo(line: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print a line of text with hidden characters as escapes: names in it come from any client."""
+    typer.echo(visible(line), err=err, nl=nl)  # noqa: TID251
+
+
+def print_raw(content: str | bytes) -> None:
+    """Print content that has its own line ends, as it is."""
+    typer.echo(content, nl=False)  # noqa: TID251
+
+
+def print_json(value: Any, *, err: bool = False) -> None:
+    """Print one value as one line of JSON, hidden characters as escapes of JSON."""
+    echo(visible_json(json.dumps(value, ensure_ascii=False, separators=(", ", ": "))), err=err)
 
 
 def print_event(message: str, *, is_json: bool) -> None:
@@ -26,13 +39,13 @@ def print_event(message: str, *, is_json: bool) -> None:
     if is_json:
         print_json({"event": "news", "message": message})
     else:
-        typer.echo(visible(message), err=True)
+        echo(message, err=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
     """Print rows under headings; print `empty` if there are no rows."""
     if not rows:
-        typer.echo(empty)
+        echo(empty)
         return
     from rich import box
     from rich.console import Console
@@ -51,15 +64,17 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
     console = Console(width=None if sys.stdout.isatty() else 500, highlight=False, markup=False)
     with console.capture() as capture:
         console.print(table)
-    lines = (line.rstrip() for line in capture.get().splitlines())
-    typer.echo("\n".join(lines))  # rich itself exits with code 1 on a closed pipe
+    # rich itself exits with code 1 on a closed pipe
+    print_raw("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
 
 def print_entry(heading: str, *paragraphs: str) -> None:
     """Print a heading and, indented below it, paragraphs wrapped at 80 columns."""
-    typer.echo(heading)
+    echo(heading)
     for paragraph in paragraphs:
-        typer.echo(textwrap.fill(paragraph, 80, initial_indent="    ", subsequent_indent="    "))
+        indent = "    "
+        for line in textwrap.wrap(paragraph, 80, initial_indent=indent, subsequent_indent=indent):
+            echo(line)
 
 
 def cell_text(cell: object) -> str:

@@ -7,7 +7,7 @@ import typer
 
 from ..errors import InvalidConfig, InvalidRequest, TimedOut
 from .options import Output, OutputOption
-from .output import id_text, print_json, print_table
+from .output import echo, id_text, print_json, print_table
 
 if TYPE_CHECKING:
     from ..clients.admin.quorum import Quorum, QuorumReplica
@@ -59,13 +59,13 @@ def status(bootstrap: BootstrapOption = None, output: OutputOption = None) -> No
         print_json(_json(quorum))
         return
     leader = "none" if quorum.leader is None else f"node {quorum.leader}"
-    typer.echo(f"leader          {leader}")
-    typer.echo(f"epoch           {quorum.epoch:,}")
-    typer.echo(f"high watermark  {quorum.high_watermark:,}")
+    echo(f"leader          {leader}")
+    echo(f"epoch           {quorum.epoch:,}")
+    echo(f"high watermark  {quorum.high_watermark:,}")
     if quorum.leader != quorum.answered_by:
         why = "No leader is elected" if quorum.leader is None else "The leader does not answer"
-        typer.echo(f"{why}; this is the state of node {quorum.answered_by}.")
-    typer.echo("")
+        echo(f"{why}; this is the state of node {quorum.answered_by}.")
+    echo("")
     print_table(
         ("node", "role", "directory id", "address", "log end", "lag", "heard (ms ago)"),
         [
@@ -179,7 +179,7 @@ def _print_voters(quorum: "Quorum", sentence: str, output: Output | None) -> Non
         print_json(_json(quorum))
         return
     voters = ", ".join(str(each.id) for each in quorum.voters)
-    typer.echo(f"{sentence} Voters: {voters}.")
+    echo(f"{sentence} Voters: {voters}.")
 
 
 def _directory(text: str) -> bytes | None:

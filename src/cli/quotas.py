@@ -8,7 +8,7 @@ from ..errors import InvalidConfig
 from ..settings import split_assignments
 from ..settings.quantities import parse_quantity, quantity_text
 from .options import BootstrapOption, Output, OutputOption
-from .output import print_json, print_table
+from .output import echo, print_json, print_table
 
 if TYPE_CHECKING:
     from ..clients.admin.configs import ClientQuotas, QuotaEntity
@@ -138,10 +138,10 @@ def alter(
         )
         return
     if validate_only:
-        typer.echo("The change is valid.")
+        echo("The change is valid.")
         return
     listed = ", ".join(f"{key}={_text(key, left[key])}" for key in left) or "none"
-    typer.echo(f"Quotas of {_entity_text(entity)}: {listed}.")
+    echo(f"Quotas of {_entity_text(entity)}: {listed}.")
 
 
 def _entity(

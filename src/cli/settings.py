@@ -16,8 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
 from ..errors import InvalidConfig
 from ..runtime.private_files import foreign_owner, is_writable_by_others
 from ..settings import (
@@ -35,6 +33,7 @@ from ..settings import (
     variable_of,
 )
 from .failures import DEBUG_VARIABLE
+from .output import echo
 
 if TYPE_CHECKING:
     from ..clients.blocking import Log
@@ -333,7 +332,7 @@ def warn_of_unknown_variables(environment: Mapping[str, str]) -> None:
     if all(name in COMMAND_VARIABLES for name in environment if name.startswith("QUORUMLOG_")):
         return  # the common case, without importing a node's settings
     for warning in unknown_variables(environment, known_variables()):
-        typer.echo(f"quorumlog: warning: {warning}", err=True)
+        echo(f"quorumlog: warning: {warning}", err=True)
 
 
 def _file(environment: Mapping[str, str]) -> SettingSource:

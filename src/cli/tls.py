@@ -9,7 +9,7 @@ import typer
 
 from ..errors import InvalidConfig
 from .options import Output, OutputOption
-from .output import print_json, print_table
+from .output import echo, print_json, print_table
 
 if TYPE_CHECKING:
     from ..server.certificates import CertificateFacts, CertificatePaths
@@ -222,8 +222,8 @@ def inspect(
 
 
 def _print_paths(paths: "CertificatePaths") -> None:
-    typer.echo(paths.certificate)
-    typer.echo(paths.key)
+    echo(str(paths.certificate))
+    echo(str(paths.key))
 
 
 def _json(path: Path, facts: "CertificateFacts", now: datetime) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ..errors import (
 from .confirmation import confirmed
 from .names import check_partition, partitions_of, unknown_topic
 from .options import BootstrapOption, Output, OutputOption, TopicArgument
-from .output import cell_text, count_text, id_text, print_json, print_table
+from .output import cell_text, count_text, echo, id_text, print_json, print_table
 
 if TYPE_CHECKING:
     from ..clients.admin.descriptions import Topic, TopicListing
@@ -112,7 +112,7 @@ def create(
         partitions_text = count_text(len(topic.partitions), "partition")
         replicas_text = count_text(len(topic.partitions[0].replicas), "replica")
         each = "" if len(topic.partitions) == 1 else " each"
-        typer.echo(f"Topic {topic.name} has {partitions_text} with {replicas_text}{each}.")
+        echo(f"Topic {topic.name} has {partitions_text} with {replicas_text}{each}.")
 
 
 @app.command("list", short_help="List topics")
@@ -172,7 +172,7 @@ def describe(
         print_json(topic_json(topic, ends))
         return
     configs = cell_text(topic.configs)
-    typer.echo(f"Topic {topic.name}, id {id_text(topic.topic_id)}, configs: {configs}")
+    echo(f"Topic {topic.name}, id {id_text(topic.topic_id)}, configs: {configs}")
     print_table(
         ("partition", "leader", "epoch", "replicas", "isr", "elr", "high watermark", "state"),
         [
@@ -237,7 +237,7 @@ def alter(
         print_json(topic_json(topic, {}))
     else:
         has = "would have" if validate_only else "has"
-        typer.echo(f"Topic {name} {has} {count_text(len(topic.partitions), 'partition')}.")
+        echo(f"Topic {name} {has} {count_text(len(topic.partitions), 'partition')}.")
 
 
 @app.command("delete", short_help="Delete a topic and all its records")
@@ -269,7 +269,7 @@ def delete(
     if output is Output.JSON:
         print_json({"deleted": name if deleted else None})
     else:
-        typer.echo(f"Topic {name} is deleted." if deleted else f"Topic {name} does not exist.")
+        echo(f"Topic {name} is deleted." if deleted else f"Topic {name} does not exist.")
 
 
 @app.command(

@@ -1,5 +1,6 @@
 """`quorumlog transactions list|describe|abort|find-hanging`."""
 
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -7,7 +8,7 @@ import typer
 from ..errors import InvalidRequest, TransactionalIdNotFound
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption
-from .output import count_text, print_json, print_table, time_text
+from .output import count_text, echo, print_json, print_table, time_text
 from .partitions.command import PartitionOption, SomeTopic
 from .partitions.reassignment import partitions_of_topics, topics_of
 
@@ -97,19 +98,20 @@ def describe(
         except TransactionalIdNotFound:
             if _commits_of(log, name) is not None:
                 raise TransactionalIdNotFound(
-                    f"{name} is a name of staged commits; run `quorumlog commits describe {name}`"
+                    f"{name} is a name of staged commits; run `quorumlog commits describe"
+                    f" {quote(name)}`"
                 ) from None
             raise
     if output is Output.JSON:
         print_json(_id_json(found))
         return
     began = "" if found.started_ms < 0 else f", began {time_text(found.started_ms)}"
-    typer.echo(
+    echo(
         f"Transactional id {found.name}: {found.state}{began}, producer id {found.producer_id}, "
         f"epoch {found.producer_epoch}, timeout {found.timeout_ms} ms, coordinator "
         f"{found.coordinator}"
     )
-    typer.echo("")
+    echo("")
     print_table(
         ("topic", "partition"), [tuple(each) for each in found.partitions], empty="No partitions."
     )
@@ -146,7 +148,7 @@ def abort(
         if not yes and not confirmed(question):
             raise InvalidRequest(f"{thing} was not aborted: not confirmed")
         log.admin.abort_transaction(name)
-    typer.echo(f"Aborted {thing}.")
+    echo(f"Aborted {thing}.")
 
 
 def _commits_of(log: "Log", name: str) -> "NamedCommits | None":
@@ -203,7 +205,7 @@ def find_hanging(
         empty="No hanging transactions.",
     )
     if found and end:
-        typer.echo(f"Aborted {count_text(len(found), 'transaction')}.")
+        echo(f"Aborted {count_text(len(found), 'transaction')}.")
 
 
 def _id_json(found: "TransactionalId") -> dict[str, Any]:

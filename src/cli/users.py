@@ -10,7 +10,7 @@ from ..errors import InvalidConfig, InvalidRequest
 from ..scram_keys import PASSWORD_MAX
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption
-from .output import print_json, print_table
+from .output import echo, print_json, print_table
 
 app = typer.Typer(
     help="Set passwords of users, list and delete them. Brokers store salted keys only.",
@@ -49,7 +49,7 @@ def create(
 ) -> None:
     """Create a user with a password, for SCRAM-SHA-256 and SCRAM-SHA-512. Fails if it exists."""
     _set(user, password_file, iterations, bootstrap, is_new=True)
-    typer.echo(f"Created user {user}.")
+    echo(f"Created user {user}.")
 
 
 @app.command("alter", short_help="Change a password")
@@ -61,7 +61,7 @@ def alter(
 ) -> None:
     """Change a user's password. Connections with the old one end."""
     _set(user, password_file, iterations, bootstrap, is_new=False)
-    typer.echo(f"Changed the password of user {user}.")
+    echo(f"Changed the password of user {user}.")
 
 
 @app.command("list", short_help="List users")
@@ -105,7 +105,7 @@ def delete(
         if not yes and not confirmed(f"Delete user {user}?"):
             raise InvalidRequest(f"user {user} was not deleted: not confirmed")
         log.admin.delete_user(user, mechanisms=list(found.iterations))
-    typer.echo(f"Deleted user {user}.")
+    echo(f"Deleted user {user}.")
 
 
 def read_password(path: Path | None) -> str:

@@ -17,7 +17,7 @@ from ...settings import variable_of
 from ..brokers import describe_cluster
 from ..nodes import SetOption
 from ..options import Output, OutputOption
-from ..output import count_text, print_json, print_table
+from ..output import count_text, echo, print_json, print_table
 from .processes import Life, ProcessIdentity, life_of, send, spawn, wait_gone, wait_paused
 from .state import (
     NODES_MAX,
@@ -147,11 +147,11 @@ def up(
                 cluster = _start(cluster, node)
             wait_serving(cluster, [node.id for node in cluster.nodes], timeout)
         except KeyboardInterrupt:
-            typer.echo(_LEFT_RUNNING, err=True)
+            echo(_LEFT_RUNNING, err=True)
             raise
     if unchanged:
         ids = ", ".join(map(str, unchanged))
-        typer.echo(
+        echo(
             f"Running nodes get changed settings by `quorumlog cluster restart ID`: {ids}.",
             err=True,
         )
@@ -164,7 +164,7 @@ def up(
         "controller": [node.controller for node in cluster.nodes],
     }
     listed = [f"{name} {','.join(found)}" for name, found in addresses.items() if found]
-    typer.echo(
+    echo(
         f"quorumlog is ready: {count_text(len(cluster.nodes), 'node')}, {', '.join(listed)}; "
         f"data in {folder}"
         + (f"; QUORUMLOG_CONFIG={_profile(cluster)}" if cluster.is_secure else "")
@@ -181,7 +181,7 @@ def down(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> None
     are_down = "The node is" if len(cluster.nodes) == 1 else f"All {len(cluster.nodes)} nodes are"
     _print_result(cluster, f"{are_down} down; the data remains in {folder}.", output)
     for node_id in killed:
-        typer.echo(f"Node {node_id} did not stop within {STOP_S:.0f} s; killed.", err=True)
+        echo(f"Node {node_id} did not stop within {STOP_S:.0f} s; killed.", err=True)
 
 
 @app.command(short_help="Print the bootstrap addresses")
@@ -202,7 +202,7 @@ def bootstrap(
     if output is Output.JSON:
         print_json({"bootstrap": addresses})
     else:
-        typer.echo(addresses)
+        echo(addresses)
 
 
 @app.command(short_help="Show the process, ports and state of each node")
@@ -219,7 +219,8 @@ def status(data_dir: FolderOption = DATA_DIR, output: OutputOption = None) -> No
     if output is Output.JSON:
         print_json(_json(cluster, health))
         return
-    typer.echo(f"cluster {cluster.cluster_id} in {cluster.folder}\n")
+    echo(f"cluster {cluster.cluster_id} in {cluster.folder}")
+    echo()
     print_table(
         ("node", "roles", "state", "leader", "pid", "grpc", "kafka", "controller", "http"),
         [
@@ -462,7 +463,7 @@ def _signal(node_id: int, data_dir: str, number: signal.Signals) -> LocalCluster
 def _print_result(cluster: LocalCluster, sentence: str, output: Output | None) -> None:
     """Print a sentence, or the cluster as JSON, as `status` does."""
     if output is not Output.JSON:
-        typer.echo(sentence)
+        echo(sentence)
         return
     from .probe import check_nodes
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import typer
 
 from ..options import BootstrapOption
+from ..output import print_raw
 from .options import (
     DelimiterOption,
     EndOption,
@@ -66,8 +67,8 @@ def consume(
     """Print records, and wait for new ones until Ctrl-C, --until-end, --to, --max or --timeout.
 
     Records are ordered within each partition, not across partitions. Values that are not UTF-8 are
-    printed in base64. On a terminal control characters are escaped (\\x1b), except with --format or
-    -o raw.
+    printed in base64. On a terminal control characters and other hidden ones are escaped (\\x1b),
+    except with --format or -o raw.
     """
     from .. import settings
     from . import writers
@@ -106,6 +107,6 @@ def consume(
             records = read_as_member(log, list(partitions), bounds, group)
         if file is None:
             for some in records:
-                typer.echo(b"".join(map(write, some)), nl=False)
+                print_raw(b"".join(map(write, some)))
         else:
             writers.fill(file, records)

@@ -13,8 +13,9 @@ import typer
 
 from ...clients.consumer.record_json import record_line, text_or_base64
 from ...clients.times import OffsetSpec, parse_offset_spec
+from ...visible_text import visible, visible_json
 from ..escapes import encode_escaped, unescape
-from ..output import count_text, time_text
+from ..output import count_text, echo, time_text
 from .options import RecordOutput
 from .record_files import RecordFile
 
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 Writer: TypeAlias = "Callable[[ConsumerRecord], bytes]"
 
 FIELDS = ("topic", "partition", "offset", "timestamp", "timestamp_ms", "key", "value", "headers")
-_SHOWN = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
-del _SHOWN[ord("\t")], _SHOWN[ord("\n")]
+_PLAIN = re.compile("([\t\n])")  # not escaped
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
@@ -44,14 +44,24 @@ def verbose_line(record: "ConsumerRecord") -> bytes:
 
 
 def for_terminal(write: Writer) -> Writer:
-    """Return a writer that escapes control characters as \\xHH, except tabs and line ends, so that
-    records cannot control the terminal."""
-    return lambda record: write(record).decode().translate(_SHOWN).encode()
+    """Return a writer that escapes hidden characters, except tabs and line ends, so that records
+    cannot control the terminal."""
+
+    def shown(record: "ConsumerRecord") -> bytes:
+        parts = _PLAIN.split(write(record).decode())
+        return "".join(each if _PLAIN.fullmatch(each) else visible(each) for each in parts).encode()
+
+    return shown
 
 
 def json_line(record: "ConsumerRecord") -> bytes:
     """Return the record as a JSON line."""
     return record_line(record).encode() + b"\n"
+
+
+def json_line_for_terminal(record: "ConsumerRecord") -> bytes:
+    """Return the record as a JSON line with hidden characters as escapes of JSON."""
+    return visible_json(record_line(record)).encode() + b"\n"
 
 
 def raw_writer(delimiter: bytes) -> Writer:
@@ -125,7 +135,7 @@ def fill(file: RecordFile, records: "Iterator[list[ConsumerRecord]]") -> None:
                 shown(file.count)
     finally:
         if file.is_whole:
-            typer.echo(f"{count_text(file.count, 'record')} in {file.path}", err=True)
+            echo(f"{count_text(file.count, 'record')} in {file.path}", err=True)
 
 
 @contextmanager
@@ -189,6 +199,6 @@ def writer_of(
         option = "--delimiter" if template is None else "--format"
         raise typer.BadParameter(f"{option}: {error}") from None
     if output is RecordOutput.JSON:
-        return json_line
+        return json_line_for_terminal if sys.stdout.isatty() else json_line
     write = verbose_line if verbose else value_line
     return for_terminal(write) if sys.stdout.isatty() else write

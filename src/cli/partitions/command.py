@@ -12,7 +12,7 @@ from ..completion import topic_names
 from ..confirmation import confirmed
 from ..failures import EXIT_ERROR
 from ..options import BootstrapOption, Output, OutputOption
-from ..output import count_text, print_json, print_table
+from ..output import count_text, echo, print_json, print_table
 from .reassignment import (
     ReassignOptions,
     cancel_reassignments,
@@ -93,9 +93,9 @@ def status(
         print_json({"counts": counts, "partitions": [_state_json(*row) for row in shown]})
         return
     found = ", ".join(f"{counts[state]:,} {state}" for state in STATES if counts[state])
-    typer.echo(f"{count_text(counts['partitions'], 'partition')}: {found or 'all healthy'}.")
+    echo(f"{count_text(counts['partitions'], 'partition')}: {found or 'all healthy'}.")
     if shown:
-        typer.echo("")
+        echo("")
         print_table(
             (
                 "topic",
@@ -174,17 +174,17 @@ def wait(
         )
     elif not lagging:
         verb = "is" if count == 1 else "are"
-        typer.echo(f"{count_text(count, 'partition')} {verb} in sync.")
+        echo(f"{count_text(count, 'partition')} {verb} in sync.")
     if not lagging:
         return
     if output is not Output.JSON:
         for name, partition in lagging:
-            typer.echo(
+            echo(
                 f"{name}-{partition.partition}: ISR {list(partition.isr)} of replicas "
                 f"{list(partition.replicas)}",
                 err=True,
             )
-        typer.echo(
+        echo(
             f"quorumlog: {count_text(len(lagging), 'partition')} not in sync after {timeout} s; "
             "`quorumlog explain not-isr` shows the cause",
             err=True,
@@ -325,11 +325,11 @@ def _print_outcomes(
         changed = len(outcomes) - len(rejected)
         if outcomes:
             are = "is" if changed == 1 else "are"
-            typer.echo(f"{count_text(changed, 'partition')} {are} {done}.")
+            echo(f"{count_text(changed, 'partition')} {are} {done}.")
         else:
-            typer.echo("Nothing to do.")
+            echo("Nothing to do.")
         for each in rejected:
-            typer.echo(f"{each.topic}-{each.partition}: {_error_text(each)}", err=True)
+            echo(f"{each.topic}-{each.partition}: {_error_text(each)}", err=True)
     if rejected:
         raise typer.Exit(EXIT_ERROR)
 

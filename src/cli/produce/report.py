@@ -1,18 +1,15 @@
 """Outcomes of the records of a `produce`: counted, and printed in the order of the input."""
 
-import json
 import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from ...clients.consumer.record_json import text_or_base64
 from ...errors import QuorumlogError
 from ..failures import error_json, print_error
-from ..output import count_text, print_json, size_text
+from ..output import count_text, echo, print_json, size_text
 from ..record_json import NewRecord
 from .parsers import Entry
 
@@ -113,11 +110,11 @@ class Report:
             lines = {"line": place.first, "last_line": place.last}
             row = error_json(error) | ({"input": place.input} if place.input else {}) | lines
             row |= {"input_left": True} if is_last else {}
-            typer.echo(json.dumps(row, ensure_ascii=False), err=True)
+            print_json(row, err=True)
         else:
-            typer.echo(f"quorumlog: {place}: {error}", err=True)
+            echo(f"quorumlog: {place}: {error}", err=True)
             if is_last:
-                typer.echo(f"quorumlog: stopped reading the input after {place}", err=True)
+                echo(f"quorumlog: stopped reading the input after {place}", err=True)
 
     def refused(self, error: QuorumlogError) -> None:
         """Print the error of an input that cannot be read to its end."""
@@ -139,7 +136,7 @@ class Report:
             text = f"interrupted, {interrupted_at}: {text}"
             if self.unknown:
                 text += f", {self.unknown:,} with an unknown outcome"
-        typer.echo(text, err=self.verbose or bool(interrupted_at))
+        echo(text, err=self.verbose or bool(interrupted_at))
 
     def _print_json_summary(self, seconds: float, *, interrupted: bool) -> None:
         row: dict[str, Any] = {
@@ -179,4 +176,4 @@ class Report:
         else:
             where = f"{stored.topic}-{stored.partition}"
             offset = "" if stored.offset < 0 else f" offset {stored.offset}"
-            typer.echo(f"{place}: {where}{offset}")
+            echo(f"{place}: {where}{offset}")

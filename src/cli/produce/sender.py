@@ -15,6 +15,7 @@ from ...errors import (
 )
 from ..escapes import encode_escaped, unescape
 from ..failures import EXIT_ERROR, EXIT_INTERRUPTED
+from ..output import echo
 from ..record_json import Headers, NewRecord
 from .inputs import STDIN, Input, inputs, progress_of
 from .options import Compression, Format, OnError, Partitioner
@@ -223,4 +224,4 @@ def check_options(
 def print_prompt(paths: list[str], *, as_json: bool) -> None:
     """Print a hint if records are read from a terminal."""
     if STDIN in paths and not as_json and sys.stdin.isatty() and sys.stderr.isatty():
-        typer.echo("Type one record per line; Ctrl-D ends the input.", err=True)
+        echo("Type one record per line; Ctrl-D ends the input.", err=True)

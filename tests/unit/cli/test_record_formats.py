@@ -364,7 +364,7 @@ def test_the_line_of_a_record_is_the_contract() -> None:
 def test_a_terminal_is_not_steered_by_what_is_in_a_record() -> None:
     value = "\x1b]0;title\x07 \u009b2J ü\tb\nc\r".encode()
     evil = record(value, key=b"\x1b[31m")
-    shown = rb"\x1b]0;title\x07 \x9b2J " + "ü\tb\nc".encode() + rb"\x0d" + b"\n"
+    shown = rb"\x1b]0;title\x07 \x9b2J " + "ü\tb\nc".encode() + rb"\r" + b"\n"
     assert for_terminal(value_line)(evil) == shown
     assert b"\t\\x1b[31m\t" in for_terminal(verbose_line)(evil)
     assert b"\x1b" not in for_terminal(verbose_line)(evil)
