@@ -166,10 +166,11 @@ class Sessions:
 
     async def open(self) -> Session:
         """Return a new session. At SESSIONS_MAX the session without requests for the longest time
-        ends."""
+        ends, of those that are not signed in if there are any: all users have the same token."""
         await self.end_idle()
         while len(self._sessions) >= SESSIONS_MAX:
-            await self.end(min(self._sessions.values(), key=lambda each: each.used_s))
+            sessions = self._sessions.values()
+            await self.end(min(sessions, key=lambda each: (each.is_signed_in, each.used_s)))
         credentials = Token(self.config.token) if self.config.token else None
         session = self._make(credentials, "")
         session.is_signed_in = not self.config.needs_credentials

@@ -1,6 +1,7 @@
 """Sessions without a server: idle timeout and bounds."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -53,6 +54,21 @@ def test_number_of_sessions_is_bounded() -> None:
         found = [each for each in (*opened, newest) if sessions.find(each.id, is_use=False)]
         assert len(found) == SESSIONS_MAX
         assert kept is opened[0]
+
+    asyncio.run(check())
+
+
+def test_sessions_without_a_sign_in_end_no_signed_in_session() -> None:
+    async def check() -> None:
+        clock = Clock()
+        sessions = Sessions(replace(CONFIG, needs_credentials=True), clock=clock)
+        signed_in = await sessions.open()
+        signed_in.is_signed_in = True
+        clock.now_s += 1
+        opened = [await sessions.open() for _ in range(2 * SESSIONS_MAX)]
+        assert sessions.find(signed_in.id) is signed_in
+        assert sessions.find(opened[-1].id) is opened[-1]
+        assert sessions.find(opened[0].id) is None
 
     asyncio.run(check())
 
