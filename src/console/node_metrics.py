@@ -77,7 +77,7 @@ class Speed:
             return f"it took {formats.duration(self.answer_ms)} to answer a request"
         if self.metrics.stall_ms is not None and self.metrics.stall_ms >= SLOW_MS:
             stall = formats.duration(self.metrics.stall_ms)
-            return f"its event loop was blocked for {stall} in the last minute"
+            return f"its event loop was blocked for {stall}, until less than a minute ago"
         if self.metrics.is_silent:
             return f"its HTTP port did not answer within {TIMEOUT_S:g} s"
         return ""

@@ -107,6 +107,15 @@ class Visitor:
         }
         return self.send("POST", path, usual | dict(headers or {}), body)
 
+    def first_event(self, path: str) -> str:
+        """Return the name of the first event of a stream."""
+        connection = self._connect()
+        try:
+            connection.request("GET", path, headers={"Cookie": self.cookie})
+            return connection.getresponse().readline().decode().removeprefix("event: ").strip()
+        finally:
+            connection.close()
+
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: str | None = None
     ) -> Reply:

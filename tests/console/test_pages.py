@@ -72,8 +72,8 @@ def test_health_names_a_slow_broker_and_its_state_is_slow() -> None:
     health = health_of(cluster, TimedOut("quorum"), {"partitions": 1} | NO_FAULT, rows)
     assert (health.level, health.sentence) == (
         "warning",
-        "Broker 2 is slow: its event loop was blocked for 1 s in the last minute. Broker 3 does not"
-        " answer.",
+        "Broker 2 is slow: its event loop was blocked for 1 s, until less than a minute ago. Broker"
+        " 3 does not answer.",
     )
 
 
@@ -142,6 +142,17 @@ COMMON = {
     "age_s": None,
     "old": "",
 }
+
+
+def test_every_live_page_is_refreshed(visitor: Visitor, broker: Broker) -> None:
+    topic = broker.create_topic()
+    with broker.connect() as log:
+        log.admin.reset_offsets("refreshed", {(topic, 0): 0})
+    access = ("/access", "/access/users", "/access/acls", "/access/quotas")
+    lists = ("", "/topics", "/groups", "/transactions", "/brokers", "/settings", *access)
+    one = ("/broker/1", "/settings/broker/1", f"/topic/{topic}", "/group?name=refreshed")
+    for path in (*lists, *one):
+        assert visitor.first_event(f"/live{path}") == "live", path
 
 
 # --- forms ---------------------------------------------------------------------------------------
