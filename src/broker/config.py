@@ -90,7 +90,8 @@ class RequestConfig:
     fetch_waits_max: int = setting(
         "fetch.waits.max",
         10_000,
-        "Fetches of this node that wait for new records.",
+        "Fetches of this node that wait for new records. At the limit the oldest one of the user "
+        "with the most is answered without records.",
         unit="requests",
         low=1,
         high=10_000_000,
@@ -108,7 +109,8 @@ class RequestConfig:
     subscribe_streams_max: int = setting(
         "subscribe.streams.max",
         1_000,
-        "Open Subscribe streams of this node; each may hold two responses in memory.",
+        "Open Subscribe streams of this node, of up to 16 MiB each. At the limit the oldest one of "
+        "the user with the most ends.",
         unit="streams",
         low=1,
         high=1_000_000,

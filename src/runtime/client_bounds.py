@@ -1,11 +1,50 @@
-"""Bounds of what the clients of a node hold, by principal. Pure."""
+"""Bounds of the resources of a node that its clients hold, by principal. Pure."""
 
 from collections import Counter
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, Generic, TypeVar
 
 from ..errors import Overloaded
 
 UNREAD_BYTES: Final = (256 << 20, 512 << 20)  # of responses, for each principal, in all
+
+T = TypeVar("T")
+
+
+class ClientEntries(Generic[T]):
+    """The entries of clients, oldest first."""
+
+    def __init__(self) -> None:
+        self._principals: dict[T, str] = {}
+        self._by_principal: dict[str, dict[T, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._principals)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._principals)
+
+    def add(self, entry: T, principal: str) -> None:
+        """Add an entry as the newest one."""
+        self._principals[entry] = principal
+        self._by_principal.setdefault(principal, {})[entry] = None
+
+    def discard(self, entry: T) -> None:
+        """Remove an entry, if it is there."""
+        principal = self._principals.pop(entry, None)
+        if principal is None:
+            return
+        own = self._by_principal[principal]
+        del own[entry]
+        if not own:
+            del self._by_principal[principal]
+
+    def of_most(self, principal: str) -> Iterable[T] | None:
+        """Return the entries of the principal with the most of them, oldest first; None if no other
+        principal has more than this one."""
+        most = max(self._by_principal.values(), key=len, default={})
+        own = self._by_principal.get(principal, {})
+        return most if len(most) > len(own) else None
 
 
 class ClientBytes:

@@ -28,6 +28,7 @@ from ...ids import NodeId, Offset
 from ...metrics import LATENCY_MS, Histogram
 from ...native import FetchPart, FetchResult
 from ...runtime import Clock
+from ...runtime.client_bounds import ClientEntries
 from ...storage import AbortedTransaction, Log, committed_batches
 from ...storage import SegmentRange as SegmentRange  # front ends import it from here
 from ...storage.shell.data_directory import DataDirectory
@@ -124,10 +125,11 @@ class FetchWait:
 
     def __init__(
         self,
-        waits: "dict[asyncio.Future[None], None]",
+        waits: "ClientEntries[FetchWait]",
         replicas: Sequence[Replica],
         wait_ms: int,
         woken: Callable[[], None] | None,
+        principal: str,
     ) -> None:
         """Wait in `waits`. `woken` is called once, on the loop and not by a call to this object,
         unless `cancel` is called before. Without it, the caller awaits `wake`."""
@@ -136,24 +138,26 @@ class FetchWait:
         self._waits, self._replicas, self._woken = waits, replicas, woken
         self.wake: asyncio.Future[None] = loop.create_future()
         self.wake.add_done_callback(self._end)
-        waits[self.wake] = None
+        waits.add(self, principal)
         for replica in replicas:
             replica.watchers.add_fetch(self.wake)
-        self._timer = loop.call_later(wait_ms / 1000, self._expire)
+        self._timer = loop.call_later(wait_ms / 1000, self.expire)
 
     def cancel(self) -> None:
         """Stop waiting."""
         self._woken = None
         self.wake.cancel()
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """End the wait as if the time was up."""
+        self._waits.discard(self)
         if not self.wake.done():
             self.is_due = True
             self.wake.set_result(None)
 
     def _end(self, wake: "asyncio.Future[None]") -> None:
         self._timer.cancel()
-        self._waits.pop(wake, None)
+        self._waits.discard(self)
         for replica in self._replicas:
             replica.watchers.discard_fetch(wake)
         if self._woken is not None:
@@ -170,8 +174,8 @@ class ReplicaReader:
         self._clock = clock
         self._reader = directory.reader
         self._find = find
-        self._waits_max = waits_max  # beyond it, fetches fail with Overloaded
-        self._wakes: dict[asyncio.Future[None], None] = {}  # of the waiting fetches
+        self._waits_max = waits_max  # beyond it, one of the principal with the most ends
+        self._waits: ClientEntries[FetchWait] = ClientEntries()
         self._stopping = False
         self._link: FetcherLink | None = None  # None: no controllers, so no other leader
 
@@ -182,38 +186,51 @@ class ReplicaReader:
     @property
     def waiting(self) -> int:
         """The number of fetches that wait for records."""
-        return len(self._wakes)
+        return len(self._waits)
 
     def stop_waiting(self) -> None:
         """Answer every waiting and every later fetch without a wait."""
         self._stopping = True
-        for wake in self._wakes:
-            if not wake.done():
-                wake.set_result(None)
+        for wait in self._waits:
+            if not wait.wake.done():
+                wait.wake.set_result(None)
 
     async def fetch(
-        self, specs: Sequence[FetchSpec], *, max_wait_ms: int, min_bytes: int, max_bytes: int
+        self,
+        specs: Sequence[FetchSpec],
+        *,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        principal: str = "",
     ) -> list[FetchOutcome]:
         """Return the records of each partition below its high watermark, in the order of `specs`.
 
         Answers at once if `min_bytes` are available, if a partition fails or must be read
         elsewhere, or if `max_wait_ms` is 0. `max_bytes` limits the sum; a first batch is returned
-        even if larger. Raises Overloaded if it would have to wait and too many fetches wait.
+        even if larger. Raises Overloaded if it would have to wait and too many fetches wait, unless
+        another principal has more of them than `principal`: see `wait`.
         """
         began_ms = self._clock.now_ms()
-        parts, waited = await self._planned(specs, max_wait_ms, min_bytes, max_bytes)
+        parts, waited = await self._planned(specs, max_wait_ms, min_bytes, max_bytes, principal)
         outcomes = await self._read_all(parts)
         size = sum(len(outcome.records) for outcome in outcomes)
         self.figures.answered(size, self._clock.now_ms() - began_ms, waited=waited)
         return outcomes
 
     async def find(
-        self, specs: Sequence[FetchSpec], *, max_wait_ms: int, min_bytes: int, max_bytes: int
+        self,
+        specs: Sequence[FetchSpec],
+        *,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        principal: str = "",
     ) -> list[FoundRecords]:
         """Fetch as `fetch` does, but return the location of the records; the caller releases
         each."""
         began_ms = self._clock.now_ms()
-        parts, waited = await self._planned(specs, max_wait_ms, min_bytes, max_bytes)
+        parts, waited = await self._planned(specs, max_wait_ms, min_bytes, max_bytes, principal)
         try:
             found = [await self._found(part) for part in parts]
         except BaseException:
@@ -279,16 +296,32 @@ class ReplicaReader:
         return found
 
     def wait(
-        self, replicas: Sequence[Replica], wait_ms: int, woken: Callable[[], None] | None = None
+        self,
+        replicas: Sequence[Replica],
+        wait_ms: int,
+        woken: Callable[[], None] | None = None,
+        *,
+        principal: str = "",
     ) -> FetchWait | None:
         """Start a wait until one of the partitions moves, or for `wait_ms`; see `FetchWait`. Return
-        None if no fetch may wait now."""
-        if self._stopping or len(self._wakes) >= self._waits_max:
+        None if no fetch may wait now. At the limit the oldest wait of the principal with the most
+        of them ends."""
+        if self._stopping:
             return None
-        return FetchWait(self._wakes, replicas, wait_ms, woken)
+        if len(self._waits) >= self._waits_max:
+            most = self._waits.of_most(principal)
+            if most is None:
+                return None
+            next(iter(most)).expire()
+        return FetchWait(self._waits, replicas, wait_ms, woken, principal)
 
     async def _planned(
-        self, specs: Sequence[FetchSpec], max_wait_ms: int, min_bytes: int, max_bytes: int
+        self,
+        specs: Sequence[FetchSpec],
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        principal: str,
     ) -> tuple[list[_Part], bool]:
         """Plan until the plan is an answer; return the parts, and True if that needed a wait."""
         deadline_ms, waited = self._clock.now_ms() + max_wait_ms, False
@@ -301,7 +334,7 @@ class ReplicaReader:
                 return parts, waited
             _release(parts)
             waited = True
-            if not await self._wait_for_progress(parts, left_ms):
+            if not await self._wait_for_progress(parts, left_ms, principal):
                 deadline_ms = self._clock.now_ms()  # the next plan is the answer
 
     async def list_offsets(self, specs: Sequence[OffsetSpec]) -> list[OffsetOutcome]:
@@ -339,14 +372,16 @@ class ReplicaReader:
                     part.replica, part.error = None, error
         return parts
 
-    async def _wait_for_progress(self, parts: Sequence[_Part], left_ms: int) -> bool:
+    async def _wait_for_progress(
+        self, parts: Sequence[_Part], left_ms: int, principal: str
+    ) -> bool:
         """Wait until a partition moves (True) or the time is up (False)."""
         replicas = [part.replica for part in parts if part.replica is not None]
-        wait = self.wait(replicas, left_ms)
+        wait = self.wait(replicas, left_ms, principal=principal)
         if wait is None:
             raise Overloaded(
-                f"too many waiting fetches; {len(self._wakes)} wait, the limit is"
-                f" {self._waits_max}; retry later"
+                f"too many waiting fetches; {len(self._waits)} wait, the limit is"
+                f" fetch.waits.max={self._waits_max}; retry later"
             )
         try:
             await wait.wake

@@ -37,7 +37,7 @@ from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
 from ...records import partition_for_key
 from ...runtime import CallContext, ClientIdentity, Handler, Method, Runtime
-from ...runtime.client_bounds import UNREAD_BYTES, ClientBytes
+from ...runtime.client_bounds import UNREAD_BYTES, ClientBytes, ClientEntries
 from ...runtime.protobuf_fields import EncodedMessage
 from ...services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUBLISH, LOG_SUBSCRIBE
 from .envelopes import ProduceBatches, encode_fetch
@@ -258,7 +258,7 @@ class LogService:
         self._stopping = False
         self._figures = replicas.writer.figures
         self._large = ClientBytes(*UNREAD_BYTES)  # of the Subscribe streams
-        self._subscriptions: dict[SubscriptionStream, None] = {}  # in progress
+        self._subscriptions: ClientEntries[SubscriptionStream] = ClientEntries()  # in progress
         self._receiving: dict[asyncio.Task[Any], None] = {}  # Produce streams waiting for a request
         self._pipelines: dict[Pipeline[_Inflight], None] = {}  # of the Produce streams
 
@@ -554,6 +554,7 @@ class LogService:
             ),
             min_bytes=min(min_bytes, max_bytes),  # more could never be returned
             max_bytes=max_bytes,
+            principal=context.client.principal,
         )
         context.check_session()  # again, after the wait
         if self._authorizer.is_enabled:
@@ -593,12 +594,10 @@ class LogService:
             raise InvalidRequest("stream: it ended without a SubscribeRequest; send one first")
         if self._stopping:
             raise _stopping()
-        if len(self._subscriptions) >= self._limits.subscribe_streams_max:
-            raise Overloaded(
-                f"subscriptions: {len(self._subscriptions)} are open; the limit is"
-                f" subscribe.streams.max={self._limits.subscribe_streams_max}; close some, or retry"
-            )
         wanted = read_request(request, bytes_max=self._limits.fetch_bytes_max)
+        self._authorizer.check(context.client, *_READ_TOPIC, wanted.topic)
+        if len(self._subscriptions) >= self._limits.subscribe_streams_max:
+            self._end_subscription(context.client.principal)
         subscription = SubscriptionStream(
             self._runtime,
             self._hosted,
@@ -610,11 +609,26 @@ class LogService:
             large=self._large,
             heartbeat_ms=self._limits.subscribe_heartbeat_ms,
         )
-        self._subscriptions[subscription] = None
+        self._subscriptions.add(subscription, context.client.principal)
         try:
             await subscription.run(stream)
         finally:
-            del self._subscriptions[subscription]
+            self._subscriptions.discard(subscription)
+
+    def _end_subscription(self, principal: str) -> None:
+        """End the oldest stream of the principal with the most of them. Raise Overloaded if this
+        principal has as many. A stream with unread responses counts until its client reads them."""
+        error = Overloaded(
+            f"subscriptions: {len(self._subscriptions)} are open; the limit is"
+            f" subscribe.streams.max={self._limits.subscribe_streams_max}; close some, or retry"
+        )
+        most = self._subscriptions.of_most(principal)
+        if most is None:
+            raise error
+        for subscription in most:
+            if not subscription.is_stopped:
+                subscription.stop(error)
+                return
 
     async def list_offsets(
         self, request: log_pb2.ListOffsetsRequest, context: CallContext

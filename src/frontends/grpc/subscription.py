@@ -145,10 +145,18 @@ class SubscriptionStream:
         self._heartbeat_ms = heartbeat_ms  # interval of messages while idle
         self._topic_id = wanted.topic_id  # fixed once the stream has begun
         self._end: QuorumlogError | None = None  # the error of an early end
+        self._fetching: asyncio.Task[object] | None = None  # waits for records
 
     def stop(self, error: QuorumlogError) -> None:
-        """End with `error` after what was read is sent; the caller also wakes the long poll."""
+        """End with `error` after the responses that were read are sent."""
         self._end = error
+        if self._fetching is not None:
+            self._fetching.cancel()
+
+    @property
+    def is_stopped(self) -> bool:
+        """True after `stop`."""
+        return self._end is not None
 
     async def run(self, stream: SubscribeStream) -> None:
         """Send until the end offset; raises the partition's error, or the one passed to `stop`."""
@@ -166,7 +174,12 @@ class SubscriptionStream:
                     pipeline.answered(size)
                     del taken, outcome
                     self._drop(size)
-                failure = await reader
+                try:
+                    failure = await reader
+                except asyncio.CancelledError:
+                    if self._end is None or not reader.cancelled():
+                        raise
+                    failure = self._end
         finally:
             self._large.remove(self._principal, self._large_bytes)
         if failure is not None:
@@ -206,9 +219,19 @@ class SubscriptionStream:
         return None
 
     async def _fetch(self, spec: FetchSpec) -> FetchOutcome:
-        (outcome,) = await self._reader.fetch(
-            [spec], max_wait_ms=self._heartbeat_ms, min_bytes=1, max_bytes=spec.max_bytes
-        )
+        if self._end is not None:
+            raise self._end
+        self._fetching = asyncio.current_task()
+        try:
+            (outcome,) = await self._reader.fetch(
+                [spec],
+                max_wait_ms=self._heartbeat_ms,
+                min_bytes=1,
+                max_bytes=spec.max_bytes,
+                principal=self._principal,
+            )
+        finally:
+            self._fetching = None
         return outcome
 
     async def _with_room(self, make: Callable[[], Awaitable[T]], size_of: Callable[[T], int]) -> T:

@@ -6,10 +6,12 @@ one delta for the next round.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from ...errors import Overloaded, StaleMetadata
 from ...ids import Offset
+from ...runtime.client_bounds import ClientEntries
 from ..delta import ImageDelta
 from ..image import EMPTY_IMAGE, MetadataImage
 from .state_machine import MetadataStateMachine
@@ -21,11 +23,12 @@ the most of them ends."""
 Subscriber: TypeAlias = Callable[[ImageDelta], Awaitable[None] | None]
 
 
-class _Waiter(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiter:
     """A call that waits for an offset."""
 
     offset: Offset
-    principal: str  # of the client
+    wake: asyncio.Future[None]
 
 
 class MetadataPublisher:
@@ -39,8 +42,7 @@ class MetadataPublisher:
         self._moved = asyncio.Event()
         self._closed = False
         # Waiters by arrival, and the lowest offset that they wait for.
-        self._waiters: dict[asyncio.Future[None], _Waiter] = {}
-        self._by_principal: dict[str, dict[asyncio.Future[None], None]] = {}
+        self._waiters: ClientEntries[_Waiter] = ClientEntries()
         self._awaited: Offset | None = None
         metadata.on_committed(self._moved.set)
 
@@ -90,43 +92,34 @@ class MetadataPublisher:
             return
         if len(self._waiters) >= WAITERS_MAX:
             self._end_waiter(principal)
-        waiter, awaited = asyncio.get_running_loop().create_future(), Offset(offset)
-        self._waiters[waiter] = _Waiter(awaited, principal)
-        self._by_principal.setdefault(principal, {})[waiter] = None
+        awaited = Offset(offset)
+        waiter = _Waiter(awaited, asyncio.get_running_loop().create_future())
+        self._waiters.add(waiter, principal)
         self._awaited = awaited if self._awaited is None else min(self._awaited, awaited)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await waiter
+                await waiter.wake
         except TimeoutError:
             raise StaleMetadata(
                 f"this broker has applied the metadata up to offset {self.applied_offset}, not"
                 f" {offset}, within {timeout_ms} ms; retry"
             ) from None
         finally:
-            self._remove(waiter)
+            self._waiters.discard(waiter)
 
     def _end_waiter(self, principal: str) -> None:
-        """End the oldest call of the principal with the most of them. Raise Overloaded if that is
-        this principal."""
+        """End the oldest call of the principal with the most of them. Raise Overloaded if this
+        principal has as many."""
         error = Overloaded(
             f"{WAITERS_MAX} calls wait for this broker to apply metadata; retry later"
         )
-        most = max(self._by_principal, key=lambda each: len(self._by_principal[each]))
-        if most == principal:
+        most = self._waiters.of_most(principal)
+        if most is None:
             raise error
-        waiter = next(iter(self._by_principal[most]))
-        self._remove(waiter)
-        if not waiter.done():
-            waiter.set_exception(error)
-
-    def _remove(self, waiter: asyncio.Future[None]) -> None:
-        found = self._waiters.pop(waiter, None)
-        if found is None:
-            return  # released or ended
-        own = self._by_principal[found.principal]
-        del own[waiter]
-        if not own:
-            del self._by_principal[found.principal]
+        waiter = next(iter(most))
+        self._waiters.discard(waiter)
+        if not waiter.wake.done():
+            waiter.wake.set_exception(error)
 
     def _is_closed(self) -> bool:
         return self._closed
@@ -147,9 +140,9 @@ class MetadataPublisher:
         applied = self._image.offset
         if self._awaited is None or applied < self._awaited:
             return
-        for waiter, each in list(self._waiters.items()):
-            if each.offset <= applied:
-                self._remove(waiter)
-                if not waiter.done():
-                    waiter.set_result(None)
-        self._awaited = min((each.offset for each in self._waiters.values()), default=None)
+        for waiter in list(self._waiters):
+            if waiter.offset <= applied:
+                self._waiters.discard(waiter)
+                if not waiter.wake.done():
+                    waiter.wake.set_result(None)
+        self._awaited = min((each.offset for each in self._waiters), default=None)

@@ -52,11 +52,20 @@ class LoneBroker:
         return (await append.wait_until(clock, deadline_ms)).base_offset
 
     async def fetch(
-        self, *topics: str, offset: int = 0, max_wait_ms: int = 0, epoch: int | None = None
+        self,
+        *topics: str,
+        offset: int = 0,
+        max_wait_ms: int = 0,
+        epoch: int | None = None,
+        principal: str = "",
     ) -> list[FetchOutcome]:
         specs = [FetchSpec(topic, 0, offset, 1 << 20, epoch) for topic in topics or ("t",)]
         return await self.replicas.reader.fetch(
-            specs, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20
+            specs,
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            principal=principal,
         )
 
 

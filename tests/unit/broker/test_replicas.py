@@ -4,6 +4,7 @@ import asyncio
 import errno
 import gc
 import traceback
+from typing import Any
 
 import pytest
 
@@ -129,13 +130,37 @@ def test_waiting_requests_are_bounded() -> None:
                     await b.append(b"one too many")
                 scope.spawn(b.fetch("u", max_wait_ms=60_000), name="fetch")
                 await asyncio.sleep(0.5)
-                with pytest.raises(Overloaded, match="the limit is 1"):
+                with pytest.raises(Overloaded, match=r"fetch\.waits\.max=1"):
                     await b.fetch("u", max_wait_ms=60_000)
                 assert (await b.fetch("u"))[0].records == b"", "one that waits for nothing may"
                 scope.cancel()
             assert b.replicas.hosted.replica_of("t", 0).partition.purgatory.count == 0, (
                 "the cancelled are gone"
             )
+
+    simulate(main)
+
+
+def test_oldest_wait_of_the_principal_with_the_most_ends_for_another_one() -> None:
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime, fetch_waits_max=3) as b:
+            b.apply(*topic("t", T))
+            async with runtime.tasks.scope("waiting") as scope:
+
+                def waits(principal: str) -> asyncio.Task[Any]:
+                    fetch = b.fetch(max_wait_ms=60_000, principal=principal)
+                    return scope.spawn(fetch, name=principal)
+
+                many = [waits("User:mallory") for _ in range(3)]
+                await asyncio.sleep(0.5)
+                with pytest.raises(Overloaded, match=r"fetch\.waits\.max=3"):
+                    await b.fetch(max_wait_ms=60_000, principal="User:mallory")
+                other = waits("User:alice")
+                await asyncio.sleep(0.5)
+                assert [each.done() for each in (*many, other)] == [True, False, False, False]
+                assert many[0].result()[0].records == b""
+                assert b.replicas.reader.waiting == 3
+                scope.cancel()
 
     simulate(main)
 

@@ -7,14 +7,29 @@ from typing import Any
 
 import pytest
 from tests.kit.node import WAIT_MS, Run, serving
+from tests.unit.broker.lone_broker import broker, simulate, topic
 
 from quorumlog import simulation
+from quorumlog.api.authorizer import Authorizer
+from quorumlog.broker.config import RequestConfig
 from quorumlog.errors import Overloaded
 from quorumlog.frontends.grpc import log_service, subscription
+from quorumlog.frontends.grpc.log_service import LogService
+from quorumlog.metadata.shell.publisher import MetadataPublisher
+from quorumlog.metadata.shell.state_machine import MetadataStateMachine
 from quorumlog.proto import log_pb2
 from quorumlog.records import Codec, Record, encode_batch
-from quorumlog.runtime import Channel, Runtime, Stream
+from quorumlog.runtime import (
+    CallPeer,
+    CallSecurity,
+    CallSession,
+    Channel,
+    ClientIdentity,
+    Runtime,
+    Stream,
+)
 from quorumlog.services import LOG_SUBSCRIBE
+from quorumlog.simulation import SimNode
 
 from .log_calls import create, produce_one
 
@@ -124,3 +139,58 @@ def test_response_of_a_stream_has_at_most_four_mebibytes(folder: str) -> None:
 
 async def store_plain(channel: Channel, size: int) -> None:
     await produce_one(channel, encode_batch([Record(0, 1, None, bytes(size))]))
+
+
+async def count_of(stream: Stream[Any, Any]) -> int:
+    """Return the number of records in the next response."""
+    response = await stream.receive()
+    assert response is not None
+    return len(response.records)
+
+
+class Users:
+    """A `CallAuthenticator` that takes each call for one of the present user."""
+
+    def __init__(self) -> None:
+        self.present = "User:mallory"
+
+    async def authenticate(self, path: str, peer: CallPeer) -> CallSession:
+        return CallSession(ClientIdentity(self.present, "127.0.0.1"))
+
+
+def test_oldest_stream_of_the_user_with_the_most_ends_for_another_user() -> None:
+    limits = RequestConfig(subscribe_streams_max=3)
+
+    async def main(runtime: Runtime, node: SimNode) -> None:
+        async with broker(runtime) as b:
+            b.apply(*topic("t", b"t" * 16))
+            publisher, users = MetadataPublisher(MetadataStateMachine()), Users()
+            authorizer = Authorizer(lambda: publisher.image)
+            service = LogService(runtime, b.replicas, publisher, limits, authorizer)
+            listener = await runtime.network.serve(
+                "127.0.0.1:0", service.handlers(), security=CallSecurity(authenticator=users)
+            )
+            channel = runtime.network.channel(listener.address)
+            await b.append(b"one")
+            many = []
+            for _ in range(3):
+                many.append(await subscribed(channel))
+                assert await count_of(many[-1]) == 1
+            refused = await subscribed(channel)
+            with pytest.raises(Overloaded, match=r"subscribe\.streams\.max=3"):
+                await refused.receive()
+            users.present = "User:alice"
+            began_ms = runtime.clock.now_ms()
+            other = await subscribed(channel)
+            assert await count_of(other) == 1
+            with pytest.raises(Overloaded):
+                await many[0].receive()
+            assert runtime.clock.now_ms() - began_ms < limits.subscribe_heartbeat_ms
+            assert service.subscriptions == 3
+            for stream in (*many[1:], other):
+                assert await count_of(stream) == 0  # after the heartbeat's interval
+                stream.abort("seen")
+            await channel.close()
+            await listener.close(0)
+
+    simulate(main)

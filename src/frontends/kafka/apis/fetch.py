@@ -197,7 +197,8 @@ class DelayedFetch(DelayedAnswer):
         """Wait until one of the partitions moves, or the time is up."""
         wait_ms = min(self._request[0], MAX_WAIT_MS_MAX)
         replicas = [replica for replica, _ in self._asked]
-        self._wait = self._broker.reader.wait(replicas, wait_ms, woken)
+        principal = self._client.identity.principal
+        self._wait = self._broker.reader.wait(replicas, wait_ms, woken, principal=principal)
         return self._wait is not None
 
     def answer(self) -> PreparedResponse | None:
@@ -393,6 +394,7 @@ async def fetch(broker: BrokerContext, call: Call) -> FetchResponse:
             max_wait_ms=max(0, asked.max_wait_ms - waited_ms),
             min_bytes=asked.min_bytes,
             max_bytes=asked.max_bytes,
+            principal=call.client.identity.principal,
         )
     except Overloaded as error:
         return _refused(call, error)
