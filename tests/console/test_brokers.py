@@ -130,7 +130,7 @@ def test_drained_broker_that_fails_is_explained_and_unregistered(
     assert "in service" in served.text("#brokers tbody tr:first-child")
     check_looks(served, "brokers-fenced")
     served.go("/broker/3")
-    assert "Its last contact was" in served.wait_for("#cause-3").text
+    served.wait_for("#cause-3", "Its last contact was")
     assert served.text("#live").count("Unknown: the broker is fenced.") == 3
     served.go("/broker/3/unregister")
     served.fill("confirmation", "3")

@@ -137,7 +137,7 @@ def test_second_preview_replaces_the_first(console: Console, broker: Broker) -> 
     visitor.get(path)
     refused = visitor.post(path, {"plan": first, "confirmation": "twice"})
     assert refused.status == 422
-    assert "the preview is not the last one" in refused.body
+    assert "The preview is not the last one" in refused.body
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=range(len(HOSTILE_NAMES)))

@@ -94,7 +94,7 @@ def test_contents_are_exact_and_hidden_characters_visible(browser: Browser, host
 
     def shown(name: str, view: str) -> str:
         browser.go(f"{path}{names.index(name)}?view={view}")
-        return browser.text(".body")
+        return browser.text(".body[aria-label=value]")
 
     assert shown("html", "text") == SCRIPT
     assert "\\x1b[2Jb\\0c\\r\nd\\u202eevil\\u202c" in shown("controls", "text")
@@ -205,7 +205,7 @@ def test_record_is_produced_by_the_form(browser: Browser, orders: str) -> None:
     browser.fill("headers", "trace=abc=d")
     browser.press("Produce")
     assert "Produced to partition 2 at offset 200" in browser.wait_for(".notice.good").text
-    assert browser.text(".body") == "two\nlines"
+    assert browser.text(".body[aria-label=value]") == "two\nlines"
     assert "abc=d" in browser.text("#headers")
     browser.go(f"/topic/{orders}/produce")
     browser.fill("partition", "3")
