@@ -69,7 +69,7 @@ def test_a_broker_that_is_down_does_not_count_until_it_is_back() -> None:
         error = refused(
             stage, lambda a: a.create_topic("u", replication=3), InvalidReplicationFactor
         )
-        assert f"exceeds the 2 usable brokers of 3: broker {down} is fenced" in error
+        assert f"exceeds the 2 usable brokers of 3: broker {down.node_id} is fenced; start" in error
         error = refused(stage, lambda a: a.create_partitions("t", 2), InvalidReplicationFactor)
         assert "exceeds the 2 usable brokers" in error
         stage.produce(PLACE, 1)
