@@ -30,7 +30,6 @@ DETAIL_BYTES_MAX: Final = 1 << 20  # of the further parts of its other changes
 NAME_MAX: Final = 249  # characters of a resource or a claimed user
 WINDOW_S: Final = 1.0
 
-
 _UNCERTAIN: Final = (OutcomeUnknown, TimedOut, UnknownServerError)
 """Errors of changes that may have been made."""
 
@@ -55,9 +54,8 @@ class AuditLog:
         self._events: dict[_Event, tuple[int, int]] = {}
         # by event and host, changes by principal
         self._written: Counter[tuple[str, str]] = Counter()
-        self._others: Counter[tuple[str, str]] = (
-            Counter()
-        )  # beyond the limits, by event and principal
+        # beyond the limits, by event and principal
+        self._others: Counter[tuple[str, str]] = Counter()
         self._bytes: Counter[tuple[str, str]] = Counter()  # of details, by event and principal
         self._timer: asyncio.TimerHandle | None = None
 
