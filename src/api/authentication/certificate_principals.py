@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from ...errors import InvalidConfig
+from ...patterns import compile_pattern
 
 _SETTING: Final = "ssl.principal.mapping.rules"
 _RULE: Final = re.compile(
@@ -74,11 +75,7 @@ def _fill(replacement: str, groups: Sequence[str | None]) -> str:
 
 
 def _compile(pattern: str) -> Any:
-    import re2  # needed by few nodes
-
-    options = re2.Options()
-    options.log_errors = False
     try:
-        return re2.compile(pattern, options)
-    except re2.error as error:
+        return compile_pattern(pattern)
+    except ValueError as error:
         raise InvalidConfig(f"{_SETTING}: the pattern {pattern!r} is not valid; {error}") from error

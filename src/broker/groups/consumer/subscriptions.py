@@ -1,14 +1,14 @@
 """The subscribed topics of a group in the current metadata, by name and by RE2 pattern.
 
-RE2 matches in time linear in the name and in the size of the compiled pattern, about 5 ns for each
-character and instruction. A pattern must match the full name of a topic. Internal topics never
-match: a consumer of the topic that holds its own commits would never reach the end.
+A pattern must match the full name of a topic. Internal topics never match: a consumer of the topic
+that holds its own commits would never reach the end.
 """
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
+from .... import patterns
 from ....errors import InvalidPattern
 from ....ids import TopicId
 from ....metadata.image import MetadataImage
@@ -47,8 +47,6 @@ def ids_of(names: frozenset[str], watched: Watched) -> frozenset[TopicId]:
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 PATTERN_LENGTH_MAX: Final = 4_000  # characters
-PATTERN_BYTES_MAX: Final = 64 << 10
-"""Memory of a compiled pattern: at most about 2,700 instructions."""
 SIMPLE_PATTERN: Final = 64
 """Instructions of a pattern that is matched with every topic, even those that a client may not
 describe."""
@@ -76,20 +74,13 @@ def matching(
 
 
 def compile_pattern(pattern: str) -> Any:
-    """Compile with RE2, which is imported with the first pattern; raise InvalidPattern."""
-    import re2
-
+    """Compile with RE2; raise InvalidPattern."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise InvalidPattern(
             f"the pattern has {len(pattern)} characters, the limit is {PATTERN_LENGTH_MAX};"
             " use a shorter one"
         )
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = PATTERN_BYTES_MAX
     try:
-        return re2.compile(pattern, options)
-    except (re2.error, UnicodeError) as error:
-        reason = error.args[0] if error.args else ""
-        said = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise InvalidPattern(f"{pattern!r} is not a valid RE2 pattern: {said}") from None
+        return patterns.compile_pattern(pattern)
+    except ValueError as error:
+        raise InvalidPattern(f"{pattern!r} is not a valid RE2 pattern: {error}") from None
