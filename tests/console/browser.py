@@ -1,19 +1,25 @@
 """Chromium at a console: pages, forms, sizes, screenshots, and checks of what is shown."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import (
+    JavascriptException,
+    NoSuchElementException,
+    StaleElementReferenceException,
+)
 from selenium.webdriver.common.by import By
-from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.ui import WebDriverWait
+from selenium.webdriver.support.ui import Select, WebDriverWait
 from tests.console.process import Console
 
 PICTURES: Final = Path("build/console")
 WAIT_S: Final = 60
 WIDTHS: Final = (1280, 390)
 SCHEMES: Final = ("light", "dark")
+REPLACED: Final = (JavascriptException, NoSuchElementException, StaleElementReferenceException)
+T = TypeVar("T")
 
 FAULTS_SCRIPT, ACCESSIBILITY_SCRIPT, KEYBOARD_SCRIPT = (
     Path(__file__).with_name(name).read_text(encoding="utf-8")
@@ -39,56 +45,75 @@ class Browser:
         """Open a page."""
         self.driver.get(self.console.base + path)
 
-    def find(self, selector: str) -> WebElement:
-        """Return an element; fail if there is none."""
-        return self.driver.find_element(By.CSS_SELECTOR, selector)
-
-    def find_all(self, selector: str) -> list[WebElement]:
-        """Return all elements of a selector."""
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
-
-    def text(self, selector: str = "body") -> str:
-        """Return the visible text of an element."""
-        script = "return document.querySelector(arguments[0]).innerText"
-        return str(self.driver.execute_script(script, selector))
-
-    def wait_for(self, selector: str, text: str = "") -> WebElement:
-        """Return an element once it is there with a text."""
-
-        def is_there(driver: webdriver.Chrome) -> Any:
-            found = driver.find_elements(By.CSS_SELECTOR, selector)
-            return next(
-                (each for each in found if text in str(each.get_property("textContent"))), None
-            )
-
-        wait = WebDriverWait(
-            self.driver, WAIT_S, poll_frequency=0.05, ignored_exceptions=[Exception]
-        )
-        found: WebElement = wait.until(is_there, f"{selector} with {text!r}")
+    def texts(self, selector: str) -> list[str]:
+        """Return the visible texts of all elements of a selector, read at one moment: an update of
+        the page replaces its elements, so that tests keep none."""
+        script = "return [...document.querySelectorAll(arguments[0])].map((each) => each.innerText)"
+        found: list[str] = self.driver.execute_script(script, selector)
         return found
 
+    def text(self, selector: str = "body") -> str:
+        """Return the visible text of the first element of a selector."""
+        return self.texts(selector)[0]
+
+    def property(self, selector: str, name: str) -> str:
+        """Return a property of an element, such as the value of a field."""
+        script = "return document.querySelector(arguments[0])[arguments[1]]"
+        return str(self.driver.execute_script(script, selector, name))
+
+    def is_visible(self, selector: str) -> bool:
+        """Report whether an element is visible."""
+        script = "return document.querySelector(arguments[0]).checkVisibility()"
+        return bool(self.driver.execute_script(script, selector))
+
+    def wait_for(self, selector: str, text: str = "") -> str:
+        """Return the visible text of an element once it is there with a text."""
+        script = """const found = [...document.querySelectorAll(arguments[0])].find(
+            (each) => each.textContent.includes(arguments[1]));
+            return found ? [found.innerText] : null"""
+
+        def find(driver: webdriver.Chrome) -> list[str] | None:
+            found: list[str] | None = driver.execute_script(script, selector, text)
+            return found
+
+        return self._until(find, f"{selector} with {text!r}")[0]
+
     def fill(self, name: str, text: str) -> None:
-        """Enter a text in a field."""
-        box = self.find(f"main [name={name}]")
-        box.clear()
-        box.send_keys(text)
+        """Enter a text in a field, or choose its option with the text."""
+
+        def enter(driver: webdriver.Chrome) -> bool:
+            box = driver.find_element(By.CSS_SELECTOR, f"main [name={name}]")
+            if box.tag_name == "select":
+                Select(box).select_by_visible_text(text)
+            else:
+                box.clear()
+                box.send_keys(text)
+            return True
+
+        self._until(enter, f"a field {name} for {text!r}")
 
     def press(self, text: str) -> None:
         """Press the button or follow the link with a text."""
         self.click("main button, main a.button, main a", text)
 
     def click(self, selector: str, text: str = "") -> None:
-        """Click the first element of a selector, and with a text, once it is there; again if a
-        refresh replaced it in between."""
+        """Click the first element of a selector, and with a text, once it is there."""
 
         def click(driver: webdriver.Chrome) -> bool:
             found = driver.find_elements(By.CSS_SELECTOR, selector)
             next(each for each in found if text in ("", each.text.strip())).click()
             return True
 
-        absent = [StaleElementReferenceException, StopIteration]
+        self._until(click, f"{selector} with {text!r}")
+
+    def _until(self, action: Callable[[webdriver.Chrome], T | None], message: str) -> T:
+        """Repeat an action until it returns a value: an update of the page may replace an element
+        between two calls, or the element is not there yet."""
+        absent = [StopIteration, *REPLACED]
         wait = WebDriverWait(self.driver, WAIT_S, poll_frequency=0.05, ignored_exceptions=absent)
-        wait.until(click, f"{selector} with {text!r}")
+        found = wait.until(action, message)
+        assert found is not None
+        return found
 
     def look(self, width: int, scheme: str) -> None:
         """Set the width of the page and the colour scheme."""

@@ -75,7 +75,7 @@ def test_move_in_progress_is_shown_and_cancelled(served: Browser, cluster: Clust
     served.go(f"/brokers/move?topic={topic}&partition=0")
     served.fill("replicas", "1,1")
     served.press("Move partition")
-    assert "give each broker once" in served.wait_for("#failure").text
+    assert "give each broker once" in served.wait_for("#failure")
     served.fill("replicas", "2")
     served.press("Move partition")
     served.wait_for(".notice.good", "moves to 2")
@@ -94,7 +94,7 @@ def test_move_in_progress_is_shown_and_cancelled(served: Browser, cluster: Clust
 def test_quorum_leadership_is_transferred(served: Browser, cluster: Cluster) -> None:
     node = next(each for each in (1, 2) if each != cluster.controller())
     served.go("/brokers/transfer")
-    served.find(f"[name=node] option[value='{node}']").click()
+    served.click(f"[name=node] option[value='{node}']")
     served.fill("confirmation", str(node))
     served.press("Transfer leadership")
     served.wait_for(".notice.good", f"Node {node} leads")
@@ -114,7 +114,7 @@ def test_drained_broker_that_fails_is_explained_and_unregistered(
     served.wait_for("#plan td", f"{topic}-0")
     served.fill("confirmation", "2")
     served.press("Drain broker")
-    assert "Not confirmed" in served.wait_for("#failure").text
+    assert "Not confirmed" in served.wait_for("#failure")
     served.fill("confirmation", "3")
     served.press("Drain broker")
     served.wait_for(".notice.good", "began to move")
@@ -122,10 +122,10 @@ def test_drained_broker_that_fails_is_explained_and_unregistered(
     served.go("/broker/3/unregister")
     served.fill("confirmation", "3")
     served.press("Unregister broker")
-    assert "INVALID_REQUEST" in served.wait_for("#failure").text  # it is alive
+    assert "INVALID_REQUEST" in served.wait_for("#failure")  # it is alive
     cluster.kill(3)
     served.go("/brokers")
-    cause = served.wait_for("#cause-3", "is down: nothing listens at").text
+    cause = served.wait_for("#cause-3", "is down: nothing listens at")
     assert "quorumlog cluster start 3" in cause
     assert served.text("#brokers tbody tr:first-child .state") in ("in service", "slow")
     check_looks(served, "brokers-fenced")

@@ -3,7 +3,6 @@
 from urllib.parse import quote
 
 import pytest
-from selenium.webdriver.support.ui import Select
 from tests.console.browser import Browser
 from tests.console.hostile_names import HOSTILE_NAMES
 from tests.console.process import Console, Visitor, console_process
@@ -19,7 +18,7 @@ def write_records(broker: Broker, topic: str, count: int) -> None:
 
 def choose(browser: Browser, position: str, value: str) -> None:
     """Preview a reset to a position."""
-    Select(browser.find("[name=to]")).select_by_visible_text(position)
+    browser.fill("to", position)
     browser.fill("value", value)
     browser.press("Preview")
 
@@ -36,12 +35,12 @@ def test_group_from_its_lag_to_its_deletion(browser: Browser, broker: Broker) ->
     assert "group billing has no members" in browser.text("#cause")
     browser.press("Reset offsets")
     browser.press("Preview")
-    assert "New position: none is given" in browser.wait_for("#failure").text
-    assert browser.find("[name=to]").get_attribute("aria-invalid") == "true"
+    assert "New position: none is given" in browser.wait_for("#failure")
+    assert browser.property("[name=to]", "ariaInvalid") == "true"
     choose(browser, "a time", "soon")
-    assert "'soon' is not a time; give one" in browser.wait_for("#failure").text
-    assert browser.find("[name=value]").get_property("value") == "soon"
-    assert browser.find("[name=value]").get_attribute("aria-invalid") == "true"
+    assert "'soon' is not a time; give one" in browser.wait_for("#failure")
+    assert browser.property("[name=value]", "value") == "soon"
+    assert browser.property("[name=value]", "ariaInvalid") == "true"
     choose(browser, "a number of records before the end", "3")
     browser.wait_for("#preview h2", "2 of 2 offsets would change")
     assert browser.text("#resets tbody tr:first-child").split() == [f"{topic}-0", "0", "7", "+7"]
@@ -49,7 +48,7 @@ def test_group_from_its_lag_to_its_deletion(browser: Browser, broker: Broker) ->
         assert log.admin.describe_group("billing").lag == 20  # a preview changes nothing
     browser.fill("confirmation", "billin")
     browser.press("Set 2 offsets")
-    assert "enter billing to confirm" in browser.wait_for("#failure").text
+    assert "enter billing to confirm" in browser.wait_for("#failure")
     browser.fill("confirmation", "billing")
     browser.press("Set 2 offsets")
     browser.wait_for(".notice.good", "Set 2 offsets of group billing.")
@@ -87,7 +86,7 @@ def test_open_page_shows_members_and_the_progress_of_a_group(
         assert "1 member that would overwrite" in browser.text("#members")
         choose(browser, "the end of the logs", "")
         browser.wait_for("#preview h2", "2 of 2 offsets would change")
-        assert browser.find_all("#preview form, .notice.bad") == []  # a preview alone
+        assert browser.texts("#preview form, .notice.bad") == []  # a preview alone
         browser.go("/group?name=readers")
         for _ in range(6):
             next(consumer)
@@ -180,7 +179,7 @@ def test_pages_of_groups_and_transactions_without_a_coordinator(browser: Browser
             browser.wait_for("#live .health", "No lag")
             for node in (1, 2):
                 cluster.kill(node)
-            banner = browser.wait_for("#status .banner").text
+            banner = browser.wait_for("#status .banner")
             assert "recovers by itself" in banner, banner
             assert "3 partitions" in browser.text("#live")  # the last values
             browser.go("/transactions")

@@ -28,7 +28,7 @@ def test_page_keeps_its_values_in_an_outage_and_recovers(browser: Browser) -> No
         browser.go("/topics")
         browser.wait_for("#live a", topic)
         broker.kill()
-        banner = browser.wait_for("#status .banner", "does not answer").text
+        banner = browser.wait_for("#status .banner", "does not answer")
         assert "CONNECTION_FAILED" in banner or "TIMED_OUT" in banner, banner
         assert topic in browser.text("#live")
         browser.wait_for("#age.old", " s ago")
@@ -184,7 +184,7 @@ def test_open_pages_keep_their_values_while_every_node_is_down(browser: Browser)
             text = "The live tail waits" if name == "tail" else "The cluster does not answer"
             pages.show(name).wait_for("#status .banner", text)
             browser.wait_for("#status .banner" if name == "tail" else "#age.old", " ago")
-            assert browser.find(shown).is_displayed(), name
+            assert browser.is_visible(shown), name
         cluster.start()
         pages.wait_until_recovered()
 
@@ -209,12 +209,10 @@ def test_list_of_groups_is_partial_while_one_coordinator_is_silent(browser: Brow
             cluster.pause(node)
             try:
                 browser.go("/groups")
-                remark = browser.wait_for("#live .missing", f"broker {node}").text
+                remark = browser.wait_for("#live .missing", f"broker {node}")
                 assert "missing in this list" in remark
-                names = [each.text for each in browser.find_all("#groups td.name")]
-                assert names == others
-                lags = [each.text for each in browser.find_all("#groups td[data-label=Lag]")]
-                assert set(lags) == {"0"}
+                assert browser.texts("#groups td.name") == others
+                assert set(browser.texts("#groups td[data-label=Lag]")) == {"0"}
                 assert browser.text("#status") == ""
             finally:
                 cluster.resume(node)

@@ -3,7 +3,6 @@
 import http.client
 
 import pytest
-from selenium.webdriver.common.by import By
 from tests.console.browser import Browser
 from tests.console.process import Console, Visitor, console_process
 from tests.kit.certificates import Certificates
@@ -117,8 +116,8 @@ def test_page_cannot_be_framed(browser: Browser, tmp_path_factory: pytest.TempPa
     page = tmp_path_factory.mktemp("evil") / "evil.html"
     page.write_text(f'<iframe src="{browser.console.base}/topics"></iframe>', encoding="utf-8")
     browser.driver.get(page.as_uri())
-    browser.driver.switch_to.frame(browser.find("iframe"))
-    assert not browser.driver.find_elements(By.CSS_SELECTOR, "header nav")
+    browser.driver.switch_to.frame(0)
+    assert browser.texts("header nav") == []
     browser.driver.switch_to.default_content()
     browser.errors()
 
@@ -142,7 +141,7 @@ def test_hostile_text_is_shown_and_not_run(browser: Browser, broker: Broker) -> 
         group = f"<img src=x onerror=\"document.title='taken'\">{HOSTILE}"
         log.admin.reset_offsets(group, "earliest", topics=[topic])
     browser.go("/")
-    shown = browser.wait_for("#lags td.name", "onerror").text
+    shown = browser.wait_for("#lags td.name", "onerror")
     assert "\\u202egnp.exe<script>" in shown
     assert "\\x1b[31m" in shown
     browser.go(f"/topics?filter=%22%3E{'%3Cscript%3Edocument.title=1%3C/script%3E'}%E2%80%AE")
@@ -152,8 +151,9 @@ def test_hostile_text_is_shown_and_not_run(browser: Browser, broker: Broker) -> 
     browser.go("/topics/new")
     browser.fill("name", "<b>\"'")
     browser.press("Create topic")
-    assert browser.wait_for("#failure", "INVALID_TOPIC").is_displayed()
-    assert browser.find("main [name=name]").get_property("value") == "<b>\"'"
+    browser.wait_for("#failure", "INVALID_TOPIC")
+    assert browser.is_visible("#failure")
+    assert browser.property("main [name=name]", "value") == "<b>\"'"
     assert "quorumlog" in browser.driver.title
     errors = [each for each in browser.errors() if "Failed to load resource" not in each]
     assert errors == []
@@ -189,6 +189,6 @@ def test_user_signs_in_with_their_own_rights(browser: Browser) -> None:
             browser.go("/topic/orders/delete")
             browser.fill("confirmation", "orders")
             browser.press("Delete topic")
-            assert "TOPIC_AUTHORIZATION_FAILED" in browser.wait_for("#failure").text
+            assert "TOPIC_AUTHORIZATION_FAILED" in browser.wait_for("#failure")
             browser.go("/")
             browser.wait_for("#live .health")

@@ -82,7 +82,7 @@ def test_hostile_records_are_shown_and_never_executed(browser: Browser, hostile:
         if "search" in path:
             browser.wait_for(".progress", "Search ended")
         assert "executed" not in browser.driver.title
-        assert browser.driver.find_elements("css selector", "main img, main script") == []
+        assert browser.texts("main img, main script") == []
         assert len(browser.driver.page_source) < PAGE_BYTES_MAX, path
         assert browser.faults() == [], path
     assert browser.errors() == []
@@ -134,14 +134,12 @@ def test_search_finds_records(
     query = urlencode({"start": "earliest", "field": field, "mode": mode, "find": text})
     browser.go(f"/topic/{orders}/records/search?{query}")
     browser.wait_for(".progress", "Search ended")
-    rows = browser.driver.find_elements("css selector", "#records tbody tr")
-    assert len(rows) == min(count, 50)
+    assert len(browser.texts("#records tbody tr")) == min(count, 50)
     if count > 50:
         assert "limit of 50 found records" in browser.text(".progress")
         browser.press("Continue the search")
         browser.wait_for(".progress", "Search ended")
-        again = browser.driver.find_elements("css selector", "#records tbody tr")
-        assert len(again) == 50
+        assert len(browser.texts("#records tbody tr")) == 50
     else:
         assert "end of the log is reached" in browser.text(".progress")
 
@@ -201,10 +199,10 @@ def test_record_is_produced_by_the_form(browser: Browser, orders: str) -> None:
     browser.fill("headers", "a header")
     browser.fill("partition", "2")
     browser.press("Produce")
-    assert "give name=value" in browser.wait_for("#failure").text
+    assert "give name=value" in browser.wait_for("#failure")
     browser.fill("headers", "trace=abc=d")
     browser.press("Produce")
-    assert "Produced to partition 2 at offset 200" in browser.wait_for(".notice.good").text
+    assert "Produced to partition 2 at offset 200" in browser.wait_for(".notice.good")
     assert browser.text(".body[aria-label=value]") == "two\nlines"
     assert "abc=d" in browser.text("#headers")
     browser.go(f"/topic/{orders}/produce")
@@ -215,10 +213,7 @@ def test_record_is_produced_by_the_form(browser: Browser, orders: str) -> None:
 
 def test_snippets_print_the_record(browser: Browser, broker: Broker, orders: str) -> None:
     browser.go(f"/topic/{orders}/records/1/7")
-    command, program = (
-        str(each.get_property("textContent"))
-        for each in browser.driver.find_elements("css selector", ".snippet pre")
-    )
+    command, program = browser.texts(".snippet pre")
     arguments = [*COMMAND, *shlex.split(command)[1:]]
     printed = subprocess.run(arguments, capture_output=True, check=True, timeout=60).stdout
     assert json.loads(printed)["key"] == "customer-22"

@@ -96,7 +96,7 @@ def test_user_signs_in_with_a_token_and_has_its_rights(
             browser.fill("token", given)
             browser.press("Sign in")
             browser.wait_for("#failure", shown)
-            assert browser.find("[name=token]").get_property("value") == ""
+            assert browser.property("[name=token]", "value") == ""
         browser.fill("token", token)
         browser.press("Sign in")
         browser.wait_for("header .where", "alice")

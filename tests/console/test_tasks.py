@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import Select
 from tests.console.browser import Browser
 from tests.console.process import console_process
 
@@ -26,16 +24,9 @@ class Reader:
 
     def enter(self, label: str, text: str) -> None:
         """Enter a text in the field with a label, or choose it."""
-        for field in self.browser.find_all("main label"):
-            if field.is_displayed() and field.text.startswith(label):
-                box = field.find_element(By.CSS_SELECTOR, "input, select, textarea")
-                if box.tag_name == "select":
-                    Select(box).select_by_visible_text(text)
-                else:
-                    box.clear()
-                    box.send_keys(text)
-                return
-        raise AssertionError(f"no field {label}")
+        script = """return [...document.querySelectorAll("main label")].find((each) =>
+            each.checkVisibility() && each.innerText.startsWith(arguments[0])).control.name"""
+        self.browser.fill(self.browser.driver.execute_script(script, label), text)
 
     def read(self, text: str) -> str:
         """Return the text of the page once it has a text."""
@@ -68,7 +59,7 @@ def test_lag_of_a_group_is_found(reader: Reader) -> None:
     reader.enter("Filter by name", "task-bill")
     reader.follow("task-billing")
     assert "Lag 15 in 2 of 2 partitions." in reader.read("Largest lag")
-    rows = [each.text.split()[:2] for each in reader.browser.find_all("#offsets tbody tr")]
+    rows = [text.split()[:2] for text in reader.browser.texts("#offsets tbody tr")]
     assert rows == [["task-orders-0", "10"], ["task-orders-1", "5"]]
 
 
@@ -190,6 +181,6 @@ def test_slow_broker_is_found(cluster_reader: Reader, cluster: Cluster) -> None:
     reader.read(f"Broker {node} is slow: ")  # in the health, too
     reader.follow("Brokers")
     reader.read(f"Broker {node} is slow:")
-    assert "slow" in [each.text for each in reader.browser.find_all("#brokers .state.warning")]
+    assert "slow" in reader.browser.texts("#brokers .state.warning")
     reader.follow("Request times and disks")
     reader.read("This broker is slow")

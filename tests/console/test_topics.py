@@ -13,10 +13,10 @@ def test_topic_from_creation_to_deletion(browser: Browser, broker: Broker) -> No
     browser.fill("partitions", "0")
     browser.fill("configs", "retention.ms=1d")
     browser.press("Create topic")
-    assert "give 1 to" in browser.wait_for("#failure").text
+    assert "give 1 to" in browser.wait_for("#failure")
     browser.fill("partitions", "2")
     browser.press("Create topic")
-    assert "Created topic journey" in browser.wait_for(".notice.good").text
+    assert "Created topic journey" in browser.wait_for(".notice.good")
     assert "86400000 (1 d)" in browser.text("#configs")
     browser.press("Add partitions")
     browser.fill("partitions", "5")
@@ -32,14 +32,14 @@ def test_topic_from_creation_to_deletion(browser: Browser, broker: Broker) -> No
     assert browser.driver.execute_script(selected) == "86400000"  # typing replaces it
     browser.fill("value", "soon")
     browser.press("Set value")
-    assert "INVALID_CONFIG" in browser.wait_for("#failure").text
-    assert browser.find("main [name=value]").get_property("value") == "soon"
+    assert "INVALID_CONFIG" in browser.wait_for("#failure")
+    assert browser.property("main [name=value]", "value") == "soon"
     browser.press("Reset to the default")
     browser.wait_for(".notice.good", "Reset retention.ms")
     browser.press("Delete")
     browser.fill("confirmation", "journe")
     browser.press("Delete topic")
-    assert "Not confirmed" in browser.wait_for("#failure").text
+    assert "Not confirmed" in browser.wait_for("#failure")
     browser.fill("confirmation", "journey")
     browser.press("Delete topic")
     browser.wait_for(".notice.good", "Deleted topic journey")
@@ -65,7 +65,7 @@ def test_list_is_filtered_and_cut_by_the_server(browser: Browser, broker: Broker
     browser.go("/topics?filter=many-&sort=-name")
     assert browser.text("#topics tbody tr:first-child a") == "many-119"
     assert "120 of" in browser.text(".pager")
-    assert len(browser.driver.find_elements("css selector", "#topics tbody tr")) == 50
+    assert len(browser.texts("#topics tbody tr")) == 50
     browser.press("Next")
     browser.wait_for(".pager", "2 / 3")
     browser.fill("filter", "many-01")

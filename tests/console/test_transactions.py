@@ -23,13 +23,13 @@ def test_open_transaction_is_shown_and_aborted(browser: Browser, broker: Broker)
         browser.press("payments")
         browser.wait_for("#partitions td", "a transaction of payments is open from 0")
         browser.go(f"/transactions/held?topic={topic}")
-        assert "a transaction of payments is open" in browser.wait_for("#held").text
-        assert not browser.driver.find_elements("css selector", "#hanging")
+        assert "a transaction of payments is open" in browser.wait_for("#held")
+        assert browser.texts("#hanging") == []
         browser.press("payments")
         browser.press("Abort")
         browser.fill("confirmation", "payment")
         browser.press("Abort transaction")
-        assert "Not confirmed" in browser.wait_for("#failure").text
+        assert "Not confirmed" in browser.wait_for("#failure")
         browser.fill("confirmation", "payments")
         browser.press("Abort transaction")
         browser.wait_for(".notice.good", "Aborted the transaction of payments")
