@@ -1,19 +1,20 @@
 """The partition of a key, a group id or a transactional id, in an internal topic, by Kafka's rule,
 so that Kafka's data can be moved over unchanged."""
 
+import sys
 from functools import lru_cache
 from typing import Final
 
 CACHED_LENGTH_MAX: Final = 256
 """The hash of shorter keys is cached."""
+_UTF_16: Final = f"utf-16-{sys.byteorder[0]}e"  # of this machine
 
 
 def java_hash(text: str) -> int:
     """Return Java's String.hashCode as an unsigned 32-bit number, over UTF-16 units."""
-    units = text.encode("utf-16-be", "surrogatepass")
     value = 0
-    for at in range(0, len(units), 2):
-        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    for unit in memoryview(text.encode(_UTF_16, "surrogatepass")).cast("H"):
+        value = (31 * value + unit) & 0xFFFFFFFF
     return value
 
 

@@ -17,6 +17,8 @@ PARTS_AT_ONCE: Final = 100
 """The items of one request that are in progress concurrently."""
 PARTS_A_STEP: Final = 200
 """The items that are decided between two turns of other tasks: a few milliseconds."""
+LENGTH_A_PART: Final = 100
+"""The characters of a name that take as long as one item: its coordinator is that of its hash."""
 PARTS_A_REQUEST: Final = 1_000
 """The partitions of one step of storing offsets; a larger request takes several steps."""
 APPLIED_MS_MAX: Final = 1_000
@@ -61,7 +63,8 @@ async def outcomes(
 
     async def work() -> None:
         for index, part in waiting:
-            await take_turn()  # items that are refused wait for nothing
+            # Items that are refused wait for nothing.
+            await take_turn(1 + len(part) // LENGTH_A_PART if isinstance(part, str) else 1)
             if broker.runtime.clock.now_ms() < context.deadline_ms:
                 found[index] = await outcome(carry_out(part))
             else:

@@ -33,6 +33,15 @@ NOBODY: Final = AuthorizerConfig()
 STALL_S: Final = 0.3  # the longest, 0.16 s, is that of TxnOffsetCommit on a loaded machine
 TICK_S: Final = 0.001
 ATTEMPTS: Final = 3
+LONG_NAMES: Final = {
+    "DeleteGroups",
+    "DescribeGroups",
+    "ConsumerGroupDescribe",
+    "FindCoordinator",
+    "DescribeTransactions",
+}
+NAME_LENGTH: Final = 7_000
+REQUEST_BYTES: Final = 7_000_000
 HAND_WRITTEN: Final = frozenset({"Produce", "Fetch"})
 """APIs whose requests are never left to the schema."""
 
@@ -159,6 +168,14 @@ async def stall_of(kafka: KafkaNode, api: KafkaApi, version: int, body: bytes) -
         client.connection.abort()
 
 
+async def least_stall(kafka: KafkaNode, api: KafkaApi, body: bytes) -> float:
+    """Return the shortest of the stalls of some attempts, in seconds."""
+    stalls: list[float] = []
+    while len(stalls) < ATTEMPTS and min(stalls, default=1) > STALL_S:
+        stalls.append(await stall_of(kafka, api, api.high, body))
+    return min(stalls)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_request_without_rights_stops_the_loop_for_a_moment_only(tmp_path: Path) -> None:
@@ -168,12 +185,29 @@ def test_request_without_rights_stops_the_loop_for_a_moment_only(tmp_path: Path)
         async with serving_kafka(runtime, str(tmp_path / "node"), authorizer=NOBODY) as kafka:
             for api in APIS:
                 for title, body in floods(api, api.high):
-                    stalls: list[float] = []
-                    while len(stalls) < ATTEMPTS and min(stalls, default=1) > STALL_S:
-                        stalls.append(await stall_of(kafka, api, api.high, body))
-                    if min(stalls) > STALL_S:
-                        failures.append(f"{api.name} {title}: {min(stalls):.3f} s")
+                    stall_s = await least_stall(kafka, api, body)
+                    if stall_s > STALL_S:
+                        failures.append(f"{api.name} {title}: {stall_s:.3f} s")
 
     with short_collections():  # as in a served node: this process has many objects
         run_patiently(main)
     assert not failures, "\n".join(failures)
+
+
+@pytest.mark.slow
+def test_names_of_the_largest_request_stop_the_loop_for_a_moment_only(tmp_path: Path) -> None:
+    stalls_s: dict[str, float] = {}
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, str(tmp_path / "node")) as kafka:
+            for api in (each for each in APIS if each.name in LONG_NAMES):
+                names, *_ = lists_of(schema_of(api.key, api.high))
+                long = (NAME_LENGTH * "n",)
+                message = dataclasses.replace(request_of(api, api.high), **{names[0]: long})
+                message = flooded(message, names, REQUEST_BYTES // NAME_LENGTH, deep=True)
+                stalls_s[api.name] = await least_stall(kafka, api, bytes_of(message))
+
+    with short_collections():
+        run_patiently(main)
+    assert stalls_s.keys() == LONG_NAMES
+    assert max(stalls_s.values()) <= STALL_S, stalls_s
