@@ -6,6 +6,7 @@ another order of characters than the stored one.
 
 import json
 import re
+import shlex
 from typing import Final
 
 _HIDDEN: Final = re.compile(
@@ -25,6 +26,20 @@ def visible(text: str) -> str:
 def visible_json(text: str) -> str:
     """Return a line of JSON with each hidden character as an escape of JSON: the same value."""
     return _HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
+
+
+def shell_word(text: str) -> str:
+    """Return the text as one word of a command for bash or zsh, each hidden character as an escape
+    of $'...': the command can be pasted, and means the same name."""
+    if _HIDDEN.search(text) is None:
+        return shlex.quote(text)
+    plain = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{_HIDDEN.sub(_escape_of_shell, plain)}'"
+
+
+def _escape_of_shell(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"  # \x80 would be a byte
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from shlex import quote
 from statistics import median_low
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,7 @@ import typer
 
 from ..clients.admin.findings import Finding, fenced, not_in_sync, under_min_isr
 from ..errors import QuorumlogError
+from ..visible_text import shell_word
 from .options import BootstrapOption, Output, OutputOption
 from .output import count_text, echo, print_json, size_text
 
@@ -301,7 +301,7 @@ def disk(directory: "LogDir") -> Iterator[Diagnosis]:
                 Urgency.CRITICAL,
                 f"{each.topic}-{each.partition}",
                 f"broker {directory.broker} cannot use its log: {each.error.message}",
-                f"`quorumlog check {quote(directory.path)}` on its machine shows the damage",
+                f"`quorumlog check {shell_word(directory.path)}` on its machine shows the damage",
                 broker=directory.broker,
             )
     if directory.capacity_bytes <= 0:
@@ -394,7 +394,7 @@ def transactions(listed: "Sequence[TransactionalId]", *, now_ms: int) -> Iterato
                 each.name,
                 f"its transaction is open for {age_ms // 60_000} min; readers of committed data"
                 " wait at its first record",
-                f"End it: `quorumlog transactions abort {quote(each.name)}`",
+                f"End it: `quorumlog transactions abort {shell_word(each.name)}`",
             )
         elif each.state.startswith("Prepare") and age_ms > DECIDED_WARNING_MS:
             yield _diagnosis(

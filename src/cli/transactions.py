@@ -1,11 +1,11 @@
 """`quorumlog transactions list|describe|abort|find-hanging`."""
 
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import InvalidRequest, TransactionalIdNotFound
+from ..visible_text import shell_word
 from .confirmation import confirmed
 from .options import BootstrapOption, Output, OutputOption
 from .output import count_text, echo, print_json, print_table, time_text
@@ -99,7 +99,7 @@ def describe(
             if _commits_of(log, name) is not None:
                 raise TransactionalIdNotFound(
                     f"{name} is a name of staged commits; run `quorumlog commits describe"
-                    f" {quote(name)}`"
+                    f" {shell_word(name)}`"
                 ) from None
             raise
     if output is Output.JSON:

@@ -1,8 +1,10 @@
 """Hidden characters of names and records."""
 
+import subprocess
+
 import pytest
 
-from quorumlog.visible_text import visible
+from quorumlog.visible_text import shell_word, visible
 
 
 @pytest.mark.parametrize(
@@ -19,3 +21,20 @@ from quorumlog.visible_text import visible
 )
 def test_hidden_characters_become_escapes(text: str, shown: str) -> None:
     assert visible(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("plain", "plain"),
+        ("it's $HOME", "'it'\"'\"'s $HOME'"),
+        ("it's\\n\x1b[31m", "$'it\\'s\\\\n\\x1b[31m'"),
+        ("\x9b5\u202eevil\u20665", "$'\\U0000009b5\\U0000202eevil\\U000020665'"),
+    ],
+)
+def test_shell_word_has_no_hidden_character_and_means_the_text(text: str, word: str) -> None:
+    assert shell_word(text) == word
+    command = ["bash", "-c", f"printf %s {word}"]
+    environment = {"LC_ALL": "C.UTF-8"}
+    printed = subprocess.run(command, env=environment, capture_output=True, check=True).stdout
+    assert printed.decode() == text

@@ -6,10 +6,9 @@ Each finding names the partition or broker, the cause, and the remedy.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from shlex import quote
 from typing import TYPE_CHECKING
 
-from ...visible_text import count_text, duration_text
+from ...visible_text import count_text, duration_text, shell_word
 
 if TYPE_CHECKING:
     from .descriptions import Broker, Partition
@@ -260,10 +259,10 @@ def _open_cause(
         return (
             what,
             "Wait for the commit, or abort the write",
-            f"quorumlog transactions abort {quote(name)}",
+            f"quorumlog transactions abort {shell_word(name)}",
         )
     return (
         what,
         "Wait for the producer or its transaction timeout, or abort it",
-        f"quorumlog transactions abort {quote(listed.name)}",
+        f"quorumlog transactions abort {shell_word(listed.name)}",
     )

@@ -4,10 +4,9 @@ Two descriptions of the group, some seconds apart, show the progress.
 """
 
 from collections.abc import Mapping
-from shlex import quote
 from typing import TYPE_CHECKING
 
-from ...visible_text import count_text, duration_text
+from ...visible_text import count_text, duration_text, shell_word
 from .findings import Finding
 
 if TYPE_CHECKING:
@@ -185,7 +184,7 @@ def _beyond_end(
         f"committed offset {at:,} is beyond the log end offset {end:,}; consumers fail with "
         "OffsetOutOfRange",
         "Find out which client committed it, or whether the log lost records; stop the members, "
-        f"then reset: `quorumlog groups reset-offsets {quote(group.name)} --to latest --topic "
+        f"then reset: `quorumlog groups reset-offsets {shell_word(group.name)} --to latest --topic "
         f"{offset.topic} --partition {offset.partition}`",
     )
 
