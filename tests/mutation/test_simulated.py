@@ -6,6 +6,7 @@ import pytest
 
 from .cores import CI_SEEDS, CORES, Core
 from .mutants import ROOT, file_of
+from .reach import PlayedSeed, missing, report_of
 from .simulated import Ending, Result, Seed, interval, judge, reach, row, sample
 
 ISR = Core(name="isr", modules=("broker.isr",), levels=("partitions",))
@@ -52,3 +53,17 @@ def test_a_mutant_is_found_by_the_seeds_that_reach_it() -> None:
     assert {Ending.FOUND, Ending.EQUAL} <= {each.ending for each in results}
     unreached = Seed(level="partitions", seed=0, event_hash="", cpu_s=0.0, lines={})
     assert judge(drawn[0], [unreached]).ending is Ending.NOT_REACHED
+
+
+def test_branch_is_covered_by_the_arcs_of_any_seed() -> None:
+    core = Core(name="progress", modules=("raftlog.progress",), levels=("core",))
+    name = str(file_of("raftlog.progress"))
+    _, *branches = missing(core, [PlayedSeed(level="core", events=1, cpu_s=1, arcs={})]).split()
+    taken = branches[0]
+    first, last = map(int, taken.split("->"))
+    seeds = [
+        PlayedSeed(level="core", events=1, cpu_s=1, arcs=arcs)
+        for arcs in ({}, {name: [(first, last)]}, {})
+    ]
+    assert report_of(core, seeds)["totals"]["covered_branches"] == 1
+    assert missing(core, seeds).split()[1:] == branches[1:]
