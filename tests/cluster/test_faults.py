@@ -5,6 +5,7 @@ it was, nothing is there that was not sent, and afterwards the same client works
 """
 
 import asyncio
+import gc
 import signal
 import ssl
 import subprocess
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 from tests.kit.node_process import NodeProcess
 
@@ -152,6 +154,13 @@ def test_blocking_clients_live_through_kills_stops_and_hangs(node: NodeProcess) 
         assert stored[partition, offset] == value
 
 
+def open_calls() -> list[object]:
+    """Return the gRPC calls of this process that have no status."""
+    return [
+        each for each in gc.get_objects() if isinstance(each, grpc.aio.Call) and not each.done()
+    ]
+
+
 def test_asyncio_clients_live_through_kills_stops_and_hangs(node: NodeProcess) -> None:
     values = numbered(RECORDS)
 
@@ -178,7 +187,7 @@ def test_asyncio_clients_live_through_kills_stops_and_hangs(node: NodeProcess) -
                         expected[record.partition] += 1
             end_s = time.monotonic() + OUTCOME_S
             while len(left := asyncio.all_tasks()) > len(before):
-                assert time.monotonic() < end_s, f"left: {left - before}"
+                assert time.monotonic() < end_s, f"left: {left - before}, {open_calls()}"
                 await asyncio.sleep(0.01)  # gRPC's own tasks end a moment later
         return delivered
 

@@ -35,7 +35,7 @@ def rows(lines: list[str], system: str = "quorumlog  ") -> list[str]:
     return [line for line in lines if line.startswith(system)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_broker_has_a_row_a_direction(tmp_path: Path) -> None:
     lines = ran("throughput", tmp_path, "--workload", "100 B, 16 KB")
     assert [line.split()[1] for line in rows(lines)] == ["produce", "fetch"]

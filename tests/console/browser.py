@@ -125,7 +125,16 @@ class Browser:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
-    def picture(self, name: str, width: int) -> None:
+    def check_looks(self, name: str) -> None:
+        """Check the open page in every scheme and width, and store its pictures."""
+        for scheme in SCHEMES:
+            for width in WIDTHS:
+                self.look(width, scheme)
+                assert self.faults() == [], (name, scheme, width)
+                self._picture(f"{name}-{scheme}-{width}", width)
+        self.look(1280, "light")
+
+    def _picture(self, name: str, width: int) -> None:
         """Store a screenshot of the whole page."""
         height = self.driver.execute_script("return document.documentElement.scrollHeight")
         self._size(width, min(int(height), 6_000))

@@ -5,6 +5,7 @@ import os
 import signal
 import ssl
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 from tests.kit.command import COMMAND
+from tests.kit.waits import AMPLE_S, TICK_S
 
 END_S: Final = 30
+NO_VALUES_YET: Final = "Reading the values from the cluster"
 
 
 @dataclass
@@ -93,8 +96,13 @@ class Visitor:
         return http.client.HTTPSConnection(self.console.address, timeout=60, context=context)
 
     def get(self, path: str, **headers: str) -> Reply:
-        """Send a GET."""
-        return self.send("GET", path, headers)
+        """Send a GET; again while the page has no values yet, as on a busy machine."""
+        end_s = time.monotonic() + AMPLE_S
+        while True:
+            reply = self.send("GET", path, headers)
+            if NO_VALUES_YET not in reply.body or time.monotonic() > end_s:
+                return reply
+            time.sleep(TICK_S)
 
     def post(
         self, path: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None

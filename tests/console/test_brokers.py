@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from os import urandom
 
 import pytest
-from tests.console.browser import SCHEMES, WIDTHS, Browser
+from tests.console.browser import Browser
 from tests.console.process import Console, Visitor, console_process
 
 from quorumlog.testing import Cluster
@@ -35,16 +35,6 @@ def test_settings_are_filtered_and_have_their_source(browser: Browser) -> None:
     browser.go("/broker/1")
     browser.wait_for("#times tbody tr")  # read from that address
     assert browser.errors() == []
-
-
-def check_looks(browser: Browser, name: str) -> None:
-    """Check the page and store its pictures."""
-    for scheme in SCHEMES:
-        for width in WIDTHS:
-            browser.look(width, scheme)
-            assert browser.faults() == [], (scheme, width)
-            browser.picture(f"{name}-{scheme}-{width}", width)
-    browser.look(1280, "light")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +70,7 @@ def test_move_in_progress_is_shown_and_cancelled(served: Browser, cluster: Clust
     served.press("Move partition")
     served.wait_for(".notice.good", "moves to 2")
     served.wait_for("#moves td", "%")
-    check_looks(served, "brokers-moving")
+    served.check_looks("brokers-moving")
     served.go(f"/brokers/cancel?topic={topic}&partition=0")
     served.press("Cancel the reassignment")
     served.wait_for(".notice.good", "Cancelled the reassignment")
@@ -128,7 +118,7 @@ def test_drained_broker_that_fails_is_explained_and_unregistered(
     cause = served.wait_for("#cause-3", "is down: nothing listens at")
     assert "quorumlog cluster start 3" in cause
     assert served.text("#brokers tbody tr:first-child .state") in ("in service", "slow")
-    check_looks(served, "brokers-fenced")
+    served.check_looks("brokers-fenced")
     served.go("/broker/3")
     served.wait_for("#cause-3", "Its last contact was")
     assert served.text("#live").count("Unknown: the broker is fenced.") == 3

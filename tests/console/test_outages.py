@@ -132,7 +132,13 @@ def open_pages(browser: Browser) -> Iterator[OpenPages]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "other node"])
+@pytest.mark.parametrize(
+    "is_leader",
+    [
+        pytest.param(True, id="leader"),
+        pytest.param(False, id="other node", marks=pytest.mark.long),
+    ],
+)
 def test_open_pages_report_a_lost_node_with_its_cause(browser: Browser, is_leader: bool) -> None:
     with open_pages(browser) as pages:
         cluster = pages.cluster
@@ -157,7 +163,7 @@ def test_open_pages_report_a_lost_node_with_its_cause(browser: Browser, is_leade
         pages.wait_until_recovered()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_open_pages_report_a_lost_quorum(browser: Browser) -> None:
     with open_pages(browser) as pages:
         cluster = pages.cluster

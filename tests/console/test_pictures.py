@@ -6,7 +6,7 @@ A page joins the list of PAGES with a line: a name, a path, and an element that 
 from collections.abc import Iterator
 
 import pytest
-from tests.console.browser import SCHEMES, WIDTHS, Browser
+from tests.console.browser import WIDTHS, Browser
 from tests.console.process import Console, Visitor, console_process
 
 from quorumlog.testing import Broker
@@ -81,15 +81,12 @@ def samples(console: Console, broker: Broker) -> Iterator[None]:
 @pytest.mark.usefixtures("samples")
 def test_page_has_no_fault_in_any_look(browser: Browser, name: str) -> None:
     path, shown = PAGES[name]
-    for scheme in SCHEMES:
-        for width in WIDTHS:
-            browser.look(width, scheme)
-            browser.go(path)
-            browser.wait_for(shown)
-            assert browser.faults() == [], (scheme, width)
-            browser.picture(f"{name}-{scheme}-{width}", width)
-            if scheme == SCHEMES[0]:
-                assert browser.keyboard_faults() == [], width
+    browser.go(path)
+    browser.wait_for(shown)
+    browser.check_looks(name)
+    for width in WIDTHS:
+        browser.look(width, "light")
+        assert browser.keyboard_faults() == [], width
     errors = [each for each in browser.errors() if "404 (Not Found)" not in each]
     assert errors == []
 
@@ -100,12 +97,7 @@ def test_first_steps_of_an_empty_cluster(browser: Browser) -> None:
         browser.open_console(console)
         assert empty.grpc in browser.text("#live")
         assert empty.kafka in browser.text("#live")
-        for scheme in SCHEMES:
-            for width in WIDTHS:
-                browser.look(width, scheme)
-                assert browser.faults() == [], (scheme, width)
-                browser.picture(f"first-steps-{scheme}-{width}", width)
-        browser.look(1280, "light")
+        browser.check_looks("first-steps")
         browser.press("Create sample data")
         assert "1,000 records" in browser.wait_for(".notice.good")
         assert browser.errors() == []
@@ -116,21 +108,16 @@ def test_pages_without_a_session_have_no_fault(browser: Browser) -> None:
     environment = {"QUORUMLOG_SECURITY_PROTOCOL": "SASL_PLAINTEXT"}
     with console_process("--bootstrap", "127.0.0.1:1", environment=environment) as console:
         browser.console = console
-        for scheme in SCHEMES:
-            for width in WIDTHS:
-                browser.look(width, scheme)
-                for name, path in (("stranger", "/"), ("no-page", "/no-page")):
-                    browser.driver.delete_all_cookies()
-                    browser.go(path)
-                    browser.wait_for("main.narrow h1")
-                    assert browser.faults() == [], (name, scheme, width)
-                    browser.picture(f"{name}-{scheme}-{width}", width)
-                browser.driver.get(console.url)
-                browser.wait_for("[name=password]")
-                browser.fill("user", "alice")
-                browser.fill("password", "wonderland")
-                browser.press("Sign in")
-                assert "CONNECTION_FAILED" in browser.wait_for("#failure")
-                assert browser.faults() == [], ("sign-in", scheme, width)
-                browser.picture(f"sign-in-{scheme}-{width}", width)
+        for name, path in (("stranger", "/"), ("no-page", "/no-page")):
+            browser.driver.delete_all_cookies()
+            browser.go(path)
+            browser.wait_for("main.narrow h1")
+            browser.check_looks(name)
+        browser.driver.get(console.url)
+        browser.wait_for("[name=password]")
+        browser.fill("user", "alice")
+        browser.fill("password", "wonderland")
+        browser.press("Sign in")
+        assert "CONNECTION_FAILED" in browser.wait_for("#failure")
+        browser.check_looks("sign-in")
     browser.errors()

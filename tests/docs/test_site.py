@@ -1,7 +1,6 @@
 """The documentation site: its navigation, its Python API, and that no page loads from another host.
 
-The site is built here because the last test reads its pages. A broken link or anchor fails the
-build of `make site` (a step of `.ci/run`), which has the flag `--strict`.
+The site is built as by `make site`: a broken link or anchor fails the build.
 """
 
 import re
@@ -88,7 +87,16 @@ class Loads(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the built site."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(folder),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BUILD_S)
     assert done.returncode == 0, done.stderr
     return folder

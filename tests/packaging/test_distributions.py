@@ -232,6 +232,7 @@ def test_the_first_pages_example_works_when_pasted(
     assert """0 b'UA' b'{"dest": "ORD"}'""" in said
 
 
+@pytest.mark.long
 def test_without_a_compiler_it_installs_works_and_says_so_once(
     built: Distributions, installed: Environment, tmp_path: Path
 ) -> None:

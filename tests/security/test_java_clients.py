@@ -160,6 +160,7 @@ def test_console_sends_the_token_of_an_issuer(secure: SecureProcess) -> None:
     assert "SaslAuthenticationException" in other("topics", "--list", code=1)
 
 
+@pytest.mark.long
 def test_acls_are_added_listed_and_removed(secure: SecureProcess) -> None:
     admin = secure.user("admin")
     prefix = ("--topic", "sales.", "--resource-pattern-type", "prefixed")
@@ -188,6 +189,7 @@ def test_acls_are_added_listed_and_removed(secure: SecureProcess) -> None:
     assert re.findall(r"permissionType=(\w+)", left) == ["DENY"]
 
 
+@pytest.mark.long
 def test_passwords_are_altered_described_and_deleted(secure: SecureProcess) -> None:
     admin = secure.user("admin")
     which = ("--entity-type", "users", "--entity-name", "dora")
