@@ -66,7 +66,7 @@ def test_users_acls_and_quotas_with_hostile_names(admin: Browser, secure: Broker
     admin.fill("password", SECRET)
     admin.fill("repeated", "another")
     admin.press("Create user")
-    assert "differ" in admin.wait_for("#failure")
+    admin.wait_for("#failure", "differ")
     assert SECRET not in admin.driver.page_source
     assert admin.property("main [name=name]", "value") == HOSTILE
     admin.fill("password", SECRET)
@@ -87,7 +87,7 @@ def test_users_acls_and_quotas_with_hostile_names(admin: Browser, secure: Broker
     follow(admin, "#acls td a")
     admin.fill("confirmation", "User:alice")
     admin.press("Remove ACL")
-    assert "Not confirmed" in admin.wait_for("#failure")
+    admin.wait_for("#failure", "Not confirmed")
     admin.fill("confirmation", f"User:{HOSTILE}")
     admin.press("Remove ACL")
     admin.wait_for(".notice.good", "Removed the ACL")
@@ -96,7 +96,7 @@ def test_users_acls_and_quotas_with_hostile_names(admin: Browser, secure: Broker
     admin.fill("user", HOSTILE)
     admin.fill("producer_byte_rate", "0")
     admin.press("Set quotas")
-    assert "above 0" in admin.wait_for("#failure")
+    admin.wait_for("#failure", "above 0")
     admin.fill("producer_byte_rate", "1MiB")
     admin.press("Set quotas")
     admin.wait_for("#quotas td", "1.0 MiB/s")

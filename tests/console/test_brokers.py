@@ -65,7 +65,7 @@ def test_move_in_progress_is_shown_and_cancelled(served: Browser, cluster: Clust
     served.go(f"/brokers/move?topic={topic}&partition=0")
     served.fill("replicas", "1,1")
     served.press("Move partition")
-    assert "give each broker once" in served.wait_for("#failure")
+    served.wait_for("#failure", "give each broker once")
     served.fill("replicas", "2")
     served.press("Move partition")
     served.wait_for(".notice.good", "moves to 2")
@@ -104,7 +104,7 @@ def test_drained_broker_that_fails_is_explained_and_unregistered(
     served.wait_for("#plan td", f"{topic}-0")
     served.fill("confirmation", "2")
     served.press("Drain broker")
-    assert "Not confirmed" in served.wait_for("#failure")
+    served.wait_for("#failure", "Not confirmed")
     served.fill("confirmation", "3")
     served.press("Drain broker")
     served.wait_for(".notice.good", "began to move")
@@ -112,7 +112,7 @@ def test_drained_broker_that_fails_is_explained_and_unregistered(
     served.go("/broker/3/unregister")
     served.fill("confirmation", "3")
     served.press("Unregister broker")
-    assert "INVALID_REQUEST" in served.wait_for("#failure")  # it is alive
+    served.wait_for("#failure", "INVALID_REQUEST")  # it is alive
     cluster.kill(3)
     served.go("/brokers")
     cause = served.wait_for("#cause-3", "is down: nothing listens at")

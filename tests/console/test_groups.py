@@ -35,10 +35,10 @@ def test_group_from_its_lag_to_its_deletion(browser: Browser, broker: Broker) ->
     assert "group billing has no members" in browser.text("#cause")
     browser.press("Reset offsets")
     browser.press("Preview")
-    assert "New position: none is given" in browser.wait_for("#failure")
+    browser.wait_for("#failure", "New position: none is given")
     assert browser.property("[name=to]", "ariaInvalid") == "true"
     choose(browser, "a time", "soon")
-    assert "'soon' is not a time; give one" in browser.wait_for("#failure")
+    browser.wait_for("#failure", "'soon' is not a time; give one")
     assert browser.property("[name=value]", "value") == "soon"
     assert browser.property("[name=value]", "ariaInvalid") == "true"
     choose(browser, "a number of records before the end", "3")
@@ -48,7 +48,7 @@ def test_group_from_its_lag_to_its_deletion(browser: Browser, broker: Broker) ->
         assert log.admin.describe_group("billing").lag == 20  # a preview changes nothing
     browser.fill("confirmation", "billin")
     browser.press("Set 2 offsets")
-    assert "enter billing to confirm" in browser.wait_for("#failure")
+    browser.wait_for("#failure", "enter billing to confirm")
     browser.fill("confirmation", "billing")
     browser.press("Set 2 offsets")
     browser.wait_for(".notice.good", "Set 2 offsets of group billing.")

@@ -99,7 +99,7 @@ def test_first_steps_of_an_empty_cluster(browser: Browser) -> None:
         assert empty.kafka in browser.text("#live")
         browser.check_looks("first-steps")
         browser.press("Create sample data")
-        assert "1,000 records" in browser.wait_for(".notice.good")
+        browser.wait_for(".notice.good", "1,000 records")
         assert browser.errors() == []
 
 
@@ -118,6 +118,6 @@ def test_pages_without_a_session_have_no_fault(browser: Browser) -> None:
         browser.fill("user", "alice")
         browser.fill("password", "wonderland")
         browser.press("Sign in")
-        assert "CONNECTION_FAILED" in browser.wait_for("#failure")
+        browser.wait_for("#failure", "CONNECTION_FAILED")
         browser.check_looks("sign-in")
     browser.errors()

@@ -189,6 +189,6 @@ def test_user_signs_in_with_their_own_rights(browser: Browser) -> None:
             browser.go("/topic/orders/delete")
             browser.fill("confirmation", "orders")
             browser.press("Delete topic")
-            assert "TOPIC_AUTHORIZATION_FAILED" in browser.wait_for("#failure")
+            browser.wait_for("#failure", "TOPIC_AUTHORIZATION_FAILED")
             browser.go("/")
             browser.wait_for("#live .health")

@@ -199,10 +199,10 @@ def test_record_is_produced_by_the_form(browser: Browser, orders: str) -> None:
     browser.fill("headers", "a header")
     browser.fill("partition", "2")
     browser.press("Produce")
-    assert "give name=value" in browser.wait_for("#failure")
+    browser.wait_for("#failure", "give name=value")
     browser.fill("headers", "trace=abc=d")
     browser.press("Produce")
-    assert "Produced to partition 2 at offset 200" in browser.wait_for(".notice.good")
+    browser.wait_for(".notice.good", "Produced to partition 2 at offset 200")
     assert browser.text(".body[aria-label=value]") == "two\nlines"
     assert "abc=d" in browser.text("#headers")
     browser.go(f"/topic/{orders}/produce")
