@@ -21,7 +21,13 @@ from ..errors import (
     QuorumlogError,
     TimedOut,
 )
-from ..records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, iterate_batches, without_records
+from ..records.batch import (
+    BATCHES_MAX,
+    CONTROL_BIT,
+    TRANSACTIONAL_BIT,
+    iterate_batches,
+    without_records,
+)
 from ..runtime import Buffer, Runtime, Scope
 from .bandwidth import Bandwidth
 from .catalog import content_damage
@@ -84,13 +90,14 @@ class StoredPartition:
 
 
 def chunks_from(content: bytes, stored: StoredRange, offset: int) -> Iterator[tuple[Buffer, int]]:
-    """Yield the batches from an offset on in chunks of CHUNK_BYTES, each with its end offset.
+    """Yield the batches from an offset on in chunks of CHUNK_BYTES and at most BATCHES_MAX batches,
+    each with its end offset.
 
     Raises BackupDamaged unless the content is whole plain batches within the range, in ascending
     order. The brokers check each batch's CRC.
     """
     view = memoryview(content)
-    begin, at = 0, stored.first
+    begin, count, at = 0, 0, stored.first
     end = offset
     try:
         for position, header in iterate_batches(content):
@@ -103,9 +110,11 @@ def chunks_from(content: bytes, stored: StoredRange, offset: int) -> Iterator[tu
                 continue
             if header.base_offset < offset:
                 raise _malformed(stored, f"offset {offset} is inside of a batch")
-            if position + header.size - begin > CHUNK_BYTES and position > begin:
+            is_large = position + header.size - begin > CHUNK_BYTES and position > begin
+            if is_large or count == BATCHES_MAX:
                 yield view[begin:position], end
-                begin = position
+                begin, count = position, 0
+            count += 1
             end = header.next_offset
     except CorruptionError as error:
         raise _malformed(stored, f"{error}") from None

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from ..errors import CorruptionError
+from ..errors import CorruptionError, InvalidRecord
 from .checksum import crc32c
 from .compression import Buffer, Codec, codec_of
 
@@ -59,6 +59,9 @@ CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 
 OFFSET_MAX: Final = 2**63 - 1
+BATCHES_MAX: Final = 1_000
+"""The batches that a client appends to a partition in one request: more would stop the event loop
+for long, and 8 MiB have 120,000 of one empty record each."""
 
 
 class BatchHeader(NamedTuple):
@@ -180,6 +183,22 @@ def iterate_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Ba
             )
         yield position, header
         position += header.size
+
+
+def client_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield as `iterate_batches`; raise InvalidRecord after BATCHES_MAX batches."""
+    for count, found in enumerate(iterate_batches(buffer)):
+        if count == BATCHES_MAX:
+            raise InvalidRecord(
+                f"the append has more than {BATCHES_MAX} batches; send larger batches, or several"
+                " requests"
+            )
+        yield found
+
+
+def has_more_batches(buffer: Buffer) -> bool:
+    """Return True if bytes follow the first batch by its length, which is not checked."""
+    return LENGTH_END + int.from_bytes(buffer[LENGTH_END - 4 : LENGTH_END], "big") < len(buffer)
 
 
 def whole_batches_end(buffer: Buffer, position: int = 0) -> int:

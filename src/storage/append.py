@@ -21,7 +21,7 @@ from ..records.batch import (
     PREFIX_SIZE,
     BatchHeader,
     check_crc,
-    iterate_batches,
+    client_batches,
     parse_header,
     stamp,
 )
@@ -236,13 +236,13 @@ def accept_batch(
 
 def headers_of(batches: "Buffer") -> Headers:
     """Return (position, header) of each batch of an append; raises CorruptionError for torn
-    batches, InvalidRecord if there is no batch."""
+    batches, InvalidRecord if there is no batch or more than BATCHES_MAX."""
     if not len(batches):
         raise InvalidRecord("the append has no batch")
     header = parse_header(batches)
     if header.size == len(batches):
         return [(0, header)]  # the usual case
-    return list(iterate_batches(batches))
+    return list(client_batches(batches))
 
 
 def check_epoch(folder: str, leader_epoch: int, *, latest: int) -> None:

@@ -26,6 +26,7 @@ from ...records.batch import (
     CONTROL_BIT,
     NO_PRODUCER,
     TRANSACTIONAL_BIT,
+    client_batches,
     iterate_batches,
     parse_header,
     without_records,
@@ -126,12 +127,12 @@ class MirrorWriter:
 def has_gap(records: Buffer, log_end_offset: int) -> bool:
     """Return True if whole batches leave out an offset from the log's end on.
 
-    Raises InvalidRecord for batches that a mirror must not append, CorruptionError for malformed
-    ones.
+    Raises InvalidRecord for batches that a mirror must not append and for more than BATCHES_MAX,
+    CorruptionError for malformed ones.
     """
     expected = log_end_offset
     found = False
-    for _, header in iterate_batches(records):
+    for _, header in client_batches(records):
         if header.base_offset < expected or header.last_offset_delta < 0:
             raise InvalidRecord(
                 f"the batch of offsets {header.base_offset} to {header.last_offset} must follow"

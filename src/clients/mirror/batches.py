@@ -20,6 +20,7 @@ from ...records import (
     iterate_batches,
 )
 from ...records.batch import (
+    BATCHES_MAX,
     CONTROL_BIT,
     NO_PRODUCER,
     OFFSET_MAX,
@@ -53,17 +54,20 @@ def prepare(batches: Buffer, from_offset: int, end_offset: int = OFFSET_MAX) -> 
     and transactional bits.
 
     A batch that begins before `from_offset` is cut; no batch may contain `end_offset` and begin
-    before it. Raises CorruptionError if a batch is malformed or its CRC is wrong.
+    before it. At most BATCHES_MAX batches are returned. Raises CorruptionError if a batch is
+    malformed or its CRC is wrong.
     """
     view = memoryview(batches)
     parts: list[Buffer] = []
     size = 0
     next_offset = copy_end = from_offset
-    count, epoch, newest_ms = 0, -1, -1
+    taken, count, epoch, newest_ms = 0, 0, -1, -1
     for position, header in iterate_batches(view):
         if header.base_offset >= end_offset:
             next_offset = end_offset
             break
+        if taken == BATCHES_MAX:
+            break  # the rest is fetched again
         if header.next_offset <= from_offset:
             continue
         if header.attributes & CONTROL_BIT:
@@ -87,6 +91,7 @@ def prepare(batches: Buffer, from_offset: int, end_offset: int = OFFSET_MAX) -> 
             base_sequence=max(-1, epoch),
             attributes=header.attributes & ~TRANSACTIONAL_BIT,
         )
+        taken += 1
         size += len(batch)
         newest_ms = max(newest_ms, header.max_timestamp)
         count += header.record_count

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from ...errors import QuorumlogError
+from ...records.batch import BATCHES_MAX
 from ...runtime import Entropy
 from .batches import Batch
 from .sequences import IN_FLIGHT_MAX, ProducerSequence, SequenceNumbers
@@ -144,7 +145,8 @@ class TopicQueues:
 
 
 def take(queue: PartitionQueue, size_max: int, *, fresh_id: int, now_ms: int) -> Part | None:
-    """Put the oldest closed batches in flight: up to `size_max` bytes, but at least one batch.
+    """Put the oldest closed batches in flight: up to `size_max` bytes and BATCHES_MAX batches, but
+    at least one batch.
 
     Assigns sequence numbers, with producer id `fresh_id` if a new one is needed. Returns None if
     there is nothing to send. The queue must have its turn.
@@ -157,7 +159,7 @@ def take(queue: PartitionQueue, size_max: int, *, fresh_id: int, now_ms: int) ->
     if queue.numbering is not None:
         _give_number(queue, batch, fresh_id=fresh_id, now_ms=now_ms)
     else:
-        while queue.closed and not taken[-1].goes_alone:
+        while queue.closed and len(taken) < BATCHES_MAX and not taken[-1].goes_alone:
             batch = queue.closed[0]
             if size + batch.size > size_max or batch.goes_alone:
                 break

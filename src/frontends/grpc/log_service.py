@@ -36,6 +36,7 @@ from ...metadata.acls import AclOperation, AclResourceType
 from ...metadata.shell.publisher import MetadataPublisher
 from ...proto import log_pb2
 from ...records import partition_for_key
+from ...records.batch import has_more_batches
 from ...runtime import CallContext, ClientIdentity, Handler, Method, Runtime
 from ...runtime.client_bounds import UNREAD_BYTES, ClientBytes, ClientEntries
 from ...runtime.protobuf_fields import EncodedMessage
@@ -381,6 +382,8 @@ class LogService:
                     )
                 )
                 self._figures.bytes += len(part.records)
+                if has_more_batches(part.records):
+                    await asyncio.sleep(0)  # each costs as much as a request
             except QuorumlogError as error:
                 parts.append(error)
         deadline_ms = self._runtime.clock.now_ms() + timeout_ms

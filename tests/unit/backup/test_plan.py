@@ -30,7 +30,7 @@ from quorumlog.backup.restore import KEYS_A_CALL, key_calls
 from quorumlog.clients.admin.descriptions import Partition, Topic
 from quorumlog.clients.admin.security import UserKeys
 from quorumlog.errors import BackupDamaged, InvalidConfig, InvalidRequest, TopicAlreadyExists
-from quorumlog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, without_records
+from quorumlog.records.batch import BATCHES_MAX, CONTROL_BIT, TRANSACTIONAL_BIT, without_records
 
 ALL = re.compile(".*")
 
@@ -218,6 +218,14 @@ def test_all_keys_of_a_user_are_in_one_call() -> None:
     users = [{each.user for each in call} for call in calls]
     assert sum(map(len, users)) == len(set().union(*users))
     assert key_calls([]) == []
+
+
+def test_chunks_have_a_bounded_number_of_batches() -> None:
+    count = 2 * BATCHES_MAX + 1
+    content = b"".join(without_records(at, at + 1) for at in range(count))
+    chunks = list(chunks_from(content, stored(0, count), 3))
+    assert [end for _, end in chunks] == [BATCHES_MAX + 3, count]
+    assert b"".join(chunk for chunk, _ in chunks) == content[3 * len(without_records(0, 1)) :]
 
 
 def test_hostile_objects_are_refused() -> None:

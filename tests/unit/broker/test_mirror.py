@@ -19,7 +19,7 @@ from quorumlog.errors import (
 )
 from quorumlog.proto import metadata_records_pb2 as pb
 from quorumlog.records import Record, decode_all, encode_batch, iterate_batches
-from quorumlog.records.batch import check_crc, without_records
+from quorumlog.records.batch import BATCHES_MAX, check_crc, without_records
 from quorumlog.runtime import Runtime
 from quorumlog.simulation import SimNode
 from quorumlog.storage import DirectoryConfig
@@ -284,5 +284,7 @@ def test_whatever_is_sent_twice_late_or_early_the_copy_is_the_source(steps: Step
 
 def test_a_gap_is_seen_before_and_between_batches_and_within_none() -> None:
     assert not has_gap(batch(4, 5) + batch(6), 4)
+    with pytest.raises(InvalidRecord, match="more than 1000 batches"):
+        has_gap(b"".join(without_records(at, at + 1) for at in range(BATCHES_MAX + 1)), 0)
     assert has_gap(batch(4), 3)
     assert has_gap(batch(4) + batch(6), 4)

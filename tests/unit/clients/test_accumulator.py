@@ -17,6 +17,7 @@ from quorumlog.errors import (
     StreamBroken,
     UnknownTopicOrPartition,
 )
+from quorumlog.records.batch import BATCHES_MAX
 from quorumlog.runtime import Entropy
 from quorumlog.simulation.entropy import SimEntropy
 
@@ -109,6 +110,16 @@ def test_a_partition_has_one_request_in_flight() -> None:
     assert bench.take() == []  # listed only when the answer is there
     offsets_of(bench.buffer.queues.stored(queue.parts[0]), 0)
     assert bench.take() == [(third,)]
+
+
+def test_a_request_has_a_bounded_number_of_batches_of_a_partition() -> None:
+    bench = Bench(batch_size=RECORD)
+    for _ in range(BATCHES_MAX + 2):
+        queue = bench.send().queue
+    (first,) = bench.take()
+    assert len(first) == BATCHES_MAX
+    offsets_of(bench.buffer.queues.stored(queue.parts[0]), 0)
+    assert [len(batches) for batches in bench.take()] == [2]
 
 
 def test_what_is_sent_again_goes_before_everything_younger() -> None:

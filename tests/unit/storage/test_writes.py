@@ -7,6 +7,7 @@ import pytest
 
 from quorumlog.errors import InvalidRecord
 from quorumlog.records import Codec, Record, ValidationMode, encode_batch
+from quorumlog.records.batch import BATCHES_MAX
 from quorumlog.runtime import Files
 from quorumlog.simulation import Faults, SimNode, SimWorld
 from quorumlog.storage import LogConfig
@@ -85,6 +86,13 @@ def test_a_sync_that_fails_on_the_way_is_final(node: SimNode, files: Files) -> N
 def test_empty_append_is_rejected() -> None:
     with pytest.raises(InvalidRecord):
         headers_of(b"")
+
+
+def test_append_of_too_many_batches_is_rejected() -> None:
+    one = encode_batch([Record(0, 0, None, b"")])
+    assert len(headers_of(one * BATCHES_MAX)) == BATCHES_MAX
+    with pytest.raises(InvalidRecord, match="more than 1000 batches; send larger batches"):
+        headers_of(one * (BATCHES_MAX + 1))
 
 
 def test_the_pool_closes_the_least_recently_used_file(files: Files) -> None:

@@ -29,6 +29,7 @@ from ....errors import (
 from ....ids import TopicId
 from ....metadata.acls import AclOperation, AclResourceType
 from ....native import ProduceRun, RunTail
+from ....records.batch import has_more_batches
 from ....runtime import Buffer
 from ..api import (
     Answer,
@@ -472,6 +473,8 @@ def _place(
             raise UnsupportedForMessageFormat(
                 f"records: format {records[_MAGIC_AT]} is not supported; use format {MAGIC}"
             )
+        if has_more_batches(records):
+            raise InvalidRecord("records: more than one batch for this partition; send one")
         append = broker.writer.submit_nowait(name, partition, records, acks, topic_id, transaction)
         broker.writer.figures.bytes += size
         return append

@@ -10,6 +10,7 @@ from quorumlog.clients.mirror.batches import Divergence, find_divergence, overla
 from quorumlog.clients.mirror.target import CopyChunk
 from quorumlog.errors import CorruptionError
 from quorumlog.records import Record, decode_all, encode_batch, iterate_batches
+from quorumlog.records.batch import BATCHES_MAX
 from quorumlog.records.checksum import crc32c
 
 from .clusters import Clusters, contents
@@ -42,6 +43,14 @@ def test_a_copied_batch_names_the_epoch_that_it_has_in_the_source_and_no_produce
     ]
     assert found == [(1, -1, -1, 7), (2, -1, -1, 8)]
     assert [record.offset for record in decode_all(sent.records)] == [1, 2, 3]
+
+
+def test_a_copy_continues_after_as_many_batches_as_an_append_may_have() -> None:
+    batches = b"".join(theirs(at, epoch=7) for at in range(BATCHES_MAX + 2))
+    sent = prepare(batches, 1)
+    assert len(list(iterate_batches(sent.records))) == BATCHES_MAX
+    assert (sent.next_offset, sent.end_offset) == (BATCHES_MAX + 1, BATCHES_MAX + 1)
+    assert prepare(batches, sent.next_offset).next_offset == BATCHES_MAX + 2
 
 
 @pytest.mark.parametrize("position", [30, 47, 62, -1])

@@ -67,6 +67,7 @@ REFUSED: list[tuple[bytes | None, dict[str, Any], ErrorCode]] = [
     (batch_of(b"a"), {"version": 13, "topic_id": b"x" * 16}, ErrorCode.unknown_topic_id),
     (by_producer(b"a", 0, is_transactional=True), {}, ErrorCode.invalid_txn_state),
     (by_producer(b"a", 0) + by_producer(b"b", 1), {}, ErrorCode.invalid_record),
+    (batch_of(b"a") + batch_of(b"b"), {}, ErrorCode.invalid_record),
 ]
 
 
