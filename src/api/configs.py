@@ -33,7 +33,7 @@ from ..settings import Setting, ValueOrigin, value_text
 from .authorizer import Authorizer
 from .metadata_access import MetadataAccess, existing_topic
 from .request_context import RequestContext
-from .validation import check_node_id
+from .validation import check_distinct, check_node_id
 
 RESOURCES_MAX: Final = 1_000  # described in one call: each resource returns a whole table
 CHANGES_MAX: Final = 1_000  # in one call
@@ -57,6 +57,10 @@ class ConfigResource(Struct, frozen=True, kw_only=True):
     topic: str = ""  # its name; other types: empty
     broker: int = -1  # its node id; other types: -1
     group: str = ""  # its id; other types: empty
+
+    def __str__(self) -> str:
+        name = self.topic or self.group or (self.broker if self.broker >= 0 else "")
+        return f"{self.type.value} {name}".strip()
 
 
 class ConfigSource(StrEnum):
@@ -216,6 +220,7 @@ def check_resources(resources: Sequence[ConfigResource]) -> None:
     """Raise InvalidRequest for an empty or oversized list, or an invalid resource."""
     if not 1 <= len(resources) <= RESOURCES_MAX:
         raise InvalidRequest(f"resources: {len(resources)} entries; give 1..{RESOURCES_MAX}")
+    check_distinct("resources", map(str, resources))
     for resource in resources:
         match resource.type:
             case ResourceType.TOPIC:

@@ -33,9 +33,10 @@ from ..metadata.acls import AclOperation, AclResourceType
 from .authorizer import Authorizer
 from .metadata_access import MetadataAccess, existing_topic
 from .request_context import RequestContext
-from .validation import NAMES_MAX, check_assignments, check_topic_id
+from .validation import NAMES_MAX, check_assignments, check_distinct, check_topic_id
 
 TOPICS_A_STEP: Final = 500  # decided between two turns of other tasks
+PARTITIONS_A_STEP: Final = 2_000  # described between two turns of other tasks
 
 
 class DescribedTopics(Struct, frozen=True, kw_only=True):
@@ -72,9 +73,11 @@ class TopicAdmin:
         """Describe the requested topics."""
         if not 1 <= len(names) <= NAMES_MAX:
             raise InvalidRequest(f"names: {len(names)} entries; give 1..{NAMES_MAX}")
+        check_distinct("names", names)
         image = await self._metadata.reach(context)
         topics: list[TopicImage | UnknownTopicOrPartition | TopicAuthorizationFailed] = []
         nodes: set[NodeId] = set()
+        partitions = 0  # since other tasks ran
         for name in names:
             check_topic_name(name)
             try:
@@ -86,6 +89,10 @@ class TopicAdmin:
             topics.append(topic)
             for partition in topic.partitions.values():
                 nodes.update(partition.replicas)
+            partitions += len(topic.partitions)
+            if partitions >= PARTITIONS_A_STEP:
+                partitions = 0
+                await asyncio.sleep(0)
         found = (image.broker(node_id) for node_id in sorted(nodes))
         return DescribedTopics(
             topics=tuple(topics),

@@ -4,7 +4,8 @@ Each function raises InvalidRequest, or a more specific error of the field. The 
 field, its value and the allowed values. Limits that depend on the node are arguments.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
 from ..broker import EARLIEST, LATEST, MAX_TIMESTAMP
@@ -72,6 +73,13 @@ def check_places(field: str, places: Sequence[tuple[str, int]]) -> None:
                 partition=place[1],
             )
         seen.add(place)
+
+
+def check_distinct(field: str, items: Iterable[Hashable]) -> None:
+    """Raise InvalidRequest if an item is given twice: an answer would have its content twice."""
+    for item, count in Counter(items).items():
+        if count > 1:
+            raise InvalidRequest(f"{field}: {item} is given {count} times; give each once")
 
 
 def check_node_id(field: str, node_id: int) -> None:

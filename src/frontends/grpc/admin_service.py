@@ -11,6 +11,7 @@ from ...api.broker_api import BrokerApi
 from ...api.configs import ConfigResource, ResourceType
 from ...api.partitions import STEP
 from ...api.request_context import RequestContext, context_of
+from ...api.topics import PARTITIONS_A_STEP
 from ...broker import DeletionSpec
 from ...errors import InvalidRequest
 from ...ids import NodeId
@@ -147,10 +148,15 @@ class AdminService:
         response = pb.DescribeTopicsResponse(
             brokers=map(broker_description, found.brokers), metadata_offset=found.offset
         )
+        partitions = 0  # since other tasks ran
         for name, topic in zip(request.names, found.topics, strict=True):
             result = response.results.add(name=name)
             if isinstance(topic, TopicImage):
                 result.topic.CopyFrom(describe_topic(topic))
+                partitions += len(topic.partitions)
+                if partitions >= PARTITIONS_A_STEP:
+                    partitions = 0
+                    await asyncio.sleep(0)
             else:
                 fill_error(result.error, topic, name)
         return response

@@ -326,6 +326,18 @@ def test_an_altered_config_is_seen_at_the_offset_of_the_answer(run: Run, folder:
         ),
         (
             ADMIN_DESCRIBE_CONFIGS,
+            admin_pb2.DescribeConfigsRequest(resources=[{"broker": 1}] * 2),
+            InvalidRequest,
+            "resources: broker 1 is given 2 times; give each once",
+        ),
+        (
+            ADMIN_DESCRIBE_TOPICS,
+            admin_pb2.DescribeTopicsRequest(names=["a", "b", "a"]),
+            InvalidRequest,
+            "names: a is given 2 times",
+        ),
+        (
+            ADMIN_DESCRIBE_CONFIGS,
             admin_pb2.DescribeConfigsRequest(resources=[{"topic": "a/b"}]),
             InvalidTopic,
             "a/b",

@@ -18,8 +18,8 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
-    """Describe each group, with its own result."""
-    names = call.body.group_ids
+    """Describe each named group once, with its own result."""
+    names = list(dict.fromkeys(call.body.group_ids))
 
     async def describe(name: str) -> GroupDescription:
         deadline_ms = call.began_ms + ANSWER_MS_MAX

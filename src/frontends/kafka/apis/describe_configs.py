@@ -18,11 +18,14 @@ from ..item_results import outcome
 
 
 async def describe_configs(broker: BrokerContext, call: Call) -> Answer:
-    """Describe each resource; other tasks run in between."""
+    """Describe each named resource once; other tasks run in between."""
     resources = call.body.resources
     too_many = InvalidRequest(
         f"request: {len(resources)} resources; the limit is {RESOURCES_MAX}; split the request"
     )
+    if len(resources) <= RESOURCES_MAX:
+        named = {(each.resource_type, each.resource_name): each for each in resources}
+        resources = tuple(named.values())
     results: list[Fields] = []
     count = 0
     for resource in resources:

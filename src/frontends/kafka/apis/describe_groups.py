@@ -20,8 +20,8 @@ _FAILS_WHAT_IS_NOT: Final = 6  # the first version in which an unknown group is 
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
-    """Describe each group, with its own result."""
-    names = call.body.groups
+    """Describe each named group once, with its own result."""
+    names = list(dict.fromkeys(call.body.groups))
 
     async def describe(name: str) -> GroupDescription:
         deadline_ms = call.began_ms + ANSWER_MS_MAX

@@ -1,6 +1,6 @@
 """DescribeProducers: return the producers with an id that write to a partition (KIP-664)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ....broker import ActiveProducer
@@ -12,26 +12,29 @@ from ..item_results import step_counter
 
 
 async def describe_producers(broker: BrokerContext, call: Call) -> Answer:
-    """Describe each partition of which this broker has a replica, leader or follower."""
+    """Describe each named partition once of which this broker has a replica, leader or follower."""
     take_turn, topics = step_counter(), list[Fields]()
+    wanted: dict[str, dict[int, None]] = {}
     for topic in call.body.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    for name, indexes in wanted.items():
         denial = broker.api.authorizer.denial(
-            call.client.identity, AclOperation.READ, AclResourceType.TOPIC, topic.name
+            call.client.identity, AclOperation.READ, AclResourceType.TOPIC, name
         )
         await take_turn()
         partitions: Iterable[Fields]
         if denial is not None:
-            partitions = _failed(topic.partition_indexes, denial)
+            partitions = _failed(indexes, denial)
         else:
             partitions = found = list[Fields]()
-            for index in topic.partition_indexes:
+            for index in indexes:
                 await take_turn()
-                found.append(await _partition(broker, topic.name, index))
-        topics.append({"name": topic.name, "partitions": partitions})
+                found.append(await _partition(broker, name, index))
+        topics.append({"name": name, "partitions": partitions})
     return {"topics": topics}
 
 
-def _failed(indexes: Sequence[int], error: QuorumlogError) -> Iterator[Fields]:
+def _failed(indexes: Iterable[int], error: QuorumlogError) -> Iterator[Fields]:
     """Yield the same error for each partition. Lazy, as `by_topic`."""
     fields = {**error_fields(error), "active_producers": ()}
     for index in indexes:

@@ -11,8 +11,8 @@ from ..transactions import NO_PRODUCER, producer_fields
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
-    """Describe each transactional id, with its own result."""
-    ids = call.body.transactional_ids
+    """Describe each named transactional id once, with its own result."""
+    ids = list(dict.fromkeys(call.body.transactional_ids))
 
     async def describe(transactional_id: str) -> Fields:
         found = await broker.api.transactions.describe(transactional_id, call.context)

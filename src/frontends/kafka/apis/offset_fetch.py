@@ -4,7 +4,7 @@ Until version 7 a request names one group, since 8 several (KIP-709). Since 10 t
 id. Version 1 has no top-level error, so that error is repeated for each partition.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ....broker.groups.requests import FetchOffsets, StoredOffset
@@ -24,9 +24,11 @@ _KNOWS_IDS: Final = 10  # the first version with topic ids in place of names
 
 
 async def handle(broker: BrokerContext, call: Call) -> Answer:
-    """Fetch the offsets of each group, with its own result."""
+    """Fetch the offsets of each named group once, with its own result."""
     body = call.body
-    groups = body.groups if call.version >= _TAKES_MANY else (body,)
+    groups: Iterable[Any] = (body,)
+    if call.version >= _TAKES_MANY:
+        groups = {group.group_id: group for group in body.groups}.values()
     take_turn, results = step_counter(), list[Fields]()
     for group in groups:
         await take_turn()

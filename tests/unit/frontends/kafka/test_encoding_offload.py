@@ -65,11 +65,17 @@ def test_many_partitions_are_told_as_few_are(run: Run, folder: str) -> None:
 def test_many_configs_are_told_as_few_are(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
-            await create_topic(kafka.channel, "t", configs={"retention.ms": "7"})
-            resource = {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
-            (few,) = (await kafka.client.ask(DESCRIBE_CONFIGS, 4, resources=[resource])).results
-            many = await kafka.client.ask(DESCRIBE_CONFIGS, 4, resources=[resource] * 50)
+            names = [f"t{number}" for number in range(50)]
+            for name in names:
+                await create_topic(kafka.channel, name, configs={"retention.ms": "7"})
+            resources = [
+                {"resource_type": 2, "resource_name": name, "configuration_keys": None}
+                for name in names
+            ]
+            (few,) = (await kafka.client.ask(DESCRIBE_CONFIGS, 4, resources=resources[:1])).results
+            many = await kafka.client.ask(DESCRIBE_CONFIGS, 4, resources=resources)
             assert 50 * len(few.configs) > MANY
-            assert many.results == (few,) * 50
+            assert [each.resource_name for each in many.results] == names
+            assert all(each.configs == few.configs for each in many.results)
 
     simulation.run(main)

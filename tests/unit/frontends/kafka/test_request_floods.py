@@ -211,3 +211,35 @@ def test_names_of_the_largest_request_stop_the_loop_for_a_moment_only(tmp_path: 
         run_patiently(main)
     assert stalls_s.keys() == LONG_NAMES
     assert max(stalls_s.values()) <= STALL_S, stalls_s
+
+
+NAMED: Final = {
+    "DescribeGroups": "groups",
+    "ConsumerGroupDescribe": "group_ids",
+    "DescribeTransactions": "transactional_ids",
+    "DescribeProducers": "topics",
+    "DescribeConfigs": "resources",
+    "OffsetFetch": "groups",
+    "Metadata": "topics",
+}
+
+
+def test_repeated_name_is_answered_once(tmp_path: Path) -> None:
+    """A response has the content of a group or a topic: repeats would multiply it."""
+    sizes: dict[str, tuple[int, int]] = {}
+
+    async def main(runtime: Runtime) -> None:
+        async with serving_kafka(runtime, str(tmp_path / "node")) as kafka:
+            for api in (each for each in APIS if each.name in NAMED):
+                once = request_of(api, api.high)
+                value = getattr(once, NAMED[api.name])
+                often = dataclasses.replace(once, **{NAMED[api.name]: 50 * value})
+                lengths = []
+                for message in (once, often):
+                    kafka.client.send_body(api.key, api.high, bytes_of(message))
+                    lengths.append(len(await kafka.client.frame()))
+                sizes[api.name] = (lengths[0], lengths[1])
+
+    run_patiently(main)
+    assert sizes.keys() == NAMED.keys()
+    assert all(once == often for once, often in sizes.values()), sizes
