@@ -1,4 +1,4 @@
-"""Both implementations of the files port, and batches to put into logs."""
+"""Both implementations of the files port, and batches for logs."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -33,7 +33,7 @@ CLUSTER, ONE = ClusterId("c" * 22), NodeId(1)
 
 @pytest.fixture(params=["real", "simulated"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Main], Any]:
-    """Run `main(runtime, data_dir)` on either runtime; one run a test keeps its files."""
+    """Run `main(runtime, data_dir)` on either runtime. The runs of one test share their files."""
     if request.param == "real":
         return lambda main: real.run(lambda runtime: main(runtime, str(tmp_path / "data")))
     return lambda main: simulation.run(lambda runtime: main(runtime, "/data"))
@@ -49,7 +49,7 @@ class Place:
 
 @pytest.fixture(params=["real", "simulated"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """A folder on either file system, for code that needs no loop."""
+    """A folder on either file system, for code without an event loop."""
     if request.param == "real":
         yield Place(RealFiles(), str(tmp_path))
         return
@@ -92,7 +92,7 @@ def batch() -> MakeBatch:
 
 
 class Bench:
-    """A log on a file system, driven without a directory: what the pure code does by itself."""
+    """A log on a file system without a data directory, for tests of the pure code."""
 
     def __init__(self, place: Place, config: LogConfig, *, name: str = "t-0") -> None:
         self.place = place
@@ -109,7 +109,7 @@ class Bench:
         log_start_offset: int = 0,
         torn_bytes_max: int = 2**21,
     ) -> Log:
-        """Open (again); the log in use before must have been closed or is abandoned."""
+        """Open the log, also again after a close or a simulated crash."""
         recovery = Recovery(
             folder=self.folder,
             config=self.config,
@@ -140,32 +140,32 @@ class Bench:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         wall_ms: int = 0,
     ) -> int:
-        """Append in one go; return the base offset."""
+        """Write the append at once. Return its base offset."""
         write = self.log.appender.prepare(
             batches, leader_epoch=epoch, wall_ms=wall_ms, origin=origin
         )
-        assert write is not None, "nothing is outstanding"
+        assert write is not None, "no write is outstanding"
         write_fully(write.file, write.position, write.buffers)
         self.log.appender.complete(write)
         return write.base_offset
 
     def flush(self, *, is_last: bool = False) -> None:
-        """Flush in one go."""
+        """Flush at once."""
         flush = self.log.flusher.begin(is_last=is_last)
         perform_flush(self.place.files, flush)
         self.log.flusher.complete(flush)
 
     def truncate(self, offset: int) -> None:
-        """Truncate in one go."""
+        """Truncate at once."""
         truncate(self.log, self.place.files, offset)
 
     def close(self) -> None:
-        """Close as a clean stop does."""
+        """Close as in a clean stop."""
         self.flush(is_last=True)
         self.log.close("closed")
 
     def read(self, offset: int, *, max_bytes: int = 1 << 20, **options: Any) -> bytes:
-        """Read one range, wherever it lies."""
+        """Read one range from its file."""
         found = self.log.read(offset, max_bytes=max_bytes, **options)
         if found is None:
             return b""
@@ -176,19 +176,19 @@ class Bench:
 
 @pytest.fixture
 def bench(place: Place) -> Callable[..., Bench]:
-    """Make a log on either file system; keyword arguments are `LogConfig`'s."""
+    """Create a log on either file system. Keyword arguments are fields of `LogConfig`."""
     return lambda **config: Bench(place, LogConfig(**config))
 
 
 class Kit:
-    """What every test of a directory does."""
+    """Operations that the tests of a data directory share."""
 
     @staticmethod
     @asynccontextmanager
     async def opened(
         runtime: Runtime, path: str, *, config: DirectoryConfig | None = None, close: bool = True
     ) -> AsyncIterator[DataDirectory]:
-        """Open (formatting it first when needed), and close at the end unless it is to be left."""
+        """Open the directory, formatted if it is new, and close it at the end if asked."""
         await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
         async with runtime.tasks.scope("life") as scope:
             directory = await DataDirectory.open(runtime, scope, path, config=config)
@@ -203,7 +203,7 @@ class Kit:
     async def append(
         directory: DataDirectory, log: Log, batches: bytes, *, epoch: int = 0, flush: bool = True
     ) -> Appended:
-        """Append as a client does."""
+        """Append with the origin of a client."""
         return await directory.append(
             log, batches, leader_epoch=epoch, origin=AppendOrigin.CLIENT, flush=flush
         )

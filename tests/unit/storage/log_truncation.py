@@ -1,4 +1,4 @@
-"""A truncation in one go, without a directory."""
+"""A complete truncation of a log without a data directory."""
 
 from quorumlog.runtime import Files
 from quorumlog.storage import Log
@@ -6,7 +6,7 @@ from quorumlog.storage.truncation import find_truncation_point, perform_truncati
 
 
 def truncate(log: Log, files: Files, offset: int) -> None:
-    """Truncate every batch that holds or follows `offset`. Waits for the device."""
+    """Truncate every batch that contains or follows `offset`. This blocks on the device."""
     truncation = log.truncator.begin(offset)
     if truncation is not None:
         cut = find_truncation_point(truncation)

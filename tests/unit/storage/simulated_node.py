@@ -1,4 +1,4 @@
-"""Runs of a main on a simulated node."""
+"""Runs of a coroutine on a simulated node."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any

@@ -1,4 +1,4 @@
-"""Appends that a lane works on keep their place, count what they hold, and obey the topic."""
+"""Appends that a lane converts keep their order, count their bytes, and obey the topic's config."""
 
 import asyncio
 import random
@@ -29,7 +29,7 @@ SMALL = DirectoryConfig(cpu_lane_bytes_min=1_000, inline_write_bytes_max=3_000)
 
 
 def one(value: bytes, *, size: int = 0, codec: Codec = Codec.NONE) -> bytes:
-    """A batch of one record, padded to `size`."""
+    """Build a batch of one record, padded to `size`."""
     return encode_batch([Record(0, 7, b"k", value.ljust(size, b"."))], codec=codec)
 
 
@@ -40,11 +40,11 @@ def queued(directory: DataDirectory, log: Log, batch: bytes) -> PendingAppend:
 
 
 async def stored(directory: DataDirectory, log: Log) -> bytes:
-    """All batches of a log."""
+    """Return all batches of a log."""
     content, offset = b"", 0
     while offset < log.log_end_offset:
         taken = log.read(offset, max_bytes=1 << 20)
-        assert taken is not None, f"nothing at {offset}"
+        assert taken is not None, f"no batch at {offset}"
         content += bytes(await directory.reader.read(taken))
         offset = taken.next_offset
     return content
@@ -62,8 +62,11 @@ CONFIGS = [
 def test_the_order_of_a_log_is_the_order_of_calls_wherever_a_batch_was_worked_on(
     kit: Kit, run: Run, config: LogConfig
 ) -> None:
-    """Large, small and inflating ones, of every codec: on the loop, in the lane at once, in the
-    lane once it showed."""
+    """Large, small and highly compressed batches of every codec.
+
+    They are converted on the loop, in the lane at once, or in the lane after decompression turned
+    out large.
+    """
     draw = random.Random(5)
     batches = [
         one(
@@ -120,8 +123,8 @@ def test_rejected_append_leaves_no_gap_and_delays_no_other(kit: Kit, run: Run) -
     run(main)
 
 
-def test_what_a_batch_may_become_counts_while_a_lane_has_it(kit: Kit, run: Run) -> None:
-    """A hundred bytes that may become 20,000 fill a queue of 20,000 until it is known."""
+def test_possible_size_of_a_batch_counts_while_a_lane_converts_it(kit: Kit, run: Run) -> None:
+    """A hundred bytes that may grow to 20,000 fill a queue of 20,000 until their size is known."""
     config = DirectoryConfig(cpu_lane_bytes_min=10, queue_bytes_max=20_500)
     grows = LogConfig(compression_type=Codec.NONE, message_bytes_max=20_000)
 
@@ -135,7 +138,7 @@ def test_what_a_batch_may_become_counts_while_a_lane_has_it(kit: Kit, run: Run) 
             assert (await first).base_offset == 0
             torn = bytearray(bomb)
             torn[-1] ^= 1
-            for number in range(1, 4):  # and each is forgotten when it is answered
+            for number in range(1, 4):  # and each is removed when it is answered
                 second = queued(directory, log, bytes(torn))
                 with pytest.raises(CorruptionError):
                     await second
@@ -144,7 +147,7 @@ def test_what_a_batch_may_become_counts_while_a_lane_has_it(kit: Kit, run: Run) 
     run(main)
 
 
-def test_what_a_batch_became_is_what_counts_until_it_is_written(
+def test_converted_size_of_a_batch_counts_until_it_is_written(
     run: Run, bench: Callable[..., Any]
 ) -> None:
     config = LogConfig(compression_type=Codec.NONE, message_bytes_max=20_000)
@@ -174,7 +177,7 @@ def test_what_a_batch_became_is_what_counts_until_it_is_written(
 
 
 def test_a_batch_queued_before_a_change_of_the_config_obeys_the_old_one(kit: Kit, run: Run) -> None:
-    """Also a change that is taken at once, while a lane has the batch."""
+    """Also if the change applies at once while a lane converts the batch."""
     configs = [LogConfig(compression_type=Codec.GZIP, log_append_time=True), LogConfig()]
 
     async def main(runtime: Runtime, path: str) -> None:
@@ -195,8 +198,8 @@ def test_a_batch_queued_before_a_change_of_the_config_obeys_the_old_one(kit: Kit
 
 
 def test_a_batch_queued_behind_a_change_of_the_config_obeys_the_new_one(kit: Kit, run: Run) -> None:
-    """The change waits for its turn, since it changes how much may be un-synced; what is queued
-    before it goes by the old config, what is queued behind it by the new one."""
+    """The change waits in the queue because it changes how much may be unsynced. Batches before it
+    use the old config, batches behind it the new one."""
     old = LogConfig(flush_policy=FlushPolicy.REPLICATED)
     new = LogConfig(
         flush_policy=FlushPolicy.FSYNC, compression_type=Codec.ZSTD, log_append_time=True
@@ -239,8 +242,8 @@ def test_changed_codec_applies_from_the_next_append(kit: Kit, run: Run) -> None:
     run(main)
 
 
-def test_what_the_node_and_its_leaders_append_is_kept_as_it_is(kit: Kit, run: Run) -> None:
-    """A follower's copy is the leader's, byte by byte."""
+def test_internal_and_replicated_batches_are_stored_unchanged(kit: Kit, run: Run) -> None:
+    """The copy of a follower equals the leader's, byte by byte."""
     config = LogConfig(
         compression_type=Codec.ZSTD,
         log_append_time=True,
@@ -267,10 +270,8 @@ def test_what_the_node_and_its_leaders_append_is_kept_as_it_is(kit: Kit, run: Ru
 
 
 @pytest.mark.parametrize("size", [0, 5_000], ids=["on the loop", "in the lane"])
-def test_a_repeat_of_a_batch_that_was_changed_is_still_a_repeat(
-    kit: Kit, run: Run, size: int
-) -> None:
-    """It is answered with the offsets and the time of the first attempt, and stored once."""
+def test_duplicate_of_a_converted_batch_is_detected(kit: Kit, run: Run, size: int) -> None:
+    """The response has the offsets and the time of the first attempt. The batch is stored once."""
     config = LogConfig(compression_type=Codec.GZIP, log_append_time=True)
 
     async def main(runtime: Runtime, path: str) -> None:
@@ -287,7 +288,7 @@ def test_a_repeat_of_a_batch_that_was_changed_is_still_a_repeat(
                 for sequence in range(3)
             ]
             first = [await queued(directory, log, batch) for batch in batches]
-            await asyncio.sleep(0.01)  # the clock goes on, also the simulated one
+            await asyncio.sleep(0.01)  # the simulated clock advances as well
             again = await asyncio.gather(*(queued(directory, log, batch) for batch in batches))
             assert [a.base_offset for a in again] == [a.base_offset for a in first] == [0, 1, 2]
             times = [appended.log_append_time_ms for appended in again]

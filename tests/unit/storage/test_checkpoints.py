@@ -1,4 +1,4 @@
-"""The small text files, byte by byte as the field's tools write them."""
+"""The encoding of the small text files, as Kafka's tools write them."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_epoch_checkpoint_out_of_order_is_rejected(content: bytes) -> None:
         decode_epochs(content)
 
 
-def test_meta_properties_round_trip_and_tolerate_what_others_write() -> None:
+def test_meta_properties_round_trip_and_accept_files_of_kafka() -> None:
     meta = DirectoryMeta(
         cluster_id=ClusterId("MkU3OEVBNTcwNTJENDM2Qg"),
         node_id=NodeId(7),
@@ -104,7 +104,7 @@ def test_partition_metadata_holds_the_topic_id() -> None:
     "line", [b"unsynced_bytes_max: 20", b"unsynced_bytes_max: x\n", b"unsyn: 1\n"]
 )
 def test_a_torn_bound_in_partition_metadata_is_none(line: bytes) -> None:
-    """Half of its digits would be a tighter promise than any that was made."""
+    """Half of its digits would be a lower bound than the node ever stored."""
     content = encode_partition_metadata(TopicId(ID)) + line
     assert decode_partition_metadata(content) == PartitionMeta(topic_id=TopicId(ID))
 

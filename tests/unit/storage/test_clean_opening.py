@@ -1,4 +1,4 @@
-"""Opening after a clean stop believes the files no further than they agree with each other."""
+"""Opening after a clean stop detects files that contradict each other."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ LOG = f"{0:020d}.log"
 
 
 def closed(bench: MakeBench, batch: MakeBatch, *, count: int = 40) -> Bench:
-    """A log of some batches of 4 records, closed well."""
+    """Return a log of batches of 4 records, closed cleanly."""
     b = bench(index_interval_bytes=100)
     for number in range(count):
         b.append(batch(4, size=50, timestamp=1_000 + number))
@@ -41,10 +41,10 @@ def content_of(b: Bench, name: str) -> bytes:
     [(4, 3), (4, -1), (0, 1), (0, -1)],
     ids=["further", "before", "offset above", "offset below"],
 )
-def test_a_last_entry_of_an_index_that_names_no_batch_is_made_anew(
+def test_index_whose_last_entry_is_no_batch_is_rebuilt(
     bench: MakeBench, batch: MakeBatch, column: int, value: int
 ) -> None:
-    """It is not damage of the log: the index follows from it."""
+    """It is no damage of the log: the index is derived from it."""
     b = closed(bench, batch)
     name = LOG.replace(".log", ".index")
     index = content_of(b, name)
@@ -63,11 +63,10 @@ def test_a_last_entry_of_an_index_that_names_no_batch_is_made_anew(
 
 @pytest.mark.parametrize("delta", [1, -1, 256])
 @pytest.mark.parametrize("at", [23, 0])
-def test_an_end_that_is_not_the_one_that_was_made_durable_is_looked_into(
+def test_log_end_other_than_the_recovery_point_is_checked(
     bench: MakeBench, batch: MakeBatch, delta: int, at: int
 ) -> None:
-    """A flip in the last batch's offsets (its last one, its first one): a reader would miss what
-    an append behind it says, or the append be at offsets of others."""
+    """A flip in the last batch's offsets would change the offsets of later appends or hide them."""
     b = closed(bench, batch)
     content = content_of(b, LOG)
     last = len(content) * 39 // 40
@@ -78,14 +77,14 @@ def test_an_end_that_is_not_the_one_that_was_made_durable_is_looked_into(
         b.open(recovery_point=160)
 
 
-def test_what_another_program_appended_is_read_and_kept(bench: MakeBench, batch: MakeBatch) -> None:
-    """A folder that came back longer than it was when the recovery point was stored."""
+def test_batches_that_another_program_appended_are_kept(bench: MakeBench, batch: MakeBatch) -> None:
+    """A folder that is longer than at its recovery point."""
     b = closed(bench, batch)
     assert b.open(recovery_point=156).log_end_offset == 160
     assert b.open(recovery_point=4).log_end_offset == 160
 
 
-def test_a_folder_without_a_recovery_point_is_believed(bench: MakeBench, batch: MakeBatch) -> None:
+def test_folder_without_a_recovery_point_opens(bench: MakeBench, batch: MakeBatch) -> None:
     b = closed(bench, batch)
     assert b.open(recovery_point=0).log_end_offset == 160
 

@@ -1,5 +1,7 @@
-"""A running log takes another config: nothing acknowledged is lost, and a crash at any point of the
-change leaves a log that opens under either config."""
+"""A running log changes its config without loss of acknowledged records.
+
+A crash at any point of the change leaves a log that opens under either config.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,17 +30,17 @@ WIDE = LogConfig(flush_policy=FlushPolicy.FSYNC, message_bytes_max=4_000)
 
 
 def one(value: bytes, *, size: int = 300) -> bytes:
-    """A batch of one record."""
+    """Build a batch of one record."""
     record = Record(offset=0, timestamp_ms=1, key=None, value=value.ljust(size), headers=())
     return encode_batch([record])
 
 
 @dataclass
-class Life:
-    """What one process does to the log, and what it was promised."""
+class Workload:
+    """The steps that one process runs on the log, and its acknowledgements."""
 
-    changes: Sequence[LogConfig]  # the first one opens it
-    wanted: LogConfig = FAST  # the newest that was asked for: the metadata log has it durably
+    changes: Sequence[LogConfig]  # the first step opens the log
+    wanted: LogConfig = FAST  # the newest requested config, durable in the metadata log
     durable: dict[int, bytes] = field(default_factory=dict)
     is_done: bool = False
 
@@ -66,7 +68,7 @@ class Life:
             self.durable[appended.base_offset] = value
 
     async def look(self, runtime: Runtime) -> None:
-        """Open it as the metadata says: what was acknowledged is there, whatever else is."""
+        """Open the log under the durable config. Check that acknowledged records are there."""
         async with runtime.tasks.scope("look") as scope:
             directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
             log = await directory.open_log("t-0", self.wanted, topic_id=TOPIC)
@@ -84,7 +86,7 @@ async def values(directory: DataDirectory, log: Log) -> dict[int, bytes]:
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         taken = log.read(offset, max_bytes=1 << 20)
-        assert taken is not None, f"nothing at {offset}"
+        assert taken is not None, f"no record at {offset}"
         records = decode_all(await directory.reader.read(taken))
         found |= {record.offset: (record.value or b"").rstrip() for record in records}
         offset = taken.next_offset
@@ -92,9 +94,9 @@ async def values(directory: DataDirectory, log: Log) -> dict[int, bytes]:
 
 
 def crash(seed: int, changes: Sequence[LogConfig], point: CrashPoint | None) -> int:
-    """Live until the crash, and look; returns how many file operations the life had."""
+    """Run until the crash, then check. Return the number of file operations of the run."""
     with SimWorld(seed) as world:
-        node, life = world.node("n"), Life(changes)
+        node, life = world.node("n"), Workload(changes)
 
         def go(main: Any) -> None:
             life.is_done = False
@@ -126,7 +128,7 @@ def crash(seed: int, changes: Sequence[LogConfig], point: CrashPoint | None) -> 
 def test_a_power_cut_at_any_point_of_a_change_loses_nothing_and_is_no_damage(
     changes: Sequence[LogConfig],
 ) -> None:
-    """What lies un-synced was written under the old config, and is read under the new one."""
+    """The unsynced batches were written under the old config and are read under the new one."""
     operations = crash(0, changes, None)
     assert operations > 40, f"only {operations} operations"
     for number in range(1, operations + 1):
@@ -135,8 +137,8 @@ def test_a_power_cut_at_any_point_of_a_change_loses_nothing_and_is_no_damage(
             crash(number * 10 + seed, changes, point)
 
 
-def test_a_log_opened_under_fsync_forgives_what_was_written_before_it() -> None:
-    """The change is committed, and the process dies before the log has heard of it."""
+def test_log_opened_under_fsync_accepts_torn_batches_of_the_old_policy() -> None:
+    """The change is committed, and the process dies before it reaches the log."""
 
     async def main(runtime: Runtime) -> None:
         await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
@@ -152,7 +154,7 @@ def test_a_log_opened_under_fsync_forgives_what_was_written_before_it() -> None:
         files.remove(f"{DATA}/.kafka_cleanshutdown")
         files.remove(f"{DATA}/recovery-point-offset-checkpoint")
         file = files.open(f"{DATA}/t-0/{0:020}.log")
-        file.write(400, [b"\xff" * 20])  # a hole that writeback left, in the second batch
+        file.write(400, [b"\xff" * 20])  # a hole left by the writeback, in the second batch
         file.close()
         async with runtime.tasks.scope("second") as scope:
             directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
@@ -163,7 +165,7 @@ def test_a_log_opened_under_fsync_forgives_what_was_written_before_it() -> None:
     run(main)
 
 
-def test_a_log_that_was_always_fsync_forgives_no_more_than_two_groups() -> None:
+def test_log_that_was_always_fsync_accepts_at_most_two_torn_groups() -> None:
     async def main(runtime: Runtime) -> None:
         await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
         async with runtime.tasks.scope("first") as scope:
@@ -189,7 +191,7 @@ def test_a_log_that_was_always_fsync_forgives_no_more_than_two_groups() -> None:
     run(main)
 
 
-def test_the_folder_says_what_may_be_unsynced_before_anything_is_written_under_it() -> None:
+def test_folder_stores_the_unsynced_bound_before_writes_under_it() -> None:
     async def main(runtime: Runtime) -> None:
         await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
 
@@ -211,7 +213,7 @@ def test_the_folder_says_what_may_be_unsynced_before_anything_is_written_under_i
     run(main)
 
 
-def test_of_many_changes_at_once_the_newest_is_taken() -> None:
+def test_newest_of_many_concurrent_changes_applies() -> None:
     async def main(runtime: Runtime) -> None:
         await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
         async with runtime.tasks.scope("life") as scope:
@@ -223,7 +225,7 @@ def test_of_many_changes_at_once_the_newest_is_taken() -> None:
             newest = LogConfig(flush_policy=FlushPolicy.FSYNC, message_bytes_max=450)
             for config in (SURE, FAST, WIDE, newest):
                 directory.configure(log, config)
-            await directory.append(  # it comes behind the change that is queued before it
+            await directory.append(  # it runs behind the change that is queued before it
                 log, one(b"y"), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True
             )
             with pytest.raises(MessageTooLarge):

@@ -1,4 +1,4 @@
-"""A change of config meets a full disk, a deletion, a power cut, a batch on its way."""
+"""A config change during a full disk, a deletion, a power cut or a conversion."""
 
 import errno
 import logging
@@ -30,7 +30,7 @@ Body = Callable[[DataDirectory], Awaitable[Any]]
 
 
 def one(*, size: int = 100, codec: Codec = Codec.NONE) -> bytes:
-    """A batch of one record that does not compress."""
+    """Build a batch of one record that does not compress."""
     value = random.Random(size).randbytes(size)
     record = Record(offset=0, timestamp_ms=1, key=None, value=value, headers=())
     return encode_batch([record], codec=codec)
@@ -60,7 +60,7 @@ async def opened(runtime: Runtime, body: Body, *, checkpoint_ms: int = 60_000) -
 def simulated(
     *lives: Callable[[Runtime, SimNode], Awaitable[None]], seed: int = 0, killed: int = -1
 ) -> None:
-    """Run one process after another, each until a power cut, or (number `killed`) a kill."""
+    """Run one process after another, each until a power cut or, for number `killed`, a kill."""
     with SimWorld(seed) as world:
         node = world.node("n")
         for number, live in enumerate(lives):
@@ -77,8 +77,8 @@ def simulated(
                 node.power_cut()
 
 
-def test_a_larger_compressed_batch_is_taken_as_soon_as_the_config_allows_it() -> None:
-    """Its records are walked in a lane of their own, ahead of the change that is queued."""
+def test_larger_compressed_batch_is_accepted_as_soon_as_the_config_allows_it() -> None:
+    """Its records are validated in another lane, ahead of the queued change."""
 
     async def live(runtime: Runtime, _: SimNode) -> None:
         async def body(directory: DataDirectory) -> None:
@@ -95,7 +95,7 @@ def test_a_larger_compressed_batch_is_taken_as_soon_as_the_config_allows_it() ->
     simulated(live)
 
 
-def test_two_changes_before_a_deletion_touch_no_folder_behind_it(
+def test_two_changes_before_a_deletion_write_to_no_folder_after_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def live(runtime: Runtime, _: SimNode) -> None:
@@ -117,9 +117,9 @@ def test_two_changes_before_a_deletion_touch_no_folder_behind_it(
     assert caplog.messages == []
 
 
-def test_a_folder_without_a_segment_promises_nothing_of_the_next_one() -> None:
-    """The power failed before the first segment's name was durable; the file that says whose the
-    log is was, with the bound of the config of then."""
+def test_folder_without_a_segment_does_not_bound_its_first_segment() -> None:
+    """The power failed before the first segment's name was durable. partition.metadata was durable,
+    with the bound of the old config."""
 
     async def live(runtime: Runtime, _: SimNode) -> None:
         async def body(directory: DataDirectory) -> None:
@@ -144,12 +144,12 @@ def test_a_folder_without_a_segment_promises_nothing_of_the_next_one() -> None:
         await opened(runtime, body)
 
     async def look_again(runtime: Runtime, _: SimNode) -> None:
-        assert bound(runtime) is None, "what is appended under it has no bound"
+        assert bound(runtime) is None, "appends under this config have no bound"
 
     simulated(live, look, look_again)
 
 
-def test_a_change_that_a_full_disk_held_up_is_taken_when_there_is_room() -> None:
+def test_change_delayed_by_a_full_disk_applies_once_there_is_space() -> None:
     async def live(runtime: Runtime, node: SimNode) -> None:
         async def body(directory: DataDirectory) -> None:
             log = await directory.open_log("t-0", SURE, topic_id=TOPIC)
@@ -157,7 +157,9 @@ def test_a_change_that_a_full_disk_held_up_is_taken_when_there_is_room() -> None
             node.device.fail("", errno.ENOSPC, path_part="partition.metadata.tmp", times=1)
             directory.configure(log, FAST)
             await append(directory, log, one())
-            assert (bound(runtime), log.config) == (1_000, SURE), "the folder could not say more"
+            assert (bound(runtime), log.config) == (1_000, SURE), (
+                "partition.metadata could not be written"
+            )
             await directory.checkpoints.checkpoint()
             await append(directory, log, one())
             assert (bound(runtime), log.config) == (None, FAST)
@@ -168,8 +170,8 @@ def test_a_change_that_a_full_disk_held_up_is_taken_when_there_is_room() -> None
     simulated(live)
 
 
-def test_whose_a_log_is_becomes_durable_on_a_full_disk_too() -> None:
-    """The process before died without a sync, and now the folder cannot be told the new bound."""
+def test_partition_metadata_becomes_durable_on_a_full_disk() -> None:
+    """The last process died without a sync, and the new bound cannot be stored now."""
 
     async def first(runtime: Runtime, _: SimNode) -> None:
         async def body(directory: DataDirectory) -> None:
@@ -208,7 +210,7 @@ def test_a_sync_that_fails_under_a_change_keeps_no_file_open() -> None:
             assert found is not None
             found.release()
             file: Any = found.file
-            assert file.leases == 1, "it waits for its sync"
+            assert file.leases == 1, "the change waits for its sync"
             node.device.fail("sync", errno.EIO, path_part=".log")
             directory.configure(log, SURE)
             failed: list[Exception] = []

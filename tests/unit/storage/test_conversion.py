@@ -1,4 +1,4 @@
-"""What a client's batches become before a log takes them: checked, in its codec, under its time."""
+"""Conversion of a client's batches before the append: validation, codec and timestamps."""
 
 import pytest
 from crc32c import crc32c
@@ -36,7 +36,7 @@ CODECS = list(Codec)
 
 
 def batch(codec: Codec = Codec.NONE, *, size: int = 0, timestamp: int = NOW) -> bytes:
-    """A batch of a producer's; `size` zeros are its value, where given."""
+    """Build a batch of a producer. Its value is `size` zero bytes, if given."""
     records = [Record(0, timestamp, b"k", bytes(size))] if size else RECORDS
     return encode_batch(records, codec=codec, producer_id=9, producer_epoch=2, base_sequence=40)
 
@@ -47,7 +47,7 @@ def batch(codec: Codec = Codec.NONE, *, size: int = 0, timestamp: int = NOW) -> 
 @pytest.mark.parametrize("before", CODECS)
 @pytest.mark.parametrize("after", CODECS)
 @pytest.mark.parametrize("mode", list(ValidationMode))
-def test_a_batch_is_kept_in_the_topics_codec_with_all_that_it_says(
+def test_batch_is_stored_in_the_topic_codec_with_all_its_fields(
     before: Codec, after: Codec, mode: ValidationMode
 ) -> None:
     config = LogConfig(compression_type=after, record_validation=mode)
@@ -81,8 +81,8 @@ def test_of_several_batches_only_those_with_another_codec_are_changed() -> None:
     assert values == [record.value for record in RECORDS] * 3
 
 
-def test_a_batch_that_is_inflated_anyway_is_walked_in_the_header_mode_too() -> None:
-    """Else it would be stored uncompressed, and the header mode walks those."""
+def test_decompressed_batch_is_validated_fully_in_header_mode() -> None:
+    """Otherwise it would be stored uncompressed, and header mode validates uncompressed batches."""
     lying = bytearray(batch(Codec.ZSTD))
     lying[23:27] = (5).to_bytes(4, "big")  # last offset delta
     lying[57:61] = (6).to_bytes(4, "big")  # records
@@ -97,7 +97,7 @@ def test_a_batch_that_is_inflated_anyway_is_walked_in_the_header_mode_too() -> N
         )
 
 
-def test_what_the_topics_codec_makes_too_large_is_refused_with_what_to_do() -> None:
+def test_batch_too_large_in_the_topic_codec_is_rejected_with_a_remedy() -> None:
     given = batch(Codec.ZSTD, size=2_000)
     config = LogConfig(compression_type=Codec.NONE, message_bytes_max=1_000)
     wanted = rf"of {len(given)} bytes takes 20\d\d uncompressed .* compression\.type=prod"
@@ -112,7 +112,7 @@ def test_a_batch_above_the_topics_limit_is_refused_even_if_its_codec_would_make_
         admit(batch(size=2_000), config, wall_ms=NOW)
 
 
-def test_many_small_bombs_do_not_grow_beyond_what_one_may_inflate_to() -> None:
+def test_limit_of_decompressed_bytes_applies_to_the_whole_append() -> None:
     config = LogConfig(
         compression_type=Codec.NONE, message_bytes_max=10_000, inflate_bytes_max=20_000
     )
@@ -178,14 +178,14 @@ def test_timestamp_too_far_behind_is_rejected_with_a_remedy(
         admit(batch(codec, size=1, timestamp=NOW - HOUR - 1), config, wall_ms=NOW)
 
 
-def test_each_record_is_held_to_the_limit_behind_and_told() -> None:
+def test_every_record_is_checked_against_the_limit_behind() -> None:
     config = LogConfig(timestamp_before_max_ms=HOUR)
     given = encode_batch([Record(0, NOW, None, b""), Record(1, NOW - HOUR - 1, None, b"")])
     with pytest.raises(InvalidTimestamp, match="record 1 is more than"):
         admit(given, config, wall_ms=NOW)
 
 
-def test_no_time_is_never_too_far_away() -> None:
+def test_missing_timestamp_passes_both_limits() -> None:
     for codec in CODECS:
         for mode in ValidationMode:
             config = LogConfig(
@@ -195,7 +195,7 @@ def test_no_time_is_never_too_far_away() -> None:
     admit(batch(size=1, timestamp=-1), LogConfig(timestamp_after_max_ms=0), wall_ms=-10)
 
 
-def test_the_logs_own_time_makes_those_of_producers_meaningless() -> None:
+def test_log_append_time_ignores_timestamps_of_producers() -> None:
     config = LogConfig(
         log_append_time=True, timestamp_before_max_ms=HOUR, timestamp_after_max_ms=HOUR
     )
@@ -203,7 +203,7 @@ def test_the_logs_own_time_makes_those_of_producers_meaningless() -> None:
         admit(batch(size=1, timestamp=timestamp), config, wall_ms=NOW)
 
 
-def test_a_topics_configs_say_how_far_clocks_may_differ() -> None:
+def test_topic_configs_set_the_timestamp_limits() -> None:
     config = LogConfig.from_topic_configs(
         {
             "message.timestamp.before.max.ms": "7",
@@ -216,7 +216,7 @@ def test_a_topics_configs_say_how_far_clocks_may_differ() -> None:
     assert not LogConfig.from_topic_configs({}).log_append_time
 
 
-# --- the log's time ------------------------------------------------------------------------------
+# --- log append time -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -235,7 +235,7 @@ def test_log_append_time_applies_to_every_record_without_rewriting(codec: Codec)
     assert {record.timestamp_ms for record in decode_all(stamped)} == {NOW}
 
 
-# --- what the loop may do ------------------------------------------------------------------------
+# --- work on the loop ----------------------------------------------------------------------------
 
 
 def test_a_small_batch_that_inflates_much_is_no_work_for_the_loop() -> None:
@@ -255,16 +255,16 @@ def test_the_work_of_all_batches_of_an_append_counts() -> None:
         admit(one * 3, LogConfig(), wall_ms=NOW, bytes_min=10_000)
 
 
-def test_to_compress_is_more_work_than_to_inflate() -> None:
+def test_compression_counts_as_more_work_than_decompression() -> None:
     config = LogConfig(compression_type=Codec.GZIP)
     admit(batch(size=2_400), config, wall_ms=NOW, bytes_min=10_000)
     for codec in (Codec.NONE, Codec.ZSTD):
         with pytest.raises(TooMuchWork):
             admit(batch(codec, size=2_600), config, wall_ms=NOW, bytes_min=10_000)
-    admit(batch(size=500_000), LogConfig(), wall_ms=NOW, bytes_min=10_000)  # only walked
+    admit(batch(size=500_000), LogConfig(), wall_ms=NOW, bytes_min=10_000)  # validated only
 
 
-def test_an_error_is_told_on_the_loop_and_in_a_lane_alike() -> None:
+def test_errors_on_the_loop_and_in_a_lane_are_equal() -> None:
     large = batch(Codec.ZSTD, size=9_000)
     config = LogConfig(inflate_bytes_max=5_000)
     for bytes_min in (None, 10_000):
@@ -288,7 +288,7 @@ def test_only_one_uncompressed_batch_that_stays_as_it_is_needs_no_ingest() -> No
 
 
 def understated(codec: Codec = Codec.NONE, *, newest: int = NOW - 1000) -> bytes:
-    """A batch whose header says that its newest record is older than it is."""
+    """Build a batch whose header states an older largest timestamp than its newest record has."""
     right = encode_batch(RECORDS, codec=codec, producer_id=9, producer_epoch=2, base_sequence=40)
     header = parse_header(right)._replace(max_timestamp=newest, crc=0)
     fields = HEADER.pack(*header)
@@ -300,9 +300,7 @@ def understated(codec: Codec = Codec.NONE, *, newest: int = NOW - 1000) -> bytes
 
 @pytest.mark.parametrize("newest", [NOW - 1000, -1])
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_header_that_understates_its_newest_timestamp_is_put_right(
-    codec: Codec, newest: int
-) -> None:
+def test_understated_largest_timestamp_is_corrected(codec: Codec, newest: int) -> None:
     given = understated(codec, newest=newest)
     kept = admit(batch() + given, LogConfig(), wall_ms=NOW)
     (_, first), (position, header) = iterate_batches(kept)
@@ -312,7 +310,7 @@ def test_a_header_that_understates_its_newest_timestamp_is_put_right(
     assert decode_batch(kept, position) == RECORDS
 
 
-def test_what_is_put_right_is_held_to_the_topics_limits_too() -> None:
+def test_corrected_timestamp_is_checked_against_the_topic_limits() -> None:
     config = LogConfig(timestamp_after_max_ms=HOUR)
     with pytest.raises(InvalidTimestamp):
         admit(understated(), config, wall_ms=NOW - HOUR - 1)

@@ -1,4 +1,4 @@
-"""What crashing the storage at every file operation has found, each as small as it can be."""
+"""Regressions that crashes at every file operation found, each reduced to its smallest form."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ GAPS = LogConfig(compacted=True)
 
 
 class Machine:
-    """A log on a simulated disk, without a loop."""
+    """A log on a simulated disk, without an event loop."""
 
     def __init__(self, world: SimWorld, config: LogConfig) -> None:
         self.config = config
@@ -61,7 +61,7 @@ class Machine:
         return self.log
 
     def append(self, offsets: Sequence[int], *, is_flushed: bool = True) -> None:
-        """Append a batch of one record at each of these offsets, as a leader placed them."""
+        """Append a replicated batch of one record at each of these offsets."""
         for offset in offsets:
             record = Record(offset=0, timestamp_ms=0, key=b"k", value=b"v", headers=())
             content = encode_batch([record], base_offset=offset, leader_epoch=0)
@@ -79,8 +79,8 @@ class Machine:
 
 
 def test_a_log_cut_in_a_gap_ends_with_its_last_batch() -> None:
-    """Nothing on the disk says where a gap ends: an end inside it would be lost by a crash, and
-    the recovery point above what is found would look like damage."""
+    """No file stores the end of a gap. An end inside it would be lost in a crash, and the recovery
+    point above the recovered end would look like damage."""
     with SimWorld(0) as world:
         machine = Machine(world, GAPS)
         log = machine.open()
@@ -106,8 +106,8 @@ DATA = "/data"
 NAMES = ("a-0", "b-0")
 
 
-def test_logs_that_are_first_appended_to_while_the_clean_marker_is_taken_away_share_that() -> None:
-    """A second log's first append used to take the marker away again, and ended the writer."""
+def test_concurrent_first_appends_share_the_removal_of_the_clean_marker() -> None:
+    """The first append of a second log removed the marker again, which stopped the writer."""
 
     async def main(runtime: Runtime) -> None:
         await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
@@ -119,7 +119,7 @@ def test_logs_that_are_first_appended_to_while_the_clean_marker_is_taken_away_sh
                 first = directory.append_nowait(
                     logs[0], batch(), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True
                 )
-                await asyncio.sleep(0.0005)  # virtual: the lane has the marker in hand
+                await asyncio.sleep(0.0005)  # virtual: the lane is removing the marker
                 second = directory.append_nowait(
                     logs[1], batch(), leader_epoch=0, origin=AppendOrigin.CLIENT, flush=True
                 )
@@ -139,7 +139,7 @@ def batch() -> bytes:
 
 
 def test_a_log_whose_first_segment_was_lost_unsynced_does_not_begin_with_the_second() -> None:
-    """A power cut takes names in any order: what is left looked like a log that starts at 4."""
+    """A power cut loses names in any order: the remaining log seemed to start at offset 4."""
     for seed in range(40):
         with SimWorld(seed) as world:
             machine = Machine(world, LogConfig(segment_bytes=300))

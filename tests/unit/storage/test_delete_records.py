@@ -1,4 +1,4 @@
-"""Deleting records: the log start offset moves for good, and never beyond what is committed."""
+"""DeleteRecords moves the log start offset durably, and never above the high watermark."""
 
 import asyncio
 import errno
@@ -40,12 +40,14 @@ def test_deleted_records_cannot_be_read(kit: Kit, run: Run, batch: MakeBatch) ->
             with pytest.raises(OffsetOutOfRange, match=r"outside \[2, 3\]"):
                 log.read(1, max_bytes=100)
             assert await kit.values(directory, log) == [b"c-0"]
-            assert await directory.truncation.delete_records(log, 1) == 2, "it never goes back"
+            assert await directory.truncation.delete_records(log, 1) == 2, (
+                "the log start never decreases"
+            )
 
     run(main)
 
 
-def test_minus_one_deletes_up_to_the_high_watermark_and_nothing_goes_beyond(
+def test_minus_one_deletes_up_to_the_high_watermark_at_most(
     kit: Kit, run: Run, batch: MakeBatch
 ) -> None:
     async def main(runtime: Runtime, path: str) -> None:
@@ -92,7 +94,7 @@ def test_delete_records_completes_after_the_log_start_is_durable(
         task.result()
 
 
-def test_a_log_that_ends_below_its_start_goes_on_at_its_start(
+def test_log_that_ends_below_its_start_continues_at_its_start(
     bench: MakeBench, batch: MakeBatch
 ) -> None:
     b = bench(segment_bytes=100)
@@ -107,7 +109,7 @@ def test_a_log_that_ends_below_its_start_goes_on_at_its_start(
     assert b.log.segment_bases == [10]
 
 
-def test_a_torn_log_below_its_start_goes_on_at_its_start(
+def test_torn_log_below_its_start_continues_at_its_start(
     bench: MakeBench, batch: MakeBatch
 ) -> None:
     b = bench(segment_bytes=100)
@@ -121,7 +123,7 @@ def test_a_torn_log_below_its_start_goes_on_at_its_start(
     assert (log.log_start_offset, log.log_end_offset, log.segment_bases) == (2, 2, [])
 
 
-def test_a_full_disk_refuses_a_deletion_that_may_be_repeated(kit: Kit, batch: MakeBatch) -> None:
+def test_deletion_refused_by_a_full_disk_can_be_retried(kit: Kit, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data", config=NEVER) as directory:
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
@@ -168,13 +170,15 @@ def test_high_watermarks_are_stored_and_restored(kit: Kit, run: Run, batch: Make
             await kit.append(directory, log, batch(5))
             log.note_high_watermark(3)
             log.note_high_watermark(2)
-            assert log.high_watermark == 3, "it does not go back"
+            assert log.high_watermark == 3, "the high watermark does not decrease"
         async with kit.opened(runtime, path) as directory:
             assert directory.small_files.load("replication-offset-checkpoint") == b"0\n1\nt 0 3\n"
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             assert log.high_watermark == 3
             await directory.truncation.truncate(log, 1)
-            assert log.high_watermark == log.log_end_offset == 0, "the batch of five is cut"
+            assert log.high_watermark == log.log_end_offset == 0, (
+                "the batch of five records is truncated"
+            )
 
     run(main)
 

@@ -1,4 +1,4 @@
-"""One data directory on both runtimes: who owns it, what it acknowledges."""
+"""A data directory on both runtimes: identity, lock, appends, flushes and reads."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -32,7 +32,7 @@ FSYNC = LogConfig(flush_policy=FlushPolicy.FSYNC)
 FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
 
 
-# --- whose it is -------------------------------------------------------------------------------
+# --- identity and lock -------------------------------------------------------------------------
 
 
 def test_a_directory_is_formatted_once_for_a_cluster_and_a_node(kit: Kit, run: Run) -> None:
@@ -40,7 +40,7 @@ def test_a_directory_is_formatted_once_for_a_cluster_and_a_node(kit: Kit, run: R
         meta = await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
         assert (meta.cluster_id, meta.node_id, len(meta.directory_id)) == (CLUSTER, ONE, 16)
         again = await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
-        assert again == meta, "the directory id stays"
+        assert again == meta, "the directory id is unchanged"
         with pytest.raises(DirectoryMismatch, match="node 1, not 2"):
             await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=NodeId(2))
         with pytest.raises(DirectoryMismatch, match="cluster"):
@@ -90,7 +90,7 @@ def test_a_directory_of_another_cluster_or_node_is_not_opened(run: Run) -> None:
                 await DataDirectory.open(runtime, scope, path, node_id=NodeId(2))
             directory = await DataDirectory.open(
                 runtime, scope, path, cluster_id=CLUSTER, node_id=ONE
-            )  # the refused ones gave the lock back
+            )  # the rejected ones released the lock
             await directory.close()
 
     run(main)
@@ -104,7 +104,7 @@ def test_the_lock_refuses_a_second_owner(kit: Kit, run: Run) -> None:
             with pytest.raises(DirectoryInUse):
                 await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=ONE)
         async with kit.opened(runtime, path):
-            pass  # close() gave it back
+            pass  # close() released the lock
 
     run(main)
 
@@ -122,7 +122,7 @@ def test_a_path_that_cannot_be_a_folder_is_unusable(run: Run) -> None:
 
 
 def test_the_order_of_calls_is_the_order_in_the_log(kit: Kit, run: Run, batch: MakeBatch) -> None:
-    """Small and large, compressed and not: each takes another way to the file."""
+    """Small and large, compressed and uncompressed batches take different paths to the file."""
     kinds = [
         {"size": 10},
         {"size": 90_000},
@@ -181,7 +181,7 @@ def test_a_replicated_append_returns_before_any_flush(kit: Kit, run: Run, batch:
     run(main)
 
 
-def test_an_fsync_log_is_flushed_without_being_asked(kit: Kit, run: Run, batch: MakeBatch) -> None:
+def test_fsync_log_is_flushed_without_a_request(kit: Kit, run: Run, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with kit.opened(runtime, path) as directory:
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
@@ -270,7 +270,9 @@ def test_full_append_queue_rejects_with_overloaded(kit: Kit, run: Run, batch: Ma
                 await kit.append(directory, log, batch(1))
             await asyncio.gather(*accepted)
             assert log.log_end_offset == len(accepted)
-            await kit.append(directory, log, batch(5, size=100))  # alone, it may exceed the bound
+            await kit.append(
+                directory, log, batch(5, size=100)
+            )  # alone in the queue, it may exceed the bound
 
     run(main)
 

@@ -1,5 +1,4 @@
-"""Logs of a data directory are created and deleted; the directory stops, cleanly or not, and starts
-again."""
+"""Logs of a data directory are created and deleted; the directory stops and starts again."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -42,7 +41,7 @@ def test_truncation_follows_earlier_queued_appends(kit: Kit, run: Run, batch: Ma
     run(main)
 
 
-def test_a_truncation_that_meets_damage_leaves_the_log_to_its_readers(
+def test_truncation_that_finds_damage_leaves_the_log_readable(
     kit: Kit, run: Run, batch: MakeBatch
 ) -> None:
     async def main(runtime: Runtime, path: str) -> None:
@@ -116,7 +115,7 @@ def test_folders_of_unfinished_deletions_are_removed(kit: Kit, run: Run) -> None
 # --- stop and start ----------------------------------------------------------------------------
 
 
-def test_a_clean_stop_leaves_a_marker_that_the_next_append_takes_away(
+def test_clean_stop_writes_a_marker_that_the_next_append_removes(
     kit: Kit, run: Run, batch: MakeBatch
 ) -> None:
     async def main(runtime: Runtime, path: str) -> None:
@@ -131,7 +130,7 @@ def test_a_clean_stop_leaves_a_marker_that_the_next_append_takes_away(
                 log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
                 assert (log.log_end_offset, log.flushed_end_offset) == (3, 3)
                 assert log.epochs.entries() == [(5, 0)]
-                assert runtime.files.exists(marker), "nothing has changed so far"
+                assert runtime.files.exists(marker), "no log has changed so far"
         async with kit.opened(runtime, path, close=False) as directory:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
             await kit.append(directory, log, batch(1), epoch=5, flush=False)
@@ -256,7 +255,7 @@ def test_under_load_recovery_points_and_epochs_are_stored_every_interval(
             await kit.append(directory, log, batch(3), epoch=4, flush=False)
             stored = f"{path}/recovery-point-offset-checkpoint"
             async with asyncio.timeout(60):
-                while not runtime.files.exists(stored):  # noqa: ASYNC110 - a file tells nobody
+                while not runtime.files.exists(stored):  # noqa: ASYNC110 - a file sends no event
                     await asyncio.sleep(0.001)
             assert log.recovery_point == 3
             assert runtime.files.exists(f"{path}/t-0/leader-epoch-checkpoint")
@@ -288,12 +287,12 @@ def test_logs_that_are_written_fast_are_flushed_less_often(kit: Kit, batch: Make
             assert fast.recovery_point == 13, "a checkpoint on demand flushes all"
             await kit.append(directory, fast, batch(1, size=9_000), flush=False)
             await asyncio.sleep(1.5)
-            assert fast.recovery_point == 14, "more than may be checked after a crash"
+            assert fast.recovery_point == 14, "more than the recovery may check after a crash"
 
     simulation.run(main)
 
 
-def test_a_deleted_log_that_waited_for_its_flush_is_forgotten(kit: Kit, batch: MakeBatch) -> None:
+def test_deleted_log_leaves_the_queue_of_flushes(kit: Kit, batch: MakeBatch) -> None:
     config = DirectoryConfig(checkpoint_flush_bytes_max=0, checkpoint_flush_ms_max=1_000_000)
 
     async def main(runtime: Runtime) -> None:

@@ -1,4 +1,4 @@
-"""Disks that are full, broken or slow: simulated, as a real one cannot be asked to be."""
+"""Full, failing and slow disks, simulated."""
 
 import asyncio
 import errno
@@ -29,7 +29,7 @@ FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
 def simulated(
     *mains: Callable[[Runtime, SimNode], Coroutine[Any, Any, Any]], faults: Faults | None = None
 ) -> None:
-    """Run each `main` in a process of its own, which is killed at the end."""
+    """Run each `main` in its own process, which is killed at the end."""
     with SimWorld(0, faults=faults) as world:
         node = world.node("n")
         for main in mains:
@@ -84,7 +84,7 @@ def test_no_room_for_a_first_segment_is_a_full_disk_too(kit: Kit, batch: MakeBat
         ("write", errno.EIO, 100),
         ("write", errno.EIO, 5_000),
         ("sync", errno.EIO, 100),
-        ("sync", errno.ENOSPC, 100),  # of a sync, even a full disk is final
+        ("sync", errno.ENOSPC, 100),  # of a sync, even ENOSPC is final
     ],
 )
 def test_disk_error_fails_only_its_log(
@@ -111,7 +111,7 @@ def test_disk_error_fails_only_its_log(
             with pytest.raises(DiskFailed):
                 await directory.truncation.truncate(bad, 0)
             assert len(reported) == 1
-            assert (await kit.values(directory, bad))[0] == b"a-0", "reads go on"
+            assert (await kit.values(directory, bad))[0] == b"a-0", "reads still succeed"
             await kit.append(directory, good, batch(1))
             assert good.flushed_end_offset == 1
         async with kit.opened(runtime, "/data") as directory:
@@ -123,7 +123,7 @@ def test_disk_error_fails_only_its_log(
 
 
 def test_failed_fsync_is_not_retried(kit: Kit, batch: MakeBatch) -> None:
-    """The kernel counts the pages as clean: a second fsync would acknowledge what is lost."""
+    """The kernel marks the pages clean: a second fsync would acknowledge lost records."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data") as directory:
@@ -159,7 +159,7 @@ def test_failed_checkpoint_is_retried(kit: Kit, batch: MakeBatch) -> None:
     simulated(main)
 
 
-def test_a_marker_that_cannot_be_removed_stops_the_first_append(kit: Kit, batch: MakeBatch) -> None:
+def test_append_fails_if_the_clean_marker_cannot_be_removed(kit: Kit, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data"):
             pass
@@ -215,7 +215,7 @@ def test_a_cancelled_cold_read_keeps_its_lease_until_the_lane_is_done(
 
 
 def test_an_fsync_log_never_has_more_than_two_groups_unsynced(kit: Kit, batch: MakeBatch) -> None:
-    """Written in any order by the device, only they can be torn: recovery counts on it."""
+    """The device writes them in any order, so only they can be torn. Recovery relies on that."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         group = 3_000
@@ -248,8 +248,8 @@ def test_an_fsync_log_never_has_more_than_two_groups_unsynced(kit: Kit, batch: M
 def test_a_repeated_truncation_lowers_the_recovery_point(
     kit: Kit, batch: MakeBatch, number: int
 ) -> None:
-    """The first attempt cannot store the recovery point and changes nothing. If the second one
-    leaves it above the log end, the log counts as corrupt after a crash."""
+    """The first attempt cannot store the recovery point and changes nothing. If the second one left
+    it above the log end, the log would count as corrupt after a crash."""
 
     async def first(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data", close=False) as directory:
@@ -258,7 +258,7 @@ def test_a_repeated_truncation_lowers_the_recovery_point(
                 await kit.append(directory, log, batch(1, value=value))
             await directory.checkpoints.checkpoint()
             node.device.fail("create", number, path_part="recovery-point", times=1)
-            if number == errno.ENOSPC:  # without descriptors, the directory repeats it
+            if number == errno.ENOSPC:  # the directory retries when descriptors run out
                 with pytest.raises(DiskFull):
                     await directory.truncation.truncate(log, 1)
                 assert await kit.values(directory, log) == [b"a-0", b"b-0", b"c-0"]

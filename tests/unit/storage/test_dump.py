@@ -1,4 +1,4 @@
-"""What `dump_file` shows of each kind of file, damaged ones included."""
+"""The output of `dump_file` for each kind of file, damaged ones included."""
 
 from collections.abc import Callable
 from typing import Any

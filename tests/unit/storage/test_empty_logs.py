@@ -32,7 +32,7 @@ def batch(offset: int, *, epoch: int) -> bytes:
 
 
 async def append(directory: DataDirectory, log: Log, offset: int, *, epoch: int) -> None:
-    """Append one record as a leader placed it, durably."""
+    """Append one replicated record durably."""
     await directory.append(
         log,
         batch(offset, epoch=epoch),
@@ -42,10 +42,10 @@ async def append(directory: DataDirectory, log: Log, offset: int, *, epoch: int)
     )
 
 
-def live(
+def run_process(
     world: SimWorld, node: SimNode, work: Work, *, config: LogConfig = PLAIN, closes: bool = True
 ) -> None:
-    """One life: work on the log, then a clean stop or a power cut."""
+    """Run work on the log in one process, then stop cleanly or cut the power."""
 
     async def main(runtime: Runtime) -> None:
         await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
@@ -84,7 +84,7 @@ async def fill_and_delete(directory: DataDirectory, log: Log) -> None:
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["clean", "power cut"])
-def test_a_log_of_which_everything_was_deleted_keeps_its_newest_epoch(closes: bool) -> None:
+def test_log_with_all_records_deleted_keeps_its_newest_epoch(closes: bool) -> None:
     async def look(directory: DataDirectory, log: Log) -> None:
         assert (log.log_start_offset, log.log_end_offset) == (5, 5)
         assert log.epochs.entries() == [(2, 5)]
@@ -92,15 +92,15 @@ def test_a_log_of_which_everything_was_deleted_keeps_its_newest_epoch(closes: bo
 
     with SimWorld(0) as world:
         node = world.node("node")
-        live(world, node, fill_and_delete, closes=closes)
+        run_process(world, node, fill_and_delete, closes=closes)
         for _ in range(3):
-            live(world, node, look, closes=closes)
+            run_process(world, node, look, closes=closes)
             assert not problems(node)
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["clean", "power cut"])
 def test_an_emptied_log_without_a_batch_on_the_disk_keeps_its_newest_epoch(closes: bool) -> None:
-    """Only the checkpoint of epochs tells of it then."""
+    """The epoch is then in the epoch checkpoint only."""
 
     async def empty(directory: DataDirectory, log: Log) -> None:
         await fill_and_delete(directory, log)
@@ -116,14 +116,14 @@ def test_an_emptied_log_without_a_batch_on_the_disk_keeps_its_newest_epoch(close
 
     with SimWorld(0) as world:
         node = world.node("node")
-        live(world, node, empty, closes=closes)
+        run_process(world, node, empty, closes=closes)
         for _ in range(3):
-            live(world, node, look, closes=closes)
+            run_process(world, node, look, closes=closes)
             assert not problems(node)
 
 
 def test_retention_that_takes_the_last_batch_leaves_its_epoch() -> None:
-    """No checkpoint came between the appends and the power cut."""
+    """No checkpoint was stored between the appends and the power cut."""
 
     async def age(directory: DataDirectory, log: Log) -> None:
         for offset in range(5):
@@ -140,13 +140,13 @@ def test_retention_that_takes_the_last_batch_leaves_its_epoch() -> None:
     for seed in range(5):
         with SimWorld(seed) as world:
             node = world.node("node")
-            live(world, node, age, config=old, closes=False)
-            live(world, node, look, config=old)
+            run_process(world, node, age, config=old, closes=False)
+            run_process(world, node, look, config=old)
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["clean", "power cut"])
-def test_a_log_cut_at_its_start_is_of_the_epoch_below(closes: bool) -> None:
-    """Offset 5 of epoch 9 goes, what lies below the start stays on the disk and is of epoch 2."""
+def test_log_truncated_at_its_start_has_the_epoch_below_it(closes: bool) -> None:
+    """Offset 5 of epoch 9 is truncated. The batches below the start stay on disk, in epoch 2."""
 
     async def cut(directory: DataDirectory, log: Log) -> None:
         await fill_and_delete(directory, log)
@@ -162,14 +162,14 @@ def test_a_log_cut_at_its_start_is_of_the_epoch_below(closes: bool) -> None:
 
     with SimWorld(0) as world:
         node = world.node("node")
-        live(world, node, cut, closes=closes)
+        run_process(world, node, cut, closes=closes)
         assert not problems(node)
-        live(world, node, look, closes=closes)
+        run_process(world, node, look, closes=closes)
         assert not problems(node)
 
 
 def test_no_stored_epoch_speaks_of_a_batch_that_a_power_cut_may_take() -> None:
-    """The only epoch of an emptied log that was appended to, but not flushed, is left out."""
+    """The checkpoint omits the only epoch of an emptied log with unflushed appends."""
 
     async def half(directory: DataDirectory, log: Log) -> None:
         await fill_and_delete(directory, log)
@@ -185,13 +185,13 @@ def test_no_stored_epoch_speaks_of_a_batch_that_a_power_cut_may_take() -> None:
     for seed in range(6):
         with SimWorld(seed) as world:
             node = world.node("node")
-            live(world, node, half, closes=False)
-            live(world, node, look)
+            run_process(world, node, half, closes=False)
+            run_process(world, node, look)
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["clean", "power cut"])
-def test_a_log_cut_at_a_start_inside_a_gap_is_empty_and_goes_on_there(closes: bool) -> None:
-    """It used to end with the batch before the gap, below its own start."""
+def test_log_truncated_at_a_start_inside_a_gap_is_empty_and_continues_there(closes: bool) -> None:
+    """Regression: the log ended with the batch before the gap, below its own start."""
 
     async def cut(directory: DataDirectory, log: Log) -> None:
         for offset in (0, 1, 7):
@@ -216,12 +216,12 @@ def test_a_log_cut_at_a_start_inside_a_gap_is_empty_and_goes_on_there(closes: bo
     with SimWorld(0) as world:
         node = world.node("node")
         for work in (cut, look, use, look_again):
-            live(world, node, work, config=GAPS, closes=closes)
+            run_process(world, node, work, config=GAPS, closes=closes)
             assert not problems(node), work
 
 
 def test_a_cut_in_a_gap_leaves_a_log_after_a_power_cut_at_any_operation() -> None:
-    """Whatever is left of the segments, the log starts where it did, or everything is there."""
+    """With any remaining segments the log starts where it did, or all records are there."""
 
     async def fill(directory: DataDirectory, log: Log) -> None:
         for offset in (0, 1, 7):
@@ -241,16 +241,16 @@ def test_a_cut_in_a_gap_leaves_a_log_after_a_power_cut_at_any_operation() -> Non
     for number in range(1, 24):
         with SimWorld(number) as world:
             node = world.node("node")
-            live(world, node, fill, config=GAPS)
-            live(world, node, cut, config=GAPS, closes=False)
+            run_process(world, node, fill, config=GAPS)
+            run_process(world, node, cut, config=GAPS, closes=False)
             node.device.arm(None)
-            live(world, node, look, config=GAPS)
+            run_process(world, node, look, config=GAPS)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_deletion_that_was_cut_short_leaves_the_topics_own_records_or_none(moment: str) -> None:
-    """Its checkpoints are forgotten first, so records may be back that were deleted: they are the
-    deleted topic's, whoever opens the next topic of this name is refused them."""
+def test_interrupted_deletion_leaves_only_records_of_the_deleted_topic(moment: str) -> None:
+    """The checkpoints of the log are removed first, so deleted records may reappear. They belong to
+    the deleted topic: a new topic of this name cannot open them."""
 
     async def delete(directory: DataDirectory, log: Log) -> None:
         await fill_and_delete(directory, log)
@@ -273,10 +273,10 @@ def test_a_deletion_that_was_cut_short_leaves_the_topics_own_records_or_none(mom
     for number in range(1, 24):
         with SimWorld(number) as world:
             node = world.node("node")
-            live(world, node, delete, closes=False)
+            run_process(world, node, delete, closes=False)
             node.device.arm(None)
             node.spawn(next_topic)
             world.run_until(lambda node=node: not node.alive, virtual_ms=600_000)  # type: ignore[misc]
             assert node.exit_error is None
-            live(world, node, look)
+            run_process(world, node, look)
     assert seen == {0, 5}

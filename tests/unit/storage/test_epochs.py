@@ -1,4 +1,4 @@
-"""Leader epochs: where each starts, where each ends."""
+"""Leader epochs: start offsets and end offsets."""
 
 from quorumlog.storage.leader_epochs import EpochCache
 
@@ -15,7 +15,8 @@ def test_an_epoch_starts_where_its_first_batch_lies() -> None:
 
 
 def test_an_epoch_ends_where_the_next_one_starts() -> None:
-    """KIP-101; the last one ends with the log, an unknown one in between with the one before."""
+    """KIP-101: the last epoch ends at the log end, an unknown one between at the end of the one
+    before."""
     epochs = EpochCache([(3, 0), (5, 20)])
     assert epochs.end_offset_for(3, 50) == (3, 20)
     assert epochs.end_offset_for(4, 50) == (3, 20)
@@ -52,7 +53,7 @@ def test_truncating_the_start_keeps_the_epoch_that_spans_it() -> None:
 
 
 def test_an_epoch_without_batches_gives_way_to_the_next() -> None:
-    """As after everything below the log's end was deleted."""
+    """This happens after every record below the log end was deleted."""
     epochs = EpochCache([(0, 0), (1, 5)])
     epochs.truncate_start(9)
     assert epochs.assign(2, 9)

@@ -1,4 +1,4 @@
-"""The reserve of free space: producers are refused before the disk is full, all else goes on."""
+"""The reserve of free space rejects producers before the disk is full; other writes continue."""
 
 import asyncio
 import errno
@@ -36,7 +36,7 @@ def simulated(main: Callable[[Runtime, SimNode], Coroutine[Any, Any, Any]]) -> N
 # --- the rule ----------------------------------------------------------------------------------
 
 
-def test_a_reserve_is_reached_below_it_and_left_some_way_above() -> None:
+def test_reserve_starts_below_its_limit_and_ends_above_a_margin() -> None:
     reserve = SpaceReserve("/data", 400)
     seen = []
     for free in (400, 399, 400, 499, 500, 400):
@@ -60,12 +60,12 @@ def test_a_small_disk_keeps_three_percent_at_most() -> None:
     assert (reserve.bytes, reserve.is_low) == (256 * MIB, False)
 
 
-def test_no_reserve_refuses_nothing() -> None:
+def test_reserve_of_zero_rejects_nothing() -> None:
     reserve = SpaceReserve("/data", 0)
     assert not reserve.update(free_bytes=0, capacity_bytes=64 * MIB)
 
 
-def test_a_refusal_says_what_is_free_and_what_is_kept() -> None:
+def test_rejection_states_free_bytes_and_reserve() -> None:
     reserve = SpaceReserve("/data", 256 * MIB)
     reserve.update(free_bytes=100 * MIB, capacity_bytes=1 << 40)
     refusal = reserve.rejection()
@@ -76,14 +76,14 @@ def test_a_refusal_says_what_is_free_and_what_is_kept() -> None:
 
 
 def test_a_refusal_on_a_small_disk_compares_what_differs() -> None:
-    """Rounded to whole MiB, 2 MiB would be less than 2 MiB."""
+    """Rounded to whole MiB, the message would compare 2 MiB with 2 MiB."""
     reserve = SpaceReserve("/data", 256 * MIB)
     reserve.update(free_bytes=2 * MIB - 200_000, capacity_bytes=64 * MIB)
     message = reserve.rejection().message
     assert "1.8 MiB are free on the disk of /data, less than the reserve of 2.0 MiB" in message
 
 
-def test_a_refusal_before_enough_is_free_again_says_how_much_is_wanted() -> None:
+def test_rejection_within_the_margin_states_the_bytes_to_free() -> None:
     reserve = SpaceReserve("/data", 256 * MIB)
     reserve.update(free_bytes=100 * MIB, capacity_bytes=1 << 40)
     reserve.update(free_bytes=300 * MIB, capacity_bytes=1 << 40)
@@ -96,7 +96,7 @@ def test_a_refusal_before_enough_is_free_again_says_how_much_is_wanted() -> None
 # --- a directory -------------------------------------------------------------------------------
 
 
-def test_producers_are_refused_while_all_else_goes_on(kit: Kit, batch: MakeBatch) -> None:
+def test_producers_are_rejected_while_other_writes_continue(kit: Kit, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data", config=RESERVED) as directory:
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
@@ -127,8 +127,9 @@ def test_producers_are_refused_while_all_else_goes_on(kit: Kit, batch: MakeBatch
     simulated(main)
 
 
-def test_what_is_written_brings_the_next_look(kit: Kit, batch: MakeBatch) -> None:
-    """No append asks the disk, and yet no more than a part of the reserve is written beyond it."""
+def test_written_bytes_trigger_the_next_check(kit: Kit, batch: MakeBatch) -> None:
+    """No append queries the disk, and the writes between two checks stay within a part of the
+    reserve."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         config = DirectoryConfig(reserve_bytes=64 * MIB)  # of the simulated disk: 2 MiB of 64
@@ -136,7 +137,7 @@ def test_what_is_written_brings_the_next_look(kit: Kit, batch: MakeBatch) -> Non
             log = await directory.open_log("t-0", FSYNC, topic_id=TOPIC)
             content = batch(1, size=20_000)
             filler = runtime.files.open("/filler", create=True)
-            filler.write(0, [bytes(60 * MIB)])  # nobody looks for that
+            filler.write(0, [bytes(60 * MIB)])  # without any check
 
             async def fill() -> None:
                 while True:
@@ -150,7 +151,7 @@ def test_what_is_written_brings_the_next_look(kit: Kit, batch: MakeBatch) -> Non
     simulated(main)
 
 
-def test_a_disk_that_others_filled_refuses_at_once_from_then_on(
+def test_disk_filled_by_other_programs_rejects_producers_after_one_check(
     kit: Kit, batch: MakeBatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
@@ -175,7 +176,7 @@ def test_a_disk_that_others_filled_refuses_at_once_from_then_on(
     assert "path=/data free_bytes=10 reserve_bytes=1048576" in caplog.text
 
 
-def test_a_node_that_starts_on_a_full_disk_takes_nothing(kit: Kit, batch: MakeBatch) -> None:
+def test_node_started_on_a_full_disk_rejects_producers(kit: Kit, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data", config=RESERVED):
             pass

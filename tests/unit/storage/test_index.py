@@ -1,4 +1,4 @@
-"""The sparse indexes: what they find, what they look like on a disk, what they refuse."""
+"""The sparse indexes: lookups, encoding, validation and cache."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from quorumlog.storage.index import IndexCache, SegmentIndex, decode_index
 def build(
     batches: list[tuple[int, int, int]], *, base: int = 100, interval: int = 0
 ) -> SegmentIndex:
-    """Index batches of (size, last offset, largest timestamp) back to back."""
+    """Index batches of (size, last offset, largest timestamp), one after the other."""
     index = SegmentIndex(base, interval)
     position = 0
     for size, last_offset, timestamp in batches:
@@ -66,7 +66,7 @@ def test_the_files_are_big_endian_entries_of_8_and_12_bytes() -> None:
     assert index.encode_times() == bytes.fromhex("0000018bcfe56800 00000001")
 
 
-def test_what_was_encoded_decodes_to_the_same_answers() -> None:
+def test_decoded_index_gives_the_same_answers() -> None:
     index = build([(70 + i, 100 + 3 * i, 50 + i % 7) for i in range(60)], interval=150)
     index.seal()
     size = sum(70 + i for i in range(60))
@@ -109,7 +109,7 @@ def test_an_inconsistent_file_is_refused(offsets: str, times: str, complaint: st
 
 
 @pytest.mark.parametrize("kept", range(1, 12))
-def test_truncating_and_noting_again_is_as_if_never_noted(kept: int) -> None:
+def test_truncated_index_rebuilds_the_same_entries(kept: int) -> None:
     batches = [(80, 100 + i, (7 * i) % 10) for i in range(12)]
     whole, expected = build(batches, interval=170), build(batches[:kept], interval=170)
     cut_offset = 100 + kept
@@ -118,7 +118,7 @@ def test_truncating_and_noting_again_is_as_if_never_noted(kept: int) -> None:
     for i in range(floor // 80, kept):
         size, last_offset, timestamp = batches[i]
         whole.note(position=80 * i, size=size, last_offset=last_offset, max_timestamp=timestamp)
-    for index in (whole, expected):  # what comes next lands on the same entries too
+    for index in (whole, expected):  # the next batches get the same entries
         index.note(position=80 * kept, size=80, last_offset=cut_offset, max_timestamp=20)
         index.note(position=80 * kept + 80, size=80, last_offset=cut_offset + 1, max_timestamp=1)
         index.seal()

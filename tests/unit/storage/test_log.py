@@ -1,4 +1,4 @@
-"""The log's bookkeeping, on the real and on the simulated file system."""
+"""Log: appends, rolls, reads, truncation and epochs, on the real and the simulated file system."""
 
 import errno
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def test_the_rest_of_a_batch_is_stored_as_it_was_sent(bench: MakeBench, batch: M
     prefix, rest = write.buffers
     assert len(prefix) == 16
     assert isinstance(rest, memoryview)
-    assert rest.obj is sent, "no copy"
+    assert rest.obj is sent, "not copied"
     b.log.appender.failed(write, WriteFailed(FULL, is_undone=True))
     b.append(sent)
     assert b.read(0)[16:] == sent[16:]
@@ -129,7 +129,7 @@ def test_any_other_failed_write_is_final(
     assert type(error) is DiskFailed
     with pytest.raises(DiskFailed):
         prepare(b, batch(1))
-    assert len(decode_all(b.read(0))) == 1, "what was there is still readable"
+    assert len(decode_all(b.read(0))) == 1, "stored batches are still readable"
 
 
 def test_a_failed_flush_is_final(bench: MakeBench, batch: MakeBatch) -> None:
@@ -141,10 +141,10 @@ def test_a_failed_flush_is_final(bench: MakeBench, batch: MakeBatch) -> None:
         prepare(b, batch(1))
 
 
-def test_a_header_that_understates_its_newest_timestamp_is_stored_right(
+def test_understated_largest_timestamp_is_corrected_when_stored(
     bench: MakeBench, batch: MakeBatch
 ) -> None:
-    """Its records may be newer: then lookups by time would miss them."""
+    """Otherwise timestamp lookups would miss newer records."""
     b = bench()
     given = batch(2)
     header = parse_header(given)
@@ -222,7 +222,7 @@ def test_only_the_crc_of_an_internal_batch_is_checked(bench: MakeBench, batch: M
         b.append(content[:-1] + b"?", origin=AppendOrigin.INTERNAL)
 
 
-def test_readers_meet_no_cut_that_is_under_way(bench: MakeBench, batch: MakeBatch) -> None:
+def test_readers_never_see_a_truncation_in_progress(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench(segment_bytes=700)
     for _ in range(6):
         b.append(batch(10))
@@ -231,16 +231,18 @@ def test_readers_meet_no_cut_that_is_under_way(bench: MakeBench, batch: MakeBatc
     b.append(batch(1))
     truncation = b.log.truncator.begin(b.log.log_end_offset - 1)
     perform_truncation(b.place.files, truncation, cut := find_truncation_point(truncation))
-    assert b.log.read(cut_from, max_bytes=1 << 20, end_offset=cut.end_offset) is None, "for now"
+    assert b.log.read(cut_from, max_bytes=1 << 20, end_offset=cut.end_offset) is None, (
+        "until the truncation completes"
+    )
     found = b.log.read(first, max_bytes=1 << 20)
     assert found is not None
-    assert found.read() == whole[: found.size], "segments that stay are read meanwhile"
+    assert found.read() == whole[: found.size], "remaining segments stay readable"
     found.release()
     b.log.truncator.complete(truncation, cut)
     assert b.read(0)[: len(whole)] == whole
 
 
-def test_a_range_that_was_cut_away_is_no_damage(bench: MakeBench, batch: MakeBatch) -> None:
+def test_truncated_range_is_not_reported_as_damage(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench(index_interval_bytes=100)
     for _ in range(6):
         b.append(batch(10))
@@ -389,9 +391,7 @@ def test_a_range_outlives_the_eviction_of_its_file(bench: MakeBench, batch: Make
     found.release()
 
 
-def test_a_range_that_was_truncated_meanwhile_is_an_error(
-    bench: MakeBench, batch: MakeBatch
-) -> None:
+def test_read_of_a_range_truncated_in_between_raises(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench()
     b.append(batch(1))
     b.append(batch(1))
@@ -494,7 +494,7 @@ def test_topic_configs_become_a_log_config() -> None:
     assert LogConfig.from_topic_configs({"min.insync.replicas": "5"}) == LogConfig()
 
 
-def test_no_entry_of_an_index_that_changed_on_the_disk_makes_a_reader_skip(
+def test_index_entry_changed_on_disk_makes_no_reader_skip_batches(
     bench: MakeBench, batch: MakeBatch
 ) -> None:
     b = bench(segment_bytes=4_000, index_interval_bytes=300)
@@ -506,7 +506,7 @@ def test_no_entry_of_an_index_that_changed_on_the_disk_makes_a_reader_skip(
     entries = [unpack(">ii", file.read(at, 8)) for at in range(0, file.size(), 8)]
     (before, _), (offset, position) = entries[3:5]
     assert offset - before > 2, "several batches lie between two entries"
-    file.write(4 * 8, [pack(">ii", before + 1, position)])  # still ascends
+    file.write(4 * 8, [pack(">ii", before + 1, position)])  # still ascending
     file.close()
     b.open()
     assert parse_header(b.read(before + 2)).base_offset == before + 2
@@ -525,7 +525,7 @@ def test_an_index_that_grows_again_after_a_truncation_is_not_stored_as_final(
     b.log.flusher.complete(flush)
 
 
-def test_a_truncation_keeps_the_times_of_what_stays_though_the_cache_drops_the_index(
+def test_truncation_keeps_timestamps_of_remaining_batches_after_index_eviction(
     bench: MakeBench, batch: MakeBatch
 ) -> None:
     b = bench(segment_bytes=700, index_interval_bytes=100)
@@ -539,7 +539,7 @@ def test_a_truncation_keeps_the_times_of_what_stays_though_the_cache_drops_the_i
     perform_truncation(b.place.files, truncation, cut)
     b.log._segments._indexes.drop(
         truncation.file.path
-    )  # as when other logs fill the cache meanwhile
+    )  # as when other logs fill the cache in between
     b.log.truncator.complete(truncation, cut)
     found = b.log.time_lookup(5_000).run(b.place.files)
     assert found is not None
@@ -549,7 +549,7 @@ def test_a_truncation_keeps_the_times_of_what_stays_though_the_cache_drops_the_i
 def test_a_folder_with_later_epochs_than_the_leaders_is_not_appended_to(
     bench: MakeBench, batch: MakeBatch
 ) -> None:
-    """Another cluster wrote it: that is no fault of the program, and nothing is stored."""
+    """Another cluster wrote it: this is no bug, and nothing is stored."""
     b = bench()
     b.append(batch(), epoch=7)
     with pytest.raises(DiskFailed, match="leader epoch 7, above the partition's epoch 3"):
@@ -567,7 +567,7 @@ def test_a_small_read_continues_a_read_in_sequence(bench: MakeBench, batch: Make
     for value in (b"a", b"b", b"c", b"d"):
         b.append(batch(2, value=value))
     assert b.log.reads.read_small(0, max_bytes=10_000, end_offset=8) is None, (
-        "no reader came from there"
+        "no reader ended at this offset"
     )
     one = len(b.read(0, max_bytes=1))
     content, next_offset = b.log.reads.read_small(2, max_bytes=2 * one + 5, end_offset=8)
@@ -577,10 +577,8 @@ def test_a_small_read_continues_a_read_in_sequence(bench: MakeBench, batch: Make
     assert b.log.reads.read_small(6, max_bytes=one, end_offset=8) == (b.read(6), 8)
 
 
-def test_all_readers_at_the_end_read_the_next_batch_in_the_short_way(
-    bench: MakeBench, batch: MakeBatch
-) -> None:
-    """A follower reads it first, and the consumers follow."""
+def test_all_readers_at_the_end_use_the_sequential_read(bench: MakeBench, batch: MakeBatch) -> None:
+    """A follower reads the batch first, then the consumers."""
     b = bench()
     b.append(batch(2))
     b.read(0)
@@ -590,10 +588,10 @@ def test_all_readers_at_the_end_read_the_next_batch_in_the_short_way(
         assert contents == [(b.read(end - 2), end)] * 3
 
 
-def test_the_position_of_a_reader_far_from_the_end_is_forgotten_when_it_goes_on(
+def test_position_of_a_reader_far_from_the_end_is_replaced(
     bench: MakeBench, batch: MakeBatch
 ) -> None:
-    """One entry each: many positions of one reader would evict those of the others."""
+    """One entry for each reader: more positions of one reader would evict those of others."""
     b = bench()
     for _ in range(4):
         b.append(batch(2))
@@ -603,7 +601,7 @@ def test_the_position_of_a_reader_far_from_the_end_is_forgotten_when_it_goes_on(
 
 
 def test_a_truncation_ends_small_reads_in_sequence(bench: MakeBench, batch: MakeBatch) -> None:
-    """The position of an offset is another one after a truncation."""
+    """An offset has another file position after a truncation."""
     b = bench()
     for _ in range(3):
         b.append(batch(1, size=50))

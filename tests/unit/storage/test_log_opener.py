@@ -1,4 +1,4 @@
-"""Logs that are asked for at once are opened beside each other, and each has its own outcome."""
+"""Logs that are requested together open concurrently, each with its own outcome."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -30,7 +30,7 @@ async def fill(kit: Kit, runtime: Runtime, path: str, batch: MakeBatch) -> None:
 
 
 @pytest.mark.parametrize(("is_clean", "turns"), [(True, 1), (False, len(NAMES))])
-def test_after_a_clean_stop_one_turn_opens_all_that_wait(
+def test_after_a_clean_stop_one_lane_turn_opens_all_waiting_logs(
     kit: Kit,
     run: Run,
     batch: MakeBatch,

@@ -1,4 +1,4 @@
-"""Runs of batches that are written at once, without the queue: refusals, rolls and disk faults."""
+"""Runs of batches written at once, without the queue: rejections, rolls and disk faults."""
 
 import errno
 from collections.abc import Callable, Coroutine
@@ -52,12 +52,12 @@ def frame(batch: bytes) -> bytes:
 
 
 def run(directory: DataDirectory, log: Log, *batches: bytes) -> tuple[int, RunTail | None]:
-    """Write the batches that one run takes; return their number, and the tail."""
+    """Write the batches that one run accepts. Return their number and the tail."""
     return run_from(bytearray(b"".join(map(frame, batches))), directory, log)
 
 
 def run_from(memory: bytearray, directory: DataDirectory, log: Log) -> tuple[int, RunTail | None]:
-    """Write the batches that one run takes from requests in memory; see `run`."""
+    """Write the batches that one run accepts from requests in memory; see `run`."""
 
     def find(acks: int, by_id: bool, title: bytes, partition: int) -> RunTail | None:
         assert (acks, by_id, title, partition) == (1, False, b"t", 0)
@@ -85,7 +85,7 @@ def test_a_run_ends_before_a_batch_that_must_be_queued(kit: Kit) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data") as directory:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
-            assert run(directory, log, numbered(0, b"a"))[0] == 0  # the first one of a segment
+            assert run(directory, log, numbered(0, b"a"))[0] == 0  # the first batch of a segment
             await kit.append(directory, log, numbered(0, b"a"))
             assert run(directory, log, numbered(0, b"a"))[0] == 0  # a retry
             assert run(directory, log, numbered(5, b"x"))[0] == 0  # a gap
@@ -106,7 +106,7 @@ def test_a_run_ends_before_a_batch_that_must_be_queued(kit: Kit) -> None:
     simulated(main)
 
 
-def test_a_tail_holds_no_memory_of_a_run_that_has_ended(kit: Kit) -> None:
+def test_tail_does_not_reference_the_buffer_of_a_finished_run(kit: Kit) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data") as directory:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
@@ -144,7 +144,7 @@ def test_a_run_waits_for_the_flush_of_an_fsync_log(kit: Kit) -> None:
         async with kit.opened(runtime, "/data", config=config) as directory:
             log = await directory.open_log("f-0", FSYNC, topic_id=TOPIC)
             await kit.append(directory, log, numbered(0, b"a"))
-            # no room in the group for the second one, nor for another run
+            # no space in the group for the second batch, nor for another run
             assert run(directory, log, numbered(1, bytes(500)), numbered(2, bytes(500)))[0] == 1
             assert run(directory, log, numbered(2, bytes(500)))[0] == 0
             assert (log.log_end_offset, log.flushed_end_offset) == (2, 1)
@@ -173,7 +173,7 @@ def test_a_full_disk_stores_no_batch_of_the_run(kit: Kit) -> None:
             assert (count, type(tail.error)) == (2, DiskFull)
             assert (log.log_end_offset, log.failure) == (1, None)
             node.device.disk.capacity_bytes = None
-            count, tail = run(directory, log, numbered(1, b"b"))  # the sequence was given back
+            count, tail = run(directory, log, numbered(1, b"b"))  # the sequence was released
             assert tail is not None
             assert (count, tail.error) == (1, None)
             assert await kit.values(directory, log) == [b"a", b"b"]

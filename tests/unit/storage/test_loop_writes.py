@@ -1,4 +1,4 @@
-"""Where an append is written: on the loop as long as that returns at once, else in the lane."""
+"""Small or fast appends are written on the loop, others in the lane."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -23,23 +23,20 @@ LARGE = 1_000_000
 
 
 class StallingClock:
-    """A clock by which everything that is done on the loop takes a while, if it is told so."""
+    """A clock on which work on the loop takes `step_us` longer."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._clock = runtime.clock
         self._moved_us = 0
-        self.step_us = 0  # a look at it
+        self.step_us = 0  # added by each reading of busy_us
 
     def now_ms(self) -> int:
-        """As it is."""
         return self._clock.now_ms()
 
     def wall_ms(self) -> int:
-        """As it is."""
         return self._clock.wall_ms()
 
     def busy_us(self) -> int:
-        """As it is, and a step a look."""
         self._moved_us += self.step_us
         return self._clock.busy_us() + self._moved_us
 
@@ -47,14 +44,16 @@ class StallingClock:
 Stored = Callable[[int], Coroutine[Any, Any, bool]]
 
 
-def played(
+def run_on_log(
     kit: Kit,
     batch: MakeBatch,
     config: LogConfig,
     main: Callable[[Stored, StallingClock], Coroutine[Any, Any, None]],
 ) -> None:
-    """Give `main` a way to append a batch of a size, which says whether it was in the log when the
-    call returned, and the clock."""
+    """Run `main` with the clock and with a function that appends a batch of a size.
+
+    The function returns True if the batch was in the log when the append call returned.
+    """
 
     async def node(runtime: Runtime) -> None:
         clock = StallingClock(runtime)
@@ -63,7 +62,7 @@ def played(
             log = await directory.open_log("t-0", config, topic_id=TOPIC)
 
             async def stored(size: int) -> bool:
-                await asyncio.sleep(0.001)  # nothing gathers any more
+                await asyncio.sleep(0.001)  # no append is gathered any more
                 before = log.log_end_offset
                 waiting = directory.append_nowait(
                     log,
@@ -76,7 +75,7 @@ def played(
                 await waiting
                 return is_stored
 
-            await stored(10)  # the clean marker is gone behind it
+            await stored(10)  # the clean marker is removed behind it
             await main(stored, clock)
 
     simulation.run(node)
@@ -92,13 +91,13 @@ def played(
     ],
     ids=["large", "too large", "small of an fsync log", "large of an fsync log"],
 )
-def test_what_only_enters_the_page_cache_is_written_at_once(
+def test_append_to_the_page_cache_alone_is_written_on_the_loop(
     kit: Kit, batch: MakeBatch, config: LogConfig, size: int, *, is_on_loop: bool
 ) -> None:
     async def main(stored: Stored, _: StallingClock) -> None:
         assert await stored(size) is is_on_loop
 
-    played(kit, batch, replace(config, message_bytes_max=8 << 20), main)
+    run_on_log(kit, batch, replace(config, message_bytes_max=8 << 20), main)
 
 
 def test_slow_device_writes_large_batches_on_the_lane_for_a_while(
@@ -106,13 +105,13 @@ def test_slow_device_writes_large_batches_on_the_lane_for_a_while(
 ) -> None:
     async def main(stored: Stored, clock: StallingClock) -> None:
         clock.step_us = 10 * SLOW_US
-        assert await stored(LARGE), "nothing was known before it"
+        assert await stored(LARGE), "the device had no measurement before it"
         clock.step_us = 0
         assert not await stored(LARGE)
-        assert await stored(SMALL_BYTES // 2), "small ones go on"
+        assert await stored(SMALL_BYTES // 2), "small appends stay on the loop"
         await asyncio.sleep(9 * SLOW_US * SLOW_SHARE / 1e6)
         assert not await stored(LARGE)
         await asyncio.sleep(SLOW_US * SLOW_SHARE / 1e6)
-        assert await stored(LARGE), "it is tried again"
+        assert await stored(LARGE), "the loop is tried again"
 
-    played(kit, batch, REPLICATED, main)
+    run_on_log(kit, batch, REPLICATED, main)

@@ -1,4 +1,4 @@
-"""What is done for many logs at once is done side by side, and for those alone that need it."""
+"""Work on many logs runs concurrently, and only on the logs that need it."""
 
 import asyncio
 import errno
@@ -40,7 +40,7 @@ def nothing() -> None:
 
 
 @pytest.mark.parametrize("width", [1, 4])
-def test_an_owner_has_as_many_jobs_under_way_as_it_is_wide(width: int) -> None:
+def test_jobs_in_flight_are_bounded_by_the_width(width: int) -> None:
     async def main(runtime: Runtime, _: SimNode) -> None:
         under_way, most, begun = 0, 0, []
 
@@ -66,7 +66,7 @@ def test_an_owner_has_as_many_jobs_under_way_as_it_is_wide(width: int) -> None:
     simulated(main)
 
 
-def test_the_first_error_of_works_side_by_side_is_raised_once_all_have_ended() -> None:
+def test_first_error_of_concurrent_jobs_is_raised_after_all_ended() -> None:
     async def main(runtime: Runtime, _: SimNode) -> None:
         ended = []
 
@@ -81,13 +81,13 @@ def test_the_first_error_of_works_side_by_side_is_raised_once_all_have_ended() -
             with pytest.raises(OSError, match="one"):
                 await owner.offload_all([partial(work, number) for number in range(7)])
             await owner.stop()
-        assert sorted(ended) == [0, 2, 3, 5, 6], "what came after it in its turn was not begun"
+        assert sorted(ended) == [0, 2, 3, 5, 6], "later jobs of the same turn did not start"
 
     simulated(main)
 
 
 @pytest.mark.parametrize("what", ["close", "checkpoint"])
-def test_many_logs_are_made_durable_side_by_side(kit: Kit, batch: MakeBatch, what: str) -> None:
+def test_many_logs_are_flushed_concurrently(kit: Kit, batch: MakeBatch, what: str) -> None:
     async def main(runtime: Runtime, _: SimNode) -> None:
         took = {}
         for count in (1, 160):
@@ -109,7 +109,7 @@ def test_many_logs_are_made_durable_side_by_side(kit: Kit, batch: MakeBatch, wha
 
 
 def test_unwritten_log_costs_nothing_at_close(kit: Kit, batch: MakeBatch) -> None:
-    """Of a directory that was closed well and is written to: its other logs have their files."""
+    """The directory was closed cleanly: its other logs have their files already."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         for life in range(2):
@@ -133,7 +133,7 @@ def test_unwritten_log_costs_nothing_at_close(kit: Kit, batch: MakeBatch) -> Non
     simulated(main)
 
 
-def test_a_checkpoint_that_failed_is_made_again_without_another_append(
+def test_failed_checkpoint_is_retried_without_another_append(
     kit: Kit, batch: MakeBatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
@@ -148,7 +148,7 @@ def test_a_checkpoint_that_failed_is_made_again_without_another_append(
 
     with caplog.at_level(logging.WARNING, "quorumlog.storage"):
         simulated(main)
-    assert len(caplog.messages) == 1, "it is said once"
+    assert len(caplog.messages) == 1, "the failure is logged once"
     assert "storage.checkpoint_failed" in caplog.messages[0]
 
 
@@ -180,9 +180,7 @@ def test_a_closed_directory_refuses_work_instead_of_waiting_for_ever(
     simulated(main)
 
 
-def test_logs_that_are_opened_while_the_directory_closes_are_there_or_refused(
-    kit: Kit, batch: MakeBatch
-) -> None:
+def test_logs_opened_during_a_close_are_opened_or_rejected(kit: Kit, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, _: SimNode) -> None:
         async with kit.opened(runtime, "/data") as directory:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)

@@ -1,4 +1,4 @@
-"""The cost of opening and of look-ups with many segments and logs."""
+"""The cost of opening and of lookups with many segments and logs."""
 
 import errno
 from collections import Counter
@@ -30,7 +30,7 @@ TOPIC = TopicId(b"t" * 16)
 
 
 class TracedFiles:
-    """Any files, with each call of theirs noted."""
+    """A files port that records every call."""
 
     def __init__(self, files: Any) -> None:
         self._files = files
@@ -49,7 +49,7 @@ class TracedFiles:
 def test_a_segment_is_found_among_ten_thousand_in_less_than_ten_microseconds() -> None:
     found = [Segment("/t-0", base * 100) for base in range(10_000)]
     segments = Segments(
-        FilePool(None, open_files_max=1),  # type: ignore[arg-type]  # nothing is opened
+        FilePool(None, open_files_max=1),  # type: ignore[arg-type] # no file is opened
         IndexCache(1),
         Unflushed(),
         folder="/t-0",
@@ -89,7 +89,7 @@ def test_the_bytes_and_bases_of_segments_are_kept_as_they_change(
     check()
 
 
-def test_a_clean_opening_looks_once_at_a_segment_and_opens_the_last_alone(
+def test_clean_opening_stats_each_segment_once_and_opens_the_last(
     bench: MakeBench, batch: MakeBatch
 ) -> None:
     b = bench(segment_bytes=100)
@@ -119,9 +119,7 @@ def test_a_clean_opening_looks_once_at_a_segment_and_opens_the_last_alone(
     assert len(others) < 10
 
 
-def test_an_opening_of_the_directory_or_of_a_log_touches_no_other_log(
-    kit: Kit, batch: MakeBatch
-) -> None:
+def test_opening_a_directory_or_a_log_reads_no_other_log(kit: Kit, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data") as directory:
             for number in range(30):

@@ -1,4 +1,4 @@
-"""Where no more files can be opened: nothing is lost or given up, and it passes."""
+"""Running out of file descriptors loses nothing, fails no log, and is temporary."""
 
 import asyncio
 import errno
@@ -38,14 +38,14 @@ def test_a_pool_that_can_open_no_file_closes_some() -> None:
         pool.close()
         node.device.fail("open", errno.ENFILE)
         with pytest.raises(OSError, match="/0"):
-            pool.file("/0")  # there is nothing to close
+            pool.file("/0")  # there is no file to close
 
     run_on_node(main)
 
 
 @pytest.mark.parametrize("config", [FSYNC, FAST])
 @pytest.mark.parametrize("operation", ["sync_folder", "create"])
-def test_a_flush_that_can_open_no_file_is_put_off(
+def test_flush_without_a_descriptor_is_deferred(
     kit: Kit, batch: MakeBatch, config: LogConfig, operation: str
 ) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
@@ -69,9 +69,7 @@ def test_a_flush_that_can_open_no_file_is_put_off(
     run_on_node(main)
 
 
-def test_what_was_put_off_survives_a_power_cut_once_it_is_acknowledged(
-    kit: Kit, batch: MakeBatch
-) -> None:
+def test_deferred_flush_survives_a_power_cut_once_acknowledged(kit: Kit, batch: MakeBatch) -> None:
     with SimWorld(0) as world:
         node = world.node("n")
 
@@ -98,7 +96,7 @@ def test_what_was_put_off_survives_a_power_cut_once_it_is_acknowledged(
     ("number", "error"),
     [(errno.EMFILE, Overloaded), (errno.ENFILE, Overloaded), (errno.ENOSPC, DiskFull)],
 )
-def test_a_log_that_cannot_be_opened_for_the_moment_opens_later(
+def test_log_that_cannot_open_without_a_descriptor_opens_later(
     kit: Kit, batch: MakeBatch, number: int, error: type[Exception]
 ) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
@@ -116,7 +114,7 @@ def test_a_log_that_cannot_be_opened_for_the_moment_opens_later(
 
 
 def test_few_files_serve_many_logs_under_load(kit: Kit, batch: MakeBatch) -> None:
-    """Sixty logs by four descriptors: written, rolled, flushed, read and truncated at once."""
+    """Sixty logs share four descriptors during writes, rolls, flushes, reads and truncations."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         config = DirectoryConfig(open_files_max=4, checkpoint_interval_ms=5)
@@ -138,7 +136,7 @@ def test_few_files_serve_many_logs_under_load(kit: Kit, batch: MakeBatch) -> Non
     run_on_node(main)
 
 
-def test_what_others_left_in_the_directory_is_not_read(kit: Kit) -> None:
+def test_foreign_files_in_the_directory_are_not_read(kit: Kit) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data"):
             pass
@@ -160,14 +158,14 @@ async def truncated(directory: Any, log: Any) -> None:
 
 async def given_another_config(directory: Any, log: Any) -> None:
     directory.configure(log, LogConfig(flush_policy=FlushPolicy.FSYNC, segment_bytes=100))
-    await directory.truncation.truncate(log, 6)  # after it
+    await directory.truncation.truncate(log, 6)  # behind it
     assert log.config.flush_policy is FlushPolicy.FSYNC
 
 
 @pytest.mark.parametrize("part", ["data/t-0", ".log", "index", ".snapshot", "point", ".metadata"])
 @pytest.mark.parametrize("operation", ["open", "create", "sync_folder"])
 @pytest.mark.parametrize("work", [truncated, given_another_config])
-def test_work_on_a_log_that_can_open_no_file_is_done_later(
+def test_work_on_a_log_without_a_descriptor_is_retried(
     kit: Kit, batch: MakeBatch, work: Work, operation: str, part: str
 ) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
@@ -192,7 +190,7 @@ def test_work_on_a_log_that_can_open_no_file_is_done_later(
 
 
 @pytest.mark.parametrize("operation", ["create", "sync_folder"])
-def test_a_close_that_can_open_no_file_ends_well_later(
+def test_close_without_a_descriptor_completes_later(
     kit: Kit, batch: MakeBatch, operation: str
 ) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
@@ -209,7 +207,7 @@ def test_a_close_that_can_open_no_file_ends_well_later(
     run_on_node(main)
 
 
-def test_a_deletion_that_can_open_no_file_is_done_later_and_for_good(
+def test_deletion_without_a_descriptor_completes_later_and_durably(
     kit: Kit, batch: MakeBatch
 ) -> None:
     with SimWorld(0) as world:
@@ -236,10 +234,10 @@ def test_a_deletion_that_can_open_no_file_is_done_later_and_for_good(
 
 
 @pytest.mark.parametrize("what", ["flush", "truncate", "close"])
-def test_what_is_put_off_takes_descriptors_from_the_files_that_are_kept_open(
+def test_deferred_work_closes_pooled_files_for_descriptors(
     kit: Kit, batch: MakeBatch, what: str
 ) -> None:
-    """Else a process that holds all of them itself would wait for ever."""
+    """Otherwise a process that holds all descriptors itself would wait forever."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         config = DirectoryConfig(checkpoint_interval_ms=3_600_000)

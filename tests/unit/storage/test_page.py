@@ -1,4 +1,4 @@
-"""docs/storage_format.md shows bytes that our own encoders make, and names what we write."""
+"""docs/storage_format.md shows bytes that the encoders produce, and names every file."""
 
 import re
 from pathlib import Path
@@ -42,23 +42,23 @@ RECORDS = [
 
 
 def section(heading: str) -> str:
-    """What stands under a heading, up to the next one."""
+    """Return the text below a heading, up to the next heading."""
     text = PAGE.partition(f"{heading}\n")[2]
     return re.split(r"^##", text, maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def shown(heading: str) -> bytes:
-    """The bytes of the table under a heading."""
+    """Return the bytes of the table below a heading."""
     return bytes.fromhex("".join(row[1] for row in BYTE_ROW.findall(section(heading))))
 
 
 def blocks(heading: str) -> list[str]:
-    """The blocks of text under a heading."""
+    """Return the text blocks below a heading."""
     return re.findall(r"^```text\n(.*?)^```", section(heading), re.MULTILINE | re.DOTALL)
 
 
 def shown_batch() -> bytes:
-    """The batch of the page, from its table."""
+    """Return the batch of the page's table."""
     return shown(BATCH)
 
 

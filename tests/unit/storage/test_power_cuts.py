@@ -1,5 +1,7 @@
-"""Crashes at every file operation of a small workload: nothing acknowledged is lost, nothing is
-invented, and the log that is found again goes on."""
+"""Crashes at every file operation of a small workload: recovery keeps acknowledged records.
+
+It returns no record that was never written, and the recovered log accepts appends.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,20 +43,22 @@ CONFIGS = {
 
 @dataclass
 class Expected:
-    """What a log must hold: values by offset, and how sure we may be of them."""
+    """The expected values of a log by offset: written ones and durable ones."""
 
-    issued: dict[int, set[bytes]] = field(default_factory=dict)  # any life ever wrote it there
+    issued: dict[int, set[bytes]] = field(default_factory=dict)  # written there by any process
     durable: dict[int, bytes] = field(default_factory=dict)  # acknowledged after an fsync
 
 
 @dataclass
-class Story:
-    """One directory's lives."""
+class History:
+    """The writes of all processes on one directory."""
 
     logs: dict[str, Expected] = field(
         default_factory=lambda: {name: Expected() for name in CONFIGS}
     )
-    states: set[bytes | None] = field(default_factory=lambda: {None})  # what the file may say
+    states: set[bytes | None] = field(
+        default_factory=lambda: {None}
+    )  # possible contents of the file
     life: int = 0
     count: int = 0
 
@@ -69,7 +73,7 @@ class Story:
 
 
 async def append(
-    directory: DataDirectory, log: Log, story: Story, *, size: int, flush: bool
+    directory: DataDirectory, log: Log, story: History, *, size: int, flush: bool
 ) -> None:
     expected = story.logs[log.name]
     content, values = story.batch(size)
@@ -83,15 +87,15 @@ async def append(
             expected.durable[appended.base_offset + index] = value
 
 
-async def truncate(directory: DataDirectory, log: Log, story: Story, offset: int) -> None:
+async def truncate(directory: DataDirectory, log: Log, story: History, offset: int) -> None:
     expected = story.logs[log.name]
-    batch_start = offset - 2  # whole batches go, and a batch has at most three records
+    batch_start = offset - 2  # whole batches are truncated, and a batch has at most three records
     expected.durable = {o: v for o, v in expected.durable.items() if o < batch_start}
     await directory.truncation.truncate(log, offset)
 
 
-async def live(runtime: Runtime, story: Story) -> None:
-    """One life: open, check, append, roll, truncate, store, close."""
+async def run_process(runtime: Runtime, story: History) -> None:
+    """Run one process: open, check, append, roll, truncate, store, close."""
     if not runtime.files.exists(f"{DATA}/meta.properties"):
         await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
     async with runtime.tasks.scope("life") as scope:
@@ -106,7 +110,7 @@ async def live(runtime: Runtime, story: Story) -> None:
             await truncate(directory, log, story, log.log_end_offset - 3)
             await append(directory, log, story, size=700, flush=True)
         state = encode_hard_state(HardState(Epoch(story.life), None))
-        story.states.add(state)  # in doubt until it is acknowledged
+        story.states.add(state)  # uncertain until it is acknowledged
         await directory.small_files.store("quorum-state", state)
         story.states = {state}
         await directory.checkpoints.checkpoint()
@@ -115,12 +119,12 @@ async def live(runtime: Runtime, story: Story) -> None:
 
 
 async def check(directory: DataDirectory, log: Log, expected: Expected) -> None:
-    """The log is contiguous, holds what it must, and nothing that nobody wrote."""
+    """Check that the log is contiguous and has every durable record and no unwritten one."""
     found: dict[int, bytes] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         taken = log.read(offset, max_bytes=1_000)
-        assert taken is not None, f"nothing at {offset} of {log.log_end_offset}"
+        assert taken is not None, f"no batch at {offset} of {log.log_end_offset}"
         content = await directory.reader.read(taken)
         for _, header in iterate_batches(content):
             assert header.base_offset == offset, f"{header.base_offset} follows {offset}"
@@ -135,11 +139,11 @@ async def check(directory: DataDirectory, log: Log, expected: Expected) -> None:
     invented = {o: v for o, v in found.items() if v not in expected.issued.get(o, set())}
     assert invented == {}, f"never written to {log.name}: {invented}"
     assert log.flushed_end_offset == log.log_end_offset
-    # What was read back may be taken for granted from here on: the recovery has synced it.
+    # Records that were read back are durable from here on: the recovery has synced them.
     expected.durable = found
 
 
-async def look(runtime: Runtime, story: Story) -> None:
+async def reopen(runtime: Runtime, story: History) -> None:
     async with runtime.tasks.scope("look") as scope:
         directory = await DataDirectory.open(runtime, scope, DATA, config=SMALL)
         assert directory.small_files.load("quorum-state") in story.states
@@ -150,22 +154,23 @@ async def look(runtime: Runtime, story: Story) -> None:
 
 
 def count_operations(lives: int) -> int:
-    """Return how many changing file operations the last of some undisturbed lives has."""
+    """Return the number of mutating file operations in the last of several undisturbed
+    processes."""
     with SimWorld(0) as world:
-        node, story = world.node("n"), Story()
+        node, story = world.node("n"), History()
         for life in range(lives):
             story.life = life
             node.crash_at(None)
-            node.spawn(lambda runtime: live(runtime, story))
+            node.spawn(lambda runtime: run_process(runtime, story))
             world.run_until(lambda: not node.alive, virtual_ms=600_000)
             assert node.exit_error is None, node.exit_error
         return node.device.operations
 
 
 def crash_once(seed: int, point: CrashPoint, *, lives: int, faults: Faults | None = None) -> None:
-    """Live some lives undisturbed, crash in the next, and look; then live on, and look again."""
+    """Run processes undisturbed, crash the next one and check. Then run and check again."""
     with SimWorld(seed, faults=faults) as world:
-        node, story = world.node("n"), Story()
+        node, story = world.node("n"), History()
 
         def run(main: Any) -> None:
             node.spawn(main)
@@ -176,15 +181,15 @@ def crash_once(seed: int, point: CrashPoint, *, lives: int, faults: Faults | Non
             story.life = life
             if life == lives - 1:
                 node.crash_at(point)
-            run(lambda runtime: live(runtime, story))
+            run(lambda runtime: run_process(runtime, story))
         node.crash_at(None)
         if not node.device.disk.exists(f"{DATA}/meta.properties"):
-            return  # the crash came before the formatting had ended
+            return  # the crash came before the formatting ended
         check_directory(node, DATA)
-        run(lambda runtime: look(runtime, story))
+        run(lambda runtime: reopen(runtime, story))
         story.life = lives
-        run(lambda runtime: live(runtime, story))
-        run(lambda runtime: look(runtime, story))
+        run(lambda runtime: run_process(runtime, story))
+        run(lambda runtime: reopen(runtime, story))
 
 
 @pytest.mark.slow
@@ -209,17 +214,17 @@ def test_crash_at_any_file_operation_loses_no_acknowledged_record(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_power_cut_on_a_faulty_disk_loses_no_acknowledged_record(seed: int) -> None:
-    """Short writes, cold reads and a hanging device on top."""
+    """Short writes, cold reads and a hanging device in addition."""
     faults = Faults(cache_miss=0.4, short_write=0.2, lane_stall=0.02)
     point = CrashPoint(operations=1 + seed * 5 % 190, power=True, moment="inside")
     crash_once(seed, point, lives=2, faults=faults)
 
 
-# --- without a directory: what recovery and truncation promise by themselves -------------------
+# --- without a directory: recovery and truncation by themselves ---------------------------------
 
 
 class Sync:
-    """A log on a simulated machine, driven without a loop."""
+    """A log on a simulated machine, without an event loop."""
 
     def __init__(self, world: SimWorld, config: LogConfig) -> None:
         self.node = world.node("n")
@@ -271,8 +276,8 @@ class Sync:
         self.log.flusher.complete(flush)
 
 
-def test_what_a_recovery_reports_is_durable() -> None:
-    """After a killed process the page cache holds what no disk does."""
+def test_log_end_reported_by_a_recovery_is_durable() -> None:
+    """After a kill the page cache has bytes that the disk lacks."""
     for seed in range(20):
         with SimWorld(seed) as world:
             sync = Sync(world, LogConfig(segment_bytes=300))
@@ -284,8 +289,8 @@ def test_what_a_recovery_reports_is_durable() -> None:
             assert sync.start(recovery_point=9).log_end_offset == 9
 
 
-def test_a_truncation_over_segments_leaves_no_gap_whenever_it_is_cut_short() -> None:
-    """With a gap the segments behind it would look like damage of an fsync log."""
+def test_interrupted_truncation_over_segments_leaves_no_gap() -> None:
+    """Segments behind a gap would look like damage of an fsync log."""
     config = LogConfig(segment_bytes=150, flush_policy=FlushPolicy.FSYNC)
     for seed in range(120):
         with SimWorld(seed) as world:

@@ -1,4 +1,4 @@
-"""Opening after clean and unclean stops: what is torn is cut, what is damaged is refused."""
+"""Opening after clean and unclean stops: torn batches are truncated, damaged ones are reported."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,12 +15,12 @@ from quorumlog.storage.small_files import write_file
 MakeBench = Callable[..., Any]
 MakeBatch = Callable[..., bytes]
 
-SIZE = 71  # bytes of a batch of one record
+SIZE = 71  # bytes of a batch with one record
 FIRST = "00000000000000000000"
 
 
 def fill(bench: Any, batch: MakeBatch, count: int, *, epoch: int = 0) -> None:
-    """Append batches of one record whose timestamp is its offset."""
+    """Append batches of one record; its timestamp is its offset."""
     for _ in range(count):
         bench.append(batch(1, timestamp=bench.log.log_end_offset), epoch=epoch)
 
@@ -48,20 +48,20 @@ def offsets(bench: Any) -> list[int]:
 # --- clean -------------------------------------------------------------------------------------
 
 
-def test_a_clean_log_is_opened_as_it_was(bench: MakeBench, batch: MakeBatch) -> None:
+def test_clean_log_opens_unchanged(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench(segment_bytes=300, index_interval_bytes=0)
     fill(b, batch, 9, epoch=2)
     b.close()
     log = b.open()
     assert (log.log_end_offset, log.flushed_end_offset) == (9, 9)
     assert log.segment_bases == [0, 4, 8]
-    assert log.epochs.entries() == [(2, 0)], "walked, as there was no checkpoint"
+    assert log.epochs.entries() == [(2, 0)], "read from the log, as there was no checkpoint"
     assert offsets(b) == list(range(9))
     fill(b, batch, 1, epoch=2)
     assert log.log_end_offset == 10
 
 
-def test_a_clean_log_that_ends_in_an_empty_segment_goes_on(
+def test_clean_log_that_ends_in_an_empty_segment_accepts_appends(
     bench: MakeBench, batch: MakeBatch
 ) -> None:
     b = bench()
@@ -81,7 +81,7 @@ def test_epochs_come_from_the_checkpoint_when_there_is_one(
     b.close()
     path = f"{b.folder}/leader-epoch-checkpoint"
     write_file(b.place.files, path, encode_epochs([(1, 0), (3, 2), (9, 4)]))
-    assert b.open().epochs.entries() == [(1, 0), (3, 2)], "none at or beyond the end"
+    assert b.open().epochs.entries() == [(1, 0), (3, 2)], "no epoch at or beyond the end"
     write_file(b.place.files, path, b"garbage")
     assert b.open().epochs.entries() == [(3, 0)]
 
@@ -140,16 +140,14 @@ def test_recovery_truncates_a_torn_batch_at_the_end(
     assert offsets(b) == [0, 1, 2, 3]
 
 
-def test_a_replicated_log_is_cut_at_a_hole_whatever_follows(
-    bench: MakeBench, batch: MakeBatch
-) -> None:
+def test_replicated_log_is_truncated_at_a_hole(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench(segment_bytes=300)
     fill(b, batch, 9)
     damage(b, SIZE, bytes(SIZE))
     log = b.open(is_clean=False, torn_bytes_max=0)
     assert log.log_end_offset == 1
     logs = [name for name in b.place.files.names(b.folder) if name.endswith(".log")]
-    assert logs == [f"{FIRST}.log"], "later segments are gone"
+    assert logs == [f"{FIRST}.log"], "later segments are removed"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +156,7 @@ def test_a_replicated_log_is_cut_at_a_hole_whatever_follows(
 def test_an_fsync_log_is_damaged_when_too_much_follows_a_bad_batch(
     bench: MakeBench, batch: MakeBatch, torn_bytes_max: int, is_torn: bool
 ) -> None:
-    """Only its last two write groups can be torn; six valid batches follow, in two segments."""
+    """Only its last two write groups can be torn. Six valid batches follow, in two segments."""
     b = bench(flush_policy=FlushPolicy.FSYNC, segment_bytes=300)
     fill(b, batch, 8)
     damage(b, SIZE + 20, b"\xff\xff")
@@ -171,7 +169,7 @@ def test_an_fsync_log_is_damaged_when_too_much_follows_a_bad_batch(
     assert caught.value.position == SIZE
     assert caught.value.path == f"{b.folder}/{FIRST}.log"
     after = {n: b.place.files.size(f"{b.folder}/{n}") for n in b.place.files.names(b.folder)}
-    assert after == before, "damage is not touched"
+    assert after == before, "the damage is left in place"
 
 
 @pytest.mark.parametrize("policy", list(FlushPolicy))
@@ -180,7 +178,7 @@ def test_a_bad_batch_below_the_recovery_point_is_damage(
 ) -> None:
     b = bench(flush_policy=policy)
     fill(b, batch, 4)
-    damage(b, SIZE + 8, bytes(4))  # its length
+    damage(b, SIZE + 8, bytes(4))  # the length of the batch
     with pytest.raises(CorruptionError):
         b.open(is_clean=False, recovery_point=3)
     assert b.open(is_clean=False, recovery_point=1).log_end_offset == 1
@@ -191,7 +189,7 @@ def test_below_the_recovery_point_headers_alone_are_read(
 ) -> None:
     b = bench()
     fill(b, batch, 4)
-    damage(b, SIZE - 2, b"??")  # a value: only its CRC knows
+    damage(b, SIZE - 2, b"??")  # a value, which only the CRC covers
     assert b.open(is_clean=False, recovery_point=1).log_end_offset == 4
     assert b.open(is_clean=False, recovery_point=0).log_end_offset == 0
 
@@ -230,7 +228,7 @@ def test_recovery_truncates_at_a_missing_segment(bench: MakeBench, batch: MakeBa
 def test_recovery_truncates_at_a_decreasing_leader_epoch(
     bench: MakeBench, batch: MakeBatch
 ) -> None:
-    """The cut was not durable, the batch written over it was."""
+    """The truncation was not durable, but the batch written after it was."""
     b = bench()
     fill(b, batch, 3, epoch=1)
     again = batch(1, base_offset=1, leader_epoch=2)
@@ -242,7 +240,7 @@ def test_recovery_truncates_at_a_decreasing_leader_epoch(
 def test_a_batch_of_a_wrong_offset_is_bad(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench()
     fill(b, batch, 3)
-    damage(b, SIZE, (7).to_bytes(8, "big"))  # outside the CRC
+    damage(b, SIZE, (7).to_bytes(8, "big"))  # not covered by the CRC
     assert b.open(is_clean=False).log_end_offset == 1
 
 
@@ -303,7 +301,7 @@ def test_a_log_whose_last_offset_was_flipped_is_damaged_and_never_removed(
     assert b.place.files.size(path) > 0
 
 
-def test_a_segment_closed_after_the_last_checkpoint_gets_its_index_anew(
+def test_index_of_a_segment_closed_after_the_last_checkpoint_is_rebuilt(
     bench: MakeBench, batch: MakeBatch
 ) -> None:
     b = bench(segment_bytes=300, index_interval_bytes=0)
@@ -312,7 +310,7 @@ def test_a_segment_closed_after_the_last_checkpoint_gets_its_index_anew(
     first, second = b.log.segment_bases[:2]
     b.flush()
     stem = f"{b.folder}/{first:020d}"
-    write_file(b.place.files, f"{stem}.timeindex", b"")  # what a power cut left of its last write
+    write_file(b.place.files, f"{stem}.timeindex", b"")  # left by a power cut of its last write
     log = b.open(is_clean=False, recovery_point=second)
     found = log.time_lookup(101).run(b.place.files)
     assert found is not None

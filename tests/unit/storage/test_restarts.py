@@ -54,8 +54,8 @@ async def append(
     return appended.base_offset
 
 
-def live(world: SimWorld, node: SimNode, life: Life) -> None:
-    """Run one life to its end, however it ends."""
+def run_process(world: SimWorld, node: SimNode, life: Life) -> None:
+    """Run one process to its end, clean or not."""
     node.spawn(life)
     world.run_until(lambda: not node.alive, virtual_ms=600_000)
     if node.exit_error is not None:
@@ -122,10 +122,10 @@ def test_a_log_whose_deletion_failed_refuses_to_be_deleted_and_ends_nothing_else
 
     with SimWorld(0) as world:
         node = world.node("n")
-        live(world, node, life)
+        run_process(world, node, life)
 
 
-def test_what_comes_behind_a_deletion_is_refused_and_no_disk_is_said_to_have_failed(
+def test_work_behind_a_deletion_is_rejected_without_a_disk_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -144,7 +144,7 @@ def test_what_comes_behind_a_deletion_is_refused_and_no_disk_is_said_to_have_fai
     assert [each for each in caplog.messages if each.startswith("storage.log_failed")] == []
 
 
-def test_a_deletion_that_fails_is_said_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_deletion_reports_its_reason(caplog: pytest.LogCaptureFixture) -> None:
     async def life(runtime: Runtime) -> None:
         async with runtime.tasks.scope("life") as scope:
             directory = await open_directory(runtime, scope)
@@ -158,7 +158,7 @@ def test_a_deletion_that_fails_is_said_with_its_reason(caplog: pytest.LogCapture
 
     with SimWorld(0) as world:
         node = world.node("n")
-        live(world, node, life)
+        run_process(world, node, life)
     (said,) = [each for each in caplog.messages if each.startswith("storage.log_failed")]
     assert os.strerror(errno.EIO) in said
 
@@ -196,13 +196,13 @@ def test_a_log_can_be_deleted_from_a_full_disk() -> None:
 
     with SimWorld(0) as world:
         node = world.node("n")
-        live(world, node, life)
+        run_process(world, node, life)
 
 
 # --- bounds ------------------------------------------------------------------------------------
 
 
-def test_a_flood_of_clients_does_not_refuse_what_the_quorum_appends() -> None:
+def test_client_appends_do_not_crowd_out_quorum_appends() -> None:
     async def main(runtime: Runtime) -> None:
         async with runtime.tasks.scope("life") as scope:
             directory = await open_directory(
@@ -235,7 +235,7 @@ def test_a_flood_of_clients_does_not_refuse_what_the_quorum_appends() -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("work", ["close", "truncate", "delete"])
-def test_work_that_has_a_log_to_itself_never_meets_a_flush(seed: int, work: str) -> None:
+def test_exclusive_work_on_a_log_never_overlaps_a_flush(seed: int, work: str) -> None:
     async def main(runtime: Runtime) -> None:
         draw = runtime.entropy.stream("when")
         async with runtime.tasks.scope("life") as scope:
@@ -264,7 +264,7 @@ def test_work_that_has_a_log_to_itself_never_meets_a_flush(seed: int, work: str)
 
 async def after(delay_s: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     await asyncio.sleep(delay_s)
-    with suppress(Stopping):  # the directory may be closed by then
+    with suppress(Stopping):  # the directory may be closed by now
         await work()
 
 
@@ -287,12 +287,12 @@ def test_a_log_that_is_being_opened_does_not_hold_up_the_close(seed: int) -> Non
     simulation.run(main, seed=seed)
 
 
-# --- what a process finds that starts anew ------------------------------------------------------
+# --- a process that starts after a failure ------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_a_failed_sync_left_in_the_page_cache_is_not_taken_for_durable(seed: int) -> None:
-    """Else what is acknowledged behind it would go with it at the next power cut."""
+def test_pages_left_by_a_failed_sync_do_not_count_as_durable(seed: int) -> None:
+    """Otherwise a power cut would remove the acknowledged records behind them."""
 
     async def fails(runtime: Runtime) -> None:
         async with runtime.tasks.scope("life") as scope:
@@ -321,13 +321,13 @@ def test_what_a_failed_sync_left_in_the_page_cache_is_not_taken_for_durable(seed
     acknowledged: list[int] = []
     with SimWorld(seed) as world:
         node = world.node("n")
-        live(world, node, fails)
-        live(world, node, goes_on)
-        live(world, node, looks)
+        run_process(world, node, fails)
+        run_process(world, node, goes_on)
+        run_process(world, node, looks)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_folder_says_whose_it_is_before_anything_in_it_is_acknowledged(seed: int) -> None:
+def test_partition_metadata_is_durable_before_the_first_acknowledgement(seed: int) -> None:
     async def dies_early(runtime: Runtime) -> None:
         async with runtime.tasks.scope("life") as scope:
             directory = await open_directory(runtime, scope)
@@ -350,14 +350,14 @@ def test_a_folder_says_whose_it_is_before_anything_in_it_is_acknowledged(seed: i
 
     with SimWorld(seed) as world:
         node = world.node("n")
-        live(world, node, dies_early)
-        live(world, node, acknowledges)
-        live(world, node, looks)
+        run_process(world, node, dies_early)
+        run_process(world, node, acknowledges)
+        run_process(world, node, looks)
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_topic_finds_no_records_of_a_namesake_in_its_folder(seed: int) -> None:
-    """Not even when the power failed before the folder could durably say whose it was."""
+def test_topic_never_reads_records_of_an_older_topic_of_its_name(seed: int) -> None:
+    """Also if the power failed before partition.metadata was durable."""
 
     async def first(runtime: Runtime) -> None:
         async with runtime.tasks.scope("life") as scope:
@@ -372,7 +372,9 @@ def test_a_topic_finds_no_records_of_a_namesake_in_its_folder(seed: int) -> None
         async with runtime.tasks.scope("life") as scope:
             directory = await open_directory(runtime, scope)
             if await directory.folders.topic_of("t-0") == TOPIC:
-                await directory.folders.delete("t-0")  # the broker's part, where it can tell
+                await directory.folders.delete(
+                    "t-0"
+                )  # the broker does this where it can detect the change
             log = await directory.open_log("t-0", FSYNC, topic_id=TopicId(b"u" * 16))
             assert log.log_end_offset == 0
             await append(directory, log)
@@ -380,15 +382,15 @@ def test_a_topic_finds_no_records_of_a_namesake_in_its_folder(seed: int) -> None
 
     with SimWorld(seed) as world:
         node = world.node("n")
-        live(world, node, first)
-        live(world, node, second)
+        run_process(world, node, first)
+        run_process(world, node, second)
 
 
 # --- descriptors -------------------------------------------------------------------------------
 
 
-class NoRoomForSegments(RealFiles):
-    """A disk on which a small file still fits and no other can be made."""
+class NoSpaceForSegments(RealFiles):
+    """A disk with space for a small file but for no other file."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         if create and path.endswith(".log"):
@@ -404,7 +406,7 @@ def open_descriptors() -> int:
 def test_a_refused_first_append_keeps_no_file_open(tmp_path: Path) -> None:
     config, indexes = LogConfig(), IndexCache(1 << 20)
     state = LogState(segments=[], epochs=EpochCache(), log_start_offset=0, log_end_offset=0)
-    pool = FilePool(NoRoomForSegments(), open_files_max=4)
+    pool = FilePool(NoSpaceForSegments(), open_files_max=4)
     folder = str(tmp_path / "t-0")
     log = Log(pool, indexes, name="t-0", folder=folder, config=config, topic_id=TOPIC, state=state)
     before = open_descriptors()
@@ -449,14 +451,14 @@ def test_a_failed_probe_of_a_read_is_a_storage_error_and_keeps_no_lease() -> Non
 
     with SimWorld(0) as world:
         node = world.node("n")
-        live(world, node, life)
+        run_process(world, node, life)
 
 
 # --- truncations -------------------------------------------------------------------------------
 
 
-def test_a_truncation_that_failed_leaves_no_recovery_point_above_it() -> None:
-    """Else the next opening would take for damage what the truncation did."""
+def test_failed_truncation_leaves_no_recovery_point_above_its_offset() -> None:
+    """Otherwise the next opening would report the truncation as damage."""
     small = LogConfig(segment_bytes=100)
 
     async def fails(runtime: Runtime) -> None:
@@ -482,8 +484,8 @@ def test_a_truncation_that_failed_leaves_no_recovery_point_above_it() -> None:
 
     with SimWorld(0) as world:
         node = world.node("n")
-        live(world, node, fails)
-        live(world, node, looks)
+        run_process(world, node, fails)
+        run_process(world, node, looks)
 
 
 def test_a_log_that_was_only_read_is_closed_without_a_write() -> None:
@@ -500,13 +502,13 @@ def test_a_log_that_was_only_read_is_closed_without_a_write() -> None:
                 node.device.fail("sync", errno.EIO, path_part="/u-0/")
             await directory.close()
             assert logs[1].failure is not None, "closed"
-            assert "closed" in str(logs[1].failure), "and not for a failed disk"
+            assert "closed" in str(logs[1].failure), "and not because of a failed disk"
 
     names = ["t-0", "u-0"]
     with SimWorld(0) as world:
         node = world.node("n")
-        live(world, node, life)
-        live(world, node, life)
+        run_process(world, node, life)
+        run_process(world, node, life)
 
 
 # --- cancelled callers -------------------------------------------------------------------------
@@ -526,14 +528,14 @@ def test_a_cancelled_opening_leaves_no_lock_behind() -> None:
     simulation.run(main)
 
 
-def test_a_file_whose_writer_was_cancelled_is_what_the_disk_says() -> None:
+def test_file_of_a_cancelled_writer_is_read_from_disk() -> None:
     async def main(runtime: Runtime) -> None:
         async with runtime.tasks.scope("life") as scope:
             directory = await open_directory(runtime, scope)
             storing = scope.spawn(directory.small_files.store("f", b"new"), name="storing")
             await asyncio.sleep(0)
             storing.cancel()
-            await directory.small_files.store("g", b"")  # comes after it in the lane
+            await directory.small_files.store("g", b"")  # runs after it in the lane
             assert directory.small_files.load("f") == b"new"
             await directory.close()
 

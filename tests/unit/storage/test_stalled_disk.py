@@ -1,4 +1,4 @@
-"""A disk that does not answer holds up those who wait for it, and nobody else."""
+"""A disk that does not answer blocks only the callers that wait for it."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ FAST = LogConfig(flush_policy=FlushPolicy.REPLICATED)
 
 
 class StallingFiles:
-    """The real files; syncs under a path wait until they are let go on."""
+    """The real files, with syncs below a path that block until they are released."""
 
     def __init__(self, files: Any, stalled: str) -> None:
         self._files = files
@@ -91,6 +91,6 @@ def test_stalled_disk_delays_no_reader_no_other_directory_and_no_cancellation(
             assert (await waiting).base_offset == 2
             await cut
             await slow.flush(logs[1])
-            assert logs[1].flushed_end_offset == 3, "cancelling gives up the answer alone"
+            assert logs[1].flushed_end_offset == 3, "a cancelled caller only drops the response"
 
     real.run(main)

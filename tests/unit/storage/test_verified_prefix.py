@@ -1,4 +1,4 @@
-"""What a recovery need not read: the beginning of a segment, whose index was stored as it grew."""
+"""A recovery skips the start of a segment whose stored index covers it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,11 +20,11 @@ MakeBatch = Callable[..., bytes]
 
 SEGMENT = 32 * MIB  # its index is stored every 4 MiB
 BATCHES = 290
-WHOLE = 11 * MIB  # of 14: what is read of the headers of the whole log, and above the point
+WHOLE = 11 * MIB  # of 14: headers of the whole log, and the bytes above the recovery point
 
 
 class CountedFiles:
-    """Any files, with the bytes counted that are read of .log files."""
+    """A files port that counts the bytes read from .log files."""
 
     def __init__(self, files: Any) -> None:
         self._files = files
@@ -56,8 +56,10 @@ class CountedFile:
 
 
 def grown(bench: MakeBench, batch: MakeBatch) -> tuple[Bench, int]:
-    """A log of 14 MiB in one segment, flushed now and then, not at its end; and its recovery
-    point."""
+    """Return a log of 14 MiB in one segment and its recovery point.
+
+    It is flushed at intervals, but not at its end.
+    """
     b = bench(segment_bytes=SEGMENT)
     for number in range(BATCHES):
         b.append(batch(2, size=25_000, timestamp=1_000 + (number * 7) % 50), epoch=number // 99)
@@ -72,7 +74,7 @@ def grown(bench: MakeBench, batch: MakeBatch) -> tuple[Bench, int]:
 
 
 def recovered(b: Bench, point: int) -> tuple[Log, int]:
-    """Recover as after a crash; return the log and the bytes of it that were read."""
+    """Recover as after a crash. Return the log and the number of log bytes read."""
     counted = CountedFiles(b.place.files)
     recovery = Recovery(
         folder=b.folder,
@@ -106,17 +108,15 @@ def knowledge(log: Log) -> object:
     return about, times, log.epochs.entries()
 
 
-def test_a_recovery_reads_what_lies_above_its_point_and_little_below(
-    bench: MakeBench, batch: MakeBatch
-) -> None:
+def test_recovery_reads_little_below_the_recovery_point(bench: MakeBench, batch: MakeBatch) -> None:
     b, point = grown(bench, batch)
     log, read = recovered(b, point)
     above = (log.log_end_offset - point) * 25_100
-    # Headers from the last stored index on; above the point headers, CRCs and the rewriting.
+    # Headers from the last stored index on; above the recovery point headers, CRCs and rewrites.
     assert read < 4 * MIB + 3 * above + MIB < log.size_bytes - MIB
 
 
-def test_what_is_known_without_reading_is_what_reading_tells(
+def test_state_from_the_stored_index_equals_state_from_the_batches(
     bench: MakeBench, batch: MakeBatch
 ) -> None:
     b, point = grown(bench, batch)
@@ -132,7 +132,7 @@ def snapshots(b: Bench) -> list[str]:
     return [name for name in b.place.files.names(b.folder) if name.endswith(".snapshot")]
 
 
-def test_without_its_snapshot_an_index_spares_nothing(bench: MakeBench, batch: MakeBatch) -> None:
+def test_index_without_its_snapshot_is_not_used(bench: MakeBench, batch: MakeBatch) -> None:
     b, point = grown(bench, batch)
     assert snapshots(b)
     for name in snapshots(b):
@@ -141,7 +141,7 @@ def test_without_its_snapshot_an_index_spares_nothing(bench: MakeBench, batch: M
     assert read > WHOLE
 
 
-def test_a_torn_snapshot_spares_nothing(bench: MakeBench, batch: MakeBatch) -> None:
+def test_torn_snapshot_is_not_used(bench: MakeBench, batch: MakeBatch) -> None:
     b, point = grown(bench, batch)
     for name in snapshots(b):
         file = b.place.files.open(f"{b.folder}/{name}")
@@ -152,9 +152,7 @@ def test_a_torn_snapshot_spares_nothing(bench: MakeBench, batch: MakeBatch) -> N
 
 
 @pytest.mark.parametrize("damage", ["torn", "of another past"])
-def test_an_index_that_is_no_good_spares_nothing(
-    bench: MakeBench, batch: MakeBatch, damage: str
-) -> None:
+def test_invalid_index_is_not_used(bench: MakeBench, batch: MakeBatch, damage: str) -> None:
     b, point = grown(bench, batch)
     path = f"{b.folder}/{0:020d}.index"
     file = b.place.files.open(path)
@@ -174,7 +172,7 @@ def test_an_index_that_is_no_good_spares_nothing(
     assert log.log_end_offset == BATCHES * 2
 
 
-def test_a_truncated_log_spares_nothing_that_it_lost(bench: MakeBench, batch: MakeBatch) -> None:
+def test_index_of_truncated_batches_is_not_used(bench: MakeBench, batch: MakeBatch) -> None:
     b = bench(segment_bytes=SEGMENT)
     for _ in range(20):
         b.append(batch(4, size=65_000))

@@ -1,4 +1,4 @@
-"""Groups of a log that does not flush each: one in the lane, the next prepared behind it."""
+"""Write groups of a replicated log: one is in the lane while the next one is prepared."""
 
 import asyncio
 import errno
@@ -46,7 +46,7 @@ def submit(directory: DataDirectory, log: Log, batch: bytes) -> PendingAppend:
     )
 
 
-async def played(
+async def run_with_fault(
     kit: Kit,
     node: SimNode,
     directory: DataDirectory,
@@ -55,13 +55,13 @@ async def played(
     number: int,
     at: int,
 ) -> None:
-    """Append twelve batches at once, the operation `at` of the disk failing; hold what was answered
-    against what is stored."""
+    """Append twelve batches with a fault at disk operation `at`. Compare responses and stored
+    batches."""
     first = await kit.append(directory, log, batch(1, value=b"first"), flush=False)
     assert first.base_offset == 0
     node.device.arm(None)
     node.device.faults_at = {at: number}
-    node.device.short_at = at - 1  # the one before takes a part: what it left is not whole either
+    node.device.short_at = at - 1  # the write before it is partial: its rest is not whole either
     waiting = [submit(directory, log, batch(1, size=340, value=b"%d" % i)) for i in range(12)]
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     node.device.faults_at = {}
@@ -74,13 +74,13 @@ async def played(
         *(b"%d" % i for i in stored),
     ]
     content = node.device.disk.file(f"/data/{LOG_FILE}").content
-    assert len(content) == log.size_bytes, "what is not stored was cut away"
+    assert len(content) == log.size_bytes, "unstored bytes were truncated"
     if number == errno.ENOSPC and log.failure is None:
         assert all(isinstance(answer, DiskFull) for answer in refused)
         again = await kit.append(directory, log, batch(1, value=b"more"), flush=False)
         assert again.base_offset == len(stored) + 1
         return
-    assert stored == list(range(len(stored))), "nothing is stored behind what failed for good"
+    assert stored == list(range(len(stored))), "nothing is stored behind a final failure"
     assert all(isinstance(answer, DiskFailed) for answer in refused)
     with pytest.raises(DiskFailed):
         await kit.append(directory, log, batch(1), flush=False)
@@ -88,15 +88,15 @@ async def played(
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=["ENOSPC", "EIO"])
 @pytest.mark.parametrize("at", range(1, 8))
-def test_a_write_that_fails_takes_along_what_was_prepared_behind_it(
+def test_failed_write_fails_the_groups_prepared_behind_it(
     kit: Kit, batch: MakeBatch, number: int, at: int
 ) -> None:
-    """At each group in turn, after a write that was short."""
+    """At each group in turn, also after a short write."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data", config=GROUPED) as directory:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
-            await played(kit, node, directory, log, batch, number, at)
+            await run_with_fault(kit, node, directory, log, batch, number, at)
 
     simulated(main)
 
@@ -123,12 +123,12 @@ def test_groups_keep_the_order_of_calls_whatever_the_device_does(
             assert [(value or b"").split(b"-")[0] for value in values] == [
                 b"%d" % i for i in range(60)
             ]
-            assert len(log.segment_bases) > 3, "groups end where a segment does"
+            assert len(log.segment_bases) > 3, "groups end at the end of a segment"
 
     simulated(main, seed=seed, faults=Faults(short_write=0.3, lane_stall=0.2, lane_stall_ms=(1, 9)))
 
 
-def test_a_copy_of_what_is_in_the_lane_waits_for_its_end(kit: Kit) -> None:
+def test_duplicate_of_a_batch_in_the_lane_waits_for_its_outcome(kit: Kit) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data", config=GROUPED) as directory:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
@@ -140,13 +140,15 @@ def test_a_copy_of_what_is_in_the_lane_waits_for_its_end(kit: Kit) -> None:
             both = [submit(directory, log, data(3, value=b"v" * 800)) for _ in range(2)]
             lost, kept = await asyncio.gather(*both, return_exceptions=True)
             assert isinstance(lost, DiskFull)
-            assert isinstance(kept, Appended), "the first one is not there, so this is no copy"
+            assert isinstance(kept, Appended), (
+                "the first one is not stored, so this is no duplicate"
+            )
             assert kept.base_offset == 3
 
     simulated(main)
 
 
-def test_a_log_with_much_to_write_lets_others_in_between(kit: Kit, batch: MakeBatch) -> None:
+def test_log_with_many_writes_does_not_starve_others(kit: Kit, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data", config=GROUPED) as directory:
             busy = await directory.open_log("busy-0", FAST, topic_id=TOPIC)
@@ -159,7 +161,7 @@ def test_a_log_with_much_to_write_lets_others_in_between(kit: Kit, batch: MakeBa
     simulated(main)
 
 
-def test_small_appends_of_one_turn_leave_together(kit: Kit, batch: MakeBatch) -> None:
+def test_small_appends_of_one_turn_form_one_group(kit: Kit, batch: MakeBatch) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with kit.opened(runtime, "/data") as directory:
             log = await directory.open_log("t-0", FAST, topic_id=TOPIC)
@@ -173,7 +175,7 @@ def test_small_appends_of_one_turn_leave_together(kit: Kit, batch: MakeBatch) ->
             assert node.device.operations == 2
             waiting = [submit(directory, log, batch(1)) for _ in range(3)]
             await directory.flush(log)
-            assert log.flushed_end_offset == 9, "a flush takes along what was called before it"
+            assert log.flushed_end_offset == 9, "a flush includes the appends called before it"
             await asyncio.gather(*waiting)
 
     simulated(main)

@@ -1,4 +1,4 @@
-"""A write is whole, undone, or the end of the log; lookups in the pool of open files."""
+"""A write completes, is undone, or fails the log; the pool of open files finds and evicts files."""
 
 import errno
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from quorumlog.storage.small_files import read_file, remove_tree, replace_file, 
 
 @pytest.fixture
 def node() -> Iterator[SimNode]:
-    """A machine whose disk takes only parts of writes."""
+    """A machine whose disk accepts only parts of writes."""
     with SimWorld(1, faults=Faults(short_write=0.9)) as world:
         node = world.node("n")
         node.start_process()
@@ -55,7 +55,7 @@ def test_failed_write_on_a_full_disk_is_undone(node: SimNode, files: Files) -> N
     assert file.read(0, 100) == b"kept"
 
 
-def test_an_undo_that_fails_is_said(node: SimNode, files: Files) -> None:
+def test_failed_undo_is_reported(node: SimNode, files: Files) -> None:
     file = files.open("/f", create=True)
     node.device.fail("write", errno.ENOSPC)
     node.device.fail("truncate", errno.EIO)
@@ -139,7 +139,7 @@ def test_a_replaced_file_is_old_or_new_after_a_power_cut() -> None:
     assert seen == {b"old", b"new"}
 
 
-def test_a_tree_is_removed_with_all_that_is_in_it(files: Files) -> None:
+def test_tree_is_removed_recursively(files: Files) -> None:
     files.make_folder("/a/b")
     write_file(files, "/a/b/c", b"x")
     write_file(files, "/a/d", b"x")
@@ -147,8 +147,8 @@ def test_a_tree_is_removed_with_all_that_is_in_it(files: Files) -> None:
     assert not files.exists("/a")
 
 
-def test_one_compressed_batch_behind_others_keeps_a_walk_off_the_loop() -> None:
-    """The lane is chosen by every batch of the append, not by the first."""
+def test_compressed_batch_behind_others_moves_validation_off_the_loop() -> None:
+    """Every batch of the append decides about the lane, not only the first."""
     plain = encode_batch([Record(0, 1, None, b"v" * 100, ())])
     packed = encode_batch([Record(0, 1, None, b"v" * 1000, ())], codec=Codec.ZSTD)
     full = LogConfig()
@@ -156,6 +156,8 @@ def test_one_compressed_batch_behind_others_keeps_a_walk_off_the_loop() -> None:
     assert is_worth_a_lane(plain + packed, full, 50)
     assert is_worth_a_lane(packed + plain, full, 50)
     assert not is_worth_a_lane(plain + plain, full, 50)
-    assert not is_worth_a_lane(plain + packed, full, 10_000), "a small one is walked at once"
-    assert not is_worth_a_lane(plain + packed, header, 50), "nothing is walked"
-    assert not is_worth_a_lane(plain + packed[:-1], full, 50), "it is refused without a walk"
+    assert not is_worth_a_lane(plain + packed, full, 10_000), (
+        "a small batch is validated on the loop"
+    )
+    assert not is_worth_a_lane(plain + packed, header, 50), "no batch is validated"
+    assert not is_worth_a_lane(plain + packed[:-1], full, 50), "it is rejected without validation"

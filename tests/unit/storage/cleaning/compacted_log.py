@@ -1,4 +1,4 @@
-"""A log's segments in a folder, as compaction sees them: built batch by batch, cleaned, read."""
+"""The segments of a log in a folder, for tests of compaction: append, clean, swap and read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ PLAN: Mapping[str, Any] = {
 
 @dataclass
 class Shelf:
-    """`segments` are closed; `active` is what was appended since."""
+    """Log segments: `segments` are closed, `active` receives the appends."""
 
     files: Files
     folder: str
@@ -58,7 +58,7 @@ class Shelf:
         leader_epoch: int = 0,
         log_append_time: bool = False,
     ) -> int:
-        """Append one batch; return its first offset."""
+        """Append one batch. Return its first offset."""
         records = [
             Record(0, timestamp + step * at, key, value, (("h", b"1"),))
             for at, (key, value) in enumerate(pairs)
@@ -84,7 +84,7 @@ class Shelf:
         return first
 
     def end(self, producer: int, kind: MarkerType, timestamp: int = 5_000) -> int:
-        """End a producer's transaction; return the marker's offset."""
+        """End a producer's transaction. Return the marker's offset."""
         offset = self.next_offset
         first = self.open.pop(producer, offset)
         if kind is MarkerType.ABORT and first < offset:
@@ -105,7 +105,7 @@ class Shelf:
         return offset
 
     def put(self, batch: bytes) -> None:
-        """Append a batch as it is."""
+        """Append a batch unchanged."""
         self.active.append(batch)
         self.next_offset = parse_header(batch).next_offset
 
@@ -126,11 +126,11 @@ class Shelf:
 
     @property
     def end_limit(self) -> int:
-        """The exclusive end of what may be cleaned."""
+        """Return the exclusive end of the offsets that may be cleaned."""
         return min([self.active_base, *self.open.values()])
 
     def round(self, **changes: Any) -> CleaningRun:
-        """Return a round over the closed segments, not begun."""
+        """Return a compaction round over the closed segments. It has not started."""
         settings = {
             "segments": tuple(self.segments),
             "first_dirty_offset": self.first_dirty,
@@ -144,7 +144,7 @@ class Shelf:
         return CleaningRun(CleaningPlan(**settings))
 
     def clean(self, *, budget_bytes: int = 2**20, **changes: Any) -> CleaningRun:
-        """Clean, and put what was cleaned in its place."""
+        """Clean the closed segments and swap in the result."""
         cleaning = self.round(**changes)
         while not cleaning.finished:
             cleaning.step(self.files, budget_bytes=budget_bytes)
@@ -152,7 +152,7 @@ class Shelf:
         return cleaning
 
     def swap(self, cleaning: CleaningRun) -> None:
-        """Put the groups of a round in their places."""
+        """Swap in the groups of a round."""
         for group in cleaning.groups:
             for source in group.sources:
                 for suffix in SUFFIXES:
@@ -191,7 +191,7 @@ class Shelf:
         return [header for _, header in iterate_batches(self.content())]
 
     def records(self) -> list[Record]:
-        """Return what a reader of everything gets; every CRC is checked."""
+        """Check every CRC and return the records."""
         return decode_all(self.content())
 
     def offsets(self) -> list[int]:
@@ -200,5 +200,5 @@ class Shelf:
 
 
 def pairs(*keys: bytes, value: bytes = b"v") -> Sequence[Pair]:
-    """Return a pair a key."""
+    """Return one pair for each key."""
     return [(key, value) for key in keys]

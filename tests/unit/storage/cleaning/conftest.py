@@ -1,4 +1,4 @@
-"""A shelf of segments on either file system."""
+"""A fixture for the segments of a log, on the real and on the simulated file system."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A data directory on the simulated runtime whose logs are retained and compacted."""
+"""A data directory on the simulated runtime with retention and compaction."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -44,7 +44,7 @@ async def fill(
     age_ms: int = 0,
     commit: bool = True,
 ) -> None:
-    """Append records, each in a batch of its own; two or three fill a segment."""
+    """Append records, one to a batch. A segment holds two or three of them."""
     for number in range(count):
         record = Record(
             0, runtime.clock.wall_ms() - age_ms, b"k%d" % (number % keys), b"v%d" % number, ()
@@ -70,12 +70,12 @@ async def values(directory: DataDirectory, log: Log) -> dict[int, bytes | None]:
 
 
 async def until(claim: Callable[[], bool], *, within_ms: int = 10 * INTERVAL_MS) -> None:
-    """Wait on the virtual clock."""
+    """Wait on the virtual clock until a condition is true."""
     for _ in range(within_ms // 50):
         if claim():
             return
         await asyncio.sleep(0.05)
-    raise AssertionError("it did not come true")
+    raise AssertionError("the condition never became true")
 
 
 def run(main: Callable[[Runtime], Coroutine[Any, Any, None]]) -> None:

@@ -1,4 +1,4 @@
-"""A log with gaps and with batches without records, as compaction leaves them, is a log as any."""
+"""A compacted log, with gaps and with batches without records, can be read and truncated."""
 
 from typing import Any
 
@@ -23,8 +23,7 @@ from .compacted_log import Shelf, pairs
 
 @pytest.fixture
 def cleaned(shelf: Shelf) -> Shelf:
-    """Three cleaned segments with gaps inside, between and at the end, headers alone, and an
-    active one."""
+    """Return three cleaned segments with gaps and empty batches, and an active segment."""
     for segment in range(3):
         for at in range(12):
             key = b"%d" % (at % 4 + segment % 2)
@@ -103,7 +102,7 @@ def test_every_offset_of_a_cleaned_log_can_be_read_from(
 
 
 @pytest.mark.slow
-def test_a_range_knows_where_its_last_batch_ends_and_looks_at_few(cleaned: Shelf) -> None:
+def test_read_range_ends_at_a_batch_and_reads_few_headers(cleaned: Shelf) -> None:
     log = opened(cleaned, is_clean=True)
     gaps = walks = 0
     for start in range(cleaned.next_offset):
@@ -121,7 +120,7 @@ def test_a_range_knows_where_its_last_batch_ends_and_looks_at_few(cleaned: Shelf
                 walks = max(walks, near)
                 taken.release()
     assert gaps > 100
-    assert walks <= 5, "an index interval has 64 bytes here, a header alone 61"
+    assert walks <= 5, "an index interval is 64 bytes, a header 61"
     log.close("done")
 
 
@@ -148,7 +147,7 @@ def test_check_of_a_compacted_log_has_no_findings(cleaned: Shelf) -> None:
 
 
 def test_log_in_the_cleaner_checkpoint_counts_as_compacted(kit: Kit, run: Any) -> None:
-    """Their gaps stay, whatever the policy is today."""
+    """The gaps stay valid, whatever the cleanup policy is now."""
 
     async def main(runtime: Runtime, path: str) -> None:
         config = LogConfig()

@@ -1,4 +1,4 @@
-"""A round: sliced, bounded, merged, without litter."""
+"""A compaction round runs in slices, obeys its limits, merges segments and removes its files."""
 
 import random
 from typing import Any
@@ -23,7 +23,7 @@ KEYS = [b"key-%d" % number for number in range(40)]
 
 
 def fill(shelf: Shelf, *, segments: int = 4, batches: int = 10) -> None:
-    """Write 40 keys again and again, ten to a batch."""
+    """Write 40 keys repeatedly, ten to a batch."""
     for segment in range(segments):
         for at in range(batches):
             chosen = [KEYS[(7 * at + segment + 3 * n) % len(KEYS)] for n in range(10)]
@@ -90,9 +90,7 @@ def test_compaction_result_is_independent_of_the_slice_size(
     assert shelf.content() == whole.content()
 
 
-def test_a_step_does_about_as_much_as_its_budget(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_stays_near_its_budget(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleaner, "READ_SIZE_MIN", 100)
     fill(shelf)
     cleaning = shelf.round()
@@ -100,7 +98,7 @@ def test_a_step_does_about_as_much_as_its_budget(
     total = 0
     while not cleaning.finished:
         done = cleaning.step(shelf.files, budget_bytes=1_000)
-        assert done <= 2 * (1_000 + largest) + 1_000  # read and written, and a group's indexes
+        assert done <= 2 * (1_000 + largest) + 1_000  # read and written, and the indexes of a group
         total += done
     stats = cleaning.stats
     assert total >= stats.bytes_read + stats.bytes_written
@@ -121,10 +119,10 @@ def test_full_offset_map_ends_the_compaction_range(shelf: Shelf) -> None:
     assert set(shelf.offsets()) == expected
 
 
-def test_a_map_has_no_more_slots_than_its_bytes_hold(shelf: Shelf) -> None:
+def test_offset_map_slots_fit_the_configured_bytes(shelf: Shelf) -> None:
     fill(shelf)
     assert shelf.round(map_bytes=24 * 100).plan.slots == 100
-    assert shelf.round(map_bytes=2**30).plan.slots == 4096, "few bytes need no large one"
+    assert shelf.round(map_bytes=2**30).plan.slots == 4096, "the map of a small range is small"
 
 
 def test_segment_without_superseded_records_is_not_rewritten(shelf: Shelf) -> None:
@@ -144,7 +142,7 @@ def test_segment_without_superseded_records_is_not_rewritten(shelf: Shelf) -> No
 def test_batch_that_would_exceed_its_segment_is_not_rewritten(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its producer compressed it better than this node does; no error may end every round."""
+    """The producer compressed it better than this node does. An error would end every round."""
     drawn = random.Random(1)
     values = [b"%d" % drawn.randrange(10**9) * drawn.randrange(1, 9) for _ in range(300)]
     records = [Record(0, 5_000, b"key-%d" % at, value) for at, value in enumerate(values)]
@@ -168,11 +166,11 @@ def test_batch_that_would_exceed_its_segment_is_not_rewritten(
     monkeypatch.undo()
     shelf.first_dirty = 0
     shelf.clean()
-    assert len(shelf.records()) == 300, "where there is room the record leaves"
+    assert len(shelf.records()) == 300, "a larger segment drops the superseded record"
     assert len(shelf.content()) > size
 
 
-def test_the_indexes_of_a_cleaned_segment_are_those_of_its_log(shelf: Shelf) -> None:
+def test_indexes_of_a_cleaned_segment_match_its_log_file(shelf: Shelf) -> None:
     fill(shelf)
     cleaning = shelf.clean(index_interval_bytes=100)
     group = cleaning.groups[0]
@@ -208,7 +206,7 @@ def test_cancelled_compaction_leaves_no_files(
         cleaning.discard(shelf.files)
         assert shelf.files.names(shelf.folder) == names
         assert shelf.content() == content
-        assert cleaning.step(shelf.files, budget_bytes=1) == 0, "it is over"
+        assert cleaning.step(shelf.files, budget_bytes=1) == 0, "the round ended"
     assert steps > 4
 
 
@@ -245,8 +243,8 @@ def test_a_segment_without_batches_is_merged_away(shelf: Shelf) -> None:
     assert shelf.offsets() == [1]
 
 
-def test_the_largest_timestamp_is_found_though_its_batch_was_emptied(shelf: Shelf) -> None:
-    """The header that stays for a live producer keeps the time of what left, as the field's."""
+def test_timestamp_lookup_finds_the_largest_timestamp_of_an_emptied_batch(shelf: Shelf) -> None:
+    """The header that stays for an active producer keeps the largest timestamp, as in Kafka."""
     shelf.append(*pairs(b"a", b"b"), timestamp=900, producer=4)
     shelf.append(*pairs(b"a"), timestamp=9_000, producer=5)
     shelf.append(*pairs(b"a", b"c"), timestamp=800)

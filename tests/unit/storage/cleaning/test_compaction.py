@@ -1,4 +1,4 @@
-"""What compaction keeps, drops and marks."""
+"""The records and headers that compaction keeps, and the delete horizons that it sets."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_latest_record_of_each_key_keeps_its_offset(shelf: Shelf) -> None:
     shelf.roll()
     shelf.append((b"a", b"3"))
     shelf.clean()
-    assert shelf.offsets() == [2, 3, 4, 5], "the active segment is not looked at"
+    assert shelf.offsets() == [2, 3, 4, 5], "the active segment is not cleaned"
     assert shelf.first_dirty == 5
 
 
@@ -68,7 +68,7 @@ def test_records_without_a_key_are_removed(shelf: Shelf) -> None:
 
 
 def test_last_batch_of_a_compacted_range_keeps_its_header(shelf: Shelf) -> None:
-    """Else the end of the cleaned part would be forgotten."""
+    """Otherwise the end offset of the cleaned range would be lost."""
     shelf.append(*pairs(b"a"))
     shelf.append((None, b"1"), (None, b"2"), codec=Codec.ZSTD)
     shelf.roll()
@@ -80,7 +80,9 @@ def test_last_batch_of_a_compacted_range_keeps_its_header(shelf: Shelf) -> None:
     shelf.append(*pairs(b"b"))
     shelf.roll()
     shelf.clean()
-    assert [header.base_offset for header in shelf.headers()] == [0, 3], "another one is last now"
+    assert [header.base_offset for header in shelf.headers()] == [0, 3], (
+        "another batch is the last one now"
+    )
 
 
 def test_last_batch_of_an_active_producer_keeps_its_header(shelf: Shelf) -> None:
@@ -111,14 +113,14 @@ def test_tombstone_is_removed_after_its_delete_horizon(shelf: Shelf) -> None:
         (1, 5_001),
         (2, 700),
         (3, 705),
-    ], "timestamps count from the horizon, and are the same"
+    ], "timestamps are unchanged, as deltas from the horizon"
     for wait, offsets in ((999, [1, 2, 3]), (1, [1, 3])):
         shelf.wall_ms += wait
         shelf.append(*pairs(b"z"))
         shelf.roll()
         shelf.clean()
         assert shelf.offsets()[:-1] == offsets
-    assert shelf.headers()[1].has_delete_horizon, "its base timestamp is one still"
+    assert shelf.headers()[1].has_delete_horizon, "its base timestamp is still a horizon"
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
@@ -131,10 +133,11 @@ def test_log_append_time_survives_a_horizon(shelf: Shelf, codec: Codec) -> None:
     assert [record.timestamp_ms for record in shelf.records()] == times
 
 
-def test_a_tombstone_that_arrived_with_a_passed_horizon_outlives_the_round_that_meets_it(
+def test_replicated_tombstone_with_a_past_horizon_survives_one_round(
     shelf: Shelf,
 ) -> None:
-    """A replica that lagged still has the value: both at once would hide the deletion."""
+    """A replica that lagged still has the value: removing both in one round would hide the
+    deletion."""
     shelf.append((b"a", b"1"))
     shelf.append((b"a", None))
     shelf.roll()
@@ -155,7 +158,7 @@ def test_a_tombstone_that_arrived_with_a_passed_horizon_outlives_the_round_that_
     assert late.offsets() == [2]
 
 
-def test_a_time_that_cannot_be_counted_from_the_horizon_leaves_the_tombstone(shelf: Shelf) -> None:
+def test_tombstone_stays_if_its_timestamp_does_not_fit_the_horizon(shelf: Shelf) -> None:
     shelf.append((b"a", None), timestamp=-(2**63))
     before = shelf.active[0]
     shelf.append(*pairs(b"b", b"b"))
@@ -176,7 +179,9 @@ def test_aborted_records_are_removed_and_supersede_nothing(shelf: Shelf) -> None
     shelf.live.clear()
     shelf.clean()
     assert shelf.offsets() == [0, 4]
-    assert [entry.last_offset for entry in shelf.aborted] == [3], "old readers will ask for it"
+    assert [entry.last_offset for entry in shelf.aborted] == [3], (
+        "consumers that started before still need it"
+    )
     shelf.append(*pairs(b"c"))
     shelf.roll()
     shelf.clean()
@@ -200,14 +205,14 @@ def test_transaction_marker_is_removed_after_its_records_and_its_delete_horizon(
         assert all(header.base_offset == marker for header in markers)
         return markers[0].has_delete_horizon if markers else None  # type: ignore[return-value]
 
-    assert next_round(0) is False, "a batch was there when the round came"
+    assert next_round(0) is False, "the log had a batch when the round started"
     assert next_round(10**6) is True
     assert next_round(999) is True
     assert next_round(1) is None
 
 
 def test_a_marker_matches_no_key(shelf: Shelf) -> None:
-    """R25: the key of an abort marker is four bytes of zeros, which data may have too."""
+    """R25: the key of an abort marker is four zero bytes, which a record may have as well."""
     shelf.append((b"\0\0\0\0", b"data"), producer=3, is_transactional=True)
     marker = shelf.end(3, MarkerType.COMMIT)
     shelf.append((b"\0\0\0\1", b"data"), (b"\0\0\0\0", None))
@@ -234,7 +239,7 @@ def test_last_marker_of_an_active_producer_stays(shelf: Shelf) -> None:
 
 
 def test_abort_marker_missing_from_the_transaction_index_is_corruption(shelf: Shelf) -> None:
-    """Its records would pass for committed, and supersede others."""
+    """Its records would count as committed and supersede others."""
     shelf.append(*pairs(b"a"))
     shelf.append(*pairs(b"a"), producer=3, is_transactional=True)
     shelf.end(3, MarkerType.ABORT)
@@ -290,9 +295,11 @@ def test_batches_out_of_order_are_corruption(shelf: Shelf) -> None:
             spoiled.clean()
 
 
-def lying(codec: Codec = Codec.GZIP) -> bytes:
-    """A batch of keys a and b whose header is right, and says one record too many: so much may come
-    from a producer whose compressed records nobody looked at."""
+def miscounted(codec: Codec = Codec.GZIP) -> bytes:
+    """Build a batch of keys a and b whose header states one record too many.
+
+    A producer can store such a batch where compressed records are not validated.
+    """
     records = encode_batch([Record(0, 5_000, key, b"lie") for key in (b"a", b"b")])[61:]
     count = 3
     header = parse_header(encode_batch([Record(0, 5_000, b"c", b"v")] * count, codec=codec))
@@ -300,7 +307,7 @@ def lying(codec: Codec = Codec.GZIP) -> bytes:
 
 
 def test_a_batch_that_does_not_inflate_stays_and_supersedes_nothing(shelf: Shelf) -> None:
-    """Its log would never be clean again."""
+    """Otherwise the log would never count as clean again."""
     shelf.append(*pairs(b"a", b"b"))
     shelf.append((b"a", bytes(10_000)), codec=Codec.GZIP)
     shelf.append(*pairs(b"b"))
@@ -320,7 +327,7 @@ def test_a_batch_whose_compressed_records_are_wrong_stays_and_supersedes_nothing
     shelf: Shelf, codec: Codec
 ) -> None:
     shelf.append(*pairs(b"a", b"b"))
-    lie = lying(codec)
+    lie = miscounted(codec)
     shelf.put(stamp(parse_header(lie), base_offset=2, leader_epoch=0) + lie[16:])
     shelf.append(*pairs(b"b"))
     shelf.roll()
@@ -342,15 +349,15 @@ def test_a_batch_that_cannot_be_read_goes_with_its_aborted_transaction(shelf: Sh
 
 
 def test_invalid_uncompressed_records_are_corruption(shelf: Shelf) -> None:
-    """No producer can have them stored, whatever the topic checks."""
-    shelf.put(lying(Codec.NONE))
+    """No producer can store such records: uncompressed records are always validated."""
+    shelf.put(miscounted(Codec.NONE))
     shelf.roll()
     with pytest.raises(CorruptionError, match="batch at offset 0"):
         shelf.clean()
 
 
 def from_offset(batches: bytes, offset: int) -> bytes:
-    """Return the batches from the one of an offset on."""
+    """Return the batches from the one that contains an offset."""
     at = next(at for at, header in iterate_batches(batches) if header.last_offset >= offset)
     return batches[at:]
 

@@ -1,4 +1,4 @@
-"""What a failing disk does to the housekeeping, in every phase: nothing is lost, the node lives."""
+"""A disk error in any phase of retention and compaction loses no record and stops no node."""
 
 import asyncio
 import errno
@@ -20,14 +20,14 @@ STRIDE = 7
 
 
 async def work(directory: DataDirectory, keyed: Log, kept: Log) -> None:
-    """Have everything happen: removals, rounds, a roll, unlinks."""
+    """Run deletions, compaction rounds, a roll and unlinks."""
     directory.configure(keyed, replace(COMPACT, file_delete_delay_ms=1_000))
     directory.configure(kept, replace(SMALL, retention_ms=3_000, file_delete_delay_ms=1_000))
     await asyncio.sleep(20)
 
 
-def lives(number: int, *, skipped: int) -> int:
-    """Live with an error at one operation of the work, and once more; return its operations."""
+def run_with_error(number: int, *, skipped: int) -> int:
+    """Run the work with a disk error at one operation, then reopen. Return its operations."""
     took = 0
     with SimWorld(skipped) as world:
         node = world.node("n")
@@ -48,7 +48,7 @@ def lives(number: int, *, skipped: int) -> int:
             async with opened(runtime) as directory:
                 keyed = await directory.open_log("k-0", COMPACT, topic_id=TOPIC)
                 after = await values(directory, keyed)
-                assert {18, 19} <= set(after), "the newest of both keys"
+                assert {18, 19} <= set(after), "the newest records of both keys"
                 assert after.items() <= before.items()
                 kept = await directory.open_log("t-0", SMALL, topic_id=TOPIC)
                 assert kept.log_end_offset == 12
@@ -65,6 +65,7 @@ def lives(number: int, *, skipped: int) -> int:
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 def test_error_in_any_phase_of_compaction_loses_no_record_and_stops_no_node(number: int) -> None:
     took = [
-        lives(number, skipped=skipped) for skipped in range(number % STRIDE, OPERATIONS, STRIDE)
+        run_with_error(number, skipped=skipped)
+        for skipped in range(number % STRIDE, OPERATIONS, STRIDE)
     ]
     assert max(took) > 0.8 * OPERATIONS

@@ -1,4 +1,4 @@
-"""A look at a log that nobody has opened."""
+"""The check of a log that is not open."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ from quorumlog.storage.config import LogConfig
 from quorumlog.storage.idle_log_check import check_idle_log
 
 
-def test_a_folder_whose_first_segment_was_never_made_has_nothing_to_remove(tmp_path: Path) -> None:
-    """The process died between the two, and the log has not been opened since."""
+def test_log_folder_without_a_first_segment_has_nothing_to_remove(tmp_path: Path) -> None:
+    """The process died before it created the segment, and the log was not opened since."""
     found = check_idle_log(
         RealFiles(),
         str(tmp_path),

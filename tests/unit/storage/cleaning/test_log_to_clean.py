@@ -1,4 +1,4 @@
-"""What of a compacted log is dirty, and when that is worth a round; the throttle of rounds."""
+"""Selection of dirty logs for compaction, and the throttle of rounds."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ NOW = 1_000_000
 
 
 def segments(*sizes: int, times: tuple[int | None, ...] = ()) -> list[SegmentAge]:
-    """Segments of ten offsets each; first and largest timestamp are the same."""
+    """Build segments of ten offsets. The first timestamp of each is the largest one."""
     times = times or (0,) * len(sizes)
     return [
         SegmentAge(
@@ -60,7 +60,9 @@ def test_log_to_clean_depends_on_the_dirty_ratio_of_inactive_segments() -> None:
 def test_clean_log_is_never_selected() -> None:
     dirt = judge(segments(50, 30, 1), cleaned_to=20, min_cleanable_dirty_ratio=0.0)
     assert (dirt.is_due, dirt.dirty_bytes) == (False, 0)
-    assert not judge(segments(50), min_cleanable_dirty_ratio=0.0).is_due, "all of it is active"
+    assert not judge(segments(50), min_cleanable_dirty_ratio=0.0).is_due, (
+        "all records are in the active segment"
+    )
     assert (
         find_log_to_clean(outline([]), LogConfig(), now_ms=0, limit_offset=0, cleaned_to=0)
         == LogToClean()
@@ -102,15 +104,15 @@ def test_max_compaction_lag_rolls_the_active_segment() -> None:
     assert not judge(stuck, cleaned_to=10, limit=19, max_compaction_lag_ms=100).rolls
 
 
-def test_timestamps_are_asked_for_only_where_a_lag_is_set() -> None:
+def test_timestamps_are_read_only_if_a_lag_is_set() -> None:
     found = segments(1, 1, 1, times=(None, None, None))
     assert judge(found, cleaned_to=10).unknown is None
     assert judge(found, cleaned_to=10, max_compaction_lag_ms=5).unknown == 1
     assert judge(found, min_compaction_lag_ms=5).unknown == 0
 
 
-def test_of_a_log_of_many_segments_only_those_that_decide_are_asked() -> None:
-    """Otherwise each timestamp that is read would cost a look at all of them."""
+def test_timestamps_are_read_only_from_the_deciding_segments() -> None:
+    """Otherwise every check would read the timestamps of all segments."""
     found = segments(*[1] * 10_000, times=(0,) * 10_000)
     asked: list[int] = []
 
@@ -131,7 +133,7 @@ def test_of_a_log_of_many_segments_only_those_that_decide_are_asked() -> None:
         assert (asked, dirt.dirty_bytes, dirt.end_offset) == (places, 999, 99_990)
 
 
-def test_the_throttle_spreads_bytes_over_time_and_saves_nothing_up() -> None:
+def test_throttle_accumulates_no_unused_budget() -> None:
     throttle = Throttle(1_000)
     assert throttle.spend(500, now_ms=10_000) == 500
     assert throttle.spend(500, now_ms=10_000) == 1_000

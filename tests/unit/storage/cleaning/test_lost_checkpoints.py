@@ -23,7 +23,7 @@ DELETED = LogConfig(index_interval_bytes=64)
 
 @pytest.fixture
 def cleaned(shelf: Shelf) -> Shelf:
-    """Segments with gaps inside and between, whose folder says nothing of it."""
+    """Return segments with gaps inside and between, and no record of them in the folder."""
     for _ in range(3):
         shelf.append(*pairs(b"a", b"b", b"c", value=b"v" * 200))
         shelf.append(*pairs(b"a", b"b", b"c", value=b"v" * 200))
@@ -36,16 +36,16 @@ def cleaned(shelf: Shelf) -> Shelf:
     bases = [segment.base_offset for segment in shelf.segments]
     ends = {header.next_offset for header in shelf.headers()}
     assert not set(bases[1:]) <= ends, "there is a gap between two segments"
-    says(shelf, None)
+    store_gaps_below(shelf, None)
     return shelf
 
 
-def says(shelf: Shelf, gaps_below: int | None) -> None:
+def store_gaps_below(shelf: Shelf, gaps_below: int | None) -> None:
     content = encode_partition_metadata(TOPIC, gaps_below=gaps_below)
     write_file(shelf.files, join(shelf.folder, PARTITION_METADATA), content)
 
 
-def said(shelf: Shelf) -> int | None:
+def stored_gaps_below(shelf: Shelf) -> int | None:
     content = read_file(shelf.files, join(shelf.folder, PARTITION_METADATA))
     return decode_partition_metadata(content).gaps_below
 
@@ -70,22 +70,23 @@ def kept(shelf: Shelf, state: LogState) -> list[int]:
 
 
 @pytest.mark.parametrize("point", [0, 5, 18])
-def test_a_compacted_folder_that_nothing_speaks_of_is_not_cut_at_its_gaps(
+def test_compacted_folder_without_checkpoints_is_not_truncated_at_its_gaps(
     cleaned: Shelf, point: int
 ) -> None:
-    """As it came from another server; or both checkpoints are lost, and partition.metadata."""
+    """A folder copied from another server, or one that lost both checkpoints and
+    partition.metadata."""
     offsets = cleaned.offsets()
     state = recovered(cleaned, recovery_point=point)
     assert kept(cleaned, state) == offsets
     assert state.log_end_offset == cleaned.next_offset
 
 
-def test_the_folder_remembers_its_gaps_when_the_policy_and_the_checkpoints_do_not(
+def test_partition_metadata_keeps_gaps_valid_without_policy_and_checkpoints(
     cleaned: Shelf,
 ) -> None:
     offsets = cleaned.offsets()
     recovered(cleaned, cleaned_to=cleaned.first_dirty)
-    assert said(cleaned) is not None
+    assert stored_gaps_below(cleaned) is not None
     for is_clean in (False, True):
         state = recovered(cleaned, config=DELETED, is_clean=is_clean)
         assert kept(cleaned, state) == offsets
@@ -93,9 +94,9 @@ def test_the_folder_remembers_its_gaps_when_the_policy_and_the_checkpoints_do_no
 
 
 def test_gap_above_the_recorded_compaction_is_truncated(cleaned: Shelf) -> None:
-    """A segment is gone, which was never flushed."""
+    """A segment that was never flushed is missing."""
     recovered(cleaned)
-    gaps_below = said(cleaned)
+    gaps_below = stored_gaps_below(cleaned)
     assert gaps_below == cleaned.segments[-1].base_offset
     end = cleaned.next_offset
     for _ in range(3):
@@ -106,16 +107,16 @@ def test_gap_above_the_recorded_compaction_is_truncated(cleaned: Shelf) -> None:
     assert state.log_end_offset == end + 2
 
 
-def test_a_log_that_was_never_compacted_is_cut_at_a_gap_whatever_its_policy(shelf: Shelf) -> None:
+def test_log_that_was_never_compacted_is_truncated_at_a_gap_under_any_policy(shelf: Shelf) -> None:
     for _ in range(3):
         shelf.append(*pairs(b"x", b"y"))
         shelf.roll()
-    says(shelf, 0)
+    store_gaps_below(shelf, 0)
     shelf.files.remove(join(shelf.folder, segment_file(2, LOG_SUFFIX)))
     assert recovered(shelf).log_end_offset == 2
 
 
-def test_a_gap_of_a_log_that_was_never_to_be_compacted_is_damage_below_the_recovery_point(
+def test_gap_below_the_recovery_point_is_corruption_without_compaction(
     cleaned: Shelf,
 ) -> None:
     with pytest.raises(CorruptionError):

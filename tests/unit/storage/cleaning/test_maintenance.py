@@ -1,4 +1,4 @@
-"""The housekeeping of a data directory, on the simulated runtime: what goes, when, and what not."""
+"""Retention, compaction and delayed unlinks of a data directory on the simulated runtime."""
 
 import asyncio
 import errno
@@ -52,7 +52,7 @@ def test_retention_deletes_old_segments_and_empties_an_idle_log() -> None:
             await fill(runtime, directory, log, 2)
             await until(lambda: log.log_start_offset > 0)
             assert (await values(directory, log))[9] == b"v1"
-            assert names(runtime, ".deleted"), "files stay for their delay"
+            assert names(runtime, ".deleted"), "files stay until file.delete.delay.ms has passed"
             await until(lambda: not names(runtime, ".deleted"))
             await until(lambda: log.log_start_offset == 10, within_ms=90_000)
             assert log.size_bytes == 0
@@ -66,13 +66,13 @@ def test_retention_deletes_old_segments_and_empties_an_idle_log() -> None:
     run(main)
 
 
-def test_a_log_is_kept_to_its_size_and_takes_another_config_while_it_runs() -> None:
+def test_retention_bytes_can_change_while_the_log_is_open() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             log = await directory.open_log("t-0", SMALL, topic_id=TOPIC)
             await fill(runtime, directory, log, 20)
             await asyncio.sleep(5 * INTERVAL_MS / 1000)
-            assert log.log_start_offset == 0, "nothing was said of a limit"
+            assert log.log_start_offset == 0, "no limit is set"
             directory.configure(log, replace(SMALL, retention_bytes=900))
             await until(lambda: log.size_bytes < 1_200)
             assert log.size_bytes >= 900
@@ -95,7 +95,7 @@ def test_retention_deletes_nothing_above_the_high_watermark() -> None:
     run(main)
 
 
-def test_deleted_records_give_their_space_back_whatever_the_policy() -> None:
+def test_deleted_records_free_their_space_under_any_policy() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             config = replace(COMPACT, min_cleanable_dirty_ratio=1.0)
@@ -108,7 +108,7 @@ def test_deleted_records_give_their_space_back_whatever_the_policy() -> None:
     run(main)
 
 
-def test_a_log_that_nobody_opens_is_opened_when_something_of_it_may_go_and_not_before() -> None:
+def test_idle_log_is_opened_only_when_a_segment_expires() -> None:
     async def main(runtime: Runtime) -> None:
         config = replace(SMALL, retention_ms=60_000)
         async with opened(runtime) as directory:
@@ -165,16 +165,16 @@ def test_dirty_log_is_compacted_and_checkpointed() -> None:
         assert f"t 0 {active}".encode() in stored
         async with opened(runtime) as directory:
             log = await directory.open_log("t-0", SMALL, topic_id=TOPIC)
-            assert await values(directory, log) == after, "the gaps stay, whatever the policy is"
+            assert await values(directory, log) == after, "the gaps stay valid under any policy"
             assert names(runtime, ".deleted") == []
 
     run(main)
 
 
-def test_a_batch_that_nobody_can_inflate_keeps_no_log_from_being_cleaned(
+def test_undecompressible_batch_does_not_prevent_compaction(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Where only headers are validated a producer may store such."""
+    """A producer can store such a batch where only headers are validated."""
 
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
@@ -290,7 +290,7 @@ def test_full_disk_delays_compaction_but_not_retention(
 
 @pytest.mark.parametrize("what", ["delete", "truncate", "close", "policy"])
 def test_deletion_of_a_log_ends_its_compaction(what: str) -> None:
-    """The throttle keeps the round going until then."""
+    """The throttle keeps the round running until then."""
     slow = replace(CONFIG, clean_bytes_per_second=100, clean_slice_bytes=200)
 
     async def main(runtime: Runtime) -> None:
@@ -334,12 +334,12 @@ def test_cleaner_throttle_limits_bytes_per_second() -> None:
             began = runtime.clock.now_ms()
             await until(lambda: not cleaner.is_cleaning(log), within_ms=120_000)
             took_ms = runtime.clock.now_ms() - began
-            assert took_ms > 2 * (size - 300) * 0.9, "it reads everything twice"
+            assert took_ms > 2 * (size - 300) * 0.9, "compaction reads every byte twice"
 
     run(main)
 
 
-def test_a_lookup_by_time_goes_on_while_segments_are_replaced_and_removed() -> None:
+def test_timestamp_lookup_succeeds_during_swaps_and_deletions() -> None:
     async def main(runtime: Runtime) -> None:
         config = replace(COMPACT, delete_enabled=True, retention_bytes=1_500)
         async with opened(runtime, replace(CONFIG, retention_check_interval_ms=20)) as directory:
@@ -354,7 +354,7 @@ def test_a_lookup_by_time_goes_on_while_segments_are_replaced_and_removed() -> N
     run(main)
 
 
-def test_a_round_over_what_was_cut_since_it_was_found_dirty_does_not_begin() -> None:
+def test_round_does_not_start_if_its_segments_were_truncated() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             log = await directory.open_log("t-0", SMALL, topic_id=TOPIC)
@@ -372,9 +372,7 @@ def test_a_round_over_what_was_cut_since_it_was_found_dirty_does_not_begin() -> 
     run(main)
 
 
-def test_what_was_removed_is_unlinked_at_the_pace_that_is_allowed_and_at_once_at_the_close() -> (
-    None
-):
+def test_unlinks_obey_their_rate_limit_except_at_close() -> None:
     async def main(runtime: Runtime) -> None:
         slow = replace(CONFIG, unlink_bytes_per_second=100)
         async with opened(runtime, slow) as directory:
@@ -388,7 +386,7 @@ def test_what_was_removed_is_unlinked_at_the_pace_that_is_allowed_and_at_once_at
             assert logs > 6
             await asyncio.sleep(size / 100 / 2)
             left = len(names(runtime, ".log.deleted"))
-            assert logs * 0.3 < left < logs * 0.8, "half of the time, half of the bytes"
+            assert logs * 0.3 < left < logs * 0.8, "half of the bytes after half of the time"
             await until(lambda: len(names(runtime, ".log.deleted")) < 3, within_ms=10**6)
             assert runtime.clock.now_ms() - began > 0.9 * (size - 600) * 1000 / 100
             await fill(runtime, directory, log, 40)
@@ -430,7 +428,7 @@ def test_low_free_space_unlinks_deleted_segments_immediately() -> None:
 
 
 @pytest.mark.plain
-def test_a_log_that_grows_as_fast_as_it_shrinks_keeps_no_other_waiting() -> None:
+def test_log_that_grows_during_retention_delays_no_other_log() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             config = replace(SMALL, retention_bytes=0)
@@ -442,7 +440,7 @@ def test_a_log_that_grows_as_fast_as_it_shrinks_keeps_no_other_waiting() -> None
             exclusive = directory._writer.exclusive
 
             def feed(queue: Any, *rest: Any, **named: Any) -> asyncio.Future[None]:
-                """Whenever something of it is about to go, as much comes."""
+                """Append as many bytes as are deleted, just before each deletion."""
                 if queue.log is busy:
                     for _ in range(12):
                         record = Record(0, runtime.clock.wall_ms(), None, b"v" * 50, ())

@@ -1,4 +1,4 @@
-"""Crashes during retention and compaction: each key keeps its last acknowledged value."""
+"""A crash during retention or compaction loses no key's last acknowledged value."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -33,11 +33,11 @@ CONFIG = LogConfig(
 
 
 @dataclass
-class Story:
-    """What every life wrote, and what was acknowledged."""
+class History:
+    """The records that all runs of the process wrote, and the acknowledged offsets."""
 
     issued: dict[int, set[tuple[bytes, bytes]]] = field(default_factory=dict)
-    last: dict[bytes, int] = field(default_factory=dict)  # key: offset, acknowledged
+    last: dict[bytes, int] = field(default_factory=dict)  # key: acknowledged offset
     count: int = 0
     cleaned: bool = False
 
@@ -49,7 +49,7 @@ async def open_log(runtime: Runtime, scope: Any) -> tuple[DataDirectory, Log]:
     return directory, log
 
 
-async def live(runtime: Runtime, story: Story) -> None:
+async def run_process(runtime: Runtime, story: History) -> None:
     await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c" * 22), node_id=NodeId(1))
     async with runtime.tasks.scope("life") as scope:
         directory, log = await open_log(runtime, scope)
@@ -75,7 +75,7 @@ async def live(runtime: Runtime, story: Story) -> None:
         scope.cancel()
 
 
-async def look(runtime: Runtime, story: Story) -> None:
+async def reopen(runtime: Runtime, story: History) -> None:
     async with runtime.tasks.scope("look") as scope:
         directory, log = await open_log(runtime, scope)
         endings = (".swap", ".cleaned", ".deleted")
@@ -87,7 +87,7 @@ async def look(runtime: Runtime, story: Story) -> None:
         scope.cancel()
 
 
-async def check(directory: DataDirectory, log: Log, story: Story) -> None:
+async def check(directory: DataDirectory, log: Log, story: History) -> None:
     found: dict[bytes, int] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -114,22 +114,22 @@ def run(world: SimWorld, main: Callable[[Runtime], Coroutine[Any, Any, None]]) -
 
 def crash_once(seed: int, point: CrashPoint, faults: Faults | None = None) -> None:
     with SimWorld(seed, faults=faults) as world:
-        story = Story()
-        run(world, lambda runtime: live(runtime, story))
-        assert story.cleaned or faults is not None, "a lane may have hung for as long as it ran"
+        story = History()
+        run(world, lambda runtime: run_process(runtime, story))
+        assert story.cleaned or faults is not None, "no compaction finished"
         world.node("n").crash_at(point)
-        run(world, lambda runtime: live(runtime, story))
+        run(world, lambda runtime: run_process(runtime, story))
         world.node("n").crash_at(None)
-        run(world, lambda runtime: look(runtime, story))
-        run(world, lambda runtime: live(runtime, story))
+        run(world, lambda runtime: reopen(runtime, story))
+        run(world, lambda runtime: run_process(runtime, story))
 
 
 def operations() -> int:
     with SimWorld(0) as world:
-        story = Story()
-        run(world, lambda runtime: live(runtime, story))
+        story = History()
+        run(world, lambda runtime: run_process(runtime, story))
         world.node("n").crash_at(None)
-        run(world, lambda runtime: live(runtime, story))
+        run(world, lambda runtime: run_process(runtime, story))
         return world.node("n").device.operations
 
 

@@ -1,5 +1,7 @@
-"""Deletion and compaction of a log with transactions: nothing at or above the last stable offset
-goes, aborted records and then their markers do."""
+"""Retention and compaction of a log with transactions stop at the last stable offset.
+
+Compaction removes aborted records first and their markers later.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -35,7 +37,7 @@ LONG_S = 20 * INTERVAL_MS / 1000
 async def write(
     runtime: Runtime, directory: DataDirectory, log: Log, sequence: int, key: bytes = b"k0"
 ) -> None:
-    """Append a record of the producer's transaction."""
+    """Append a record in a transaction of the producer."""
     batch = encode_batch(
         [Record(0, runtime.clock.wall_ms(), key, b"t%d" % sequence)],
         producer_id=PRODUCER.producer_id,
@@ -68,7 +70,7 @@ async def fill_others(runtime: Runtime, directory: DataDirectory, log: Log, coun
 
 
 async def markers(directory: DataDirectory, log: Log) -> list[int]:
-    """The offsets of the markers that have a record."""
+    """Return the offsets of the markers that have a record."""
     found, offset = [], log.log_start_offset
     while (taken := log.read(offset, max_bytes=1 << 20)) is not None:
         content = await directory.reader.read(taken)
@@ -113,7 +115,7 @@ def test_deleted_records_are_below_the_last_stable_offset() -> None:
                 with pytest.raises(OffsetOutOfRange, match="watermark is 7, the last stable off"):
                     await delete(log, offset)
             assert await delete(log, -1) == 3
-            # A follower may not have the marker yet with which its leader's deletion is stable.
+            # A follower may lack the marker that made its leader's deletion stable.
             assert await delete(log, 5, is_replicated=True) == 5
             with pytest.raises(OffsetOutOfRange):
                 await delete(log, 8, is_replicated=True)
@@ -143,8 +145,8 @@ def test_compaction_stops_at_the_last_stable_offset() -> None:
 
 
 def test_compaction_drops_aborted_records_and_later_their_marker() -> None:
-    """An aborted record supersedes nothing. Its marker stays until its delete horizon, and as long
-    as it is all that is left of a live producer."""
+    """An aborted record supersedes nothing. Its marker stays until its delete horizon, and longer
+    if it is the last batch of an active producer."""
     expiry_s, horizon_s = 60, 400
 
     async def main(runtime: Runtime) -> None:
@@ -193,8 +195,8 @@ def test_a_producer_with_an_open_transaction_never_expires() -> None:
     run(main)
 
 
-def test_a_reset_log_remembers_as_many_producers_as_before() -> None:
-    """A follower's log that starts again at its leader's log start."""
+def test_reset_log_keeps_its_producer_limit() -> None:
+    """A follower resets its log to the log start offset of its leader."""
 
     async def main(runtime: Runtime) -> None:
         limits = DirectoryConfig(producers_max=2)

@@ -1,4 +1,4 @@
-"""Which of the oldest segments may go."""
+"""Selection of the oldest segments for deletion."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -22,7 +22,7 @@ NOW = 1_000_000
 
 
 def segments(*sizes_and_times: tuple[int, int | None], created_ms: int = NOW) -> list[SegmentAge]:
-    """Segments of ten offsets each."""
+    """Build segments of ten offsets each."""
     return [
         SegmentAge(
             base_offset=at * 10,
@@ -72,7 +72,9 @@ def test_retained_size_is_at_least_retention_bytes() -> None:
     assert judge(found, retention_bytes=101).count == 0
     assert judge(found, retention_bytes=100).reasons == (DeletionReason.SIZE,)
     assert judge(found, retention_bytes=50).count == 2
-    assert judge(found, retention_bytes=49).count == 2, "the active one is larger than that alone"
+    assert judge(found, retention_bytes=49).count == 2, (
+        "the active segment alone is larger than retention.bytes"
+    )
 
 
 def test_retention_of_minus_one_deletes_nothing() -> None:
@@ -117,7 +119,7 @@ def test_segment_without_timestamps_uses_the_file_time() -> None:
     assert judge(found, retention_ms=99).count == 2
 
 
-def test_a_timestamp_that_decides_is_asked_for_and_no_other() -> None:
+def test_only_the_deciding_timestamp_is_read() -> None:
     found = segments((50, None), (50, None), (50, None))
     assert judge(found, retention_ms=100) == RetentionDecision(unknown=0)
     by_size = judge(found, retention_ms=100, retention_bytes=100)
@@ -125,7 +127,7 @@ def test_a_timestamp_that_decides_is_asked_for_and_no_other() -> None:
     assert judge(found, retention_bytes=100) == RetentionDecision(reasons=(DeletionReason.SIZE,))
 
 
-def test_a_record_of_the_future_keeps_its_segment_and_is_told_of() -> None:
+def test_future_timestamp_keeps_its_segment_and_is_reported() -> None:
     verdict = judge(segments((1, NOW + FUTURE_MS + 1), (1, NOW)), retention_ms=100)
     assert (verdict.count, verdict.is_from_future) == (0, True)
     assert verdict.due_ms == NOW + FUTURE_MS + 102
@@ -220,6 +222,6 @@ def test_deleted_records_are_not_held() -> None:
     assert verdict.reasons == (DeletionReason.DELETED,)
 
 
-def test_no_timestamp_is_looked_for_in_what_is_held() -> None:
+def test_timestamps_of_held_segments_are_not_read() -> None:
     found = segments((50, None), (50, 0))
     assert judge(found, retention_ms=100, held=[LogHold(0, 1_000)]) == RetentionDecision()

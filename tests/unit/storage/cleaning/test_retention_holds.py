@@ -1,5 +1,4 @@
-"""What groups hold back from retention, on the simulated runtime: as long as they have not read it,
-and no longer than their leases and bytes allow."""
+"""Consumer groups hold unread segments within the limits of their leases and bytes."""
 
 import asyncio
 from dataclasses import replace
@@ -16,8 +15,8 @@ OLD = replace(SMALL, retention_ms=0)
 LONG = 1 << 40
 
 
-class Reader:
-    """A group: how far it has committed, and whether its coordinator says so."""
+class CommittedGroup:
+    """A group with a committed offset; its coordinator can be silent or slow."""
 
     def __init__(self) -> None:
         self.offset: int | None = 0
@@ -29,7 +28,7 @@ class Reader:
         self.asked.append((log, group))
         await asyncio.sleep(self.answers_in_s)
         if self.is_silent:
-            raise CoordinatorNotAvailable("nobody leads the partition now")
+            raise CoordinatorNotAvailable("the partition has no leader")
         return self.offset
 
 
@@ -38,16 +37,16 @@ def held(runtime: Runtime, *, bytes_max: int = LONG, for_ms: int = HOLD_MS_MAX) 
     return replace(OLD, holds=(hold,))
 
 
-async def stays(log: Log, offset: int) -> None:
-    """Let retention look some times."""
+async def check_log_start_stays(log: Log, offset: int) -> None:
+    """Let several retention checks pass. The log start offset must not change."""
     await asyncio.sleep(5 * INTERVAL_MS / 1000)
     assert log.log_start_offset == offset
 
 
 async def old_log(
-    runtime: Runtime, directory: DataDirectory, reader: Reader, config: LogConfig
+    runtime: Runtime, directory: DataDirectory, reader: CommittedGroup, config: LogConfig
 ) -> Log:
-    """A log of twelve records that retention would take all of."""
+    """Return a log of twelve records that all exceed the retention time."""
     directory.maintenance.committed = reader.committed
     log = await directory.open_log("t-0", config, topic_id=TOPIC)
     await fill(runtime, directory, log, 12, age_ms=10_000)
@@ -57,13 +56,13 @@ async def old_log(
 def test_retention_deletes_only_segments_that_the_group_has_read() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
-            reader = Reader()
+            reader = CommittedGroup()
             log = await old_log(runtime, directory, reader, held(runtime))
-            await stays(log, 0)
+            await check_log_start_stays(log, 0)
             third = log.segment_bases[2]
             reader.offset = third + 1
             await until(lambda: log.log_start_offset == third)
-            await stays(log, third)
+            await check_log_start_stays(log, third)
             reader.offset = 12
             await until(lambda: log.log_start_offset == 12)
             assert set(reader.asked) == {("t-0", "g")}
@@ -71,15 +70,15 @@ def test_retention_deletes_only_segments_that_the_group_has_read() -> None:
     run(main)
 
 
-def test_what_nobody_tells_of_is_held() -> None:
+def test_unread_segments_are_held_if_the_committed_offset_is_unavailable() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
-            reader = Reader()
+            reader = CommittedGroup()
             reader.is_silent = True
             log = await old_log(runtime, directory, reader, held(runtime))
-            await stays(log, 0)
+            await check_log_start_stays(log, 0)
             reader.is_silent, reader.offset = False, None  # nothing is committed
-            await stays(log, 0)
+            await check_log_start_stays(log, 0)
             reader.offset = 12
             await until(lambda: log.log_start_offset == 12)
 
@@ -90,13 +89,15 @@ def test_hold_ends_when_its_lease_expires_or_is_removed() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
             lease_ms = 20 * INTERVAL_MS
-            log = await old_log(runtime, directory, Reader(), held(runtime, for_ms=lease_ms))
-            await stays(log, 0)
+            log = await old_log(
+                runtime, directory, CommittedGroup(), held(runtime, for_ms=lease_ms)
+            )
+            await check_log_start_stays(log, 0)
             await until(lambda: log.log_start_offset == 12, within_ms=2 * lease_ms)
         async with opened(runtime) as directory:
             log = await directory.open_log("u-0", held(runtime), topic_id=TOPIC)
             await fill(runtime, directory, log, 6, age_ms=10_000)
-            await stays(log, 0)
+            await check_log_start_stays(log, 0)
             directory.configure(log, OLD)
             await until(lambda: log.log_start_offset == 6)
 
@@ -106,20 +107,20 @@ def test_hold_ends_when_its_lease_expires_or_is_removed() -> None:
 def test_hold_releases_segments_above_its_byte_limit() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
-            log = await old_log(runtime, directory, Reader(), held(runtime, bytes_max=500))
+            log = await old_log(runtime, directory, CommittedGroup(), held(runtime, bytes_max=500))
             await until(lambda: log.size_bytes <= 500)
             start = log.log_start_offset
             assert 0 < start < 12
-            await stays(log, start)
+            await check_log_start_stays(log, start)
 
     run(main)
 
 
-def test_a_node_that_stops_asks_no_further() -> None:
-    """Coordinators that do not answer cost retention two seconds each, and a stop no more."""
+def test_stop_does_not_wait_for_silent_coordinators() -> None:
+    """Each silent coordinator delays retention by two seconds, and a stop by no more."""
 
     async def main(runtime: Runtime) -> None:
-        reader = Reader()
+        reader = CommittedGroup()
         reader.answers_in_s = 2
         end_ms = runtime.clock.wall_ms() + HOLD_MS_MAX
         holds = tuple(Hold(f"g{number}", end_ms, LONG) for number in range(5))
@@ -134,10 +135,10 @@ def test_a_node_that_stops_asks_no_further() -> None:
 def test_offsets_are_not_fetched_without_expired_segments() -> None:
     async def main(runtime: Runtime) -> None:
         async with opened(runtime) as directory:
-            reader = Reader()
+            reader = CommittedGroup()
             config = replace(held(runtime), retention_ms=-1)
             log = await old_log(runtime, directory, reader, config)
-            await stays(log, 0)
+            await check_log_start_stays(log, 0)
             assert reader.asked == []
 
     run(main)

@@ -1,5 +1,4 @@
-"""Crashes at every file operation of a segment deletion and of a swap: recovery finds the state
-before or after it."""
+"""Recovery after a crash in a swap or a segment deletion finds the state before or after it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ Content = tuple[tuple[int, bytes | None, bytes | None], ...]
 
 @dataclass
 class Machine:
-    """A log on a simulated disk, driven without a loop."""
+    """A log on a simulated disk, without an event loop."""
 
     world: SimWorld
     log: Log
@@ -81,7 +80,7 @@ class Machine:
         return self.node.runtime().files
 
     def fill(self) -> None:
-        """Append records of two keys, each in a batch of its own, and make them durable."""
+        """Append records of two keys, one to a batch, and make them durable."""
         for number in range(RECORDS):
             record = Record(0, 1_000 + number, b"k%d" % (number % 2), b"v%d" % number, ())
             write = self.log.appender.prepare(
@@ -109,7 +108,7 @@ class Machine:
         return tuple(found)
 
     def groups(self, *, segment_bytes: int) -> list[CleanedGroup]:
-        """Clean all that is inactive."""
+        """Clean all inactive segments."""
         sources = tuple(
             SourceSegment(
                 path=f"/t-0/{segment_file(each.base_offset, '.log')}",
@@ -146,10 +145,10 @@ class Machine:
         self.log.cleanup.complete_replace(swap)
 
 
-def look(
+def recover_machine(
     disk: Disk, check: Callable[[Machine], None], *, recorded: bool
 ) -> Sequence[DiskOperation]:
-    """Open a disk as after an unclean stop; return the operations of the recovery."""
+    """Recover the log as after an unclean stop. Return the disk operations of the recovery."""
     with SimWorld(0) as world:
         node = world.node("n")
         node.device.disk = disk
@@ -166,8 +165,10 @@ def crash_everywhere(
     *,
     deeper: int,
 ) -> int:
-    """Look at every state that a crash at any operation may leave; crash each `deeper`-th recovery
-    at its own operations as well. Returns the number of looks."""
+    """Recover from every state that a crash at an operation may leave. Return the recoveries.
+
+    Every `deeper`-th recovery is also crashed at its own operations.
+    """
     looks = 0
     for operation in operations:
         entropy = world.entropy.stream(f"{operation.number}")
@@ -178,10 +179,10 @@ def crash_everywhere(
         for wreck in crash_states(operation.disk, entropy, draws=2, choices_max=8):
             looks += 1
             try:
-                recovery = look(wreck.disk, at, recorded=looks % deeper == 0)
+                recovery = recover_machine(wreck.disk, at, recorded=looks % deeper == 0)
                 for again in recovery[1:]:
                     for worse in crash_states(again.disk, entropy, draws=1, choices_max=2):
-                        look(worse.disk, at, recorded=False)
+                        recover_machine(worse.disk, at, recorded=False)
                         looks += 1
             except Exception as error:
                 error.add_note(f"{operation}; {wreck.name}")
@@ -189,7 +190,7 @@ def crash_everywhere(
     return looks
 
 
-def litter(machine: Machine) -> list[str]:
+def leftover_files(machine: Machine) -> list[str]:
     endings = (".swap", ".cleaned", ".deleted", ".tmp")
     return [name for name in machine.files.names("/t-0") if name.endswith(endings)]
 
@@ -209,16 +210,16 @@ def test_crash_during_a_swap_leaves_the_old_or_the_new_segments(segment_bytes: i
             machine.swap(group)
             contents.append(machine.content())
             ends.append(len(recording.operations))
-        assert len(set(contents)) == len(contents), "each swap changes the content"
+        assert len(set(contents)) == len(contents), "every swap changes the content"
         assert len(contents[-1]) < RECORDS / 2
-        assert litter(machine), "the old files are unlinked later"
+        assert leftover_files(machine), "the old files are unlinked later"
         places = {op.number: at for at, op in enumerate(recording.operations)}
 
         def check(found: Machine, operation: DiskOperation) -> None:
             before = sum(end <= places[operation.number] for end in ends)
             assert found.content() in contents[before : before + 2]
             assert found.log.log_end_offset == RECORDS
-            assert litter(found) == []
+            assert leftover_files(found) == []
 
         assert crash_everywhere(world, recording.operations, check, deeper=11) > 100
 
@@ -238,7 +239,7 @@ def test_crash_during_a_deletion_removes_whole_segments_from_the_start() -> None
             assert start in bases[:4]
             assert found.log.segment_bases == [base for base in bases if base >= start]
             assert found.content() == tuple(row for row in before if row[0] >= start)
-            assert litter(found) == []
+            assert leftover_files(found) == []
 
         assert crash_everywhere(world, recording.operations, check, deeper=9) > 60
         machine.log.cleanup.complete_remove(removal)
@@ -246,7 +247,7 @@ def test_crash_during_a_deletion_removes_whole_segments_from_the_start() -> None
         assert machine.content() == tuple(row for row in before if row[0] >= bases[3])
 
 
-def test_an_idle_log_that_was_emptied_starts_where_it_ended() -> None:
+def test_emptied_idle_log_keeps_its_end_offset() -> None:
     for power in (False, True):
         with SimWorld(3) as world:
             machine = Machine.start(world, recovery_point=0)
@@ -258,7 +259,7 @@ def test_an_idle_log_that_was_emptied_starts_where_it_ended() -> None:
             removal = machine.log.cleanup.begin_remove(len(machine.log.segment_bases) - 1)
             perform_removal(machine.files, removal)
             machine.log.cleanup.complete_remove(removal)
-            assert not machine.log.appender.roll(wall_ms=6), "it is empty"
+            assert not machine.log.appender.roll(wall_ms=6), "the log is empty"
             if power:
                 machine.node.power_cut()
             else:
@@ -268,7 +269,7 @@ def test_an_idle_log_that_was_emptied_starts_where_it_ended() -> None:
 
 
 def test_rejected_swap_leaves_the_log_unchanged() -> None:
-    """Each rename before the commit point may find the disk full."""
+    """Any rename before the commit point may fail with ENOSPC."""
     for failing in range(4):
         with SimWorld(4) as world:
             machine = Machine.start(world, recovery_point=0)
@@ -282,13 +283,13 @@ def test_rejected_swap_leaves_the_log_unchanged() -> None:
             refused = perform_swap(machine.files, swap)
             assert isinstance(refused, OSError)
             machine.log.cleanup.complete_replace(swap, is_done=False)
-            assert litter(machine) == []
+            assert leftover_files(machine) == []
             assert (machine.content(), machine.log.segment_bases) == (before, bases)
             machine.swap(machine.groups(segment_bytes=10_000)[0])
             assert len(machine.content()) < len(before)
 
 
-def test_a_round_over_segments_that_were_cut_is_not_swapped_in() -> None:
+def test_round_over_truncated_segments_is_not_swapped_in() -> None:
     with SimWorld(5) as world:
         machine = Machine.start(world, recovery_point=0)
         machine.fill()
@@ -299,7 +300,7 @@ def test_a_round_over_segments_that_were_cut_is_not_swapped_in() -> None:
 
 
 def test_leased_reader_continues_across_a_swap_and_a_deletion() -> None:
-    """Also when it has to read the index first: the files of that name are others by then."""
+    """The index must be read from its file, which a swap has replaced by another one."""
     with SimWorld(6) as world:
         machine = Machine.start(world, recovery_point=0)
         machine.fill()
@@ -319,7 +320,7 @@ def test_leased_reader_continues_across_a_swap_and_a_deletion() -> None:
 
 
 def test_unfinished_swap_of_kafka_is_completed() -> None:
-    """Its names do not say where the replaced segments end: the batches do."""
+    """Its file names do not give the end of the replaced segments; the batches do."""
     with SimWorld(7) as world:
         machine = Machine.start(world, recovery_point=0)
         machine.fill()
@@ -336,5 +337,5 @@ def test_unfinished_swap_of_kafka_is_completed() -> None:
         assert found.log.segment_bases[-1] == bases[-1]
         assert found.log.size_bytes < machine.log.size_bytes
         assert len(found.content()) < RECORDS / 2
-        assert litter(found) == []
+        assert leftover_files(found) == []
         assert group.size <= found.log.size_bytes

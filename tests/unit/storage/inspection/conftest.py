@@ -1,4 +1,4 @@
-"""Data directories to look into, built by the code that ships and kept as plain bytes."""
+"""Data directories for inspection, written by the production code and kept as plain bytes."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ Contents = dict[str, bytes]
 
 @dataclass
 class Tree:
-    """A directory on a simulated file system that tests may damage and put back."""
+    """A directory on a simulated file system that tests can damage and restore."""
 
     files: Files
     contents: Contents
@@ -36,7 +36,7 @@ class Tree:
             self.write(path, content)
 
     def write(self, path: str, content: bytes) -> None:
-        """Make a file hold exactly this."""
+        """Replace the content of a file."""
         self.files.make_folder(path.rpartition("/")[0])
         write_file(self.files, path, content)
 
@@ -45,14 +45,14 @@ class Tree:
         return read_file(self.files, path)
 
     def flip(self, path: str, position: int, mask: int) -> None:
-        """Turn bits of one byte over; a second time puts them back."""
+        """Flip the bits of the mask in one byte. A second call restores them."""
         file = self.files.open(path)
         byte = file.read(position, 1)[0]
         file.write(position, [bytes([byte ^ mask])])
         file.close()
 
     def all_paths(self, folder: str | None = None) -> list[str]:
-        """Paths of every file below."""
+        """Return the paths of all files below a folder."""
         found = []
         top = folder or self.path
         for name in self.files.names(top):
@@ -61,13 +61,13 @@ class Tree:
         return found
 
     def all_contents(self) -> Contents:
-        """What every file holds."""
+        """Return the content of every file by path."""
         return {path: self.read(path) for path in self.all_paths()}
 
 
 @pytest.fixture
 def plant() -> Iterator[Callable[[Contents], Tree]]:
-    """Put contents onto a simulated file system."""
+    """Write contents to a simulated file system."""
     with SimWorld(0) as world:
         node = world.node("node")
         node.start_process()
@@ -78,7 +78,7 @@ def plant() -> Iterator[Callable[[Contents], Tree]]:
 
 @dataclass
 class Script:
-    """What is appended to a log, batch by batch."""
+    """The appends to a log, batch by batch."""
 
     directory: DataDirectory
     log: Log
@@ -111,7 +111,8 @@ class Script:
         )
         if producer >= 0:
             self.sequences[producer] = sequence + len(values)
-        # The front door is closed to transactional batches of clients: a leader's are taken.
+        # Clients may not append transactional batches by this call; a leader's batches are
+        # accepted.
         await self._append(batch, AppendOrigin.CLIENT)
 
     async def end(self, producer: int, kind: MarkerType) -> None:
@@ -126,7 +127,7 @@ class Script:
         await self._append(marker, AppendOrigin.INTERNAL)
 
     async def replicate(self, batch: bytes) -> None:
-        """Append a batch as it came from a leader."""
+        """Append a batch as a follower does."""
         await self._append(batch, AppendOrigin.REPLICATED)
 
     async def _append(self, batch: bytes, origin: AppendOrigin) -> None:
@@ -136,7 +137,7 @@ class Script:
 
 
 async def _fill(script: Script) -> None:
-    """Several epochs, codecs and segments; idempotent and transactional producers."""
+    """Append several epochs, codecs and segments, by idempotent and transactional producers."""
     await script.append("a", "b", "c")
     await script.append("d", codec=Codec.GZIP, producer=5)
     await script.append("e", "f", codec=Codec.ZSTD, producer=5)
@@ -152,7 +153,7 @@ async def _fill(script: Script) -> None:
 
 
 async def _fill_compacted(script: Script) -> None:
-    """What a leader's cleaner left: gaps within batches and between them."""
+    """Append batches with the gaps that compaction leaves inside and between batches."""
     for offsets in ((0, 2), (5, 6, 9), (20,), (21, 30)):
         records = [Record(offset, 2_000 + offset, b"k%d" % offset, b"v") for offset in offsets]
         await script.replicate(
@@ -161,7 +162,7 @@ async def _fill_compacted(script: Script) -> None:
 
 
 async def build(runtime: Runtime, *, is_closed: bool) -> Contents:
-    """Build a directory with two logs; return what lies in it after the stop."""
+    """Build a directory with two logs. Return its contents after the stop."""
     await DataDirectory.format(runtime, DATA, cluster_id=CLUSTER, node_id=ONE)
     async with runtime.tasks.scope("life") as scope:
         directory = await DataDirectory.open(runtime, scope, DATA)
@@ -184,11 +185,11 @@ async def build(runtime: Runtime, *, is_closed: bool) -> Contents:
 
 @pytest.fixture(scope="session")
 def closed_contents() -> Contents:
-    """A directory after a clean stop."""
+    """The contents of a directory after a clean stop."""
     return simulation.run(lambda runtime: build(runtime, is_closed=True))
 
 
 @pytest.fixture(scope="session")
 def killed_contents() -> Contents:
-    """The same after a kill, everything flushed."""
+    """The contents of a directory after a kill, with everything flushed."""
     return simulation.run(lambda runtime: build(runtime, is_closed=False))

@@ -1,6 +1,6 @@
-"""A flipped bit anywhere in a data directory is reported, and no reader takes it for good.
+"""A check reports a flipped bit anywhere in a data directory, and no reader accepts it.
 
-What cannot be seen is listed here by file, and argued in docs/checking.md: `UNSEEN`.
+`unseen` lists the bytes whose flips are undetectable; docs/checking.md gives the reasons.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ Plant = Callable[[Contents], Tree]
 
 @dataclass(frozen=True)
 class Bytes:
-    """A part of a file."""
+    """A byte range of a file."""
 
     path: str
     first: int
@@ -35,29 +35,29 @@ class Bytes:
 
 
 def unseen(contents: Contents, *, is_closed: bool) -> list[Bytes]:
-    """Where a flip may turn one thing that is right into another one that would be right too."""
+    """Return the ranges where a flip turns one valid value into another valid value."""
     meta = contents[f"{DATA}/meta.properties"]
     cluster, directory = meta.index(b"=") + 1, meta.index(b"directory.id=") + 13
     node = meta.index(b"node.id=") + 8
     found = [
-        # Ids: random, so that any other is as good. The metadata log beside them knows them.
+        # Random ids: any value is valid. The metadata log holds them as well.
         Bytes(f"{DATA}/meta.properties", cluster, cluster + 22),
         Bytes(f"{DATA}/meta.properties", directory, directory + 22),
         Bytes(f"{DATA}/meta.properties", node, node + 1),
         Bytes(f"{DATA}/c-0/partition.metadata", 21, 43),
         Bytes(f"{DATA}/t-0/partition.metadata", 21, 43),
-        # A bound that nothing else repeats.
+        # A bound without a second copy.
         Bytes(f"{DATA}/t-0/partition.metadata", 64, 71),
-        # Where gaps may be: nothing else says that either.
+        # The end of the possible gaps, without a second copy.
         Bytes(f"{DATA}/c-0/partition.metadata", 56, 60),
-        # How far the cleaner came: any offset of the log may be it.
+        # The cleaner's checkpoint: any offset of the log is valid.
         Bytes(f"{DATA}/cleaner-offset-checkpoint", 8, 10),
-        # An offset that moves within the gap beside it, in a compacted log.
+        # An offset next to a gap, in a compacted log.
         Bytes(f"{DATA}/c-0/00000000000000000000.log", 4, 8),
         Bytes(f"{DATA}/c-0/00000000000000000010.log", 4, 8),
     ]
     if not is_closed:
-        # After an unclean stop a recovery point is any offset up to the log's end.
+        # After an unclean stop any offset up to the log end is a valid recovery point.
         found.append(Bytes(f"{DATA}/recovery-point-offset-checkpoint", 8, 10))
         found.append(Bytes(f"{DATA}/recovery-point-offset-checkpoint", 15, 17))
         found.append(Bytes(f"{DATA}/c-0/00000000000000000010.log", 76, 80))
@@ -65,7 +65,7 @@ def unseen(contents: Contents, *, is_closed: bool) -> list[Bytes]:
 
 
 def flips(contents: Contents, *, bits: int, stride: int = 1) -> Iterator[tuple[str, int, int]]:
-    """Every `stride`-th byte of every file with `bits` of its bits, another one each time."""
+    """Flip `bits` bits in every `stride`-th byte of every file, other bits for each byte."""
     for path, content in contents.items():
         for position in range(0, len(content), stride):
             for bit in range(bits):
@@ -73,7 +73,7 @@ def flips(contents: Contents, *, bits: int, stride: int = 1) -> Iterator[tuple[s
 
 
 def unreported(tree: Tree, contents: Contents, *, bits: int, stride: int = 1) -> list[Bytes]:
-    """Flip, check and put back; return the flips of which nothing was said."""
+    """Flip, check and restore for each flip. Return the flips that no finding reports."""
     missed = []
     for path, position, mask in flips(contents, bits=bits, stride=stride):
         tree.flip(path, position, mask)
@@ -84,7 +84,7 @@ def unreported(tree: Tree, contents: Contents, *, bits: int, stride: int = 1) ->
 
 
 def are_within(missed: list[Bytes], allowed: list[Bytes]) -> list[Bytes]:
-    """Return what lies outside of the allowed parts."""
+    """Return the flips outside of the allowed ranges."""
     return [
         one
         for one in missed
@@ -124,12 +124,12 @@ Content = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None],
 
 
 def content_of(records: list[Record]) -> list[Content]:
-    """What a record holds. Its offset is not in it: that lies outside the CRC, see docs."""
+    """Return the content of a record without its offset, which the CRC does not cover."""
     return [(r.timestamp_ms, r.key, r.value, r.headers) for r in records]
 
 
 def log_of(tree: Tree) -> Log:
-    """Open the log anew, as after a clean stop."""
+    """Open the log as after a clean stop."""
     config = LogConfig(segment_bytes=420, index_interval_bytes=0)
     recovery = Recovery(
         folder=f"{tree.path}/t-0",
@@ -152,7 +152,7 @@ def log_of(tree: Tree) -> Log:
 
 
 def by_the_log(tree: Tree) -> list[Content]:
-    """Read the log from its start to its end, range by range, as a consumer does."""
+    """Read the log from start to end, range by range, as a consumer does."""
     log = log_of(tree)
     offset, records = log.log_start_offset, []
     while offset < log.log_end_offset:
@@ -168,7 +168,7 @@ def by_the_log(tree: Tree) -> list[Content]:
 
 
 def by_time(tree: Tree, timestamp_ms: int) -> TimedOffset | None:
-    """Look a time up in the log opened anew."""
+    """Look up a timestamp in the log after opening it."""
     log = log_of(tree)
     try:
         return log.time_lookup(timestamp_ms).run(tree.files)

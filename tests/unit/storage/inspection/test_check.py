@@ -1,4 +1,4 @@
-"""What a check says of directories that are intact, torn, damaged or in use."""
+"""Findings of a check in directories that are intact, torn, damaged or in use."""
 
 from collections.abc import Callable
 
@@ -24,12 +24,12 @@ def kinds(report: CheckReport) -> list[FindingKind]:
 
 
 def damage(content: bytes, position: int) -> bytes:
-    """Turn one byte over."""
+    """Flip one byte."""
     return content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :]
 
 
 def lowered(contents: Contents, point: int) -> Contents:
-    """The directory as if t-0 had been fsynced up to `point` only."""
+    """Lower the recovery point of t-0 to `point`, as if only that much was fsynced."""
     return contents | {POINTS: b"0\n2\nc 0 31\nt 0 %d\n" % point}
 
 

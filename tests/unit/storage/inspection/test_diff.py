@@ -1,4 +1,4 @@
-"""Two copies of a log: what counts as a difference, and which ones are explained."""
+"""Differences between two copies of a log, and the differences that have an explanation."""
 
 from collections.abc import Callable, Sequence
 
@@ -181,7 +181,7 @@ def test_logs_in_one_directory_only_are_reported(plant: Plant, closed_contents: 
 
 
 def test_a_delete_that_is_lost_while_its_value_is_there_is_missing(plant: Plant) -> None:
-    """The key is alive again in the other log: that is no compaction."""
+    """The key reappears in the other log, which compaction cannot cause."""
     value = encode_batch([Record(0, 1, b"gone", b"v")], base_offset=0)
     deleted = encode_batch([Record(1, 2, b"gone", None)], base_offset=1)
     last = batch([9], keys=1)
@@ -192,14 +192,14 @@ def test_a_delete_that_is_lost_while_its_value_is_there_is_missing(plant: Plant)
 
 
 def test_each_record_is_explained_by_itself(plant: Plant) -> None:
-    """Of two records of one key the older one was superseded, and the newer one is lost."""
+    """The older of two records of one key was superseded; the newer one is lost."""
     whole = batch([0, 4, 8], keys=4) + batch([9])
     found = compared(plant, whole, batch([4], keys=4) + batch([9]), files=CLEANED)
     assert counts(found) == {("superseded", "A"): 1, ("missing", "A"): 1}
 
 
 def test_no_record_of_an_aborted_transaction_supersedes_another(plant: Plant) -> None:
-    """Compaction takes it for nothing, and so does a reader of committed records."""
+    """Compaction ignores its records, and so do consumers of committed records."""
     aborted = encode_batch(
         [Record(6, 1_006, b"k0", b"never")],
         base_offset=6,
@@ -228,7 +228,7 @@ def test_no_record_of_an_aborted_transaction_supersedes_another(plant: Plant) ->
     assert counts(found) == {("missing", "A"): 1}
 
 
-def test_what_is_remembered_of_candidates_is_bounded_in_bytes(
+def test_memory_of_candidates_is_bounded_in_bytes(
     plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(diff_module, "CANDIDATE_BYTES_MAX", 1)
@@ -246,7 +246,7 @@ def test_a_swap_past_its_commit_point_is_compared_as_what_it_becomes(plant: Plan
 
 
 def test_logs_may_diverge_above_the_high_watermark(plant: Plant) -> None:
-    """A leader's last records were not committed, and another leader wrote others there."""
+    """The old leader's last records were not committed; the new leader wrote others there."""
     marks = {f"{DATA}/{side}/replication-offset-checkpoint": b"0\n1\nt 0 2\n" for side in "ab"}
     mine, theirs = batch([2, 3], epoch=1, value=b"a"), batch([2, 3], epoch=2, value=b"b")
     found = compared(plant, batch(range(2)) + mine, batch(range(2)) + theirs, files=marks)

@@ -1,4 +1,5 @@
-"""What a node or a crash leaves in good order is no problem; what only looks like it is one."""
+"""A check reports no problem for the states that a node or a crash leaves, and does for similar
+damage."""
 
 from collections.abc import Callable
 
@@ -51,7 +52,7 @@ def flipped(content: bytes, position: int) -> bytes:
 def test_a_high_watermark_may_lag_behind_a_log_start_after_a_kill(
     plant: Plant, killed_contents: Contents, closed_contents: Contents
 ) -> None:
-    """Records are deleted durably at once; the high watermark is stored now and then."""
+    """A deletion of records is durable at once; the high watermark is stored at intervals."""
     stored = {STARTS: b"0\n1\nt 0 8\n", MARKS: b"0\n1\nt 0 5\n"}
     tree = plant(killed_contents | stored)
     assert problems(check(tree.files, DATA)) == []
@@ -71,14 +72,14 @@ def test_a_power_cut_may_take_what_was_committed_from_a_replicated_log_alone(
 # --- a directory in use --------------------------------------------------------------------------
 
 
-def test_what_a_running_node_removes_under_a_check_is_no_problem(
+def test_segments_deleted_by_a_running_node_during_a_check_are_no_problem(
     plant: Plant, killed_contents: Contents
 ) -> None:
     tree = plant(killed_contents)
     lock = tree.files.lock(f"{DATA}/.lock")
 
     def retention(size: int) -> None:
-        """Between two segments the node sets two of them aside."""
+        """Rename two segments for deletion between two segments of the check."""
         if size == len(killed_contents[FIRST]) and tree.files.exists(MIDDLE):
             tree.files.rename(FIRST, f"{FIRST}.deleted")
             tree.files.rename(MIDDLE, f"{MIDDLE}.deleted")
@@ -147,7 +148,8 @@ def meta_with(content: bytes, topic_id: TopicId) -> bytes:
 def test_a_segment_whose_log_is_gone_is_a_problem_also_in_a_compacted_log(
     plant: Plant, closed_contents: Contents
 ) -> None:
-    """A crash leaves indexes without their .log before the first segment, or behind the last."""
+    """A crash leaves indexes without a .log file only before the first segment or behind the
+    last."""
     middle = f"{DATA}/c-0/00000000000000000010"
     third = {
         f"{DATA}/c-0/{40:020d}.log": encode_batch(
@@ -209,7 +211,7 @@ def test_a_log_that_cannot_be_read_keeps_its_checkpoints(
     marks = {MARKS: b"0\n2\nc 0 31\nt 0 15\n", STARTS: b"0\n1\ngone 0 5\n"}
     tree = plant(closed_contents | marks)
     tree.files.remove(LAST)
-    tree.files.make_folder(LAST)  # what cannot be read as a file
+    tree.files.make_folder(LAST)  # cannot be read as a file
     found = check(tree.files, DATA)
     assert FindingKind.UNREADABLE in problems(found)
     report = repair(tree.files, DATA, cut_to="/aside")
@@ -238,7 +240,7 @@ def test_nothing_is_cut_as_torn_while_the_recovery_points_are_lost(
 def test_a_log_whose_folder_is_gone_is_not_forgotten_unless_it_is_asked_for(
     plant: Plant, closed_contents: Contents
 ) -> None:
-    """A start would take it for a new log, and nobody would learn that records were lost."""
+    """A start would create a new log and hide that records were lost."""
     contents = {path: content for path, content in closed_contents.items() if "/t-0/" not in path}
     tree = plant(contents)
     report = repair(tree.files, DATA)
@@ -251,10 +253,10 @@ def test_a_log_whose_folder_is_gone_is_not_forgotten_unless_it_is_asked_for(
     assert tree.read(POINTS) == b"0\n1\nc 0 31\n"
 
 
-def test_a_marker_that_says_nonsense_is_cut_like_any_other_batch(
+def test_marker_with_invalid_content_is_truncated_like_any_batch(
     plant: Plant, killed_contents: Contents
 ) -> None:
-    """Its CRC is right, and its record decodes; what it says of its transaction does not."""
+    """Its CRC is right and its record decodes, but its transaction state is invalid."""
     nonsense = encode_batch(
         [Record(15, 1_000, b"\x00", b"?")],
         base_offset=15,
@@ -283,7 +285,7 @@ def test_a_marker_that_says_nonsense_is_cut_like_any_other_batch(
 
 
 def test_a_snapshot_may_have_a_batch_that_compaction_removed_later(plant: Plant) -> None:
-    """Compaction keeps the last batch of a producer, not its last one below each snapshot."""
+    """Compaction keeps the last batch of a producer, not its last batch below each snapshot."""
     batch = StoredBatch(
         first_sequence=10, last_sequence=11, first_offset=10, last_offset=11, timestamp=0
     )
@@ -303,15 +305,15 @@ def test_a_snapshot_may_have_a_batch_that_compaction_removed_later(plant: Plant)
 def test_a_snapshot_may_have_a_transaction_that_compaction_removed_later(
     plant: Plant, transaction_start: int, left: tuple[int, ...]
 ) -> None:
-    """Its batches at 3 and 7 have no sequence numbers, as those of committed offsets, so compaction
-    keeps no header of them."""
+    """Batches 3 and 7 have no sequence numbers, like committed offsets, so compaction removes their
+    headers."""
     entry = producer_entry(transaction_start)
     assert found_in(plant, entry, *left, is_compacted=True) == []
     assert found_in(plant, entry, *left, is_compacted=False) == [FindingKind.SNAPSHOT_WRONG]
 
 
 def test_a_snapshot_behind_the_batches_of_a_compacted_log_is_a_problem(plant: Plant) -> None:
-    """Compaction explains what the batches lack, not what the snapshot lacks."""
+    """Compaction explains batches missing from the log, not batches missing from the snapshot."""
     older = producer_entry(3)._replace(epoch=0)
     for wrong in (producer_entry(-1), producer_entry(9), older):
         found = found_in(plant, wrong, 3, 7, is_compacted=True)
@@ -325,7 +327,7 @@ def test_a_snapshot_behind_the_batches_of_a_compacted_log_is_a_problem(plant: Pl
 
 
 def producer_entry(transaction_start: int, *batches: StoredBatch) -> ProducerEntry:
-    """Return an entry with an open transaction, -1: none."""
+    """Return an entry with an open transaction. Offset -1: none."""
     return ProducerEntry(
         epoch=1,
         coordinator_epoch=-1,
@@ -343,7 +345,7 @@ def found_in(
     is_compacted: bool,
     is_sequenced: bool = False,
 ) -> list[FindingKind]:
-    """Return the findings in a snapshot with this producer, in a log with transactional batches at
+    """Return the findings for a snapshot with this producer and a log with transactional batches at
     these offsets."""
     snapshot = ProducerSnapshot(end_offset=12, entries=((1, entry),), unreplicated=(), age_ms=0)
     name = "00000000000000000012.snapshot"
@@ -366,7 +368,7 @@ def found_in(
 
 
 def test_compaction_may_remove_the_first_records_of_an_ended_transaction(plant: Plant) -> None:
-    """An older snapshot, and the transaction index, still have the first offset that it had."""
+    """An older snapshot and the transaction index keep the transaction's original first offset."""
     batches = [
         encode_batch(
             [Record(0, 1_000, b"k", b"v")],

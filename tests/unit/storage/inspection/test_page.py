@@ -1,4 +1,4 @@
-"""docs/checking.md has a paragraph for each kind of finding, and each reason of a difference."""
+"""docs/checking.md explains each kind of finding and each reason of a difference."""
 
 import re
 from pathlib import Path

@@ -20,8 +20,8 @@ def good(position: int, base_offset: int, *, epoch: int) -> ValidBatch:
     return ValidBatch(position, parse_header(batch), batch, 0)
 
 
-def test_a_batch_whose_base_offset_was_torn_off_says_nothing_of_epochs() -> None:
-    """The checksum does not cover the base offset: zeros there are a good batch of offset 0."""
+def test_batch_with_a_torn_base_offset_gives_no_epoch() -> None:
+    """The CRC does not cover the base offset: with zeros there it is a valid batch of offset 0."""
     course = OffsetCheck(is_compacted=True, recovery_point=9)
     course.start_segment("f", 0, is_first=True, is_active=True)
     for position, base in enumerate((5, 8, 0)):
@@ -30,10 +30,11 @@ def test_a_batch_whose_base_offset_was_torn_off_says_nothing_of_epochs() -> None
     assert course.runs == [EpochRun(3, 5, 8)]
 
 
-def test_a_folder_that_a_full_disk_left_without_a_segment_need_not_say_whose_it_is(
+def test_folder_without_a_segment_needs_no_partition_metadata(
     plant: Plant, closed_contents: Contents
 ) -> None:
-    """The first append was refused over the file, later ones went elsewhere, the stop was clean."""
+    """A full disk refused the first append, later ones went to other logs, and the stop was
+    clean."""
     tree = plant(closed_contents | {f"{DATA}/x-0/partition.metadata": b""})
     problems = [f for f in check(tree.files, DATA).all_findings() if f.severity is Severity.PROBLEM]
     assert not problems

@@ -1,4 +1,4 @@
-"""A repair leaves a directory that a check calls ok, and never less than was good before."""
+"""A repaired directory passes the check and keeps all valid records."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ POINTS = f"{DATA}/recovery-point-offset-checkpoint"
 
 
 def values(tree: Tree) -> list[bytes | None]:
-    """All values of t-0."""
+    """Return all values of t-0."""
     logs = [path for path in tree.all_paths(f"{DATA}/t-0") if path.endswith(".log")]
     return [record.value for path in logs for record in decode_all(tree.read(path))]
 
@@ -151,7 +151,7 @@ def test_a_step_that_fails_is_named_with_those_behind_it(
             f"{DATA}/t-0/leader-epoch-checkpoint": b"0\n1\n3 0\n",
         }
     )
-    # A folder that is not empty stands where the step would remove a file.
+    # A non-empty folder has the name of the file that the step removes.
     tree.files.make_folder(f"{DATA}/t-0/00000000000000000007.index.tmp/in-the-way")
     report = repair(tree.files, DATA)
     assert report.failed is not None
@@ -161,7 +161,7 @@ def test_a_step_that_fails_is_named_with_those_behind_it(
 
 
 def test_node_continues_after_truncated_corruption(killed_contents: Contents) -> None:
-    """At that offset, in its epoch, and with the producers as they were there."""
+    """Appends continue at that offset and epoch, with the producers as of that offset."""
 
     async def story(runtime: Runtime) -> None:
         content = killed_contents[MIDDLE]
@@ -177,7 +177,7 @@ def test_node_continues_after_truncated_corruption(killed_contents: Contents) ->
             assert (log.log_start_offset, log.log_end_offset) == (0, 7)
             entry = log.producers.states.entry(5)
             assert entry is not None
-            assert entry.next_sequence == 3  # d, e and f; what it sent behind the cut is forgotten
+            assert entry.next_sequence == 3  # d, e and f; the batches behind the cut are forgotten
             transaction = log.producers.states.entry(9)
             assert transaction is not None
             assert transaction.transaction_start == 6

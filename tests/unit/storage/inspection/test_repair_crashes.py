@@ -1,7 +1,7 @@
-"""A repair crashed, or failed, at every file operation: nothing that was there before is lost.
+"""A crash or an error at any file operation of a repair loses no record.
 
-What counts is what a node's start would keep of the directory, together with the copies of what was
-cut; and whether a repair that begins anew comes to its end.
+A record is kept if a start of the node keeps it or if the copy of the cut part has it. A repair
+that starts again must complete.
 """
 
 import errno
@@ -37,13 +37,13 @@ POINTS = f"{DATA}/recovery-point-offset-checkpoint"
 
 
 def damaged(content: bytes) -> bytes:
-    """Turn a byte of the first batch's body over."""
+    """Flip a byte in the body of the first batch."""
     at = HEADER_SIZE + 1
     return content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
 
 
 def cases(contents: Contents) -> dict[str, Contents]:
-    """Directories to repair."""
+    """Return the directories to repair."""
     return {
         "damage": contents | {MIDDLE: damaged(contents[MIDDLE])},
         "damage in the last segment": contents | {LAST: damaged(contents[LAST])},
@@ -81,7 +81,7 @@ def machine(disk: Disk | None = None) -> Iterator[tuple[Device, Files]]:
 
 
 def disk_with(contents: Contents) -> Disk:
-    """A disk on which all of this is durable."""
+    """Return a disk on which these contents are durable."""
     with machine() as (device, files):
         files.make_folder(DATA)
         Tree(files, contents)
@@ -90,7 +90,7 @@ def disk_with(contents: Contents) -> Disk:
 
 
 def good_values(files: Files, folder: str) -> Counter[bytes | None]:
-    """The values of all good batches in the .log files of a folder, whatever their names."""
+    """Count the values of all valid batches in the .log files of a folder, under any name."""
     found: Counter[bytes | None] = Counter()
     if not files.exists(folder):
         return found
@@ -107,7 +107,7 @@ def good_values(files: Files, folder: str) -> Counter[bytes | None]:
 
 
 def start(files: Files) -> None:
-    """Open t-0 as a node's start does; damage stays as it is."""
+    """Open t-0 as a start of the node does; damage stays in place."""
     is_clean = files.exists(f"{DATA}/.kafka_cleanshutdown")
 
     def offset(name: str) -> int:
@@ -136,8 +136,11 @@ def problems(files: Files) -> Counter[str]:
     return Counter(one.kind for one in found if one.severity is Severity.PROBLEM)
 
 
-def prove(disk: Disk, owed: Counter[bytes | None], before: Counter[str], why: str) -> None:
-    """What a crash left checks no worse, keeps what is owed once started, and can be repaired."""
+def check_after_crash(
+    disk: Disk, owed: Counter[bytes | None], before: Counter[str], why: str
+) -> None:
+    """Check that a crash caused no new problem, lost no owed value, and left a repairable
+    directory."""
     with machine(disk.clone()) as (_, files):
         worse = problems(files) - before
         assert not worse, f"{why}: check finds {worse}"
@@ -174,7 +177,7 @@ def test_a_crash_at_any_operation_of_a_repair_loses_nothing(
             digest = content_digest(wreck.disk)
             if digest not in seen:
                 seen.add(digest)
-                prove(wreck.disk, owed, before, f"{wreck.name} after {operation}")
+                check_after_crash(wreck.disk, owed, before, f"{wreck.name} after {operation}")
 
 
 @pytest.mark.slow
@@ -199,7 +202,7 @@ def test_an_error_at_any_operation_of_a_repair_loses_nothing(
             with suppress(OSError):
                 report = repair(files, DATA, cut_to="/kept/aside")
                 assert report.is_ok or report.failed is not None
-        prove(hindered, owed, before, f"error at operation {at}")
+        check_after_crash(hindered, owed, before, f"error at operation {at}")
 
 
 def test_failed_copy_on_a_full_disk_changes_nothing(killed_contents: Contents) -> None:

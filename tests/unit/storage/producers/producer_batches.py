@@ -1,4 +1,4 @@
-"""Batches and markers of producers, ways to put them through `ProducerStates` and into logs."""
+"""Batches and markers of producers, with helpers that apply them to `ProducerStates` and logs."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def data(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """A batch of `count` records of a producer, from a sequence on."""
+    """Build a batch of `count` records of a producer, from a base sequence."""
     return encode_batch(
         [Record(0, 1_000, None, value) for _ in range(count)],
         producer_id=producer,
@@ -40,7 +40,7 @@ def data(
 
 
 def marker(kind: MarkerType, *, producer: int = 1, epoch: int = 0, coordinator: int = 0) -> bytes:
-    """The end of a producer's transaction."""
+    """Build the marker that ends a producer's transaction."""
     return encode_marker(
         producer_id=producer,
         producer_epoch=epoch,
@@ -51,11 +51,11 @@ def marker(kind: MarkerType, *, producer: int = 1, epoch: int = 0, coordinator: 
 
 
 class Producers:
-    """States with a log's end beside them."""
+    """Producer states and the log end that belongs to them."""
 
     def __init__(self, **limits: int) -> None:
         self.states = ProducerStates(ProducerLimits(**limits), wall_ms=START_MS)
-        self.end = 0  # behind all that is outstanding
+        self.end = 0  # behind all outstanding writes
         self.now_ms = START_MS
         self.outstanding: list[Changes] = []
 
@@ -74,7 +74,7 @@ class Producers:
         self, batch: bytes, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> list[CompletedTransaction]:
         changes = self.plan(batch, origin)
-        assert changes is not None, "nothing is outstanding"
+        assert changes is not None, "no write is outstanding"
         return self.complete(changes)
 
     def complete(self, changes: Changes) -> list[CompletedTransaction]:
@@ -101,7 +101,7 @@ def mark(b: Any, kind: MarkerType, **producer: int) -> int:
 
 
 def refill(b: Any, count: int, *, producer: int = 1, first: int = 0) -> None:
-    """Append batches of one record, a segment for each two of them or so."""
+    """Append batches of one record, about two to a segment."""
     for sequence in range(first, first + count):
         b.append(data(sequence, producer=producer))
 
@@ -112,7 +112,7 @@ def names(b: Any, suffix: str) -> list[int]:
 
 
 def known(b: Any) -> dict[int, Any]:
-    """What is known of producers, times aside."""
+    """Return the state of all producers without timestamps."""
     return {
         producer: entry._replace(touched_ms=0)
         for producer, entry in b.log.producers.states.entries()
@@ -120,7 +120,7 @@ def known(b: Any) -> dict[int, Any]:
 
 
 def crash(b: Any, *, recovery_point: int = 0) -> None:
-    """Open as after a process that was killed."""
+    """Open the log as after a kill of the process."""
     b.open(is_clean=False, recovery_point=recovery_point)
 
 
@@ -132,7 +132,7 @@ def remove(b: Any, count: int) -> None:
 
 
 def abort_two(b: Any) -> list[AbortedTransaction]:
-    """Offsets 0..9: two aborted transactions, one committed, one open."""
+    """Write offsets 0..9: two aborted transactions, one committed and one open."""
     b.append(data(0, producer=1, txn=True))
     b.append(data(0, producer=2, txn=True))
     mark(b, MarkerType.ABORT, producer=1)

@@ -1,5 +1,7 @@
-"""Repeated batches in a running directory: answered with the first offsets, never too early; stored
-once through failures, restarts and power cuts."""
+"""Duplicate batches get the offsets of the original, once that is durable.
+
+They are stored once through failed writes, restarts and power cuts.
+"""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -78,7 +80,7 @@ def test_duplicate_with_flush_flushes_an_unflushed_original(kit: Kit) -> None:
 
 
 def test_duplicate_of_a_failed_write_is_stored(kit: Kit) -> None:
-    """The disk is full for the original, and has room again for its copy."""
+    """The disk is full for the original and has space again for its duplicate."""
 
     async def main(runtime: Runtime) -> None:
         async with kit.opened(runtime, "/data") as directory:
@@ -113,7 +115,7 @@ def test_duplicate_returns_the_append_time_of_the_original(kit: Kit) -> None:
     simulation.run(main)
 
 
-def test_a_producer_is_forgotten_in_a_log_that_nobody_writes_to(kit: Kit) -> None:
+def test_producer_expires_in_an_idle_log(kit: Kit) -> None:
     async def main(runtime: Runtime) -> None:
         config = DirectoryConfig(producer_expiration_ms=10_000, retention_check_interval_ms=1_000)
         async with kit.opened(runtime, "/data", config=config) as directory:
@@ -140,7 +142,7 @@ UNDER_WAY = 5
 
 @dataclass
 class Client:
-    """A producer that repeats what it has no answer for, five batches at a time, for ever."""
+    """A producer with five batches in flight that retries every batch without a response."""
 
     producer: int
     unanswered: list[int] = field(default_factory=list)  # sequences, oldest first
@@ -148,13 +150,13 @@ class Client:
     following: int = 0
 
     def lose_answers(self) -> None:
-        """Forget the answers to the newest batches, as far as a producer may still repeat them."""
+        """Drop the responses of the newest batches that the producer may still retry."""
         first = min(self.unanswered, default=self.following)
         again = UNDER_WAY - len(self.unanswered)
         self.unanswered = [*range(max(0, first - again), first), *self.unanswered]
 
     async def send(self, directory: DataDirectory, log: Log) -> None:
-        """Repeat what is unanswered, fill up to five, and take the answers in."""
+        """Retry unanswered batches, send new ones up to five, and record the responses."""
         while len(self.unanswered) < UNDER_WAY:
             self.unanswered.append(self.following)
             self.following += 1
@@ -170,7 +172,7 @@ class Client:
         return data(sequence, producer=self.producer, value=value.ljust(60))
 
 
-async def live(runtime: Runtime, clients: list[Client], rounds: int) -> None:
+async def run_process(runtime: Runtime, clients: list[Client], rounds: int) -> None:
     if not runtime.files.exists(f"{DATA}/meta.properties"):
         await DataDirectory.format(runtime, DATA, cluster_id=ClusterId("c"), node_id=NodeId(1))
     async with runtime.tasks.scope("life") as scope:
@@ -180,13 +182,13 @@ async def live(runtime: Runtime, clients: list[Client], rounds: int) -> None:
         for client in clients:
             client.lose_answers()
         for _ in range(rounds):
-            await asyncio.sleep(0.01)  # a checkpoint comes between, and its fsync
+            await asyncio.sleep(0.01)  # a checkpoint and its fsync run in between
             await asyncio.gather(*(client.send(directory, log) for client in clients))
         await directory.close()
 
 
 async def check(directory: DataDirectory, log: Log, clients: list[Client]) -> None:
-    """Each batch is there at most once and in order, and whatever was acknowledged is there."""
+    """Check that batches are in order without duplicates and that acknowledged ones are stored."""
     offset, found = 0, dict[tuple[int, int], int]()
     while offset < log.log_end_offset:
         taken = log.read(offset, max_bytes=1_000)
@@ -209,7 +211,7 @@ def crash_and_repeat(seed: int, point: CrashPoint, faults: Faults | None = None)
         node, clients = world.node("n"), [Client(1), Client(2)]
 
         def run() -> None:
-            node.spawn(lambda runtime: live(runtime, clients, rounds=3))
+            node.spawn(lambda runtime: run_process(runtime, clients, rounds=3))
             world.run_until(lambda: not node.alive, virtual_ms=600_000)
             assert node.exit_error is None, f"seed {seed}, {point}: {node.exit_error!r}"
 

@@ -1,5 +1,4 @@
-"""Power cuts at every file operation of a log with transactions: the recovered producer state
-equals that of the batches."""
+"""The producer state after a power cut at any file operation equals that of the log's batches."""
 
 from typing import Any
 
@@ -55,7 +54,7 @@ def append(log: Log, batch: bytes, origin: AppendOrigin = AppendOrigin.CLIENT) -
 
 
 def fill(log: Log, *, first: int, count: int) -> None:
-    """Append rounds of three batches, in two transactions, one of them aborted."""
+    """Append rounds of three batches in two transactions, one of them aborted."""
     for number in range(first, first + count):
         kind = MarkerType.ABORT if number % 2 else MarkerType.COMMIT
         append(log, data(number, producer=1, txn=True))
@@ -72,7 +71,7 @@ def flush(files: Files, log: Log) -> None:
 
 
 def check(files: Files, log: Log) -> None:
-    """What is known is what the log's batches say."""
+    """Check that the producer state equals that of the batches in the log."""
     replay = ProducerReplay(files, FOLDER, snapshots=(), limits=ProducerLimits(), wall_ms=0)
     segments = [
         Segment(FOLDER, base, size=files.size(f"{FOLDER}/{segment_file(base, '.log')}"))
@@ -94,7 +93,7 @@ def check(files: Files, log: Log) -> None:
 
 
 def crash_in(seed: int, point: CrashPoint, step: Any) -> bool:
-    """Crash in `step(files, log)` at the latest, and look; return whether the crash came."""
+    """Run `step(files, log)` up to a crash, then recover and check. Return True if it crashed."""
     with SimWorld(seed) as world:
         node = world.node("n")
         node.start_process()
@@ -127,7 +126,7 @@ def crash_in(seed: int, point: CrashPoint, step: Any) -> bool:
 
 
 class Cut:
-    """Truncate, go on, flush."""
+    """Truncate, append again and flush."""
 
     lowest = 8
 
@@ -142,8 +141,8 @@ class Cut:
         return log.recovery_point
 
 
-class GoOn:
-    """Append over several segments, flush twice."""
+class Extend:
+    """Append to several segments and flush twice."""
 
     lowest = 10**9
 
@@ -155,7 +154,7 @@ class GoOn:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [Cut(), GoOn()], ids=["truncation", "appends"])
+@pytest.mark.parametrize("step", [Cut(), Extend()], ids=["truncation", "appends"])
 @pytest.mark.parametrize("moment", ["before", "inside", "after"])
 def test_producer_state_after_a_power_cut_equals_that_of_the_log(step: Any, moment: str) -> None:
     number = 1

@@ -21,7 +21,7 @@ FULL = OSError(28, "No space left on device")
 
 
 def store_epochs(b: Any) -> None:
-    """Or an opening reads them in the log."""
+    """Store the epoch checkpoint, so that the opening does not read epochs from the log."""
     content = encode_epochs(b.log.epochs.entries())
     write_file(b.place.files, f"{b.folder}/leader-epoch-checkpoint", content)
 
@@ -56,7 +56,7 @@ def test_rejected_batch_changes_no_state(bench: MakeBench) -> None:
     assert b.append(data(1)) == 1
 
 
-def test_many_batches_of_a_client_may_not_carry_a_producer(bench: MakeBench) -> None:
+def test_append_of_many_client_batches_with_a_producer_is_rejected(bench: MakeBench) -> None:
     b = bench()
     with pytest.raises(InvalidRecord, match="one by one"):
         b.append(data(0) + data(1))
@@ -75,7 +75,7 @@ def test_the_five_batches_survive_a_clean_stop_without_reading_the_log(bench: Ma
     reads: list[str] = []
     files = b.place.files
 
-    class Watching:
+    class OpenRecorder:
         def __getattr__(self, name: str) -> Any:
             return getattr(files, name)
 
@@ -83,11 +83,11 @@ def test_the_five_batches_survive_a_clean_stop_without_reading_the_log(bench: Ma
             reads.append(path.rpartition(".")[2])
             return files.open_readonly(path)
 
-    b.place = type(b.place)(Watching(), b.place.folder)
+    b.place = type(b.place)(OpenRecorder(), b.place.folder)
     b.open()
     assert known(b) == before
     assert reads.count("snapshot") == 1
-    assert reads.count("log") == 1, "the end of the active segment, which every opening looks at"
+    assert reads.count("log") == 1, "every opening reads the end of the active segment"
     for sequence in range(2, 7):
         with pytest.raises(AlreadyStored):
             b.append(data(sequence))
@@ -106,8 +106,8 @@ def test_the_five_batches_survive_an_unclean_stop(bench: MakeBench, recovery_poi
     assert b.log.producers.states.undecided.first_offset == 15
 
 
-def test_only_what_lies_above_the_snapshot_of_the_recovery_point_is_read(bench: MakeBench) -> None:
-    """A damaged batch below it would otherwise be met."""
+def test_recovery_reads_only_above_the_snapshot_of_the_recovery_point(bench: MakeBench) -> None:
+    """Otherwise the recovery would read the damaged batch below it."""
     b = bench(segment_bytes=300)
     refill(b, 15)
     b.flush()
@@ -166,7 +166,7 @@ def test_a_recovery_leaves_snapshots_for_the_next_one(bench: MakeBench) -> None:
     assert b.log.producers.snapshot_offsets == b.log.segment_bases[-3:]
 
 
-def test_a_snapshot_of_what_was_lost_does_not_survive_a_recovery(bench: MakeBench) -> None:
+def test_recovery_removes_snapshots_above_the_log_end(bench: MakeBench) -> None:
     b = bench(segment_bytes=300)
     refill(b, 15)
     b.close()
@@ -175,7 +175,7 @@ def test_a_snapshot_of_what_was_lost_does_not_survive_a_recovery(bench: MakeBenc
         b.place.files.remove(f"{b.folder}/{base:020d}.log")
     crash(b)
     assert b.log.log_end_offset == cut_at
-    assert max(names(b, ".snapshot")) <= cut_at, "one of the new end is as good as any"
+    assert max(names(b, ".snapshot")) <= cut_at, "a snapshot at the new log end is valid"
     refill(b, 1, first=cut_at)
 
 
@@ -201,7 +201,7 @@ def test_truncation_restores_producer_state_below_it(bench: MakeBench, offset: i
         b.append(data(offset))
 
 
-def test_a_truncation_above_all_producers_reads_nothing_of_them(bench: MakeBench) -> None:
+def test_truncation_above_all_producers_reads_no_batches(bench: MakeBench) -> None:
     b = bench()
     refill(b, 2)
     states = b.log.producers.states
@@ -215,7 +215,7 @@ def test_a_truncation_above_all_producers_reads_nothing_of_them(bench: MakeBench
 
 
 def test_a_producer_is_known_after_its_batches_were_removed(bench: MakeBench) -> None:
-    """R22: retries behind the eviction of segments."""
+    """R22: retries after the retention of the segments."""
     b = bench(segment_bytes=300)
     refill(b, 3, producer=5)
     refill(b, 12)
@@ -230,7 +230,7 @@ def test_a_producer_is_known_after_its_batches_were_removed(bench: MakeBench) ->
 
 
 def test_a_snapshot_below_the_first_segment_is_of_no_use(bench: MakeBench) -> None:
-    """Between it and the log batches are missing: who wrote them would seem to leave a gap."""
+    """The batches between it and the log start are missing, so sequences would have gaps."""
     b = bench(segment_bytes=300)
     refill(b, 5)
     b.close()
@@ -313,7 +313,7 @@ def test_the_last_stable_offset_follows_watermark_and_decisions(bench: MakeBench
     b = bench()
     b.append(data(0))
     b.append(data(0, producer=2, txn=True))
-    assert b.log.last_stable_offset == 0, "nothing is committed"
+    assert b.log.last_stable_offset == 0, "no batch is committed"
     b.log.note_high_watermark(2)
     assert b.log.last_stable_offset == 1
     mark(b, MarkerType.COMMIT, producer=2)

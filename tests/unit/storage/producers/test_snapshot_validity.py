@@ -1,5 +1,7 @@
-"""Producers of a log through full disks, put-off flushes, deep cuts and old recovery points:
-no snapshot or index is believed that should not be, none is lost that is needed."""
+"""Producer state through full disks, deferred flushes, deep truncations and old recovery points.
+
+No invalid snapshot or index is used, and no needed one is removed.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +24,7 @@ NO_DESCRIPTORS = OSError(24, "Too many open files")
 def test_an_abort_inside_an_older_open_transaction_is_read_back_from_its_index(
     bench: MakeBench,
 ) -> None:
-    """Its last stable offset lies below its own beginning."""
+    """Its last stable offset is below its own first offset."""
     b = bench()
     b.append(data(0, producer=1, txn=True))
     b.append(data(0, producer=2, txn=True))
@@ -35,7 +37,7 @@ def test_an_abort_inside_an_older_open_transaction_is_read_back_from_its_index(
     assert b.log.producers.warnings == ()
 
 
-def test_a_truncation_does_not_take_back_what_is_stable(bench: MakeBench) -> None:
+def test_truncation_does_not_lower_the_last_stable_offset(bench: MakeBench) -> None:
     b = bench()
     b.append(data(0, producer=2, txn=True))
     mark(b, MarkerType.COMMIT, producer=2)
@@ -48,8 +50,8 @@ def test_a_truncation_does_not_take_back_what_is_stable(bench: MakeBench) -> Non
     assert b.log.last_stable_offset == 3
 
 
-def test_a_truncation_removes_snapshots_that_the_log_lost_sight_of(bench: MakeBench) -> None:
-    """On a full disk, or without a descriptor, those that were to go stay where they are."""
+def test_truncation_removes_snapshots_left_by_failed_deletions(bench: MakeBench) -> None:
+    """A snapshot stays if its deletion fails on a full disk or for lack of a file descriptor."""
     b = bench(segment_bytes=300)
     refill(b, 5)
     b.flush()
@@ -61,10 +63,10 @@ def test_a_truncation_removes_snapshots_that_the_log_lost_sight_of(bench: MakeBe
     assert old not in names(b, ".snapshot")
     write_file(b.place.files, f"{b.folder}/{old:020d}.snapshot", kept)
     b.truncate(1)
-    assert names(b, ".snapshot") == [1], "of the cut, taken anew"
+    assert names(b, ".snapshot") == [1], "a new snapshot at the truncation offset"
 
 
-def test_a_flush_that_is_put_off_stores_its_snapshots_later(bench: MakeBench) -> None:
+def test_deferred_flush_stores_its_snapshots_later(bench: MakeBench) -> None:
     b = bench(segment_bytes=300)
     refill(b, 5)
     base = b.log.segment_bases[-1]
@@ -74,20 +76,20 @@ def test_a_flush_that_is_put_off_stores_its_snapshots_later(bench: MakeBench) ->
     assert base in names(b, ".snapshot")
 
 
-def test_a_truncation_forgets_the_snapshots_of_a_flush_that_was_put_off(bench: MakeBench) -> None:
+def test_truncation_drops_the_snapshots_of_a_deferred_flush(bench: MakeBench) -> None:
     b = bench(segment_bytes=300)
     refill(b, 5)
     assert b.log.flusher.failed(b.log.flusher.begin(), NO_DESCRIPTORS) is None
     b.truncate(1)
     refill(b, 2, producer=7)
     b.flush()
-    assert names(b, ".snapshot") == [1], "of the cut, taken anew"
+    assert names(b, ".snapshot") == [1], "a new snapshot at the truncation offset"
     crash(b, recovery_point=1)
     assert set(known(b)) == {1, 7}
 
 
 def test_deletion_after_a_deep_truncation_keeps_all_producers(bench: MakeBench) -> None:
-    """It takes the snapshots of all that it cuts along."""
+    """The truncation removes the snapshots of everything that it cuts."""
     b = bench(segment_bytes=300)
     refill(b, 3, producer=5)
     for sequence in range(30):
@@ -102,7 +104,7 @@ def test_deletion_after_a_deep_truncation_keeps_all_producers(bench: MakeBench) 
     assert known(b) == before
 
 
-def test_a_full_disk_takes_no_older_snapshot_for_one_that_it_did_not_store(
+def test_full_disk_substitutes_no_older_snapshot_for_an_unstored_one(
     place: Any, bench: MakeBench
 ) -> None:
     b = bench(segment_bytes=300)
@@ -133,7 +135,7 @@ def test_a_full_disk_takes_no_older_snapshot_for_one_that_it_did_not_store(
 
 
 def test_partially_rebuilt_index_is_not_used(bench: MakeBench) -> None:
-    """Half of it, cut between two entries, would look like all of it."""
+    """Half of an index, cut between two entries, looks complete."""
     b = bench()
     aborted = abort_two(b)
     b.close()
@@ -141,8 +143,8 @@ def test_partially_rebuilt_index_is_not_used(bench: MakeBench) -> None:
     files = b.place.files
     write_file(files, path, read_file(files, path)[:-1])
 
-    class Broken:
-        """Writes one entry of an index, then fails."""
+    class FailingFile:
+        """A file that writes one entry of an index, then fails."""
 
         def __init__(self, file: Any) -> None:
             self.file = file
@@ -156,16 +158,16 @@ def test_partially_rebuilt_index_is_not_used(bench: MakeBench) -> None:
             written: int = self.file.write(0, [memoryview(buffers[0])[:34]])
             return written
 
-    class Breaking:
+    class FailingFiles:
         def __getattr__(self, name: str) -> Any:
             return getattr(files, name)
 
         def open(self, path: str, *, create: bool = False) -> Any:
             file = files.open(path, create=create)
-            return Broken(file) if ".txnindex" in path else file
+            return FailingFile(file) if ".txnindex" in path else file
 
     good = b.place
-    b.place = type(good)(Breaking(), good.folder)
+    b.place = type(good)(FailingFiles(), good.folder)
     with pytest.raises(OSError, match="Input/output"):
         b.open()
     b.place = good
@@ -174,7 +176,7 @@ def test_partially_rebuilt_index_is_not_used(bench: MakeBench) -> None:
 
 
 def test_recovery_point_below_every_snapshot_keeps_all_producers(bench: MakeBench) -> None:
-    """Segments may come and go faster than recovery points are stored."""
+    """Segments can be created and deleted faster than recovery points are stored."""
     b = bench(segment_bytes=300)
     refill(b, 3, producer=5)
     b.flush()
@@ -210,7 +212,7 @@ def test_a_snapshot_above_the_recovery_point_counts_only_where_the_log_reaches_i
     assert b.log.log_end_offset == second
     assert all(there <= second for there in names(b, ".snapshot"))
     assert third > second
-    assert b.log.producers.states.entry(5) is None, "only what the log says is known"
+    assert b.log.producers.states.entry(5) is None, "the state comes from the log alone"
     refill(b, 1, first=second - 3)
 
 
@@ -218,7 +220,7 @@ def test_a_snapshot_above_the_recovery_point_counts_only_where_the_log_reaches_i
 def test_aborts_below_the_snapshot_that_a_recovery_begins_with_are_known(
     bench: MakeBench, is_torn: bool
 ) -> None:
-    """The segment is read as a whole, its producers are taken from the middle on."""
+    """The recovery reads the whole segment, but applies producer state from the snapshot on."""
     b = bench()
     aborted = abort_two(b)
     b.close()
@@ -238,7 +240,7 @@ def test_aborts_below_the_snapshot_that_a_recovery_begins_with_are_known(
 
 
 def test_snapshot_below_the_high_watermark_is_kept(bench: MakeBench) -> None:
-    """A truncation may go back to there."""
+    """A truncation can return to that offset."""
     b = bench(segment_bytes=300)
     refill(b, 3, producer=5)
     for sequence in range(9):
@@ -254,8 +256,8 @@ def test_snapshot_below_the_high_watermark_is_kept(bench: MakeBench) -> None:
         b.append(data(2, producer=5))
 
 
-def test_a_flush_that_is_put_off_forgets_no_snapshot_that_was_there(bench: MakeBench) -> None:
-    """A segment that starts where the log was closed has its snapshot already."""
+def test_deferred_flush_keeps_existing_snapshots(bench: MakeBench) -> None:
+    """A segment that starts at the end of a closed log has its snapshot already."""
     b = bench()
     refill(b, 3)
     b.close()

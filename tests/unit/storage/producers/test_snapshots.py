@@ -1,4 +1,5 @@
-"""The snapshot of a log's producers: the field's layout, ours behind it, and what is none."""
+"""The snapshot of a log's producers: Kafka's layout, this project's extension, and invalid
+files."""
 
 from struct import pack, unpack_from
 
@@ -65,7 +66,7 @@ def test_restored_producers_continue_their_sequences() -> None:
     assert states.undecided.last_stable_offset(before.end_offset) < before.end_offset - 2
 
 
-def test_the_first_part_is_what_the_fields_tools_read() -> None:
+def test_first_part_has_the_layout_of_kafka() -> None:
     """Version, CRC-32C of the rest, count; id, epoch, last sequence, last offset, offset
     delta, timestamp, coordinator epoch, first offset of the open transaction."""
     producers = Producers()
@@ -77,7 +78,7 @@ def test_the_first_part_is_what_the_fields_tools_read() -> None:
     assert unpack_from(">qhiqiqiq", content, 10) == (9, 2, 4, 44, 1, 1_000, -1, 43)
 
 
-def test_a_snapshot_of_the_field_gives_the_last_batch_of_each() -> None:
+def test_snapshot_of_kafka_restores_the_last_batch_of_each_producer() -> None:
     rest = pack(">i", 2)
     rest += pack(">qhiqiqiq", 9, 2, 4, 44, 1, 1_000, -1, -1)
     rest += pack(">qhiqiqiq", 10, 0, -1, -1, 0, -1, 6, -1)
@@ -117,7 +118,7 @@ def test_idle_time_is_kept_over_a_restart() -> None:
     producers.now_ms += HOUR_MS
     producers.write(data(0, producer=2))
     before = decode_snapshot(encode_snapshot(snapshot_of(producers)))
-    later_ms = START_MS + 1_000 * HOUR_MS  # how long nobody ran does not count
+    later_ms = START_MS + 1_000 * HOUR_MS  # the time without a running process does not count
     states = ProducerStates(ProducerLimits(expiration_ms=2 * HOUR_MS), wall_ms=later_ms)
     states.load(before.entries, unreplicated=(), age_ms=before.age_ms, end_offset=2)
     assert states.expire(later_ms + HOUR_MS - 1) == 0
@@ -125,7 +126,7 @@ def test_idle_time_is_kept_over_a_restart() -> None:
     assert [producer_id for producer_id, _ in states.entries()] == [2]
 
 
-def test_the_newest_few_stay() -> None:
+def test_newest_snapshots_are_kept() -> None:
     shelf = SnapshotRetention([10, 30, 20])
     assert shelf.put(40) == (10,)
     assert shelf.put(40) == ()
@@ -134,7 +135,7 @@ def test_the_newest_few_stay() -> None:
 
 
 def test_snapshots_at_the_starts_of_the_newest_segments_stay() -> None:
-    """Those taken while a segment grows must not push them out (R22)."""
+    """Snapshots of a growing segment must not evict them (R22)."""
     shelf = SnapshotRetention([0, 10, 18], bases=[0, 10])
     shelf.roll(20)
     for offset in (20, 21, 22, 23, 24):

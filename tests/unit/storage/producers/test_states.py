@@ -1,4 +1,4 @@
-"""The rules of the producers' state, one by one."""
+"""The rules of the producer state: sequences, epochs, transactions, expiry."""
 
 import pytest
 
@@ -158,7 +158,7 @@ def test_duplicate_of_a_write_in_flight_is_pending() -> None:
     producers.write(data(0))
     changes = producers.plan(data(1))
     assert producers.plan(data(1)) is None
-    with pytest.raises(AlreadyStored):  # this one's original is in the log
+    with pytest.raises(AlreadyStored):  # the original of this one is in the log
         producers.plan(data(0))
     assert changes is not None
     producers.complete(changes)
@@ -223,7 +223,7 @@ def test_aborted_transaction_records_the_last_stable_offset() -> None:
     (first,) = producers.mark(MarkerType.ABORT, producer=1)
     (second,) = producers.mark(MarkerType.ABORT, producer=2)
     assert (first.is_aborted, first.last_stable_offset) == (True, 1)
-    assert second.last_stable_offset == 4, "nothing is open any more"
+    assert second.last_stable_offset == 4, "no transaction is open"
 
 
 def test_open_transaction_rejects_non_transactional_batches_of_its_producer() -> None:
@@ -236,7 +236,7 @@ def test_open_transaction_rejects_non_transactional_batches_of_its_producer() ->
 
 
 def test_second_marker_completes_no_transaction() -> None:
-    """R23: two who complete one transaction."""
+    """R23: two coordinators that complete one transaction."""
     producers = Producers()
     producers.write(data(0, txn=True))
     assert len(producers.mark(MarkerType.ABORT)) == 1
@@ -254,7 +254,7 @@ def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
 
 
 def test_coordinator_epoch_of_the_last_marker_counts_after_a_restart() -> None:
-    """As in Kafka: after the producer expired, a marker of a lower epoch was accepted."""
+    """In Kafka a marker of a lower epoch was accepted after the producer had expired."""
     producers = Producers()
     for coordinator in (1, 0):
         batch = marker(MarkerType.COMMIT, coordinator=coordinator)
@@ -323,8 +323,8 @@ def test_marker_below_version_2_ends_a_transaction_of_its_epoch() -> None:
 
 
 def test_a_marker_of_a_newer_epoch_fences_the_producer() -> None:
-    """A coordinator that aborts for a timeout bumps the epoch; the old life's late batch must not
-    open the transaction again (R24)."""
+    """A coordinator that aborts after a timeout bumps the epoch. A late batch of the old epoch must
+    not open the transaction again (R24)."""
     producers = Producers()
     producers.write(data(0, txn=True))
     producers.mark(MarkerType.ABORT, epoch=1)
@@ -344,7 +344,7 @@ def test_commit_marker_keeps_the_sequence() -> None:
     producers.write(data(1, txn=True))
 
 
-def test_a_producer_of_whom_only_a_marker_is_known_may_go_on_anywhere() -> None:
+def test_producer_with_only_a_marker_may_continue_at_any_sequence() -> None:
     producers = Producers()
     producers.mark(MarkerType.COMMIT, producer=3)
     producers.write(data(77, producer=3))
@@ -373,7 +373,7 @@ def test_another_control_batch_of_a_producer_changes_nothing() -> None:
 
 
 def test_a_batch_without_a_sequence_opens_a_transaction_and_leaves_the_sequence_alone() -> None:
-    """Offsets that a coordinator writes into a transaction have none."""
+    """Offsets that a coordinator commits in a transaction have no sequence."""
     producers = Producers()
     producers.write(data(0))
     producers.write(data(-1, txn=True), AppendOrigin.INTERNAL)
@@ -449,7 +449,7 @@ def test_wall_clock_jump_expires_no_producer(jump_ms: int) -> None:
     for _ in range(DAY_MS // STEP_MS_MAX + 1):
         producers.now_ms += STEP_MS_MAX
         producers.states.expire(producers.now_ms)
-    assert len(producers.states) == 0, "time goes on from where it jumped to"
+    assert len(producers.states) == 0, "time continues from the new value"
 
 
 def test_producer_limit_evicts_the_longest_idle() -> None:
@@ -480,7 +480,7 @@ def test_new_producers_evict_no_producer_that_may_retry() -> None:
 
 
 def test_new_producers_in_flight_count_toward_the_limit() -> None:
-    """Each of them pushes one out when it is in the log."""
+    """Each of them evicts one producer once it is in the log."""
     producers = Producers(producers_max=2)
     producers.write(data(0, producer=1))
     producers.now_ms += WINDOW_MS
@@ -523,8 +523,8 @@ def test_producer_with_a_write_in_flight_does_not_expire() -> None:
     producers.fail(changes)
 
 
-def test_what_the_node_writes_for_a_producer_is_fenced_by_its_epoch() -> None:
-    """Offsets of a group that a fenced producer commits would be stored otherwise."""
+def test_internal_writes_for_a_producer_are_fenced_by_its_epoch() -> None:
+    """Otherwise the offsets that a fenced producer commits for a group would be stored."""
     producers = Producers()
     producers.write(data(0, epoch=3))
     with pytest.raises(InvalidProducerEpoch):
@@ -542,7 +542,7 @@ def test_expiry_returns_the_number_of_expired_producers() -> None:
     assert producers.states.expire(START_MS + EXPIRY_INTERVAL_MS) == 0
 
 
-def test_where_live_producers_last_data_lie_is_told() -> None:
+def test_offsets_of_the_last_data_of_active_producers() -> None:
     producers = Producers()
     producers.write(data(0, count=3))
     producers.mark(MarkerType.COMMIT, producer=2, epoch=4)

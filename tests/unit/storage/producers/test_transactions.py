@@ -1,4 +1,4 @@
-"""The index of aborted transactions: its bytes, and which of them concern a reader."""
+"""The index of aborted transactions: its encoding, and the entries that a reader needs."""
 
 import pytest
 
@@ -23,7 +23,7 @@ THIRD = AbortedTransaction(1, first_offset=20, last_offset=24, last_stable_offse
 
 
 def index() -> TransactionIndex:
-    """Two segments: [0, 12) and from 12 on."""
+    """Return the index of two segments: [0, 12) and from 12 on."""
     index = TransactionIndex()
     index.add(0, FIRST)
     index.add(12, SECOND)
@@ -107,7 +107,7 @@ def test_deleted_segments_remove_their_index_entries() -> None:
     assert left.aborted_in(0, 100) == [SECOND, THIRD]
 
 
-def test_a_cleaned_segment_brings_what_it_kept() -> None:
+def test_cleaned_segment_adds_the_entries_that_it_kept() -> None:
     cleaned = index()
     cleaned.add(30, THIRD._replace(last_offset=33, last_stable_offset=34))
     cleaned.replace([0, 12], 0, [SECOND])
@@ -115,7 +115,7 @@ def test_a_cleaned_segment_brings_what_it_kept() -> None:
     assert [unstored.base_offset for unstored in cleaned.unstored()] == [30]
 
 
-def test_what_is_not_in_the_files_is_appended_to_them(place: Place) -> None:
+def test_unstored_entries_are_appended_to_the_files(place: Place) -> None:
     own = index()
     for _ in range(2):
         unstored = own.unstored()
@@ -146,7 +146,7 @@ def test_committed_batches_leave_out_those_of_aborted_transactions_only() -> Non
         data(0, producer=1, txn=True, base_offset=10),  # of an earlier transaction, committed
         data(1, producer=1, txn=True, base_offset=12),
         data(0, producer=2, txn=True, base_offset=13),
-        data(9, producer=1, base_offset=14),  # outside of the transaction
+        data(9, producer=1, base_offset=14),  # outside of any transaction
         data(2, producer=1, txn=True, base_offset=16),  # of a later transaction
     ]
     aborted = [AbortedTransaction(1, 12, 15, 12), AbortedTransaction(3, 10, 17, 10)]
