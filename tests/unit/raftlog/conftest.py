@@ -1,4 +1,4 @@
-"""Both runtimes, and a state machine that remembers."""
+"""Both runtimes, and a state machine that records its calls."""
 
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from quorumlog.runtime import Runtime
 
 @dataclass
 class Remembers:
-    """A state machine that keeps what it was told; a snapshot of it forgets where batches were."""
+    """A state machine that records its calls. Its snapshot drops the batch boundaries."""
 
     batches: list[tuple[int, int, list[bytes]]] = field(default_factory=list)
     leaders: list[tuple[int | None, int]] = field(default_factory=list)
@@ -52,7 +52,7 @@ def listener() -> Remembers:
 
 @pytest.fixture(params=["real", "simulated"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Main], Any]:
-    """Run `main(runtime, data_dir)` on either runtime; one run a test keeps its files."""
+    """Run `main(runtime, data_dir)` on either runtime. The runs of one test share their files."""
     if request.param == "real":
         return lambda main: run_patiently(lambda runtime: main(runtime, str(tmp_path / "data")))
     return lambda main: simulation.run(lambda runtime: main(runtime, "/data"))

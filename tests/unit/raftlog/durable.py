@@ -1,4 +1,4 @@
-"""A member's durable state on a simulated disk: lives, entries, chunks."""
+"""A member's durable state on a simulated disk: processes, entries, chunks."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -33,7 +33,7 @@ Work = Callable[[MetadataLog], Coroutine[Any, Any, T]]
 async def opened(
     runtime: Runtime, config: LogConfig = METADATA_LOG_CONFIG, *, path: str = DATA
 ) -> AsyncIterator[MetadataLog]:
-    """The durable state, formatted without voters when there is none yet."""
+    """Open the durable state, formatted without voters if there is none yet."""
     if not runtime.files.exists(f"{path}/meta.properties"):
         await DataDirectory.format(
             runtime,
@@ -53,7 +53,7 @@ async def opened(
 def live(
     world: SimWorld, node: SimNode, work: Work[T], config: LogConfig = METADATA_LOG_CONFIG
 ) -> T:
-    """One life that ends by itself; returns what `work` made, raises what it raised."""
+    """Run `work` in one process. Return its result or raise its error."""
     made: list[T] = []
 
     async def main(runtime: Runtime) -> None:
@@ -68,7 +68,7 @@ def live(
 
 
 def data(base_offset: int, *values: bytes, epoch: int = 1) -> Entry:
-    """An entry of these values."""
+    """Build an entry of these values."""
     records = [Record(offset=0, timestamp_ms=1, key=None, value=v, headers=()) for v in values]
     payload = encode_batch(records, base_offset=base_offset, leader_epoch=epoch)
     return Entry(
@@ -81,7 +81,7 @@ def data(base_offset: int, *values: bytes, epoch: int = 1) -> Entry:
 
 
 def control(base_offset: int, *, epoch: int = 1, voters: VoterSet | None = None) -> Entry:
-    """A voter set, or without one the no-op that opens the epoch."""
+    """Build a voter set entry, or without a set the no-op that opens the epoch."""
     record = LeaderChange(ME.node_id, (ME,), (ME,)) if voters is None else voters
     return Entry(
         kind=EntryKind.LEADER_CHANGE if voters is None else EntryKind.VOTERS,
@@ -98,7 +98,7 @@ def snapshot_id(end_offset: int, *, epoch: int = 1) -> SnapshotId:
 
 
 def snapshot_bytes(snapshot: SnapshotId, *slices: list[bytes], voters: VoterSet = PAIR) -> bytes:
-    """The file that another member would send."""
+    """Return the snapshot file that another member would send."""
     encoder = SnapshotEncoder(snapshot, voters)
     made = [encoder.header(), *(encoder.batches(values) for values in slices)]
     return b"".join(made) + encoder.footer()
@@ -107,7 +107,7 @@ def snapshot_bytes(snapshot: SnapshotId, *slices: list[bytes], voters: VoterSet 
 def chunks(
     snapshot: SnapshotId, content: bytes, *, size: int = 200, voters: VoterSet = PAIR
 ) -> list[SnapshotChunk]:
-    """The file in pieces."""
+    """Return the file in chunks."""
     return [
         SnapshotChunk(
             sender=TWO,
@@ -124,7 +124,7 @@ def chunks(
 
 
 async def values_of(log: MetadataLog, snapshot: SnapshotId) -> list[bytes]:
-    """Everything that a snapshot holds."""
+    """Return all values of a snapshot."""
     reader = await log.open_snapshot(snapshot)
     found: list[bytes] = []
     while (values := await reader.next()) is not None:

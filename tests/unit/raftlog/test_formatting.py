@@ -1,4 +1,4 @@
-"""A formatted directory says who votes, from the first moment on that it counts as formatted."""
+"""A directory has its voters from the moment it counts as formatted."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ NO_VOTERS = VoterSet(())
 def formatted(
     world: SimWorld, node: SimNode, voters: VoterSet | None, **others: Any
 ) -> DirectoryMeta:
-    """Format in a life of its own."""
+    """Format in a process of its own."""
     fields: dict[str, Any] = {"cluster_id": CLUSTER, "node_id": ME.node_id, **others}
 
     made: list[DirectoryMeta] = []
@@ -38,29 +38,29 @@ def formatted(
 
 
 async def voters_of(log: MetadataLog) -> VoterSet:
-    assert log.snapshots == (), "the bootstrap snapshot holds no state"
+    assert log.snapshots == (), "the bootstrap snapshot has no state"
     return log.voters.latest
 
 
 @pytest.mark.parametrize("voters", [PAIR, NO_VOTERS])
-def test_the_formatted_voters_are_in_force_at_the_logs_start(voters: VoterSet) -> None:
+def test_formatted_voters_are_in_effect_at_the_log_start(voters: VoterSet) -> None:
     with SimWorld(0) as world:
         node = world.node("one")
         meta = formatted(world, node, voters, directory_id=ME.directory_id)
         assert meta.directory_id == ME.directory_id
         for _ in range(2):
             assert live(world, node, voters_of) == voters
-            formatted(world, node, voters)  # again, for the same
+            formatted(world, node, voters)  # again, with the same arguments
 
 
-def test_a_voter_gets_the_directory_id_that_the_voters_give_it() -> None:
+def test_voter_gets_the_directory_id_of_the_voter_set() -> None:
     with SimWorld(0) as world:
         node = world.node("one")
         assert formatted(world, node, PAIR).directory_id == ME.directory_id
         assert formatted(world, node, None).directory_id == ME.directory_id
 
 
-def test_without_a_word_of_voters_a_node_votes_alone() -> None:
+def test_node_formatted_without_voters_is_a_lone_voter() -> None:
     with SimWorld(0) as world:
         node = world.node("one")
         formatted(world, node, None, directory_id=ME.directory_id)
@@ -98,7 +98,7 @@ def test_directory_ids_that_contradict_each_other_are_refused() -> None:
 
 
 def test_voters_outlive_the_first_snapshot() -> None:
-    """Formatting again can compare nothing then, and changes nothing."""
+    """A second formatting has nothing left to compare, and changes nothing."""
 
     async def clean(log: MetadataLog) -> None:
         await log.store_hard_state(log.hard_state)
@@ -130,7 +130,7 @@ def test_a_damaged_bootstrap_snapshot_keeps_the_node_from_starting() -> None:
 @pytest.mark.parametrize("power", [False, True])
 @pytest.mark.parametrize("moment", ["before", "inside", "after"])
 def test_no_crash_leaves_a_formatted_directory_without_its_voters(moment: str, power: bool) -> None:
-    """At every file operation: it is not formatted yet and can be, or it has its voters."""
+    """After a crash at any file operation the directory is unformatted or has its voters."""
     for operation in range(1, 60):
         with SimWorld(operation) as world:
             node = world.node("one")
@@ -147,7 +147,7 @@ def test_no_crash_leaves_a_formatted_directory_without_its_voters(moment: str, p
 
 
 def _formats(world: SimWorld, node: SimNode) -> bool:
-    """Whether it comes to its end."""
+    """Return True if the formatting completes."""
     ends: list[DirectoryMeta] = []
 
     async def main(runtime: Runtime) -> None:

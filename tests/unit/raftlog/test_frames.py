@@ -1,4 +1,4 @@
-"""Frames: cut out of any pieces, and nothing else gets through."""
+"""Frames are decoded from chunks of any size, and invalid ones are rejected."""
 
 from struct import pack
 
@@ -17,7 +17,7 @@ from quorumlog.runtime.frame_stream import BUFFER_BYTES, FrameReader
 
 
 def frame(size: int) -> pb.RaftFrame:
-    """One of about this many bytes."""
+    """Build a frame of about this many bytes."""
     request = pb.AppendRequest(epoch=1, batches=bytes(range(256)) * (size // 256))
     return pb.RaftFrame(messages=[pb.RaftMessage(append_request=request)])
 
@@ -25,7 +25,7 @@ def frame(size: int) -> pb.RaftFrame:
 def feed(
     reader: FrameReader[pb.RaftFrame], data: bytes, *, piece: int
 ) -> list[pb.RaftFrame | QuorumlogError]:
-    """What comes of bytes that arrive in pieces."""
+    """Return the frames that result from bytes in chunks."""
     found: list[pb.RaftFrame | QuorumlogError] = []
     while data:
         buffer = reader.buffer()
@@ -47,7 +47,7 @@ def test_frames_of_all_sizes_arrive_whole_in_whatever_pieces(piece: int) -> None
     assert not reader.is_within_frame
 
 
-def test_a_frame_that_is_cut_off_is_known_to_be() -> None:
+def test_truncated_frame_is_detected() -> None:
     reader = FrameReader(RAFT_FRAMES)
     header, message = encode_frame(frame(1_000))
     assert feed(reader, header + message[:-1], piece=100) == []
@@ -60,7 +60,7 @@ def test_a_large_frame_leaves_no_large_buffer_behind() -> None:
     assert len(reader.buffer()) == BUFFER_BYTES
 
 
-def test_damage_garbage_and_too_much_are_refused_and_what_came_before_is_not() -> None:
+def test_invalid_frames_are_rejected_and_those_before_are_kept() -> None:
     header, message = encode_frame(frame(1_000))
     flipped = bytearray(message)
     flipped[500] ^= 1
@@ -80,7 +80,7 @@ def test_damage_garbage_and_too_much_are_refused_and_what_came_before_is_not() -
             feed(reader, data, piece=1 << 30)
 
 
-def test_a_stranger_cannot_make_room_be_held_by_a_large_first_frame() -> None:
+def test_large_first_frame_of_an_unknown_peer_reserves_no_memory() -> None:
     with pytest.raises(InvalidRequest, match=str(FIRST_FRAME_BYTES_MAX)):
         feed(FrameReader(RAFT_FRAMES), pack(">II", FIRST_FRAME_BYTES_MAX + 1, 0), piece=8)
 

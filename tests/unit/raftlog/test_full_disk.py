@@ -17,7 +17,7 @@ CONTENT = snapshot_bytes(NEW, [b"s"] * 30)
 
 
 async def fill(log: MetadataLog) -> None:
-    """Three batches, which the recovery point knows of, and a snapshot that was received."""
+    """Append three batches below the recovery point and receive a snapshot."""
     await log.store_hard_state(HardState(Epoch(7), None))
     await log.append((data(0, b"a"), data(1, b"b"), data(2, b"c"), data(3, b"d")))
     await log._directory.checkpoints.checkpoint()
@@ -35,7 +35,7 @@ async def look(log: MetadataLog) -> None:
     assert await reader.next() == [b"s"] * 30
 
 
-def test_an_install_that_finds_no_room_is_repeated() -> None:
+def test_installation_on_a_full_disk_is_retried() -> None:
     with SimWorld(0) as world:
         node = world.node("one")
 
@@ -59,7 +59,7 @@ def test_an_install_that_finds_no_room_is_repeated() -> None:
     ("name", "error"),
     [("recovery-point-offset", DiskFull), ("log-start-offset", DiskFailed)],
 )
-def test_an_install_that_never_found_room_is_done_at_the_next_start(
+def test_installation_that_never_had_space_completes_at_the_next_start(
     name: str, error: type[QuorumlogError]
 ) -> None:
     with SimWorld(0) as world:
@@ -75,7 +75,7 @@ def test_an_install_that_never_found_room_is_done_at_the_next_start(
         live(world, node, look)
 
 
-def test_a_snapshot_that_there_was_no_room_to_sync_is_received_again() -> None:
+def test_snapshot_that_could_not_be_synced_is_received_again() -> None:
     with SimWorld(0) as world:
         node = world.node("one")
 
@@ -92,7 +92,7 @@ def test_a_snapshot_that_there_was_no_room_to_sync_is_received_again() -> None:
         live(world, node, look)
 
 
-def test_a_truncation_that_finds_no_room_has_cut_nothing_and_is_repeated() -> None:
+def test_truncation_on_a_full_disk_changes_nothing_and_is_retried() -> None:
     with SimWorld(0) as world:
         node = world.node("one")
 

@@ -1,4 +1,4 @@
-"""A check proves a member's snapshots, and that they belong to the log and to epoch and vote."""
+"""A check validates a member's snapshots against the log, the epoch and the vote."""
 
 import json
 
@@ -44,7 +44,7 @@ def overwrite(node: SimNode, path: str, content: bytes) -> None:
 
 
 def findings(node: SimNode, path: str = DATA) -> list[tuple[str, str, str]]:
-    """(kind, file, what) of everything that a check finds."""
+    """Return (kind, file, detail) of every finding of a check."""
     node.start_process()
     report = check(node.runtime().files, path)
     node.crash()
@@ -79,7 +79,7 @@ def test_a_snapshot_without_its_end_is_found() -> None:
         assert "incomplete batch" in what or "footer is missing" in what
 
 
-def test_a_log_without_the_snapshot_of_what_came_before_is_found() -> None:
+def test_log_without_the_snapshot_below_its_start_is_found() -> None:
     with SimWorld(0) as world:
         node = filled(world)
         node.device.disk.remove(ONE)
@@ -91,7 +91,7 @@ def test_a_log_without_the_snapshot_of_what_came_before_is_found() -> None:
 
 
 def test_a_snapshot_ahead_of_the_log_is_unfinished_work() -> None:
-    """As a crash leaves it between the two halves of an install."""
+    """A crash between the two halves of an installation leaves this state."""
     ahead = snapshot_id(50, epoch=6)
     path = f"{FOLDER}/00000000000000000050-0000000006.checkpoint"
     with SimWorld(0) as world:
@@ -119,8 +119,8 @@ def test_an_old_or_missing_quorum_state_is_found() -> None:
         assert (kind, "missing beside a log" in what) == ("metadata-wrong", True)
 
 
-def test_another_servers_snapshot_is_let_be() -> None:
-    """Its header does not say where it ends, so that cannot be proven; its log may be."""
+def test_snapshot_of_another_server_is_accepted() -> None:
+    """Its header has no end offset, so it cannot be validated; the log can."""
     foreign = control_batch(
         SnapshotHeader(None), KRaftVersion(), PAIR, base_offset=0, epoch=1
     ) + control_batch(SnapshotFooter(b""), base_offset=3, epoch=1)
@@ -132,7 +132,7 @@ def test_another_servers_snapshot_is_let_be() -> None:
         assert read_snapshot(node.runtime().files, TWO, snapshot_id(2)) is None
 
 
-def test_a_dump_says_what_control_batches_mean() -> None:
+def test_dump_decodes_control_batches() -> None:
     with SimWorld(0) as world:
         node = filled(world)
         node.start_process()

@@ -1,4 +1,4 @@
-"""What one member of the quorum keeps on its disk, and finds there again."""
+"""The durable state of one member of the quorum, across restarts."""
 
 from pathlib import Path
 
@@ -118,8 +118,8 @@ def test_an_own_snapshot_is_read_as_it_was_written_and_the_log_cleaned_up_to_it(
         live(world, node, look)
 
 
-def test_an_installed_snapshot_takes_the_place_of_the_log() -> None:
-    """Also of a log that reaches further, but parted from what was committed."""
+def test_installed_snapshot_replaces_the_log() -> None:
+    """Also a longer log that diverged from the committed entries."""
     old, new = snapshot_id(1), snapshot_id(3, epoch=5)
     content = snapshot_bytes(new, [b"s"] * 30)
 
@@ -198,7 +198,7 @@ def test_a_snapshot_whose_voters_are_not_the_senders_is_refused() -> None:
         live(world, world.node("one"), refuse)
 
 
-def test_unfinished_files_are_gone_at_the_next_start() -> None:
+def test_unfinished_files_are_removed_at_the_next_start() -> None:
     new = snapshot_id(3, epoch=5)
 
     async def begin(log: MetadataLog) -> None:
@@ -232,7 +232,7 @@ def test_a_snapshot_that_was_overtaken_while_it_was_written_is_dropped() -> None
         live(world, world.node("one"), race)
 
 
-def test_a_real_file_system_keeps_it_all_too(tmp_path: Path) -> None:
+def test_state_survives_a_restart_on_a_real_file_system(tmp_path: Path) -> None:
     one, two = snapshot_id(2), snapshot_id(9, epoch=5)
     path = str(tmp_path / "data")
 
@@ -255,7 +255,7 @@ def test_a_real_file_system_keeps_it_all_too(tmp_path: Path) -> None:
     run_patiently(main)
 
 
-def test_epoch_and_vote_never_go_back() -> None:
+def test_epoch_and_vote_never_decrease() -> None:
     async def vote(log: MetadataLog) -> None:
         await log.store_hard_state(SEVEN)
         for worse in (HardState(Epoch(6), ME), HardState(Epoch(7), TWO), HardState(Epoch(7), None)):
@@ -286,7 +286,7 @@ def test_another_nodes_or_disks_directory_is_refused() -> None:
 
 
 def leave(node: SimNode, path: str, content: bytes) -> None:
-    """Put a file on the disk, durably."""
+    """Create a durable file on the disk."""
     body = node.device.disk.create(path)
     body.content[:] = content
     body.durable[:] = content
@@ -330,7 +330,7 @@ def test_what_was_durable_and_is_damaged_keeps_the_node_from_starting(
 
 
 def batches_on(node: SimNode) -> dict[str, bytes]:
-    """Every segment on the disk."""
+    """Return the batches of every segment on the disk."""
     files = node.device.disk.files()
     return {path: bytes(body.content) for path, body in files if path.endswith(".log")}
 

@@ -1,5 +1,7 @@
-"""A crash at every file operation of a member's life: it finds the state before the call that was
-interrupted, or the one after it, and never a mix."""
+"""A crash at every file operation of a member's durable state.
+
+A restart finds the state before or after the interrupted call, and never a mix.
+"""
 
 import asyncio
 import errno
@@ -46,7 +48,7 @@ SMALL = LogConfig(flush_policy=FlushPolicy.FSYNC, segment_bytes=250)
 
 @dataclass(frozen=True)
 class Found:
-    """What an opening finds."""
+    """The state that an opening finds."""
 
     hard_state: HardState
     start: LogEnd
@@ -67,7 +69,7 @@ Step = Callable[[MetadataLog], Awaitable[object]]
 
 
 def install(snapshot: SnapshotId, *slices: list[bytes]) -> list[Step]:
-    """Receive a snapshot in pieces, then put it in the log's place."""
+    """Receive a snapshot in chunks, then install it in place of the log."""
     pieces = chunks(snapshot, snapshot_bytes(snapshot, *slices))
 
     def write(piece: SnapshotChunk) -> Step:
@@ -76,14 +78,14 @@ def install(snapshot: SnapshotId, *slices: list[bytes]) -> list[Step]:
     return [*map(write, pieces), lambda log: log.install_snapshot(snapshot, PAIR)]
 
 
-async def keep_house(log: MetadataLog) -> None:
-    """Let the checkpoints be written, and the segments below the log's start go."""
+async def maintain(log: MetadataLog) -> None:
+    """Let the checkpoints be stored and the segments below the log start be deleted."""
     log._directory.maintenance.check_soon()
     await asyncio.sleep(1.5)
 
 
-def life() -> list[Step]:
-    """Everything that a member may be told to do."""
+def all_steps() -> list[Step]:
+    """Return calls of every kind."""
     one, two = snapshot_id(4), snapshot_id(6)
     far, parted = snapshot_id(30, epoch=4), snapshot_id(33, epoch=5)
     return [
@@ -92,11 +94,11 @@ def life() -> list[Step]:
         lambda log: log.append((data(4, b"d"), data(5, b"e"))),
         lambda log: log.append((data(6, b"f"), control(7, voters=PAIR), data(8, b"g"))),
         lambda log: log.write_snapshot(one, ALONE, iter([[b"a"], [b"b", b"c"]])),
-        keep_house,
+        maintain,
         lambda log: log.write_snapshot(two, ALONE, iter([[b"x" * 700]])),
         lambda log: log.clean_to(one),
         lambda log: log.clean_to(two),
-        keep_house,
+        maintain,
         lambda log: log.store_hard_state(HardState(Epoch(2), None)),
         lambda log: log.store_hard_state(HardState(Epoch(2), TWO)),
         lambda log: log.truncate_to(Offset(7)),
@@ -104,7 +106,7 @@ def life() -> list[Step]:
         lambda log: log.store_hard_state(HardState(Epoch(4), TWO)),
         *install(far, [b"s"] * 20, [b"t"] * 3),
         lambda log: log.append((control(30, epoch=4), data(31, b"u", epoch=4))),
-        keep_house,
+        maintain,
         lambda log: log.append((data(32, b"v", epoch=4), data(33, b"w", epoch=4))),
         lambda log: log.store_hard_state(HardState(Epoch(6), None)),
         *install(parted, [b"p"] * 9),
@@ -122,23 +124,23 @@ async def take(
 
 @cache
 def states() -> list[Found]:
-    """What is found after each number of steps and an orderly stop."""
+    """Return the states after each number of steps and an orderly stop."""
     found = []
-    for number in range(len(life()) + 1):
+    for number in range(len(all_steps()) + 1):
         with SimWorld(0) as world:
             node = world.node("one")
-            live(world, node, partial(take, steps=life()[:number]), SMALL)
+            live(world, node, partial(take, steps=all_steps()[:number]), SMALL)
             found.append(live(world, node, found_by, SMALL))
     return found
 
 
 def allowed_after(steps: int) -> list[Found]:
-    """What may be found after so many steps, and maybe some of the next one."""
-    return between(states()[steps], states()[min(steps + 1, len(life()))])
+    """Return the states that are allowed after so many steps and part of the next one."""
+    return between(states()[steps], states()[min(steps + 1, len(all_steps()))])
 
 
 def between(before: Found, after: Found) -> list[Found]:
-    """What a crash between two states may leave: either, and of a truncation any part."""
+    """Return the states that a crash between two states may leave. A truncation may be partial."""
     if after.batches == before.batches[: len(after.batches)] and after.start == before.start:
         cut = range(len(after.batches), len(before.batches) + 1)
         voters = {before.voters, after.voters}
@@ -152,7 +154,7 @@ def between(before: Found, after: Found) -> list[Found]:
 
 
 def _appended(before: Found, after: Found) -> list[Found]:
-    """Of an append any beginning: nobody was told that it is there."""
+    """Return the states after any prefix of an append, which was not acknowledged."""
     grown = after.batches[: len(before.batches)] == before.batches and after.start == before.start
     if not grown:
         return [before, after]
@@ -164,9 +166,11 @@ def _appended(before: Found, after: Found) -> list[Found]:
     ]
 
 
-def look(disk: Disk, *, twice: bool, checked: bool = True) -> Found:
-    """Open what a crash left; `twice`: what is found does not change by finding it. `checked`: a
-    check finds no problem in it."""
+def reopen(disk: Disk, *, twice: bool, checked: bool = True) -> Found:
+    """Open the directory after a crash.
+
+    `twice`: a second opening finds the same. `checked`: a check finds no problem.
+    """
     with SimWorld(0) as world:
         node = world.node("one")
         node.device.disk = disk
@@ -179,7 +183,7 @@ def look(disk: Disk, *, twice: bool, checked: bool = True) -> Found:
 
 
 def recorded(steps: Sequence[Step]) -> tuple[Recording, list[int]]:
-    """One life without a stop: its file operations, and how many there were at the end of each
+    """Run the steps without a crash. Return the file operations and their number after each
     step."""
     ends: list[int] = []
     with SimWorld(3) as world:
@@ -198,7 +202,7 @@ def recorded(steps: Sequence[Step]) -> tuple[Recording, list[int]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("share", range(4))
 def test_a_crash_anywhere_leaves_the_state_before_or_after(share: int) -> None:
-    recording, ends = recorded(life())
+    recording, ends = recorded(all_steps())
     looks = 0
     for operation in recording.operations[share::4]:
         done = sum(end <= operation.number for end in ends)
@@ -207,7 +211,7 @@ def test_a_crash_anywhere_leaves_the_state_before_or_after(share: int) -> None:
         for wreck in crash_states(operation.disk, entropy, draws=2, choices_max=4):
             looks += 1
             try:
-                found = look(wreck.disk, twice=looks % 8 == 0)
+                found = reopen(wreck.disk, twice=looks % 8 == 0)
                 assert found in allowed, f"{found}\nafter {done} steps, not one of {allowed}"
             except Exception as error:
                 error.add_note(f"{wreck.name}\n{recording.around(operation.number)}")
@@ -217,8 +221,8 @@ def test_a_crash_anywhere_leaves_the_state_before_or_after(share: int) -> None:
 
 @pytest.mark.slow
 def test_a_crash_while_a_crash_is_repaired_changes_nothing() -> None:
-    """The snapshot has its name, the log is still the old one: opening makes it the new one."""
-    recording, ends = recorded(life())
+    """The snapshot has its final name and the log is the old one: the opening replaces the log."""
+    recording, ends = recorded(all_steps())
     renamed = [op for op in recording.operations if "checkpoint.part" in op.path]
     installs = [op for op in renamed if op.what == "rename"]
     assert len(installs) == 2
@@ -233,7 +237,7 @@ def test_a_crash_while_a_crash_is_repaired_changes_nothing() -> None:
             repair.stop()
         for again in repair.operations:
             for wreck in crash_states(again.disk, SimEntropy("again"), draws=1, choices_max=2):
-                assert look(wreck.disk, twice=False) == states()[after], f"{again} {wreck.name}"
+                assert reopen(wreck.disk, twice=False) == states()[after], f"{again} {wreck.name}"
 
 
 def failing(node: SimNode, operation: str, number: int, part: str) -> None:
@@ -246,31 +250,31 @@ def failing(node: SimNode, operation: str, number: int, part: str) -> None:
 def test_a_file_operation_that_fails_loses_nothing_that_was_said_to_be_there(
     share: int, number: int
 ) -> None:
-    """Whichever it is. The call that meets it raises, or takes no harm; the next life finds a state
-    that was said, in the same boot and after a power cut."""
+    """The interrupted call raises or succeeds. The next process finds an acknowledged state, also
+    after a power cut."""
     cut_short = 0
     whole, _ = failed_life(0, number)
     assert whole.device.operations > 100
     for operation in range(1 + share, whole.device.operations, 4):
         node, done = failed_life(operation, number)
-        cut_short += done < len(life())
+        cut_short += done < len(all_steps())
         allowed = allowed_after(done)
         entropy = SimEntropy(f"{operation}/{number}")
         for wreck in crash_states(node.device.disk, entropy, draws=1, choices_max=2):
             if not wreck.disk.exists(f"{DATA}/meta.properties"):
                 continue  # it was not formatted yet
-            found = look(wreck.disk, twice=False, checked=False)
+            found = reopen(wreck.disk, twice=False, checked=False)
             assert found in allowed, f"{operation} {wreck.name}: {found} after {done}, {allowed}"
     assert cut_short > 20, cut_short
 
 
 def failed_life(operation: int, number: int) -> tuple[SimNode, int]:
-    """Have the file operation of this number fail, 0: none; return how many steps ended."""
+    """Fail the file operation of this number (0: none). Return the number of completed steps."""
     done = 0
 
     async def work(log: MetadataLog) -> None:
         nonlocal done
-        for step in life():
+        for step in all_steps():
             await step(log)
             done += 1
 

@@ -1,4 +1,4 @@
-"""docs/raft.md says what the code does where it repeats the code: roles, invariants, the file."""
+"""docs/raft.md matches the code: role transitions, invariants, quorum-state."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ CORE = ROOT / "src" / "raftlog"
 
 
 def transition_table() -> str:
-    """The table of transitions as the page shows it: a row a trigger, a column a role."""
+    """Return the table of transitions in the form of the page: triggers by roles."""
     lines = [
         "| " + " | ".join(["trigger", *RoleName]) + " |",
         "|" + "---|" * (len(RoleName) + 1),

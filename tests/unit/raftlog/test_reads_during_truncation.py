@@ -14,8 +14,8 @@ from .durable import data, live
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_truncation_does_not_disturb_reads_below_it(seed: int) -> None:
-    """Found by simulation (level quorum, seed 107): the delivery took the bytes that were gone, or
-    held back meanwhile, for a failing disk or for damage, and the node ended."""
+    """Found by simulation (level quorum, seed 107): the delivery reported a disk failure or damage
+    for truncated or withheld bytes, and the node stopped."""
     entries = tuple(data(number, b"x" * 100) for number in range(20))
 
     async def race(log: MetadataLog) -> None:

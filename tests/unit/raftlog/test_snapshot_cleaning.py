@@ -14,8 +14,8 @@ from .durable import ALONE, data, live, snapshot_id
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_snapshot_written_beside_a_cleaning_is_not_cleaned_away(seed: int) -> None:
-    """Found by simulation (level quorum): the file had its name and was not listed as kept yet, so
-    the cleaning took it; the log was cleaned up to it next, and the node could not start again."""
+    """Found by simulation (level quorum): the file had its name but was not listed as kept, so the
+    cleaning removed it. The log was then cleaned up to it, and the node could not start."""
     first, second, third = snapshot_id(1), snapshot_id(2), snapshot_id(3)
 
     async def race(log: MetadataLog) -> None:

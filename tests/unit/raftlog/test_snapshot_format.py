@@ -1,4 +1,4 @@
-"""The bytes of snapshots, control records and quorum-state: there and back, and on the page."""
+"""Encoding of snapshots, control records and quorum-state, and the examples in the docs."""
 
 import re
 from contextlib import suppress
@@ -83,7 +83,7 @@ def test_a_control_record_that_is_cut_or_has_more_is_refused(
     key, value = encode_control(control)
     with pytest.raises(ValueError, match=r"bytes"):
         decode_control(key, value + b"\0")
-    with pytest.raises(ValueError):  # noqa: PT011  # whatever is missing first
+    with pytest.raises(ValueError):  # noqa: PT011 # whatever is missing first
         decode_control(key, value[: draw.draw(st.integers(0, len(value) - 1))])
 
 
@@ -103,7 +103,7 @@ def test_voters_out_of_order_are_corruption() -> None:
         decode_control(key, twice)
 
 
-def test_batches_say_what_kind_of_entry_they_are() -> None:
+def test_batches_have_their_kind_of_entry() -> None:
     leader = LeaderChange(NodeId(1), (), ())
     for batch, kind in [
         (data(5, b"a").payload, (EntryKind.DATA, None)),
@@ -162,7 +162,7 @@ def test_a_snapshot_is_read_in_any_pieces_as_it_was_written(
 
 
 def read(snapshot: SnapshotId, content: bytes) -> None:
-    """Read and prove all of a snapshot's file."""
+    """Read and validate a complete snapshot file."""
     decoder = SnapshotDecoder(snapshot, with_values=True)
     decoder.feed(content)
     decoder.finish()
@@ -172,7 +172,7 @@ def read(snapshot: SnapshotId, content: bytes) -> None:
 @given(st.data())
 @settings(max_examples=100, deadline=None)
 def test_any_change_of_a_snapshot_is_damage(draw: st.DataObject) -> None:
-    """A flipped bit, a cut, an insertion, a piece that stands twice or is missing."""
+    """A flipped bit, a truncation, an insertion, a duplicate or missing chunk."""
     snapshot = snapshot_id(77, epoch=4)
     content = snapshot_bytes(snapshot, [b"abc", b"d"], [b"e"] * 9, [b"f" * 50])
     at = draw.draw(st.integers(0, len(content) - 1))
@@ -192,7 +192,7 @@ def test_any_change_of_a_snapshot_is_damage(draw: st.DataObject) -> None:
 
 
 def test_a_whole_batch_that_is_missing_or_from_elsewhere_is_damage() -> None:
-    """Their CRCs are right: offsets and the checksum tell."""
+    """Their CRCs are right; the offsets and the checksum detect them."""
     snapshot = snapshot_id(77, epoch=4)
     content = snapshot_bytes(snapshot, [b"a"], [b"b"], [b"c"])
     starts = [position for position, _ in iterate_batches(content)]
@@ -235,7 +235,7 @@ def test_epoch_and_vote_are_read_as_they_were_written(epoch: int, vote: Voter | 
 @given(st.data())
 @settings(max_examples=100, deadline=None)
 def test_a_changed_quorum_state_is_damage_or_says_the_same(draw: st.DataObject) -> None:
-    """A bit in a number would otherwise be another epoch, or another vote."""
+    """Otherwise a flipped bit in a number would be another epoch or another vote."""
     state = HardState(Epoch(1234), Voter(NodeId(5), ID))
     content = bytearray(encode_hard_state(state))
     at = draw.draw(st.integers(0, len(content) - 1))

@@ -1,4 +1,4 @@
-"""A quorum whose leader sends a snapshot, and the reasons for which members dropped messages."""
+"""A quorum whose leader sends a snapshot, and the reasons of dropped messages."""
 
 from tests.kit.quorum import Quorum, quorum_with_leader
 
@@ -11,7 +11,7 @@ def drop_reasons(quorum: Quorum, node_id: int) -> list[str]:
 
 
 def quorum_sending_snapshot() -> Quorum:
-    """Node 1 sends node 3 its second snapshot; the first piece is on its way."""
+    """Node 1 sends node 3 its second snapshot; the first chunk is in flight."""
     quorum = quorum_with_leader(snapshot_chunk_bytes=8)
     quorum.isolate(3)
     for value in "ab":

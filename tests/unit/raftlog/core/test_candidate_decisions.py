@@ -1,4 +1,4 @@
-"""Small decisions about elections and about who is asked for the leader, one at a time."""
+"""Decisions about elections and about requests for the leader, one at a time."""
 
 from dataclasses import replace
 
@@ -39,8 +39,8 @@ def test_a_granted_vote_gives_the_candidate_time_and_a_refused_one_does_not() ->
     assert quorum.raft(1).next_deadline_ms() == before + 400
 
 
-def asked_by(quorum: Quorum) -> list[str]:
-    """Where nodes ask for the leader, from now on."""
+def follow_addresses(quorum: Quorum) -> list[str]:
+    """Record the addresses of all later follow requests."""
     asked: list[str] = []
     quorum.sent = lambda node_id, m: (
         asked.append(m.receiver_address) if isinstance(m, FollowRequest) else None
@@ -51,7 +51,7 @@ def asked_by(quorum: Quorum) -> list[str]:
 def test_addresses_are_asked_in_turn_and_from_the_first_one_again() -> None:
     quorum = quorum_with_leader()
     quorum.isolate(1)
-    asked = asked_by(quorum)
+    asked = follow_addresses(quorum)
     quorum.observer(4)
     quorum.isolate(4)
     quorum.run(4_000)
@@ -62,9 +62,9 @@ def test_addresses_are_asked_in_turn_and_from_the_first_one_again() -> None:
 @pytest.mark.parametrize(
     ("leader", "address"),
     [(2, address_of(2)), (None, address_of(3)), (3, "")],
-    ids=["the answering one itself", "nobody", "one without an address"],
+    ids=["the answering one itself", "no leader", "one without an address"],
 )
-def test_an_answer_that_leads_nowhere_else_is_not_followed_up(
+def test_response_without_another_address_is_not_followed_up(
     leader: int | None, address: str
 ) -> None:
     quorum = quorum_with_leader()
@@ -74,7 +74,7 @@ def test_an_answer_that_leads_nowhere_else_is_not_followed_up(
     quorum.flying.clear()
     quorum.restart(4)
     quorum.members[4].now_ms += 1
-    asked = asked_by(quorum)
+    asked = follow_addresses(quorum)
     quorum.step(
         FollowResponse(
             sender=voter(2),
@@ -87,13 +87,13 @@ def test_an_answer_that_leads_nowhere_else_is_not_followed_up(
     assert asked == []
 
 
-def test_a_leader_that_is_named_is_asked_at_once_and_not_twice_at_one_time() -> None:
+def test_named_leader_gets_one_follow_request_at_once() -> None:
     quorum = quorum_with_leader()
     quorum.observer(4)
     quorum.isolate(4)
     quorum.flying.clear()
     quorum.restart(4)
-    asked = asked_by(quorum)
+    asked = follow_addresses(quorum)
     named = FollowResponse(
         sender=voter(2),
         receiver=voter(4),
@@ -107,8 +107,8 @@ def test_a_leader_that_is_named_is_asked_at_once_and_not_twice_at_one_time() -> 
     assert asked == ["host-8:9090"]
 
 
-def test_a_refused_pre_vote_names_the_epoch_of_who_refuses() -> None:
-    """An older epoch, an emptier log, and neither."""
+def test_refused_pre_vote_has_the_epoch_of_the_refusing_node() -> None:
+    """Cases: an older epoch, a shorter log, and neither."""
     quorum = Quorum()
     quorum.prepare(1, [1, 3])
     quorum.restart(1)
@@ -130,11 +130,11 @@ def test_a_refused_pre_vote_names_the_epoch_of_who_refuses() -> None:
 
 
 @pytest.mark.parametrize(("later_ms", "count"), [(0, 0), (1, 1)])
-def test_a_voter_that_just_started_asks_a_leader_that_is_named_but_not_in_its_first_moment(
+def test_started_voter_sends_a_named_leader_a_follow_request_after_a_pause(
     later_ms: int, count: int
 ) -> None:
     quorum = Quorum()
-    asked = asked_by(quorum)
+    asked = follow_addresses(quorum)
     quorum.members[1].now_ms += later_ms
     quorum.step(
         FollowResponse(
@@ -148,8 +148,8 @@ def test_a_voter_that_just_started_asks_a_leader_that_is_named_but_not_in_its_fi
     assert len(asked) == count
 
 
-def test_a_pre_candidate_that_gave_its_vote_away_stops_asking() -> None:
-    """Promises that come late do not make it stand against whom it voted for."""
+def test_pre_candidate_that_voted_for_another_stops_its_campaign() -> None:
+    """Late promises do not make it campaign against the candidate that it voted for."""
     quorum = Quorum()
     quorum.prepare(1, [])
     quorum.members[1].disk.hard_state = HardState(Epoch(1), None)
@@ -166,8 +166,8 @@ def test_a_pre_candidate_that_gave_its_vote_away_stops_asking() -> None:
     assert quorum.raft(1).next_deadline_ms() == quorum.members[1].now_ms + 1_000
 
 
-def test_a_pre_candidate_votes_for_who_is_ahead_of_it_in_its_own_epoch() -> None:
-    """2 has opened epoch 1, of which 1 had heard already when it began to ask."""
+def test_pre_candidate_votes_for_a_candidate_with_a_longer_log_in_its_epoch() -> None:
+    """Node 2 opened epoch 1, which node 1 had received when it began its pre-vote."""
     quorum = Quorum()
     quorum.members[1].disk.hard_state = HardState(Epoch(1), None)
     quorum.restart(1)
@@ -184,11 +184,13 @@ def test_a_pre_candidate_votes_for_who_is_ahead_of_it_in_its_own_epoch() -> None
     quorum.flying.clear()
     quorum.step(replace(request, sender=voter(3)))
     role = quorum.raft(1).role
-    assert role.name == "pre_candidate", "its vote is given: no reason to stop asking"
+    assert role.name == "pre_candidate", (
+        "its vote in this epoch is given, so its pre-vote continues"
+    )
     assert [m.granted for m in quorum.flying if isinstance(m, VoteResponse)] == [False]
 
 
-def test_answers_to_votes_that_nobody_waits_for_are_ignored() -> None:
+def test_unexpected_vote_responses_are_ignored() -> None:
     quorum = quorum_with_leader()
     answer = VoteResponse(
         sender=voter(3), receiver=voter(2), epoch=Epoch(1), granted=True, pre_vote=False
@@ -208,7 +210,7 @@ def test_the_last_epoch_is_never_passed() -> None:
     assert (quorum.raft(1).role.name, quorum[1].epoch) == ("unattached", EPOCH_MAX)
 
 
-def test_the_deposed_are_told_and_the_answers_to_the_deposed_are_not() -> None:
+def test_requests_of_an_older_epoch_are_answered_and_responses_are_not() -> None:
     quorum = quorum_with_leader()
     quorum.members[2].disk.hard_state = HardState(Epoch(5), None)
     quorum.restart(2)
@@ -224,7 +226,7 @@ def test_the_deposed_are_told_and_the_answers_to_the_deposed_are_not() -> None:
     assert [m.epoch for m in quorum.flying] == [5]
 
 
-def test_a_follower_points_to_the_leader_and_an_observer_goes_there() -> None:
+def test_follower_names_the_leader_and_an_observer_follows_it() -> None:
     quorum = quorum_with_leader()
     member = quorum.observer(4)
     asked = []
@@ -237,11 +239,11 @@ def test_a_follower_points_to_the_leader_and_an_observer_goes_there() -> None:
     quorum.run(1_000)
     assert member.raft_state.leader == voter(1)
     assert set(asked) == {address_of(n) for n in (1, 2, 3)}
-    assert asked.count(address_of(1)) > asked.count(address_of(3)), "it was told who leads"
+    assert asked.count(address_of(1)) > asked.count(address_of(3)), "the response named the leader"
 
 
-def test_a_wiped_node_does_not_ask_its_own_address() -> None:
-    """The voters name it with its old disk, at the address where it is itself."""
+def test_wiped_node_sends_no_follow_request_to_its_own_address() -> None:
+    """The voter set has it with its old disk, at its own address."""
     quorum = quorum_with_leader()
     quorum.wipe(3)
     quorum.run(500)
@@ -254,7 +256,7 @@ def test_a_wiped_node_does_not_ask_its_own_address() -> None:
     assert set(asked) == {address_of(1), address_of(2)}
 
 
-def test_nobody_to_ask_and_nothing_but_itself() -> None:
+def test_node_without_other_voters_sends_no_follow_request() -> None:
     quorum = Quorum(())
     member = quorum.observer(1)
     quorum.run(1_000)
@@ -262,7 +264,7 @@ def test_nobody_to_ask_and_nothing_but_itself() -> None:
     assert not quorum.flying
 
 
-def test_word_of_the_leader_that_is_known_already_or_of_nobody() -> None:
+def test_follow_response_with_the_known_leader_or_none_changes_nothing() -> None:
     quorum = quorum_with_leader()
     for leader in (None, voter(1)):
         quorum.step(
@@ -277,7 +279,7 @@ def test_word_of_the_leader_that_is_known_already_or_of_nobody() -> None:
     assert not quorum.flying
 
 
-def test_a_lone_voter_that_observers_follow_needs_none_of_them() -> None:
+def test_lone_voter_does_not_depend_on_its_observers() -> None:
     quorum = quorum_with_leader(1)
     quorum.observer(2)
     quorum.run(500)

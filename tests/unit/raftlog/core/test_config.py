@@ -1,4 +1,4 @@
-"""A configuration that contradicts itself is refused, and says what to change."""
+"""A contradictory configuration is rejected with a remedy."""
 
 from typing import Any
 
@@ -41,12 +41,12 @@ def test_a_contradiction_is_named(fields: dict[str, int], says: str) -> None:
         config(**fields)
 
 
-def test_half_an_election_timeout_is_a_heartbeat_just_often_enough() -> None:
+def test_heartbeat_interval_may_be_half_of_the_election_timeout() -> None:
     assert config(heartbeat_ms=500).heartbeat_ms == 500
 
 
-def test_a_leader_waits_for_its_quorum_as_long_as_its_followers_wait_for_it() -> None:
-    """Check-quorum: between the shortest and the longest election timeout."""
+def test_quorum_timeout_lies_within_the_election_timeouts() -> None:
+    """Check-quorum uses a timeout between the shortest and the longest election timeout."""
     assert config(election_timeout_ms_min=1000, election_timeout_ms_max=2000).quorum_timeout_ms == (
         1500
     )

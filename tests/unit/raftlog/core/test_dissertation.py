@@ -1,4 +1,4 @@
-"""Ongaro's dissertation, one test a rule: 5 (snapshots), 6.4 (reads), 9.6 (pre-vote)."""
+"""Ongaro's dissertation, one test for each rule: 5 (snapshots), 6.4 (reads), 9.6 (pre-vote)."""
 
 from itertools import pairwise
 from typing import Any
@@ -16,7 +16,7 @@ from quorumlog.raftlog.voters import Voter
 
 
 def cleaned(**options: Any) -> Quorum:
-    """Node 1 leads, and its log starts behind where node 3 is."""
+    """Node 1 leads, and its log starts above the end of node 3's log."""
     quorum = Quorum(**options)
     quorum.elect(1)
     quorum.isolate(3)
@@ -51,7 +51,7 @@ def test_a_snapshot_holds_the_voters_where_it_ends() -> None:
 
 
 def test_the_log_is_kept_from_the_older_of_two_snapshots() -> None:
-    """5.1.3: a slow follower needs no snapshot at once."""
+    """5.1.3: a slow follower does not need a snapshot at once."""
     quorum = quorum_with_leader()
     ends = []
     for value in "abc":
@@ -172,7 +172,7 @@ def test_read_step_1_waits_for_the_first_commit_of_the_epoch() -> None:
     assert offset > 2
 
 
-def test_read_steps_2_and_3_take_the_commit_and_ask_a_majority() -> None:
+def test_read_steps_2_and_3_use_the_commit_index_and_a_majority() -> None:
     """6.4: readIndex is the commit index, a round of heartbeats confirms the leadership."""
     quorum = quorum_with_leader()
     quorum.propose(1, "a")
@@ -186,7 +186,7 @@ def test_read_steps_2_and_3_take_the_commit_and_ask_a_majority() -> None:
 
 
 def test_read_step_4_waits_until_that_much_is_applied() -> None:
-    """The offset of an answer is never above what is handed out as committed."""
+    """The offset of a read never exceeds the offset that was delivered as committed."""
     quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.read(1, 1)
@@ -240,7 +240,7 @@ def test_pre_vote_opens_no_epoch_and_casts_no_vote() -> None:
     assert all(quorum.members[n].writing is None for n in (1, 2, 3))
 
 
-def test_a_node_that_was_cut_off_comes_back_without_a_new_epoch() -> None:
+def test_partitioned_node_returns_without_a_new_epoch() -> None:
     """9.6: it "will not be able to increment its term while partitioned" (B16)."""
     quorum = quorum_with_leader()
     quorum.isolate(3)
@@ -251,7 +251,7 @@ def test_a_node_that_was_cut_off_comes_back_without_a_new_epoch() -> None:
     assert (quorum[1].is_leader, quorum[1].epoch, quorum.raft(3).role.name) == (True, 1, "follower")
 
 
-def test_a_promise_needs_the_silence_of_the_leader() -> None:
+def test_pre_vote_is_granted_only_after_an_election_timeout_without_leader() -> None:
     """9.6: "or that they have not heard from a valid leader for at least a baseline election
     timeout"."""
     quorum = quorum_with_leader()
@@ -274,8 +274,8 @@ def test_a_promise_needs_the_silence_of_the_leader() -> None:
         assert (said.granted, said.pre_vote) == (yes, True)
 
 
-def test_promises_are_votes_of_no_epoch() -> None:
-    """A promise counts in no election: candidates want votes."""
+def test_granted_pre_votes_do_not_count_as_votes() -> None:
+    """A candidate counts votes only."""
     quorum = Quorum(range(1, 6))
     quorum.campaign(1)
     quorum.deliver_all()
@@ -295,7 +295,7 @@ def test_promises_are_votes_of_no_epoch() -> None:
     assert quorum.raft(1).role.name == "candidate"
 
 
-# --- strangers -----------------------------------------------------------------------------------
+# --- invalid messages ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_promises_are_votes_of_no_epoch() -> None:
         (voter(2), voter(1), -1, "out of bounds"),
     ],
 )
-def test_what_cannot_be_meant_is_dropped_and_said(
+def test_invalid_messages_are_dropped_with_a_reason(
     sender: Voter, receiver: Voter, epoch: int, why: str
 ) -> None:
     quorum = quorum_with_leader()

@@ -1,4 +1,4 @@
-"""Ongaro's dissertation, one test a rule: 3.10 (handing over) and 4 (membership)."""
+"""Ongaro's dissertation, one test for each rule: 3.10 (leadership transfer), 4 (membership)."""
 
 import pytest
 from tests.kit.quorum import Quorum, quorum_with_leader
@@ -44,8 +44,8 @@ def test_transfer_the_target_is_brought_up_to_date_first() -> None:
 
 
 def test_transfer_the_target_campaigns_without_waiting() -> None:
-    """Step 3: TimeoutNow has the effect of the election timer firing; the others grant although
-    their leader lives (4.2.3)."""
+    """Step 3: TimeoutNow acts like the election timer. The other voters grant their votes although
+    their leader is alive (4.2.3)."""
     quorum = quorum_with_leader()
     now_ms = quorum.members[2].now_ms
     quorum.transfer(1, 2)
@@ -54,7 +54,7 @@ def test_transfer_the_target_campaigns_without_waiting() -> None:
     assert quorum.members[2].now_ms == now_ms
 
 
-def test_transfer_is_given_up_after_an_election_timeout() -> None:
+def test_transfer_is_aborted_after_an_election_timeout() -> None:
     """ "If leadership transfer does not complete after about an election timeout, the prior leader
     aborts the transfer and resumes accepting client requests"."""
     quorum = quorum_with_leader()
@@ -82,13 +82,13 @@ def test_transfer_to_itself_or_by_a_follower_is_refused() -> None:
         quorum.transfer(2, 3)
 
 
-def test_transfer_of_a_lone_voter_has_nobody_to_go_to() -> None:
+def test_transfer_of_a_lone_voter_is_refused() -> None:
     quorum = quorum_with_leader(1)
     with pytest.raises(VoterNotFound, match="no other voter"):
         quorum.transfer(1, None)
 
 
-def test_transfer_to_one_that_votes_no_more_is_ignored_there() -> None:
+def test_transfer_to_a_removed_voter_is_ignored_by_it() -> None:
     quorum = quorum_with_leader()
     quorum.remove_voter(1, 3)
     quorum.settle()
@@ -96,7 +96,7 @@ def test_transfer_to_one_that_votes_no_more_is_ignored_there() -> None:
     assert quorum.raft(3).role.name == "follower"
 
 
-def test_a_stranger_cannot_tell_a_follower_to_campaign() -> None:
+def test_timeout_now_of_a_node_that_is_not_the_leader_is_ignored() -> None:
     quorum = quorum_with_leader()
     quorum.step(TimeoutNow(sender=voter(3), receiver=voter(2), epoch=quorum[1].epoch))
     assert quorum.raft(2).role.name == "follower"
@@ -132,7 +132,7 @@ def test_a_truncated_set_gives_way_to_the_one_before() -> None:
 
 
 def test_a_change_is_committed_by_the_new_majority() -> None:
-    """4.1: {1} and then {1, 2}: both are needed from the record on."""
+    """4.1: {1} and then {1, 2}: from the record on, both nodes are needed."""
     quorum = quorum_with_leader(1, observers=(2,))
     quorum.add_voter(1, 2)
     end = quorum[1].log.end_offset
@@ -205,7 +205,7 @@ def test_a_server_that_stopped_following_is_not_added() -> None:
 
 
 @pytest.mark.parametrize("disk", [0, 1])
-def test_who_votes_is_not_added_again(disk: int) -> None:
+def test_voter_is_not_added_twice(disk: int) -> None:
     quorum = quorum_with_leader()
     with pytest.raises(DuplicateVoter):
         quorum.raft(1).change_voters(VoterAddition(voter(2, disk), address_of(2)), 0)
@@ -218,7 +218,7 @@ def test_only_a_voter_is_removed_and_with_its_own_disk() -> None:
             quorum.raft(1).change_voters(VoterRemoval(stranger), 0)
 
 
-def test_only_a_leader_changes_who_votes() -> None:
+def test_only_a_leader_changes_the_voters() -> None:
     quorum = quorum_with_leader(observers=(4,))
     with pytest.raises(NotController):
         quorum.add_voter(2, 4)
@@ -226,7 +226,7 @@ def test_only_a_leader_changes_who_votes() -> None:
         quorum.remove_voter(2, 3)
 
 
-def test_a_removed_leader_leads_until_that_is_committed_and_does_not_count_itself() -> None:
+def test_removed_leader_leads_until_its_removal_commits_without_counting_itself() -> None:
     """4.2.2: "it replicates log entries but does not count itself in majorities"."""
     quorum = quorum_with_leader()
     quorum.remove_voter(1, 1)
@@ -236,7 +236,7 @@ def test_a_removed_leader_leads_until_that_is_committed_and_does_not_count_itsel
     quorum.persist(2)
     quorum.deliver_all(to=1)
     assert quorum[1].is_leader
-    assert quorum[1].high_watermark < end, "one of {2, 3}, and itself does not count"
+    assert quorum[1].high_watermark < end, "one of {2, 3}; the leader itself does not count"
     quorum.deliver_all(to=3)
     quorum.persist(3)
     quorum.deliver_all(to=1)
@@ -245,7 +245,7 @@ def test_a_removed_leader_leads_until_that_is_committed_and_does_not_count_itsel
 
 
 def test_a_removed_server_starts_no_election() -> None:
-    """4.2.3 and KIP-853: who is not in its own set never campaigns."""
+    """4.2.3 and KIP-853: a node outside of its own voter set never campaigns."""
     quorum = quorum_with_leader()
     quorum.remove_voter(1, 3)
     quorum.settle()
@@ -255,7 +255,7 @@ def test_a_removed_server_starts_no_election() -> None:
     assert quorum[1].is_leader
 
 
-def test_a_removed_server_that_does_not_know_it_disturbs_nobody() -> None:
+def test_removed_server_without_the_change_does_not_disrupt_the_leader() -> None:
     """4.2.3: "if a server receives a RequestVote request within the minimum election timeout of
     hearing from a current leader, it does not update its term or grant its vote" (B16)."""
     quorum = quorum_with_leader()
@@ -269,7 +269,7 @@ def test_a_removed_server_that_does_not_know_it_disturbs_nobody() -> None:
 
 
 def test_a_vote_request_of_a_later_epoch_is_refused_while_the_leader_lives() -> None:
-    """4.2.3, word for word, for a candidate that asked for no pre-vote."""
+    """4.2.3, for a candidate without a pre-vote."""
     quorum = quorum_with_leader()
     request = VoteRequest(
         sender=voter(3),
@@ -283,7 +283,7 @@ def test_a_vote_request_of_a_later_epoch_is_refused_while_the_leader_lives() -> 
     assert [m.granted for m in quorum.flying if isinstance(m, VoteResponse)] == [False]
 
 
-def test_a_vote_goes_to_a_server_that_the_voter_does_not_know() -> None:
+def test_vote_is_granted_to_a_server_outside_of_the_voter_set() -> None:
     """4.1: "a server accepts requests from a leader that is not part of its latest configuration",
     and grants votes likewise."""
     quorum = Quorum()
@@ -318,7 +318,7 @@ def test_the_last_voter_cannot_be_removed() -> None:
 
 
 def test_a_wiped_disk_takes_the_place_of_the_old_one_in_two_steps() -> None:
-    """KIP-853: remove (3, old disk), add (3, new disk)."""
+    """KIP-853: remove (3, old disk), then add (3, new disk)."""
     quorum = quorum_with_leader()
     quorum.wipe(3)
     quorum.run(500)

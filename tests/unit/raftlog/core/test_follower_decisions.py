@@ -1,6 +1,6 @@
-"""Small decisions of a follower about entries and snapshots, one message at a time.
+"""Decisions of a follower about entries and snapshots, one message at a time.
 
-Node 3 is told everything by hand, as by a leader 1 of epoch 1; what it says stays in flight.
+The test sends node 3 the messages of leader 1 in epoch 1; the responses stay in flight.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ SNAPSHOT = SnapshotId(Offset(3), Epoch(1))
 
 
 def append(base: int, *entries: Entry, commit: int = 0, epoch: int = 1) -> AppendRequest:
-    """A request of the leader whose entries begin at `base`, behind an entry of epoch 1."""
+    """Build a request of the leader whose entries start at `base`, after an entry of epoch 1."""
     return AppendRequest(
         sender=voter(1),
         receiver=voter(3),
@@ -54,7 +54,7 @@ def beat(*, commit: int = 0, number: int = 1) -> Heartbeat:
 
 
 def piece(start: int, end: int | None = None, snapshot: SnapshotId = SNAPSHOT) -> SnapshotChunk:
-    """A part of a snapshot that holds v0 to v2."""
+    """Build a chunk of a snapshot of v0 to v2."""
     return SnapshotChunk(
         sender=voter(1),
         receiver=voter(3),
@@ -68,7 +68,8 @@ def piece(start: int, end: int | None = None, snapshot: SnapshotId = SNAPSHOT) -
 
 
 def following(*values: int, commit: int = 0) -> Quorum:
-    """Node 3 holds an entry for each of the epochs, durably, and what it said is forgotten."""
+    """Return a quorum whose node 3 has a durable entry of each of the epochs; responses are
+    dropped."""
     quorum = Quorum()
     quorum.step(append(0, *(data(base, epoch) for base, epoch in enumerate(values)), commit=commit))
     quorum.persist(3)
@@ -76,14 +77,14 @@ def following(*values: int, commit: int = 0) -> Quorum:
     return quorum
 
 
-def said(quorum: Quorum) -> list[Message]:
-    """What node 3 sent since."""
+def take_sent(quorum: Quorum) -> list[Message]:
+    """Return the messages of node 3 since the last call."""
     sent, quorum.flying = list(quorum.flying), []
     return sent
 
 
 def installing(quorum: Quorum) -> None:
-    """Have a whole snapshot on its way into the log's place."""
+    """Start the installation of a complete snapshot."""
     quorum.step(piece(0))
     writing = quorum.members[3].writing
     assert writing is not None
@@ -93,24 +94,24 @@ def installing(quorum: Quorum) -> None:
 # --- entries -------------------------------------------------------------------------------------
 
 
-def test_a_short_request_that_comes_late_takes_nothing_back() -> None:
+def test_late_shorter_request_truncates_nothing() -> None:
     quorum = following(1, 1, 1)
     quorum.step(append(0, data(0, 1)))
     quorum.step(beat())
-    acknowledged, answer = said(quorum)
+    acknowledged, answer = take_sent(quorum)
     assert isinstance(acknowledged, AppendResponse)
     assert acknowledged.match_end == acknowledged.received_end == 3
     assert isinstance(answer, HeartbeatResponse)
     assert (answer.match_end, answer.received_end) == (3, 3)
 
 
-def test_a_place_inside_a_batch_is_no_place_to_append() -> None:
+def test_offset_inside_a_batch_is_rejected() -> None:
     quorum = Quorum()
     quorum.step(append(0, replace(data(0, 1), count=4)))
     quorum.persist(3)
-    said(quorum)
+    take_sent(quorum)
     quorum.step(append(2, data(2, 1)))
-    (refused,) = said(quorum)
+    (refused,) = take_sent(quorum)
     assert isinstance(refused, AppendRejected)
     assert refused.hint == LOG_START
     assert quorum[3].log.end_offset == 4
@@ -120,7 +121,7 @@ def test_a_refusal_names_the_request_and_the_place_below_it() -> None:
     quorum = following(1, 1)
     asked = append(5)
     quorum.step(asked)
-    (refused,) = said(quorum)
+    (refused,) = take_sent(quorum)
     assert refused == AppendRejected(
         sender=voter(3),
         receiver=voter(1),
@@ -134,16 +135,16 @@ def test_entries_at_the_very_start_of_a_cleaned_log_are_taken_in() -> None:
     quorum = Quorum()
     installing(quorum)
     quorum.persist(3)
-    said(quorum)
+    take_sent(quorum)
     quorum.step(append(1, *(data(base, 1) for base in range(1, 5)), commit=5))
     quorum.persist(3)
     assert quorum.members[3].state == ["v0", "v1", "v2", "v3", "v4"]
-    (answer,) = said(quorum)
+    (answer,) = take_sent(quorum)
     assert isinstance(answer, AppendResponse)
     assert (answer.match_end, answer.received_end) == (5, 5)
 
 
-# --- while a snapshot goes into the log's place --------------------------------------------------
+# --- during the installation of a snapshot -------------------------------------------------------
 
 
 def test_entries_are_not_taken_in_while_a_snapshot_is_installed() -> None:
@@ -151,7 +152,7 @@ def test_entries_are_not_taken_in_while_a_snapshot_is_installed() -> None:
     installing(quorum)
     quorum.step(append(1, data(1, 1)))
     assert quorum[3].log.end_offset == 1
-    assert not said(quorum)
+    assert not take_sent(quorum)
 
 
 def test_pieces_of_any_snapshot_are_not_taken_in_while_one_is_installed() -> None:
@@ -159,10 +160,10 @@ def test_pieces_of_any_snapshot_are_not_taken_in_while_one_is_installed() -> Non
     installing(quorum)
     quorum.step(piece(0, HALF))
     quorum.step(piece(0, HALF, snapshot=SnapshotId(Offset(9), Epoch(1))))
-    assert not said(quorum)
+    assert not take_sent(quorum)
     quorum.persist(3)
     assert quorum[3].snapshots == (SNAPSHOT,)
-    (answer,) = said(quorum)
+    (answer,) = take_sent(quorum)
     assert isinstance(answer, AppendResponse)
     assert (answer.match_end, answer.received_end) == (3, 3)
 
@@ -185,66 +186,66 @@ def test_a_snapshot_of_entries_that_are_there_commits_them_and_keeps_what_follow
     quorum.step(piece(0, HALF))
     assert quorum.members[3].writing is None
     assert (quorum[3].high_watermark, quorum[3].log.end_offset) == (3, 4)
-    (answer,) = said(quorum)
+    (answer,) = take_sent(quorum)
     assert isinstance(answer, AppendResponse)
     assert (answer.match_end, answer.received_end) == (4, 4)
 
 
-def test_a_snapshot_of_what_is_committed_here_is_answered_by_what_is_known_of_the_log() -> None:
-    """Node 3 was started anew and has heard of no entry of this leader yet."""
+def test_snapshot_of_committed_entries_is_answered_with_the_matching_end() -> None:
+    """Node 3 restarted and has received no entry of this leader yet."""
     quorum = following(1, 1, 1, 1, commit=3)
     quorum.members[3].take_snapshot()
     quorum.restart(3)
     assert quorum[3].high_watermark == 3
     quorum.step(piece(0, HALF))
     quorum.persist(3)
-    answer = said(quorum)[-1]
+    answer = take_sent(quorum)[-1]
     assert isinstance(answer, AppendResponse)
     assert (answer.match_end, answer.received_end) == (3, 3)
     assert quorum[3].log.end_offset == 4
 
 
-def test_a_snapshot_of_entries_under_way_to_the_disk_is_answered_when_they_are_there() -> None:
+def test_snapshot_of_entries_being_written_is_answered_once_they_are_durable() -> None:
     quorum = Quorum()
     quorum.step(beat())
     quorum.persist(3)
-    said(quorum)
+    take_sent(quorum)
     quorum.step(append(0, *(data(base, 1) for base in range(4))))
     quorum.step(piece(0, HALF))
     assert quorum[3].high_watermark == 3
-    assert not said(quorum)
+    assert not take_sent(quorum)
     quorum.persist(3)
-    (answer,) = said(quorum)
+    (answer,) = take_sent(quorum)
     assert isinstance(answer, AppendResponse)
     assert (answer.match_end, answer.received_end) == (4, 4)
 
 
-def test_entries_that_came_while_a_snapshot_was_received_make_it_needless() -> None:
-    """Its later pieces are answered as entries; a later snapshot is received from its start."""
+def test_entries_received_during_a_snapshot_replace_it() -> None:
+    """Later chunks are answered like entries. A later snapshot is received from its start."""
     quorum = following(1)
     quorum.step(piece(0, HALF))
     quorum.persist(3)
-    said(quorum)
+    take_sent(quorum)
     quorum.step(append(1, data(1, 1), data(2, 1)))
     quorum.persist(3)
-    said(quorum)
+    take_sent(quorum)
     quorum.step(piece(HALF))
-    (answer,) = said(quorum)
+    (answer,) = take_sent(quorum)
     assert isinstance(answer, AppendResponse)
     assert answer.match_end == 3
     later = SnapshotId(Offset(9), Epoch(1))
     quorum.step(piece(HALF, snapshot=later))
-    (asked,) = said(quorum)
+    (asked,) = take_sent(quorum)
     assert isinstance(asked, SnapshotResponse)
     assert (asked.snapshot, asked.position) == (later, 0)
     quorum.step(piece(0, HALF, snapshot=SnapshotId(Offset(8), Epoch(1))))
-    assert not said(quorum), "an older one of the same leader"
+    assert not take_sent(quorum), "an older snapshot of the same leader"
 
 
-# --- pieces --------------------------------------------------------------------------------------
+# --- chunks --------------------------------------------------------------------------------------
 
 
-def test_pieces_of_two_files_of_one_size_or_of_one_name_are_not_mixed() -> None:
+def test_chunks_of_different_snapshots_are_not_mixed() -> None:
     later = SnapshotId(Offset(9), Epoch(1))
     for other in (
         piece(HALF, snapshot=later),
@@ -253,17 +254,17 @@ def test_pieces_of_two_files_of_one_size_or_of_one_name_are_not_mixed() -> None:
         quorum = Quorum()
         quorum.step(piece(0, HALF))
         quorum.persist(3)
-        said(quorum)
+        take_sent(quorum)
         quorum.step(other)
-        (asked,) = said(quorum)
+        (asked,) = take_sent(quorum)
         assert isinstance(asked, SnapshotResponse)
         assert (asked.snapshot, asked.position) == (other.snapshot, 0)
 
 
-def test_what_waited_to_be_written_of_one_snapshot_is_not_written_into_another() -> None:
+def test_unwritten_chunks_of_a_replaced_snapshot_are_dropped() -> None:
     quorum = Quorum()
     quorum.step(beat())
-    assert quorum.members[3].writing is not None, "the epoch is under way: pieces wait"
+    assert quorum.members[3].writing is not None, "the epoch is being written, so chunks wait"
     quorum.step(piece(0, HALF))
     later = piece(0, HALF, snapshot=SnapshotId(Offset(9), Epoch(1)))
     quorum.step(later)
@@ -273,21 +274,21 @@ def test_what_waited_to_be_written_of_one_snapshot_is_not_written_into_another()
     assert writing.chunks == (later,)
 
 
-def test_another_leader_goes_on_with_a_snapshot_and_then_only_its_own_is_older() -> None:
-    """2 goes on with what 1 began. A late piece of an older one is 1's no more, but 2's."""
+def test_new_leader_continues_the_snapshot_of_the_old_one() -> None:
+    """Node 2 continues the snapshot of node 1. After that, only node 2's chunks count."""
     quorum = Quorum()
     quorum.step(piece(0, HALF))
     quorum.persist(3)
-    said(quorum)
+    take_sent(quorum)
     second = replace(piece(HALF, HALF + 4), sender=voter(2), epoch=Epoch(2))
     quorum.step(second)
     quorum.persist(3)
-    (answer,) = said(quorum)
+    (answer,) = take_sent(quorum)
     assert isinstance(answer, SnapshotResponse)
     assert answer.position == HALF + 4
     older = SnapshotId(Offset(2), Epoch(1))
     quorum.step(replace(second, snapshot=older, position=0))
-    assert not said(quorum)
+    assert not take_sent(quorum)
     assert quorum.members[3].writing is None
 
 
@@ -295,20 +296,20 @@ def test_another_leader_may_have_an_older_snapshot_only() -> None:
     quorum = Quorum()
     quorum.step(piece(0, HALF, snapshot=SnapshotId(Offset(9), Epoch(1))))
     quorum.persist(3)
-    said(quorum)
+    take_sent(quorum)
     quorum.step(replace(piece(0), sender=voter(2), epoch=Epoch(2)))
     quorum.persist(3)
     assert quorum.members[3].state == ["v0", "v1", "v2"]
 
 
 @pytest.mark.parametrize("twice", [False, True])
-def test_a_snapshot_that_proved_bad_is_asked_for_from_its_start(twice: bool) -> None:
+def test_invalid_snapshot_is_requested_from_its_start(twice: bool) -> None:
     quorum = Quorum()
     quorum.members[3].refuses_snapshots = True
     for _ in range(2 if twice else 1):
         installing(quorum)
         quorum.persist(3)
-        (asked,) = said(quorum)
+        (asked,) = take_sent(quorum)
         assert isinstance(asked, SnapshotResponse)
         assert (asked.snapshot, asked.position) == (SNAPSHOT, 0)
     quorum.members[3].refuses_snapshots = False
@@ -317,7 +318,7 @@ def test_a_snapshot_that_proved_bad_is_asked_for_from_its_start(twice: bool) -> 
     assert quorum.members[3].state == ["v0", "v1", "v2"]
 
 
-def test_a_second_leader_of_one_epoch_is_not_believed() -> None:
+def test_second_leader_of_one_epoch_is_ignored() -> None:
     quorum = quorum_with_leader()
     beat = Heartbeat(
         sender=voter(3), receiver=voter(2), epoch=Epoch(1), high_watermark=Offset(0), round=1
@@ -347,8 +348,8 @@ def test_entries_below_the_logs_start_are_known_already() -> None:
             high_watermark=Offset(0),
         )
     )
-    (said,) = (m for m in quorum.flying if isinstance(m, AppendResponse))
-    assert said.match_end == end
+    (take_sent,) = (m for m in quorum.flying if isinstance(m, AppendResponse))
+    assert take_sent.match_end == end
     assert quorum.members[2].writing is None
 
 
@@ -374,7 +375,7 @@ def test_a_late_piece_of_an_older_snapshot_of_the_same_leader_is_not_taken() -> 
     assert quorum.members[3].state == ["a", "b"]
 
 
-def test_a_snapshot_that_proves_bad_when_nobody_leads_is_received_anew_later() -> None:
+def test_snapshot_found_invalid_without_a_leader_is_received_again_later() -> None:
     quorum = quorum_sending_snapshot()
     while quorum.members[3].writing is None or quorum.members[3].writing.install is None:
         quorum.persist(3)
@@ -418,7 +419,7 @@ def test_a_snapshot_is_installed_although_its_leader_is_gone() -> None:
     assert quorum.members[3].state == ["a", "b"]
 
 
-def test_a_farewell_that_names_others_only_leaves_the_own_timer() -> None:
+def test_resignation_that_names_other_successors_keeps_the_timer() -> None:
     quorum = quorum_with_leader()
     before = quorum.members[3].now_ms
     quorum.step(
@@ -430,7 +431,7 @@ def test_a_farewell_that_names_others_only_leaves_the_own_timer() -> None:
     assert deadline_ms >= before + 1_000
 
 
-def test_a_piece_that_comes_again_while_the_snapshot_is_installed_waits() -> None:
+def test_repeated_chunk_during_the_installation_waits() -> None:
     quorum = quorum_sending_snapshot()
     quorum.flying.clear()
     while quorum.members[3].writing is None or quorum.members[3].writing.install is None:

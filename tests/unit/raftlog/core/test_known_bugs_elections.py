@@ -1,7 +1,6 @@
-"""Bugs that other implementations had, each with the history that shows it: elections (B1 to B5,
-B9, B15 to B19, B24, B34).
+"""Regressions of bugs in other implementations, elections: B1 to B5, B9, B15 to B19, B24, B34.
 
-The rest is in test_known_bugs_log.py and test_known_bugs_members.py.
+test_known_bugs_log.py and test_known_bugs_members.py have the other ones.
 """
 
 import pytest
@@ -34,7 +33,7 @@ def vote(
 
 
 def grant(sender: int, *, epoch: int, pre_vote: bool = False, granted: bool = True) -> VoteResponse:
-    """To node 1."""
+    """Build a vote for node 1."""
     return VoteResponse(
         sender=voter(sender),
         receiver=voter(1),
@@ -44,13 +43,13 @@ def grant(sender: int, *, epoch: int, pre_vote: bool = False, granted: bool = Tr
     )
 
 
-def said(quorum: Quorum) -> list[bool]:
-    """The answers to votes that are in flight."""
+def votes_in_flight(quorum: Quorum) -> list[bool]:
+    """Return the vote responses in flight."""
     return [m.granted for m in quorum.flying if isinstance(m, VoteResponse)]
 
 
 def candidate(*node_ids: int) -> Quorum:
-    """Node 1 is a candidate of epoch 1, its vote durable, its requests lost."""
+    """Make node 1 a candidate of epoch 1 with a durable vote and lost requests."""
     quorum = Quorum(node_ids or (1, 2, 3))
     quorum.campaign(1)
     quorum.deliver_all()
@@ -63,24 +62,25 @@ def candidate(*node_ids: int) -> Quorum:
 
 @pytest.mark.parametrize("crash", ["before", "during", "after"])
 def test_b01_a_vote_is_not_given_twice_whenever_the_node_crashes(crash: str) -> None:
-    """Granted, crashed, restarted, asked by another: two leaders of one epoch."""
+    """A node grants its vote, crashes, restarts and gets another request: two leaders of one
+    epoch."""
     quorum = Quorum()
     quorum.step(vote(2, 1, epoch=1))
     if crash == "during":
         quorum.persist(1, only="hard_state")
     elif crash == "after":
         quorum.persist(1)
-    heard = said(quorum)
+    heard = votes_in_flight(quorum)
     quorum.flying.clear()
     quorum.restart(1)
     quorum.step(vote(3, 1, epoch=1))
     quorum.persist(1)
     assert heard == ([True] if crash == "after" else [])
-    assert said(quorum) == ([True] if crash == "before" else [False])
+    assert votes_in_flight(quorum) == ([True] if crash == "before" else [False])
 
 
 def test_b02_epoch_and_vote_are_one_value_on_the_disk() -> None:
-    """Written apart, a crash in between leaves the new epoch with the old vote."""
+    """If they are written apart, a crash in between leaves the new epoch with the old vote."""
     quorum = Quorum()
     quorum.step(vote(2, 1, epoch=1))
     quorum.persist(1)
@@ -109,17 +109,17 @@ def test_b03_a_vote_for_itself_cannot_be_delivered_to_it() -> None:
 
 
 def test_b04_a_candidate_has_voted() -> None:
-    """Its vote for itself is a vote: recorded, durable, and not to be given again."""
+    """Its vote for itself is recorded and durable, and it grants no other vote."""
     quorum = candidate()
     assert quorum.members[1].disk.hard_state == HardState(Epoch(1), voter(1))
     quorum.step(vote(2, 1, epoch=1, log=LogEnd(Epoch(0), Offset(99))))
     quorum.persist(1)
-    assert said(quorum) == [False]
+    assert votes_in_flight(quorum) == [False]
     quorum.flying.clear()
     quorum.restart(1)
     quorum.step(vote(2, 1, epoch=1))
     quorum.persist(1)
-    assert said(quorum) == [False]
+    assert votes_in_flight(quorum) == [False]
 
 
 def test_b04_a_candidate_is_not_elected_before_its_own_vote_is_durable() -> None:
@@ -134,8 +134,8 @@ def test_b04_a_candidate_is_not_elected_before_its_own_vote_is_durable() -> None
     assert quorum[1].is_leader
 
 
-def test_b04_the_end_of_another_write_is_not_the_own_vote() -> None:
-    """Entries were on their way to the disk when the campaign began; they land first."""
+def test_b04_completion_of_another_write_does_not_confirm_the_own_vote() -> None:
+    """Entries were being written when the campaign began; they become durable first."""
     quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.deliver_all(to=2)
@@ -156,34 +156,34 @@ def test_b04_the_end_of_another_write_is_not_the_own_vote() -> None:
 
 
 def test_b05_a_candidate_that_asks_again_gets_the_same_answer() -> None:
-    """Refused, it would need another epoch for nothing."""
+    """A refusal would cost another epoch."""
     quorum = Quorum()
     for _ in range(2):
         quorum.step(vote(2, 1, epoch=1))
         quorum.persist(1)
-    assert said(quorum) == [True, True]
+    assert votes_in_flight(quorum) == [True, True]
     quorum.flying.clear()
     quorum.restart(1)
     quorum.step(vote(2, 1, epoch=1))
     quorum.persist(1)
-    assert said(quorum) == [True]
+    assert votes_in_flight(quorum) == [True]
 
 
 def test_b09_a_later_epoch_outweighs_any_length() -> None:
-    """Compared field by field, a long old log and a short new one each refuse the other, or each
-    accept it."""
+    """If each field is compared by itself, a long old log and a short new one each refuse the
+    other, or each accept it."""
     for own, other, yes in (([1, 1, 1, 1], (2, 1), True), ([2], (1, 4), False)):
         quorum = Quorum()
         quorum.prepare(1, own)
         quorum.restart(1)
         quorum.step(vote(2, 1, epoch=5, log=LogEnd(Epoch(other[0]), Offset(other[1]))))
         quorum.persist(1)
-        assert said(quorum) == [yes]
+        assert votes_in_flight(quorum) == [yes]
 
 
 def test_b15_a_wiped_node_does_not_vote_under_its_old_id() -> None:
-    """An entry is on {1, 2, 3} of five. 3 is wiped, 1 dies, 5 asks {3, 4}: elected, it would have
-    lost the entry."""
+    """An entry is on {1, 2, 3} of five voters. Node 3 is wiped, 1 dies, and 5 requests votes of {3,
+    4}. If 5 won, the entry would be lost."""
     quorum = quorum_with_leader(1, 2, 3, 4, 5)
     quorum.split({1, 2, 3}, {4, 5})
     quorum.propose(1, "committed")
@@ -204,8 +204,7 @@ def test_b15_a_wiped_node_does_not_vote_under_its_old_id() -> None:
 
 
 def test_b15_a_wiped_node_that_was_removed_and_added_again_is_another_voter() -> None:
-    """The six steps: what (3, old disk) promised binds nobody, and (3, new disk) holds the log
-    before it votes."""
+    """Promises of (3, old disk) do not bind (3, new disk), which has the log before it votes."""
     quorum = quorum_with_leader(1, 2, 3)
     quorum.propose(1, "committed")
     quorum.settle()
@@ -217,7 +216,7 @@ def test_b15_a_wiped_node_that_was_removed_and_added_again_is_another_voter() ->
     quorum.settle()
     assert quorum.members[3].state == ["committed"]
     quorum.step(
-        AppendResponse(  # of the old disk, late
+        AppendResponse(  # a late message of the old disk
             sender=voter(3),
             receiver=voter(1),
             epoch=quorum[1].epoch,
@@ -241,8 +240,8 @@ def test_b15_a_wiped_node_that_was_removed_and_added_again_is_another_voter() ->
     assert quorum[1].high_watermark == end, "the old disk does not count"
 
 
-def test_b16_a_node_that_comes_back_does_not_depose_the_leader() -> None:
-    """Also one with an epoch that it opened on its own: pre-vote keeps it from doing so."""
+def test_b16_returning_node_does_not_depose_the_leader() -> None:
+    """Also with an epoch that it opened alone. Pre-vote prevents such epochs."""
     quorum = quorum_with_leader()
     quorum.isolate(3)
     quorum.run(30_000)
@@ -252,8 +251,9 @@ def test_b16_a_node_that_comes_back_does_not_depose_the_leader() -> None:
     assert (quorum[1].is_leader, quorum[1].epoch) == (True, 1)
 
 
-def test_b17_a_cut_between_two_of_three_does_not_make_elections_alternate() -> None:
-    """1 and 2 do not reach each other, both reach 3, which hears of a leader and refuses."""
+def test_b17_partial_partition_does_not_alternate_elections() -> None:
+    """Nodes 1 and 2 are partitioned from each other. Node 3 reaches both and has a leader, so it
+    refuses pre-votes."""
     quorum = quorum_with_leader()
     quorum.cut = {(1, 2), (2, 1)}
     quorum.run(60_000)
@@ -265,8 +265,9 @@ def test_b17_a_cut_between_two_of_three_does_not_make_elections_alternate() -> N
 
 
 @pytest.mark.parametrize("direction", ["out", "in"])
-def test_b17_a_leader_that_is_deaf_or_mute_is_replaced(direction: str) -> None:
-    """Check-quorum ends a leader that hears nobody, its silence one that reaches nobody."""
+def test_b17_leader_with_a_one_way_link_is_replaced(direction: str) -> None:
+    """Check-quorum ends a leader without incoming messages; an election replaces one whose messages
+    are lost."""
     quorum = quorum_with_leader()
     for other in (2, 3):
         quorum.cut.add((1, other) if direction == "out" else (other, 1))
@@ -279,8 +280,8 @@ def test_b17_a_leader_that_is_deaf_or_mute_is_replaced(direction: str) -> None:
     assert quorum.members[leaders[0]].state == ["a"]
 
 
-def test_b18a_a_follower_that_asked_and_lost_returns_to_its_leader() -> None:
-    """Follower and pre-candidate in turn, for ever."""
+def test_b18a_follower_that_lost_its_pre_vote_returns_to_its_leader() -> None:
+    """Regression: it alternated between follower and pre-candidate."""
     quorum = quorum_with_leader()
     for _ in range(5):
         quorum.campaign(3)
@@ -292,18 +293,20 @@ def test_b18a_a_follower_that_asked_and_lost_returns_to_its_leader() -> None:
     assert quorum[1].epoch == 1
 
 
-def test_b18b_nobody_refuses_for_a_leader_that_said_farewell() -> None:
+def test_b18b_votes_are_granted_after_the_leader_resigned() -> None:
     quorum = quorum_with_leader()
     before = [quorum.members[node_id].now_ms for node_id in (2, 3)]
     quorum.resign(1)
     quorum.settle()
     assert any(quorum[node_id].is_leader for node_id in (2, 3))
-    assert [quorum.members[node_id].now_ms for node_id in (2, 3)] == before, "nobody waited"
+    assert [quorum.members[node_id].now_ms for node_id in (2, 3)] == before, (
+        "no voter waited for its election timeout"
+    )
 
 
-def test_b18c_two_of_three_elect_when_the_leader_itself_is_the_one_that_asks() -> None:
-    """It was restarted: its follower still heard of it lately, and must not refuse it for its own
-    sake."""
+def test_b18c_follower_grants_its_restarted_leader_a_pre_vote() -> None:
+    """Its follower received a heartbeat lately, which must not block the pre-vote of the same
+    node."""
     quorum = quorum_with_leader(1, 2, 3)
     quorum.crash(3)
     quorum.restart(1)
@@ -313,8 +316,8 @@ def test_b18c_two_of_three_elect_when_the_leader_itself_is_the_one_that_asks() -
     assert quorum[1].is_leader
 
 
-def test_b18d_a_follower_that_hears_its_leader_does_not_campaign() -> None:
-    """Also while it is far behind and only catches up, by entries or by a snapshot."""
+def test_b18d_follower_that_receives_messages_of_its_leader_does_not_campaign() -> None:
+    """Also while it catches up from far behind, by entries or by a snapshot."""
     quorum = Quorum(snapshot_chunk_bytes=1)
     quorum.elect(1)
     quorum.isolate(3)
@@ -331,7 +334,9 @@ def test_b18d_a_follower_that_hears_its_leader_does_not_campaign() -> None:
         quorum.deliver_all(to=1)
         quorum.persist(3)
     roles = [getattr(event, "role", "") for event in quorum.members[3].events[before:]]
-    assert roles.count("pre_candidate") <= 1, "once at most, before it heard of the leader again"
+    assert roles.count("pre_candidate") <= 1, (
+        "at most once, before it received a message of the leader"
+    )
     assert quorum[1].is_leader
 
 
@@ -349,8 +354,8 @@ def test_b18e_a_late_message_of_a_dead_leader_delays_an_election_only_once() -> 
     assert sum(quorum[node_id].is_leader for node_id in (1, 2)) == 1
 
 
-def test_b19_a_leader_without_a_majority_gives_up() -> None:
-    """Otherwise its clients hang. The time-out lies between the two election time-outs."""
+def test_b19_leader_without_a_majority_resigns() -> None:
+    """Otherwise its clients would hang. The timeout is between the two election timeouts."""
     quorum = quorum_with_leader()
     quorum.isolate(1)
     quorum.read(1, 5)
@@ -361,7 +366,7 @@ def test_b19_a_leader_without_a_majority_gives_up() -> None:
     assert quorum.members[1].reads_lost == [5]
 
 
-def test_b19_a_lone_voter_never_gives_up() -> None:
+def test_b19_lone_voter_never_resigns() -> None:
     quorum = Quorum([1])
     quorum.elect(1)
     quorum.observer(2)
@@ -369,8 +374,8 @@ def test_b19_a_lone_voter_never_gives_up() -> None:
     assert (quorum[1].is_leader, quorum[1].epoch) == (True, 1)
 
 
-def test_b24_a_restarted_leader_does_not_go_on_in_its_epoch() -> None:
-    """Its unflushed tail is lost: the same (epoch, offset) would name two records."""
+def test_b24_restarted_leader_does_not_lead_its_old_epoch() -> None:
+    """Its unflushed tail is lost, so one (epoch, offset) would identify two records."""
     quorum = quorum_with_leader()
     quorum.propose(1, "lost")
     lost_at = quorum[1].log.end_offset - 1
@@ -387,7 +392,7 @@ def test_b24_a_restarted_leader_does_not_go_on_in_its_epoch() -> None:
 
 @pytest.mark.parametrize("kind", ["progress", "vote", "pre-vote", "snapshot"])
 def test_b34_an_answer_to_an_earlier_leadership_counts_for_nothing(kind: str) -> None:
-    """Node 1 leads epoch 1, then epoch 3; what is late is of epoch 1."""
+    """Node 1 leads epoch 1, then epoch 3. The late messages are of epoch 1."""
     quorum = quorum_with_leader()
     taken = quorum.snapshot(1)
     quorum.transfer(1, 2)

@@ -1,6 +1,4 @@
-"""Bugs that other implementations had, each with the history that shows it: the log (B6 to B8, B22,
-B23, B25 to B31).
-"""
+"""Regressions of bugs in other implementations, the log: B6 to B8, B22, B23, B25 to B31."""
 
 from collections import Counter
 
@@ -35,7 +33,7 @@ def values(quorum: Quorum) -> list[list[str]]:
 
 
 def test_b06_figure_8_an_old_entry_on_a_majority_is_not_committed() -> None:
-    """1 leads epoch 2, 5 epoch 3, 1 epoch 4: the entry of epoch 2 is on a majority now, and 5 can
+    """1 leads epoch 2, 5 epoch 3, 1 epoch 4. The entry of epoch 2 is on a majority now, and 5 can
     still overwrite it."""
     quorum = Quorum(range(1, 6), append_bytes_max=1)
     for node_id, epochs in enumerate(([1, 2], [1, 2], [1], [1], [1, 3]), 1):
@@ -61,13 +59,13 @@ def test_b06_figure_8_an_old_entry_on_a_majority_is_not_committed() -> None:
     quorum.run(200)
     quorum.tick(3_000, 2, 3, 4)
     quorum.flying.clear()
-    quorum.campaign(5)  # learns of epoch 4
+    quorum.campaign(5)  # receives epoch 4
     quorum.settle()
     quorum.run(5_000)
     quorum.restart(1)
     quorum.run(2_000)
     logs = [quorum.members[node_id].disk.entries for node_id in range(1, 6)]
-    assert all(log == logs[0] for log in logs), "one of the two won, and all agree"
+    assert all(log == logs[0] for log in logs), "all nodes have the log of one of the two leaders"
 
 
 def test_b07_a_late_shorter_request_truncates_nothing_that_was_acknowledged() -> None:
@@ -93,7 +91,7 @@ def test_b07_a_late_shorter_request_truncates_nothing_that_was_acknowledged() ->
 
 
 def test_b08_a_heartbeat_commits_nothing_that_was_not_compared() -> None:
-    """The follower's tail is as long as what the leader has committed, and of other entries."""
+    """The follower's tail is as long as the leader's committed log, but of other entries."""
     quorum = Quorum()
     quorum.prepare(2, [1, 2, 2, 2])
     quorum.restart(2)
@@ -110,10 +108,10 @@ def test_b08_a_heartbeat_commits_nothing_that_was_not_compared() -> None:
         high_watermark=Offset(4),
     )
     quorum.step(probe)
-    assert quorum[2].high_watermark == 1, "as far as it was compared"
+    assert quorum[2].high_watermark == 1, "up to the compared offset"
 
 
-def test_b08_what_was_compared_under_the_last_leader_is_forgotten_with_it() -> None:
+def test_b08_match_under_the_last_leader_does_not_count_for_the_next() -> None:
     quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.deliver_all(to=2)
@@ -123,8 +121,8 @@ def test_b08_what_was_compared_under_the_last_leader_is_forgotten_with_it() -> N
     assert quorum[2].high_watermark < end
 
 
-def test_b22_a_late_completion_confirms_nothing_that_was_overwritten() -> None:
-    """Offset 2 on its way to the disk, overwritten by the next leader, then the disk answers."""
+def test_b22_late_completion_does_not_confirm_overwritten_entries() -> None:
+    """Offset 2 is being written when the next leader overwrites it; then the write completes."""
     quorum = quorum_with_leader()
     quorum.propose(1, "old")
     quorum.deliver_all(to=2)
@@ -177,8 +175,7 @@ def test_b23_a_leader_counts_its_own_disk_and_not_its_memory() -> None:
 
 
 def test_b25_a_log_cleaned_under_a_slow_follower_matches_nothing_by_accident() -> None:
-    """The epoch below the log's start reads as the snapshot's, never as 0, which would match an
-    empty log."""
+    """The epoch below the log start is the snapshot's, never 0, which would match an empty log."""
     quorum = quorum_with_leader(inflight_requests_max=1)
     quorum.isolate(3)
     for value in "abc":
@@ -190,12 +187,12 @@ def test_b25_a_log_cleaned_under_a_slow_follower_matches_nothing_by_accident() -
     quorum.wipe(3)
     quorum.run(1_000)
     assert quorum.members[3].state == ["a", "b", "c"]
-    assert quorum[3].log.start_offset > 0, "it came as a snapshot"
+    assert quorum[3].log.start_offset > 0, "the follower received a snapshot"
 
 
 @pytest.mark.parametrize("lost", ["requests", "answers", "heartbeats"])
 def test_b26_no_follower_is_stuck_whatever_was_lost(lost: str) -> None:
-    """Counters of what is under way that are not counted down stall a peer for ever."""
+    """A counter of requests in flight that is never decremented stalls a peer forever."""
     kinds = {
         "requests": AppendRequest,
         "answers": AppendResponse,
@@ -236,8 +233,8 @@ def test_b26_a_peer_that_was_reported_unreachable_in_every_state_catches_up() ->
     assert values(quorum) == [[f"v{turn}" for turn in range(12)]] * 3
 
 
-def test_b26_a_newcomer_of_a_log_that_was_cleaned_to_its_end_gets_there() -> None:
-    """The range in which to look for where the logs part is empty."""
+def test_b26_new_node_catches_up_with_a_log_cleaned_to_its_end() -> None:
+    """The range in which the leader searches for the divergence is empty."""
     quorum = quorum_with_leader()
     for value in "ab":
         quorum.propose(1, value)
@@ -258,7 +255,7 @@ def test_b26_a_newcomer_of_a_log_that_was_cleaned_to_its_end_gets_there() -> Non
 def chunk(
     snapshot: SnapshotId, file: SnapshotFile, position: int, size: int, *, of: VoterSet
 ) -> SnapshotChunk:
-    """From node 1 to node 3."""
+    """Build a chunk from node 1 to node 3."""
     return SnapshotChunk(
         sender=voter(1),
         receiver=voter(3),
@@ -272,7 +269,7 @@ def chunk(
 
 
 def behind() -> tuple[Quorum, list[SnapshotId]]:
-    """Node 3 knows its leader and lacks what two snapshots hold."""
+    """Node 3 follows its leader and lacks the contents of two snapshots."""
     quorum = quorum_with_leader()
     quorum.isolate(3)
     taken = []
@@ -284,7 +281,7 @@ def behind() -> tuple[Quorum, list[SnapshotId]]:
     return quorum, taken
 
 
-def test_b27_a_piece_that_comes_again_does_not_begin_the_snapshot_anew() -> None:
+def test_b27_repeated_chunk_does_not_restart_the_snapshot() -> None:
     quorum, (_, newest) = behind()
     file, of = quorum.members[1].disk.snapshots[newest], voters(1, 2, 3)
     for position in (0, 0, 8, 0, 8, 16):
@@ -305,7 +302,7 @@ def test_b27_a_piece_that_leaves_a_hole_is_not_taken(first: int) -> None:
     assert quorum.members[3].disk.unfinished == b""
 
 
-def test_b27_an_older_snapshot_never_takes_the_place_of_newer_state() -> None:
+def test_b27_older_snapshot_never_replaces_newer_state() -> None:
     quorum, (older, _) = behind()
     file = quorum.members[1].disk.snapshots[older]
     quorum.heal()
@@ -317,7 +314,8 @@ def test_b27_an_older_snapshot_never_takes_the_place_of_newer_state() -> None:
 
 
 def test_b27_entries_and_commits_wait_while_a_snapshot_is_installed() -> None:
-    """Installing races with applying: the state would be loaded over what was applied meanwhile."""
+    """Otherwise the installed state would replace entries that were applied during the
+    installation."""
     quorum, (_, newest) = behind()
     file = quorum.members[1].disk.snapshots[newest]
     quorum.step(chunk(newest, file, 0, 1_000, of=voters(1, 2, 3)))
@@ -355,8 +353,8 @@ def test_b27_nobody_campaigns_while_a_snapshot_is_installed() -> None:
 
 
 def test_b28_a_snapshots_end_is_exclusive_everywhere() -> None:
-    """The entry at the end offset is the first one that is not in it: neither lost nor applied
-    twice, by whoever loads it, at a start or from another."""
+    """The entry at the end offset is the first one outside of the snapshot: it is neither lost nor
+    applied twice, after a restart or an installation."""
     quorum = quorum_with_leader()
     quorum.propose(1, "in")
     quorum.settle()
@@ -364,16 +362,16 @@ def test_b28_a_snapshots_end_is_exclusive_everywhere() -> None:
     quorum.propose(1, "behind")
     quorum.settle()
     assert quorum.members[1].disk.snapshots[first].state == ["in"]
-    assert quorum[1].log.epoch_at(first.end_offset) == 1, "the next entry begins there"
+    assert quorum[1].log.epoch_at(first.end_offset) == 1, "the next entry starts there"
     quorum.restart(1)
     assert quorum[1].applied_end == first.end_offset
     quorum.run(5_000)
     assert values(quorum) == [["in", "behind"]] * 3
 
 
-def test_b29_an_entry_that_the_leader_could_not_write_names_no_other_one_later() -> None:
-    """Followers have it, the leader's disk failed: the node stops, and whoever leads next either
-    has the entry or overwrites it in an epoch of its own."""
+def test_b29_offset_and_epoch_of_an_unwritten_entry_are_not_reused() -> None:
+    """Followers have the entry, but the leader's disk failed, so its node stops. The next leader
+    has the entry or overwrites it in a later epoch."""
     quorum = quorum_with_leader()
     quorum.propose(1, "sent")
     base = quorum[1].log.end_offset - 1
@@ -397,7 +395,8 @@ def test_b29_an_entry_that_the_leader_could_not_write_names_no_other_one_later()
 
 
 def test_b30_a_majority_that_loses_its_power_loses_nothing_that_was_committed() -> None:
-    """Acknowledged in memory, committed, gone: so only what is fsynced is acknowledged."""
+    """If entries were acknowledged from memory, committed ones could be lost. Only fsynced entries
+    are acknowledged."""
     quorum = quorum_with_leader()
     end = quorum[1].high_watermark
     for value in "abc":
@@ -405,7 +404,7 @@ def test_b30_a_majority_that_loses_its_power_loses_nothing_that_was_committed() 
     quorum.persist(1)
     for _ in range(5):
         quorum.deliver_all()
-    assert quorum[1].high_watermark == end, "two hold it in memory, one on its disk"
+    assert quorum[1].high_watermark == end, "two nodes have it in memory, one on its disk"
     for node_id in (2, 3):
         quorum.restart(node_id)
     quorum.flying.clear()
@@ -435,8 +434,8 @@ def test_b30_a_power_cut_of_all_at_any_moment_keeps_what_was_committed(cut_at: i
 
 
 def test_b31_time_alone_changes_nothing() -> None:
-    """A timer that fires on a thread of its own changes state under everybody's feet. Here time
-    is an argument: only tick() looks at timers, and whoever calls it calls all the rest."""
+    """A timer with its own thread would change state concurrently. Here time is an argument, and
+    only tick() checks timers."""
     quorum = quorum_with_leader()
     late_ms = quorum.members[2].now_ms + 1_000_000
     before = (quorum.raft(2).role, quorum.raft(2).next_deadline_ms())

@@ -1,5 +1,6 @@
-"""Bugs that other implementations had, each with the history that shows it: who counts, who votes,
-what is read (B10 to B14, B20, B21, B32, B33); and where each of B1 to B34 is tested.
+"""Regressions of bugs in other implementations, members and reads: B10 to B14, B20, B21, B32, B33.
+
+A last part maps each of B1 to B34 to its tests.
 """
 
 import ast
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def acknowledge(quorum: Quorum, node_id: int) -> None:
-    """All of node 1's log is durable on the node, it says."""
+    """The node acknowledges all of node 1's log as durable."""
     end = quorum[1].log.end_offset
     quorum.step(
         AppendResponse(
@@ -33,16 +34,16 @@ def acknowledge(quorum: Quorum, node_id: int) -> None:
     )
 
 
-def said(quorum: Quorum, node_id: int) -> list[str]:
+def applied_by(quorum: Quorum, node_id: int) -> list[str]:
     return quorum.members[node_id].state
 
 
-# --- B10, B11: who counts ------------------------------------------------------------------------
+# --- B10, B11: majorities ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", range(1, 8))
 def test_b10_every_majority_commits_and_nothing_less(size: int) -> None:
-    """All subsets of all sizes: off by one in either direction would show."""
+    """All subsets of all sizes: a majority that is off by one in either direction fails."""
     others = range(2, size + 1)
     for count in range(size):
         for have in combinations(others, count):
@@ -69,7 +70,7 @@ def test_b10_a_leader_that_is_no_voter_is_not_assumed_to_be_one() -> None:
 
 
 def test_b10_progress_that_overtakes_is_counted_in_order() -> None:
-    """A sorted list of progress that is kept up wrongly commits what one voter has."""
+    """A sorted list of progress that is updated wrongly commits an entry of a single voter."""
     quorum = quorum_with_leader(1, 2, 3, 4, 5)
     start = quorum[1].log.end_offset
     for value in "abcd":
@@ -104,7 +105,7 @@ def test_b11_observers_commit_nothing_and_elect_nobody() -> None:
     assert not any(quorum[node_id].is_leader for node_id in (1, 4, 5, 6))
 
 
-def test_b11_a_voter_that_was_removed_counts_no_more() -> None:
+def test_b11_removed_voter_does_not_count() -> None:
     quorum = quorum_with_leader(1, 2, 3, 4, 5)
     quorum.remove_voter(1, 5)
     quorum.settle()
@@ -116,13 +117,13 @@ def test_b11_a_voter_that_was_removed_counts_no_more() -> None:
     assert quorum[1].high_watermark == end, "two of {1, 2, 3, 4}"
 
 
-# --- B12 to B14: changes of who votes ------------------------------------------------------------
+# --- B12 to B14: changes of the voters -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("variant", ["add/remove", "add/add", "remove/remove"])
 def test_b12_two_leaders_do_not_change_one_set_into_two(variant: str) -> None:
-    """1 appends its change on its own disk, 2 is elected by the rest and commits another one; then
-    1 is asked to lead by those who would still follow it."""
+    """Node 1 appends its change on its own disk. Node 2 is elected by the other nodes and commits
+    another change. Then node 1 campaigns among the nodes that would still follow it."""
     first, second = variant.split("/")
     quorum = quorum_with_leader(1, 2, 3, 4, observers=(5, 6))
     quorum.isolate(1)
@@ -136,7 +137,7 @@ def test_b12_two_leaders_do_not_change_one_set_into_two(variant: str) -> None:
     quorum.settle()
     quorum.propose(2, "committed")
     quorum.settle()
-    assert said(quorum, 2) == ["committed"]
+    assert applied_by(quorum, 2) == ["committed"]
     quorum.restart(1)
     quorum.split({1, 4, 5}, {2, 3, 6})
     quorum.run(8_000)
@@ -144,7 +145,7 @@ def test_b12_two_leaders_do_not_change_one_set_into_two(variant: str) -> None:
     quorum.heal()
     quorum.run(8_000)
     for node_id in (2, 3, 4):
-        assert said(quorum, node_id) == ["committed"]
+        assert applied_by(quorum, node_id) == ["committed"]
 
 
 def test_b12_no_change_before_the_first_commit_of_the_epoch() -> None:
@@ -162,14 +163,14 @@ def test_b12_no_change_before_the_first_commit_of_the_epoch() -> None:
         quorum.remove_voter(2, 1)
 
 
-def test_b13_a_truncated_change_of_voters_is_no_more_in_force() -> None:
-    """And counts neither at home nor after a restart."""
+def test_b13_truncated_change_of_voters_is_reverted() -> None:
+    """It has no effect in the running node nor after a restart."""
     quorum = quorum_with_leader(observers=(4,))
     quorum.isolate(1)
     quorum.add_voter(1, 4)
     quorum.persist(1)
     quorum.restart(1)
-    assert quorum[1].voters.latest == voters(1, 2, 3, 4), "it is in the log, hence in force"
+    assert quorum[1].voters.latest == voters(1, 2, 3, 4), "it is in the log, so it is in effect"
     quorum.tick(1_000, 2, 3)
     quorum.elect(2)
     quorum.heal()
@@ -181,7 +182,8 @@ def test_b13_a_truncated_change_of_voters_is_no_more_in_force() -> None:
 
 
 def test_b14_a_snapshot_taken_during_a_change_keeps_both_sets_apart() -> None:
-    """The snapshot says the set below its end, the log the one above; who loads both knows both."""
+    """The snapshot has the set below its end, the log the one above. A node that loads both has
+    both."""
     quorum = quorum_with_leader(observers=(4,))
     quorum.propose(1, "a")
     quorum.settle()
@@ -217,8 +219,8 @@ def test_b14_a_removed_voter_stays_removed_when_the_log_is_cleaned() -> None:
 
 
 def test_b20_a_leader_that_was_paused_answers_nothing_stale() -> None:
-    """It wakes up, its clock stands where it stood, another one has led for long. No lease: a read
-    needs a majority's word that was given after it."""
+    """The leader resumes with the clock of before the pause; another leader has led since. Reads
+    need a confirmation by a majority that was requested after the read, not a lease."""
     quorum = quorum_with_leader()
     quorum.isolate(1)
     quorum.tick(1_000, 2, 3)
@@ -233,9 +235,9 @@ def test_b20_a_leader_that_was_paused_answers_nothing_stale() -> None:
     assert quorum.members[1].reads_lost == [7]
 
 
-def test_b21_a_read_waits_for_an_answer_to_a_later_question() -> None:
-    """An answer that was on its way before the read was asked for says nothing about now; nor does
-    the same answer twice."""
+def test_b21_read_waits_for_a_heartbeat_round_after_it() -> None:
+    """A response that was sent before the read does not confirm the leadership now. The same
+    response does not count twice."""
     quorum = quorum_with_leader()
     quorum.tick(100, 1)
     quorum.deliver_all(to=2)
@@ -252,14 +254,14 @@ def test_b21_a_read_waits_for_an_answer_to_a_later_question() -> None:
 
 
 def test_b21_a_read_of_a_new_leader_waits_for_its_first_commit() -> None:
-    """It may not know yet what the last leader committed."""
+    """It may not have the high watermark of the last leader yet."""
     quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.persist(1)
     quorum.deliver_all(to=2)
     quorum.persist(2)
     quorum.deliver_all(to=1)
-    assert said(quorum, 1) == ["a"]
+    assert applied_by(quorum, 1) == ["a"]
     quorum.crash(1)
     quorum.flying.clear()
     quorum.tick(1_000, 3)
@@ -274,28 +276,28 @@ def test_b21_a_read_of_a_new_leader_waits_for_its_first_commit() -> None:
     quorum.read(2, 7)
     assert not any(isinstance(m, Heartbeat) and m.round for m in quorum.flying)
     quorum.settle()
-    assert said(quorum, 2) == ["a"]
+    assert applied_by(quorum, 2) == ["a"]
     assert quorum.members[2].reads == [(7, quorum[2].high_watermark)]
 
 
-# --- B32, B33: what lies above the core, as far as the core has a share --------------------------
+# --- B32, B33: faults above the core, the part of the core ---------------------------------------
 
 
-def test_b32_what_is_not_applied_is_not_taken_for_applied() -> None:
-    """A state that lacks a record must not lead. The core hands every committed entry out once and
-    in order; a node whose state machine raises stops (see WHERE)."""
+def test_b32_every_committed_entry_is_delivered_once_in_order() -> None:
+    """A state machine without a committed record must not lead. A node whose state machine raises
+    stops (see WHERE)."""
     quorum = quorum_with_leader()
     for value in "abc":
         quorum.propose(1, value)
     quorum.settle()
-    assert [said(quorum, node_id) for node_id in (1, 2, 3)] == [["a", "b", "c"]] * 3
+    assert [applied_by(quorum, node_id) for node_id in (1, 2, 3)] == [["a", "b", "c"]] * 3
     with pytest.raises(AssertionError, match="above the handed out"):
         quorum.raft(2).applied(Offset(quorum[2].high_watermark + 1))
 
 
-def test_b33_a_node_that_lost_what_it_had_acknowledged_makes_nobody_delete_it() -> None:
-    """Damage is found when the log is opened, and the node does not start (see WHERE). Should a
-    log come up short all the same, whoever has committed more stops instead of truncating."""
+def test_b33_node_that_lost_acknowledged_entries_does_not_truncate_others() -> None:
+    """Damage is found when the log is opened, and the node does not start (see WHERE). If a log is
+    too short anyway, a node with a higher high watermark stops instead of truncating."""
     quorum = quorum_with_leader()
     quorum.propose(1, "committed")
     quorum.settle()
@@ -322,7 +324,7 @@ def test_b33_a_node_that_lost_what_it_had_acknowledged_makes_nobody_delete_it() 
         quorum.members[2].raft.step(request, 0)
 
 
-# --- where each is tested ------------------------------------------------------------------------
+# --- the tests of each bug -----------------------------------------------------------------------
 
 WHERE = {
     "B29": [

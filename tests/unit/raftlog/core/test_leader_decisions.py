@@ -1,6 +1,6 @@
-"""Small decisions of a leader about its peers, one answer at a time.
+"""Decisions of a leader about its peers, one response at a time.
 
-Node 1 leads; what it sends stays in flight, and what peers answer is written by hand.
+Node 1 leads and its messages stay in flight; the tests write the responses of the peers.
 """
 
 from dataclasses import replace
@@ -42,16 +42,16 @@ from .snapshot_transfer import drop_reasons, quorum_sending_snapshot
 
 
 def sent(quorum: Quorum, node_id: int) -> list[Message]:
-    """What is in flight to a node, which it will not get."""
+    """Return the messages in flight to a node, which are not delivered."""
     found = [m for m in quorum.flying if quorum.target(m) == node_id]
     quorum.flying.clear()
     return found
 
 
-def alive(
+def heartbeat_response(
     number: int, *, sender: int = 3, received: int | None = None, match: int | None = None
 ) -> Message:
-    """A peer answers the heartbeat of a round."""
+    """Respond to the heartbeat of a round."""
     return HeartbeatResponse(
         sender=voter(sender),
         receiver=voter(1),
@@ -72,8 +72,8 @@ def refused(prev: int, hint: LogEnd) -> AppendRejected:
     )
 
 
-def beaten(quorum: Quorum) -> int:
-    """The number of the round that node 1 sends now; its heartbeats reach nobody."""
+def begin_round(quorum: Quorum) -> int:
+    """Start a heartbeat round of node 1 and drop its heartbeats. Return its number."""
     quorum.flying.clear()
     quorum.tick(100, 1)
     (number,) = {m.round for m in quorum.flying if isinstance(m, Heartbeat) and m.round}
@@ -90,7 +90,7 @@ def state_of(quorum: Quorum, node_id: int) -> MemberStatus:
 # --- the beginning of an epoch -------------------------------------------------------------------
 
 
-def test_control_batches_say_what_they_are_and_where_they_stand() -> None:
+def test_control_batches_have_their_kind_offset_and_epoch() -> None:
     quorum = quorum_with_leader()
     entries = quorum.members[1].disk.entries
     assert [entry.kind for entry in entries] == [EntryKind.LEADER_CHANGE, EntryKind.VOTERS]
@@ -102,7 +102,7 @@ def test_control_batches_say_what_they_are_and_where_they_stand() -> None:
 
 
 def lone(*, configured: str, formatted: str) -> VoterSet:
-    """The voters in the log of a lone voter that has come to lead."""
+    """Return the voters in the log of a lone voter that became leader."""
     quorum = Quorum(())
     me = voter(1)
     config = RaftConfig(
@@ -121,13 +121,13 @@ def lone(*, configured: str, formatted: str) -> VoterSet:
     ("configured", "formatted", "known"),
     [("a:1", "", "a:1"), ("a:1", "b:2", "a:1"), ("", "b:2", "b:2"), ("", "", "")],
 )
-def test_a_lone_voter_says_where_it_is_reached_if_it_knows(
+def test_lone_voter_appends_its_address_if_configured(
     configured: str, formatted: str, known: str
 ) -> None:
     assert lone(configured=configured, formatted=formatted).address_of(voter(1)) == known
 
 
-def test_a_leader_of_several_says_of_the_voters_what_was_formatted() -> None:
+def test_leader_of_several_voters_appends_the_formatted_set() -> None:
     quorum = Quorum(())
     formatted = VoterSet.of([(voter(1), "other:1"), (voter(2), address_of(2))])
     for node_id in (1, 2):
@@ -136,8 +136,8 @@ def test_a_leader_of_several_says_of_the_voters_what_was_formatted() -> None:
     assert quorum.members[2].disk.entries[-1].voters == formatted
 
 
-def test_voters_that_a_snapshot_names_are_not_said_again() -> None:
-    """The earliest there can be: it ends behind the first entry of all."""
+def test_voters_of_a_snapshot_are_not_appended_again() -> None:
+    """The earliest possible snapshot: it ends after the first entry."""
     quorum = Quorum((1,))
     member = quorum.members[1]
     quorum.crash(1)
@@ -150,7 +150,7 @@ def test_voters_that_a_snapshot_names_are_not_said_again() -> None:
     assert [entry.kind for entry in member.disk.entries] == [EntryKind.LEADER_CHANGE]
 
 
-def test_what_is_committed_makes_room_and_what_is_not_takes_it() -> None:
+def test_uncommitted_bytes_are_released_by_a_commit() -> None:
     quorum = quorum_with_leader(uncommitted_bytes_max=100)
     quorum.propose(1, "x" * 40)
     quorum.persist(1)
@@ -167,11 +167,11 @@ def test_what_is_committed_makes_room_and_what_is_not_takes_it() -> None:
     quorum.propose(1, "z" * 40)
 
 
-# --- who may become a voter ----------------------------------------------------------------------
+# --- candidates for the voter set ----------------------------------------------------------------
 
 
 def watched(**options: Any) -> Quorum:
-    """Three voters and node 4, an observer that holds everything."""
+    """Return a leader with three voters, and node 4 as an observer with the complete log."""
     quorum = quorum_with_leader(**options)
     quorum.propose(1, "x" * 100)
     quorum.observer(4)
@@ -216,7 +216,7 @@ def test_an_observer_whose_stream_broke_may_not_vote_until_it_answers() -> None:
     quorum.add_voter(1, 4)
 
 
-# --- who asks to be led --------------------------------------------------------------------------
+# --- follow requests -----------------------------------------------------------------------------
 
 
 def asks(node_id: int) -> FollowRequest:
@@ -228,7 +228,7 @@ def asks(node_id: int) -> FollowRequest:
     )
 
 
-def test_a_voter_that_asks_is_led_however_many_observers_there_are() -> None:
+def test_follow_request_of_a_voter_ignores_the_observer_limit() -> None:
     quorum = quorum_with_leader(observers_max=0)
     before = state_of(quorum, 3)
     quorum.members[1].now_ms += 70
@@ -243,7 +243,7 @@ def test_a_voter_that_asks_is_led_however_many_observers_there_are() -> None:
     assert quorum[4].leader is None
 
 
-def test_an_observer_that_asks_again_is_not_forgotten() -> None:
+def test_repeated_follow_request_keeps_an_observer() -> None:
     quorum = watched(observer_timeout_ms=1_000)
     quorum.crash(4)
     quorum.run(800)
@@ -254,7 +254,7 @@ def test_an_observer_that_asks_again_is_not_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("silent_ms", "known"), [(1_000, 1), (1_001, 0)])
-def test_an_observer_may_be_silent_for_so_long_and_no_longer(silent_ms: int, known: int) -> None:
+def test_silent_observer_is_dropped_after_its_timeout(silent_ms: int, known: int) -> None:
     quorum = quorum_with_leader(1, observer_timeout_ms=1_000)
     due_ms = quorum.raft(1).next_deadline_ms()
     assert due_ms is not None
@@ -265,10 +265,10 @@ def test_an_observer_may_be_silent_for_so_long_and_no_longer(silent_ms: int, kno
     assert len(quorum.status(1, due_ms).observers) == known
 
 
-# --- where the logs part -------------------------------------------------------------------------
+# --- divergence of the logs ----------------------------------------------------------------------
 
 
-def test_a_refusal_of_another_place_than_the_one_asked_about_is_not_believed() -> None:
+def test_rejection_of_another_offset_than_the_probe_is_ignored() -> None:
     quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.propose(1, "b")
@@ -277,13 +277,13 @@ def test_a_refusal_of_another_place_than_the_one_asked_about_is_not_believed() -
     end = quorum[1].log.end_offset
     quorum.step(refused(end, LOG_START))
     assert not sent(quorum, 3)
-    quorum.step(alive(beaten(quorum)))
+    quorum.step(heartbeat_response(begin_round(quorum)))
     (asked,) = sent(quorum, 3)
     assert isinstance(asked, AppendRequest)
-    assert asked.prev.offset == end - 2, "what is known to match"
+    assert asked.prev.offset == end - 2, "the matching prefix stays"
 
 
-def test_a_hint_that_is_no_lower_than_what_was_refused_does_not_go_round_in_circles() -> None:
+def test_hint_at_or_above_the_rejected_offset_does_not_loop() -> None:
     quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.propose(1, "b")
@@ -298,39 +298,39 @@ def test_a_hint_that_is_no_lower_than_what_was_refused_does_not_go_round_in_circ
 # --- broken streams and lost requests ------------------------------------------------------------
 
 
-def test_after_a_broken_stream_only_a_later_heartbeat_has_the_peer_asked_again() -> None:
+def test_after_a_broken_stream_a_later_heartbeat_response_probes_again() -> None:
     quorum = quorum_with_leader()
     quorum.propose(1, "a")
-    number = beaten(quorum)
+    number = begin_round(quorum)
     quorum.unreachable(1, 3)
-    quorum.step(alive(number))
+    quorum.step(heartbeat_response(number))
     assert not sent(quorum, 3)
-    quorum.step(alive(beaten(quorum)))
+    quorum.step(heartbeat_response(begin_round(quorum)))
     (asked,) = sent(quorum, 3)
     assert isinstance(asked, AppendRequest)
     assert asked.prev.offset == quorum[1].log.end_offset - 1
 
 
-def test_a_question_is_repeated_when_a_heartbeat_behind_it_is_answered_and_it_was_not() -> None:
+def test_probe_is_repeated_if_a_later_heartbeat_is_answered_first() -> None:
     quorum = quorum_with_leader()
-    before = beaten(quorum)
+    before = begin_round(quorum)
     quorum.step(asks(3))
     assert [m for m in sent(quorum, 3) if isinstance(m, AppendRequest)]
-    quorum.step(alive(before))
+    quorum.step(heartbeat_response(before))
     assert not sent(quorum, 3)
-    quorum.step(alive(beaten(quorum)))
+    quorum.step(heartbeat_response(begin_round(quorum)))
     assert [m for m in sent(quorum, 3) if isinstance(m, AppendRequest)]
 
 
-def test_an_answer_to_no_round_tells_nothing_of_what_was_received() -> None:
+def test_response_without_a_round_detects_no_loss() -> None:
     quorum = quorum_with_leader()
     quorum.step(asks(3))
     quorum.flying.clear()
-    quorum.step(alive(0, received=quorum[1].log.end_offset))
+    quorum.step(heartbeat_response(0, received=quorum[1].log.end_offset))
     assert state_of(quorum, 3).state == "probe"
 
 
-def test_a_stream_that_breaks_before_anything_is_durable_there_goes_on_where_it_was() -> None:
+def test_stream_broken_before_the_first_acknowledgement_resumes_at_its_offset() -> None:
     quorum = Quorum()
     quorum.campaign(1)
     while not quorum[1].is_leader:
@@ -351,7 +351,7 @@ def test_a_stream_that_breaks_before_anything_is_durable_there_goes_on_where_it_
     )
     assert state_of(quorum, 3).state == "replicate"
     quorum.unreachable(1, 3)
-    quorum.step(alive(beaten(quorum)))
+    quorum.step(heartbeat_response(begin_round(quorum)))
     (asked,) = sent(quorum, 3)
     assert isinstance(asked, AppendRequest)
     assert asked.prev.offset == 2
@@ -361,7 +361,8 @@ def test_a_stream_that_breaks_before_anything_is_durable_there_goes_on_where_it_
 
 
 def sending_a_snapshot() -> Quorum:
-    """Node 1's log begins at its second snapshot's predecessor; 3 is sent the newest one."""
+    """The log of node 1 starts at the end of its second-newest snapshot; node 3 receives the newest
+    one."""
     quorum = quorum_with_leader(snapshot_chunk_bytes=8)
     quorum.isolate(3)
     for value in "ab":
@@ -370,7 +371,7 @@ def sending_a_snapshot() -> Quorum:
         quorum.snapshot(1)
     quorum.heal()
     quorum.flying.clear()
-    quorum.step(alive(beaten(quorum), received=2))
+    quorum.step(heartbeat_response(begin_round(quorum), received=2))
     (piece,) = sent(quorum, 3)
     assert isinstance(piece, SnapshotChunk)
     assert (piece.snapshot, piece.position) == (quorum[1].snapshots[-1], 0)
@@ -378,57 +379,57 @@ def sending_a_snapshot() -> Quorum:
     return quorum
 
 
-def test_who_lacks_what_was_cleaned_away_is_sent_a_snapshot_as_soon_as_that_is_known() -> None:
+def test_peer_below_the_log_start_is_sent_a_snapshot_at_once() -> None:
     quorum = sending_a_snapshot()
     quorum.step(asks(4))
     assert [m for m in sent(quorum, 4) if isinstance(m, AppendRequest)]
-    quorum.step(alive(beaten(quorum), sender=4, received=1))
+    quorum.step(heartbeat_response(begin_round(quorum), sender=4, received=1))
     (piece,) = sent(quorum, 4)
     assert isinstance(piece, SnapshotChunk)
 
 
 @pytest.mark.parametrize("above", [0, 1])
-def test_who_has_come_to_where_the_log_begins_needs_the_snapshot_no_more(above: int) -> None:
+def test_peer_at_the_log_start_needs_no_snapshot(above: int) -> None:
     quorum = sending_a_snapshot()
     start = quorum[1].log.start_offset
-    quorum.step(alive(beaten(quorum), received=start + above))
+    quorum.step(heartbeat_response(begin_round(quorum), received=start + above))
     assert state_of(quorum, 3).state == "replicate"
     ends = [m.prev.offset for m in sent(quorum, 3) if isinstance(m, AppendRequest)]
     assert ends == ([start] if above == 0 else [])
 
 
-def test_a_piece_that_was_lost_is_sent_again_when_a_heartbeat_behind_it_is_answered() -> None:
+def test_lost_chunk_is_repeated_after_a_later_heartbeat_response() -> None:
     quorum = sending_a_snapshot()
-    number = beaten(quorum)
-    quorum.step(alive(number, received=2))
+    number = begin_round(quorum)
+    quorum.step(heartbeat_response(number, received=2))
     (piece,) = sent(quorum, 3)
     assert isinstance(piece, SnapshotChunk)
     assert (piece.position, state_of(quorum, 3).state) == (0, "snapshot")
-    quorum.step(alive(number, received=2))
-    assert not sent(quorum, 3), "that one was sent behind it"
-    quorum.step(alive(beaten(quorum), received=2))
-    assert not sent(quorum, 3), "it may be slow: twice the time"
-    quorum.step(alive(beaten(quorum), received=2))
+    quorum.step(heartbeat_response(number, received=2))
+    assert not sent(quorum, 3), "that heartbeat was sent after the chunk"
+    quorum.step(heartbeat_response(begin_round(quorum), received=2))
+    assert not sent(quorum, 3), "the peer may be slow: twice the time"
+    quorum.step(heartbeat_response(begin_round(quorum), received=2))
     assert sent(quorum, 3) == [piece]
 
 
-def test_after_a_broken_stream_a_piece_is_sent_again_at_the_next_timed_heartbeats_answer() -> None:
+def test_after_a_broken_stream_the_next_timed_heartbeat_response_repeats_the_chunk() -> None:
     quorum = sending_a_snapshot()
     for _ in range(3):
-        quorum.step(alive(beaten(quorum), received=2))
+        quorum.step(heartbeat_response(begin_round(quorum), received=2))
     quorum.flying.clear()
     quorum.unreachable(1, 3)
     quorum.read(1, 1)
     (number,) = {m.round for m in quorum.flying if isinstance(m, Heartbeat)}
     quorum.flying.clear()
-    quorum.step(alive(number, received=2))
-    assert not sent(quorum, 3), "a round for reads tells nothing of time"
-    quorum.step(alive(beaten(quorum), received=2))
+    quorum.step(heartbeat_response(number, received=2))
+    assert not sent(quorum, 3), "a round for reads does not count as a tick"
+    quorum.step(heartbeat_response(begin_round(quorum), received=2))
     (piece,) = sent(quorum, 3)
     assert isinstance(piece, SnapshotChunk)
 
 
-def test_an_answer_about_another_snapshot_moves_nothing() -> None:
+def test_response_about_another_snapshot_changes_nothing() -> None:
     quorum = sending_a_snapshot()
     quorum.step(
         SnapshotResponse(
@@ -445,9 +446,7 @@ def test_an_answer_about_another_snapshot_moves_nothing() -> None:
 @pytest.mark.parametrize(
     ("configured", "known"), [(address_of(1), address_of(1)), ("", "formatted:1")]
 )
-def test_a_leader_that_adds_a_voter_says_where_it_is_reached_itself(
-    configured: str, known: str
-) -> None:
+def test_leader_that_adds_a_voter_appends_its_own_address(configured: str, known: str) -> None:
     quorum = Quorum(())
     formatted = VoterSet.of([(voter(1), "formatted:1"), (voter(2), address_of(2))])
     for node_id in (1, 2):
@@ -464,14 +463,14 @@ def test_a_leader_that_adds_a_voter_says_where_it_is_reached_itself(
     assert voter(3) in quorum[2].voters.latest
 
 
-def test_a_leader_that_removed_itself_adds_nobody_meanwhile() -> None:
+def test_leader_that_removed_itself_adds_no_voter() -> None:
     quorum = watched()
     quorum.remove_voter(1, 1)
     with pytest.raises(VoterChangePending, match="is not committed yet"):
         quorum.add_voter(1, 4)
 
 
-def test_a_bound_on_what_is_uncommitted_and_one_large_proposal_all_the_same() -> None:
+def test_uncommitted_bytes_are_bounded_except_for_one_proposal() -> None:
     quorum = quorum_with_leader(uncommitted_bytes_max=100)
     quorum.propose(1, "x" * 500)
     with pytest.raises(Overloaded, match="500 bytes of proposals are uncommitted, the limit is"):
@@ -503,7 +502,7 @@ def test_a_bound_on_observers() -> None:
     assert "1 observers follow, which is the limit" in drop_reasons(quorum, 1)
 
 
-def test_a_silent_observer_is_forgotten_and_a_voter_is_not() -> None:
+def test_silent_observer_is_dropped_and_a_voter_is_not() -> None:
     quorum = quorum_with_leader(observer_timeout_ms=1_000)
     quorum.observer(4)
     quorum.run(500)
@@ -515,7 +514,7 @@ def test_a_silent_observer_is_forgotten_and_a_voter_is_not() -> None:
     assert len(status.voters) == 3
 
 
-def test_answers_of_nobody_it_leads_change_nothing() -> None:
+def test_responses_of_unknown_peers_change_nothing() -> None:
     quorum = quorum_with_leader()
     stranger = voter(9)
     end = quorum[1].log.end_offset
@@ -552,7 +551,7 @@ def test_answers_of_nobody_it_leads_change_nothing() -> None:
     assert quorum.status(1, 0).observers == ()
 
 
-def test_only_a_leader_takes_word_of_broken_streams_and_resigns() -> None:
+def test_only_a_leader_handles_broken_streams_and_resigns() -> None:
     quorum = quorum_with_leader()
     quorum.unreachable(2, 3)
     quorum.resign(2)
@@ -560,7 +559,7 @@ def test_only_a_leader_takes_word_of_broken_streams_and_resigns() -> None:
     assert quorum[1].is_leader
 
 
-def test_an_answer_to_no_round_tells_only_that_the_peer_lives() -> None:
+def test_response_without_a_round_only_updates_the_contact_time() -> None:
     quorum = quorum_with_leader()
     end = quorum[1].log.end_offset
     quorum.step(
@@ -576,7 +575,7 @@ def test_an_answer_to_no_round_tells_only_that_the_peer_lives() -> None:
     assert not quorum.flying
 
 
-def test_a_late_refusal_of_what_is_known_to_match_is_not_believed() -> None:
+def test_late_rejection_below_the_match_end_is_ignored() -> None:
     quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.settle()
@@ -590,7 +589,7 @@ def test_a_late_refusal_of_what_is_known_to_match_is_not_believed() -> None:
     assert not quorum.flying
 
 
-def test_a_refusal_of_an_earlier_question_is_not_believed() -> None:
+def test_rejection_of_an_earlier_probe_is_ignored() -> None:
     quorum = quorum_with_leader()
     quorum.isolate(3)
     quorum.propose(1, "a")
@@ -631,7 +630,7 @@ def test_a_hint_inside_a_batch_leads_to_the_batch_before() -> None:
     assert quorum.members[3].state == ["a"]
 
 
-def test_nothing_but_its_progress_moves_a_peer_out_of_a_snapshot() -> None:
+def test_only_progress_ends_the_snapshot_state() -> None:
     quorum = quorum_sending_snapshot()
     quorum.flying.clear()
     refused = AppendRejected(
@@ -650,7 +649,7 @@ def test_nothing_but_its_progress_moves_a_peer_out_of_a_snapshot() -> None:
 
 
 @pytest.mark.parametrize("position", [1, 15])
-def test_an_earlier_answer_does_not_turn_a_snapshot_back(position: int) -> None:
+def test_earlier_response_does_not_rewind_a_snapshot(position: int) -> None:
     quorum = quorum_sending_snapshot()
     for _ in range(2):
         quorum.deliver_all(to=3)
@@ -681,7 +680,7 @@ def test_a_follower_that_was_restarted_receives_the_snapshot_from_the_start() ->
     assert quorum.members[3].state == ["a", "b"]
 
 
-def test_a_snapshot_that_is_kept_no_more_gives_way_to_the_newest() -> None:
+def test_removed_snapshot_is_replaced_by_the_newest() -> None:
     quorum = quorum_sending_snapshot()
     quorum.flying.clear()
     for value in "cd":
@@ -695,8 +694,8 @@ def test_a_snapshot_that_is_kept_no_more_gives_way_to_the_newest() -> None:
     assert quorum.members[3].state == list("abcd")
 
 
-def test_a_piece_that_the_disk_lost_is_no_piece() -> None:
-    """The file is gone when its piece is to be read: nothing is sent, and the core comes back."""
+def test_chunk_of_a_removed_snapshot_is_not_sent() -> None:
+    """The file is removed before its chunk is read: nothing is sent, and the leader continues."""
     quorum = quorum_with_leader(snapshot_chunk_bytes=8)
     quorum.isolate(3)
     for value in "ab":
@@ -713,7 +712,7 @@ def test_a_piece_that_the_disk_lost_is_no_piece() -> None:
     assert quorum.members[3].state == ["a", "b"]
 
 
-def test_a_voter_that_is_reached_elsewhere_is_moved() -> None:
+def test_voter_with_a_new_address_is_updated() -> None:
     quorum = quorum_with_leader()
     entry = quorum.raft(1).change_voters(VoterMove(voter(2), "elsewhere:1"), 0)
     quorum.remember(1, entry)

@@ -1,4 +1,4 @@
-"""Small decisions of a leader about its quorum: commits, reads, handing over, snapshots to send."""
+"""Decisions of a leader about its quorum: commits, reads, transfers, snapshots to send."""
 
 from collections.abc import Callable
 
@@ -19,8 +19,8 @@ from quorumlog.raftlog.messages import (
 )
 
 
-def holds(quorum: Quorum, node_id: int, end: int) -> None:
-    """The node says that it has the leader's log durably up to the offset."""
+def acknowledge(quorum: Quorum, node_id: int, end: int) -> None:
+    """The node acknowledges the leader's log up to the offset as durable."""
     quorum.step(
         AppendResponse(
             sender=voter(node_id),
@@ -38,11 +38,11 @@ def test_a_leader_that_removed_itself_leads_while_only_what_was_before_is_commit
     quorum.remove_voter(1, 1)
     quorum.persist(1)
     for node_id in (2, 3):
-        holds(quorum, node_id, before)
+        acknowledge(quorum, node_id, before)
     assert (quorum[1].high_watermark, quorum[1].voters.latest_offset) == (before, before)
     assert quorum[1].is_leader
     for node_id in (2, 3):
-        holds(quorum, node_id, before + 1)
+        acknowledge(quorum, node_id, before + 1)
     assert not quorum[1].is_leader
 
 
@@ -57,7 +57,7 @@ def test_half_of_the_voters_confirm_no_read_until_they_are_a_majority() -> None:
     assert [context for context, _ in quorum.members[1].reads] == [7]
 
 
-def test_a_transfer_that_is_given_up_between_two_heartbeats_sends_none() -> None:
+def test_transfer_aborted_between_two_heartbeats_sends_none() -> None:
     quorum = quorum_with_leader()
     quorum.isolate(2)
     quorum.propose(1, "a")
@@ -68,7 +68,7 @@ def test_a_transfer_that_is_given_up_between_two_heartbeats_sends_none() -> None
     quorum.transfer(1, 2)
     quorum.run(950)
     due_ms = quorum.raft(1).next_deadline_ms()
-    assert due_ms == quorum.members[1].now_ms + 50, "where the transfer is given up"
+    assert due_ms == quorum.members[1].now_ms + 50, "the deadline of the transfer"
     sent: list[Heartbeat] = []
     quorum.sent = lambda node_id, m: sent.append(m) if isinstance(m, Heartbeat) else None
     quorum.tick(50, 1)
@@ -77,7 +77,7 @@ def test_a_transfer_that_is_given_up_between_two_heartbeats_sends_none() -> None
     quorum.propose(1, "b")
 
 
-def test_who_is_to_lead_next_is_told_once() -> None:
+def test_successor_gets_one_timeout_now() -> None:
     quorum = quorum_with_leader()
     requests: list[TimeoutNow] = []
     quorum.sent = lambda node_id, m: requests.append(m) if isinstance(m, TimeoutNow) else None
@@ -90,7 +90,7 @@ def test_who_is_to_lead_next_is_told_once() -> None:
 
 
 def test_a_leader_whose_log_is_one_snapshot_sends_that_one() -> None:
-    """All that 3 has came in a snapshot; the others are empty-handed."""
+    """Node 3 received everything in a snapshot; the other nodes have empty logs."""
     quorum = Quorum()
     content = SnapshotFile.of(["a", "b"], voters(1, 2, 3)).content
     quorum.step(
@@ -114,7 +114,7 @@ def test_a_leader_whose_log_is_one_snapshot_sends_that_one() -> None:
         assert quorum[node_id].log.end_offset == quorum[3].log.end_offset
 
 
-def test_a_snapshot_that_gives_way_gives_it_to_the_newest() -> None:
+def test_replaced_snapshot_is_followed_by_the_newest() -> None:
     quorum = quorum_with_leader(snapshot_chunk_bytes=8)
     quorum.isolate(3)
     for value in "ab":
@@ -141,11 +141,11 @@ def test_a_snapshot_that_gives_way_gives_it_to_the_newest() -> None:
     assert quorum.members[3].state == list("abcd")
 
 
-def test_reads_that_were_lost_make_room() -> None:
+def test_lost_reads_free_their_capacity() -> None:
     reads = ReadIndexQueue(reads_max=2)
     for context in (1, 2):
         reads.add(context)
-    assert not reads.has_round, "no round was begun"
+    assert not reads.has_round, "no round was started"
     assert reads.lose() == [1, 2]
     for context in (3, 4):
         reads.add(context)
@@ -153,8 +153,8 @@ def test_reads_that_were_lost_make_room() -> None:
         reads.add(5)
 
 
-def test_a_read_that_waited_for_a_free_round_gets_it_whatever_the_answer_tells_of_losses() -> None:
-    """The answer comes behind an acknowledgement that says more than it."""
+def test_queued_read_starts_a_round_although_the_response_shows_a_loss() -> None:
+    """The response arrives after an acknowledgement of more entries."""
     quorum = quorum_with_leader()
     before = max(m.round for m in beats_of(quorum, lambda: quorum.tick(100, 1)))
     quorum.flying.clear()
@@ -162,7 +162,7 @@ def test_a_read_that_waited_for_a_free_round_gets_it_whatever_the_answer_tells_o
         quorum.read(1, context)
     assert max(m.round for m in quorum.flying if isinstance(m, Heartbeat)) == before + 4
     quorum.unreachable(1, 2)
-    holds(quorum, 2, quorum[1].log.end_offset)
+    acknowledge(quorum, 2, quorum[1].log.end_offset)
     answer = HeartbeatResponse(
         sender=voter(2),
         receiver=voter(1),
@@ -177,14 +177,14 @@ def test_a_read_that_waited_for_a_free_round_gets_it_whatever_the_answer_tells_o
 
 
 def beats_of(quorum: Quorum, act: Callable[[], None]) -> list[Heartbeat]:
-    """The heartbeats that are sent meanwhile."""
+    """Return the heartbeats sent since the last call."""
     sent: list[Heartbeat] = []
     quorum.sent = lambda node_id, m: sent.append(m) if isinstance(m, Heartbeat) else None
     act()
     return sent
 
 
-def test_a_change_that_the_changed_voters_could_not_commit_names_who_is_silent() -> None:
+def test_change_that_the_new_voters_cannot_commit_names_the_silent_voter() -> None:
     quorum = quorum_with_leader()
     quorum.crash(3)
     quorum.run(1_600)

@@ -1,5 +1,4 @@
-"""Elections, leaderships and membership changes that would lose records or the quorum if the core
-decided wrongly."""
+"""Elections, leaderships and membership changes in which a wrong decision loses records."""
 
 from typing import Any
 
@@ -53,8 +52,8 @@ def test_a_pre_candidate_goes_on_when_it_refuses_a_candidate_of_its_epoch() -> N
 # --- leaderships ---------------------------------------------------------------------------------
 
 
-def test_who_asks_for_the_leader_does_not_keep_one_in_office_that_reaches_nobody() -> None:
-    """What the leader sends is lost: the voters that ask it for a leader do not follow it."""
+def test_follow_requests_do_not_count_for_check_quorum() -> None:
+    """The leader's messages are lost. The voters that send it follow requests do not follow it."""
     quorum = quorum_with_leader()
     quorum.cut = {(1, 2), (1, 3)}
     for _ in range(20):
@@ -72,7 +71,7 @@ def test_who_asks_for_the_leader_does_not_keep_one_in_office_that_reaches_nobody
 
 
 def test_an_observer_that_died_does_not_become_the_second_of_two_voters() -> None:
-    """Nothing could be committed again, nor could the change be taken back."""
+    """Otherwise nothing could be committed again, nor could the change be reverted."""
     quorum = quorum_with_leader(1)
     quorum.observer(2)
     quorum.run(1_000)
@@ -107,8 +106,8 @@ def test_a_voter_that_the_majority_needs_is_not_removed_while_another_one_is_dow
 # --- reads ---------------------------------------------------------------------------------------
 
 
-def test_a_read_costs_observers_no_heartbeat() -> None:
-    """A thousand of them would be told of every round of a busy leader."""
+def test_read_sends_observers_no_heartbeat() -> None:
+    """A busy leader would send every round to up to a thousand observers."""
     quorum = quorum_with_leader()
     quorum.observer(4)
     quorum.run(1_000)
@@ -122,7 +121,7 @@ def test_a_read_costs_observers_no_heartbeat() -> None:
 
 
 def test_a_loss_on_a_long_link_is_found_while_reads_make_hundreds_of_rounds() -> None:
-    """The answers of the far voter are for rounds that were sent hundreds ago."""
+    """The far voter's responses belong to rounds of hundreds of rounds ago."""
     quorum = quorum_with_leader()
     quorum.propose(1, "a")
     quorum.flying = [message for message in quorum.flying if quorum.target(message) == 2]
@@ -153,7 +152,7 @@ def test_a_loss_on_a_long_link_is_found_while_reads_make_hundreds_of_rounds() ->
 
 
 def behind(**options: Any) -> tuple[Quorum, list[SnapshotChunk]]:
-    """Voter 3 needs a snapshot of several pieces; which ones it is sent."""
+    """Voter 3 needs a snapshot of several chunks. Record the chunks that are sent."""
     quorum = quorum_with_leader(snapshot_chunk_bytes=20, **options)
     quorum.isolate(3)
     for value in "abcdefgh":
@@ -174,7 +173,7 @@ def behind(**options: Any) -> tuple[Quorum, list[SnapshotChunk]]:
     return quorum, pieces
 
 
-def test_a_snapshot_that_is_damaged_for_good_is_sent_now_and_then() -> None:
+def test_permanently_damaged_snapshot_is_sent_at_long_intervals() -> None:
     quorum, pieces = behind()
     quorum.members[3].refuses_snapshots = True
     quorum.run(20_000)
@@ -185,8 +184,8 @@ def test_a_snapshot_that_is_damaged_for_good_is_sent_now_and_then() -> None:
     assert quorum.members[3].state == list("abcdefghi")
 
 
-def while_disk_stands_still(quorum: Quorum, ms: int) -> None:
-    """Time passes, messages arrive, voter 3 writes nothing."""
+def run_with_stalled_disk(quorum: Quorum, ms: int) -> None:
+    """Let time pass and messages arrive while voter 3 writes nothing."""
     for _ in range(ms // 100):
         quorum.tick(100)
         for _ in range(10):
@@ -195,23 +194,23 @@ def while_disk_stands_still(quorum: Quorum, ms: int) -> None:
             quorum.persist(2)
 
 
-def test_a_piece_is_sent_again_ever_more_rarely_to_a_peer_that_takes_its_time() -> None:
+def test_chunk_to_a_slow_peer_is_repeated_with_backoff() -> None:
     quorum, pieces = behind()
-    while_disk_stands_still(quorum, 5_000)
+    run_with_stalled_disk(quorum, 5_000)
     assert 2 < len(pieces) < 9
     quorum.run(10_000)
     assert quorum.members[3].state == list("abcdefghi")
 
 
-def test_pieces_do_not_gather_in_memory_before_a_disk_that_stands_still() -> None:
+def test_chunks_do_not_accumulate_in_memory_before_a_stalled_disk() -> None:
     quorum, pieces = behind()
-    while_disk_stands_still(quorum, 5_000)
+    run_with_stalled_disk(quorum, 5_000)
     assert {piece.position for piece in pieces} == {0}
 
 
 def test_rounds_for_reads_do_not_send_a_piece_again() -> None:
     quorum, pieces = behind()
-    while_disk_stands_still(quorum, 200)
+    run_with_stalled_disk(quorum, 200)
     before = len(pieces)
     for number in range(50):
         quorum.read(1, number)
@@ -221,12 +220,12 @@ def test_rounds_for_reads_do_not_send_a_piece_again() -> None:
     assert len(pieces) == before
 
 
-# --- successors and promises ---------------------------------------------------------------------
+# --- successors and pre-votes --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("resigns", [False, True])
 def test_a_voter_that_is_down_is_not_the_best_successor(resigns: bool) -> None:
-    """It holds as much as the others as long as nothing is proposed."""
+    """It has as many entries as the others as long as nothing is proposed."""
     quorum = quorum_with_leader()
     quorum.crash(2)
     quorum.run(2_000)
@@ -238,8 +237,8 @@ def test_a_voter_that_is_down_is_not_the_best_successor(resigns: bool) -> None:
     assert quorum[3].is_leader
 
 
-def test_a_vote_that_was_overtaken_by_a_later_epoch_is_not_told() -> None:
-    """It never reaches the disk; and what nobody wants any more need not wait for it."""
+def test_vote_overtaken_by_a_later_epoch_is_not_sent() -> None:
+    """It never becomes durable, and no candidate waits for it."""
     quorum = Quorum()
     for epoch, candidate in ((1, 1), (2, 3), (3, 1)):
         quorum.step(
@@ -260,14 +259,14 @@ def test_a_vote_that_was_overtaken_by_a_later_epoch_is_not_told() -> None:
 
 
 def test_a_link_that_breaks_again_and_again_does_not_refill_the_window_of_a_slow_disk() -> None:
-    """What was received and is not durable yet waits in the follower's memory."""
+    """Received entries that are not durable yet stay in the follower's memory."""
     quorum = quorum_with_leader(inflight_bytes_max=100, append_bytes_max=50)
     quorum.propose(1, "x" * 40)
     for _ in range(20):
         quorum.propose(1, "y" * 40)
-        while_disk_stands_still(quorum, 200)
+        run_with_stalled_disk(quorum, 200)
         quorum.unreachable(1, 3)
-        while_disk_stands_still(quorum, 200)
+        run_with_stalled_disk(quorum, 200)
     assert sum(entry.size for entry in quorum[3].writes.unwritten) <= 200
     quorum.run(2_000)
     assert len(quorum.members[3].state) == 21

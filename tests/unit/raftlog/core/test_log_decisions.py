@@ -1,4 +1,4 @@
-"""Epochs of a log that was cleaned, wherever the cleaning falls."""
+"""Epochs of a log that was cleaned at any offset."""
 
 import pytest
 from tests.kit.raft_member import log_view
@@ -8,7 +8,7 @@ from quorumlog.raftlog.log_view import LOG_START, LogEnd, LogView
 
 
 def log(*epochs: int) -> LogView:
-    """A batch of one record and ten bytes of each epoch."""
+    """Return a log with a batch of one record and ten bytes for each epoch."""
     return log_view(
         LOG_START,
         ((Offset(base), Offset(base + 1), Epoch(epoch), 10) for base, epoch in enumerate(epochs)),
@@ -17,7 +17,7 @@ def log(*epochs: int) -> LogView:
 
 @pytest.mark.parametrize("epochs", [(1, 1, 2, 2, 3, 3), (70, 70, 80, 80, 90, 90), (1,) * 6])
 @pytest.mark.parametrize("start", range(7))
-def test_what_is_left_of_a_cleaned_log_is_as_it_was(epochs: tuple[int, ...], start: int) -> None:
+def test_rest_of_a_cleaned_log_is_unchanged(epochs: tuple[int, ...], start: int) -> None:
     whole, cleaned = log(*epochs), log(*epochs)
     place = LogEnd(whole.epoch_before(Offset(start)), Offset(start))
     cleaned.clean_to(place)

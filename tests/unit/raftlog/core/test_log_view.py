@@ -1,4 +1,4 @@
-"""The log as consensus sees it: batch boundaries, epochs, sizes."""
+"""The log view of the consensus core: batch boundaries, epochs, sizes."""
 
 import pytest
 from tests.kit.raft_member import batches_of, log_view
@@ -12,7 +12,7 @@ def end(offset: int, epoch: int) -> LogEnd:
 
 
 def view(*batches: tuple[int, int, int, int], start: LogEnd = LOG_START) -> LogView:
-    """Of (base offset, next offset, epoch, size)."""
+    """Build a view of batches (base offset, next offset, epoch, size)."""
     log = log_view(
         start, [(Offset(base), Offset(after), Epoch(of), size) for base, after, of, size in batches]
     )
@@ -21,7 +21,7 @@ def view(*batches: tuple[int, int, int, int], start: LogEnd = LOG_START) -> LogV
 
 
 def sample() -> LogView:
-    """Epochs 1, 1, 3, 5; batches of 2, 1, 3 and 1 records."""
+    """Return a view with epochs 1, 1, 3, 5 and batches of 2, 1, 3 and 1 records."""
     return view((0, 2, 1, 10), (2, 3, 1, 20), (3, 6, 3, 30), (6, 7, 5, 40))
 
 
@@ -34,7 +34,7 @@ def test_an_empty_log_ends_where_it_starts() -> None:
 
 
 def test_an_empty_log_behind_a_snapshot_knows_the_epoch_before() -> None:
-    """B25: an epoch that is not in the log any more must not read as 0."""
+    """B25: an epoch below the log start must not read as 0."""
     log = view(start=end(7, 5))
     assert log.end == end(7, 5)
     assert log.epoch_before(Offset(7)) == 5
@@ -208,7 +208,7 @@ def test_a_batch_fits_behind_the_last_one(base: int, after: int, epoch: int, say
 
 
 @pytest.mark.parametrize("offset", [1, 9])
-def test_nothing_is_known_outside_the_log(offset: int) -> None:
+def test_lookups_outside_of_the_log_find_nothing(offset: int) -> None:
     log = view((2, 3, 1, 1), start=end(2, 1))
     with pytest.raises(AssertionError, match="outside the log"):
         log.epoch_at(Offset(offset))
@@ -216,7 +216,7 @@ def test_nothing_is_known_outside_the_log(offset: int) -> None:
         log.boundary_at_or_below(Offset(offset))
 
 
-def test_an_entry_knows_where_it_ends_and_how_large_it_is() -> None:
+def test_entry_has_its_next_offset_and_size() -> None:
     entry = Entry(
         kind=EntryKind.DATA, epoch=Epoch(1), base_offset=Offset(5), count=3, payload=b"abcd"
     )

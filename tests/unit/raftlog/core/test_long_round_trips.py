@@ -13,7 +13,7 @@ DELAY_TICKS = 4
 
 
 class SlowLinks:
-    """Delivers in order, each message some ticks after it was sent; loses what it is told to."""
+    """Links that deliver in order, each message some ticks late, and lose messages on request."""
 
     def __init__(self, quorum: Quorum) -> None:
         self.quorum = quorum
@@ -22,7 +22,7 @@ class SlowLinks:
         self.sent = 0
 
     def run(self, ticks: int, *, loses: type[Message] | None = None) -> None:
-        """`loses`: of these, what is sent to node 3 meanwhile."""
+        """Run so many ticks. Messages of type `loses` to node 3 are lost."""
         for _ in range(ticks):
             self.now += 1
             self.quorum.tick(100)
@@ -57,7 +57,7 @@ def test_a_lost_request_is_sent_again() -> None:
     assert quorum[1].epoch == 1
 
 
-def test_a_lost_question_is_asked_again() -> None:
+def test_a_lost_probe_is_sent_again() -> None:
     quorum, links = slow_quorum()
     quorum.unreachable(1, 3)
     quorum.restart(3)
@@ -94,7 +94,7 @@ def test_nothing_that_was_not_lost_is_sent_again() -> None:
 
 @pytest.mark.parametrize("lost", [1, 2, 5])
 def test_one_loss_is_repaired_once(lost: int) -> None:
-    """Each of the eight answers under way tells of the same loss."""
+    """Each of the eight responses in flight reports the same loss."""
     quorum, links = slow_quorum()
     links.run(20)
     for value in "abcdefgh"[:lost]:

@@ -1,4 +1,4 @@
-"""What no member can have meant is told apart from what may be (bad input and faults)."""
+"""Validation distinguishes impossible messages from unusual ones."""
 
 import re
 from dataclasses import replace
@@ -30,7 +30,7 @@ def problem(message: Message, *, epoch: int = 5) -> str:
 
 
 def append(*entries: tuple[int, int], prev: tuple[int, int] = (4, 2)) -> AppendRequest:
-    """Entries as (offset, epoch), `prev` likewise."""
+    """Build a request; `prev` and the entries are (offset, epoch)."""
     return AppendRequest(
         sender=PEER,
         receiver=ME,
@@ -93,7 +93,7 @@ CHUNK = SnapshotChunk(
         FollowRequest(sender=PEER, receiver_address="anywhere", epoch=Epoch(2**40), address=""),
     ],
 )
-def test_what_may_be_is_no_problem(message: Message) -> None:
+def test_valid_messages_have_no_problem(message: Message) -> None:
     assert problem(message) == ""
 
 
@@ -124,7 +124,7 @@ def test_what_may_be_is_no_problem(message: Message) -> None:
         (FollowRequest(sender=ME, receiver_address="", epoch=Epoch(1), address=""), "this node"),
     ],
 )
-def test_what_cannot_be_is_told(message: Message, why: str) -> None:
+def test_impossible_messages_have_a_problem(message: Message, why: str) -> None:
     assert re.search(why, problem(message))
 
 

@@ -1,4 +1,5 @@
-"""The Raft paper, one test a rule: figure 2, sections 5.1, 5.2 and 5.4.1 (Ongaro, Ousterhout 2014).
+"""The Raft paper, one test for each rule: figure 2, sections 5.1, 5.2 and 5.4.1 (Ongaro, Ousterhout
+2014).
 
 The paper's term is the epoch, its RequestVote RPC a VoteRequest, its log index an offset.
 """
@@ -29,7 +30,7 @@ def vote_request(
     log: tuple[int, int] = (0, 0),
     pre_vote: bool = False,
 ) -> VoteRequest:
-    """`log` as (epoch, end offset)."""
+    """Build a vote request; `log` is (epoch, end offset)."""
     return VoteRequest(
         sender=voter(sender),
         receiver=voter(receiver),
@@ -50,7 +51,7 @@ def heartbeat(sender: int, receiver: int, *, epoch: int, round_: int = 1) -> Hea
 
 
 def answers(quorum: Quorum, message: Message) -> list[Message]:
-    """What a node says to a message, once everything is durable that has to be."""
+    """Return the responses of a node to a message, after its writes are durable."""
     quorum.flying.clear()
     quorum.step(message)
     while quorum.persist(quorum.target(message)):
@@ -65,7 +66,7 @@ def granted(quorum: Quorum, request: VoteRequest) -> bool:
 
 
 def candidate(quorum: Quorum, node_id: int = 1) -> None:
-    """Promised by all, its own vote durable, its requests lost."""
+    """Make node 1 a candidate with all pre-votes, a durable own vote and lost requests."""
     quorum.campaign(node_id)
     quorum.deliver_all()
     quorum.deliver_all(to=node_id)
@@ -111,7 +112,7 @@ def test_the_answer_of_a_later_epoch_ends_a_leadership() -> None:
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
-def test_a_request_of_an_older_epoch_changes_nothing_and_is_told_the_present_one(
+def test_request_of_an_older_epoch_changes_nothing_and_returns_the_current_epoch(
     is_empty: bool,
 ) -> None:
     """Figure 2, AppendEntries receiver 1: "reply false if term < currentTerm"."""
@@ -148,7 +149,7 @@ def test_the_epoch_is_kept_on_stable_storage() -> None:
     """Figure 2, persistent state: currentTerm, updated before responding."""
     quorum = Quorum()
     quorum.step(vote_request(2, 1, epoch=5))
-    assert not quorum.flying, "nothing is said before the disk has it"
+    assert not quorum.flying, "no response before the epoch is durable"
     quorum.persist(1)
     quorum.restart(1)
     assert (quorum[1].epoch, quorum[1].vote) == (5, voter(2))
@@ -158,11 +159,11 @@ def test_the_epoch_is_kept_on_stable_storage() -> None:
 
 
 def test_nodes_start_without_a_leader() -> None:
-    """5.2: "when servers start up, they begin as followers"; here one that follows nobody yet."""
+    """5.2: "when servers start up, they begin as followers". Here they start without a leader."""
     assert {raft.role.name for raft in map(Quorum().raft, (1, 2, 3))} == {"unattached"}
 
 
-def test_a_leader_says_periodically_that_it_lives() -> None:
+def test_leader_sends_periodic_heartbeats() -> None:
     """5.2: heartbeats to all followers, to maintain its authority."""
     quorum = Quorum()
     quorum.elect(1)
@@ -173,7 +174,7 @@ def test_a_leader_says_periodically_that_it_lives() -> None:
         quorum.flying.clear()
 
 
-def test_a_follower_stays_one_as_long_as_its_leader_speaks() -> None:
+def test_follower_does_not_campaign_while_its_leader_sends_heartbeats() -> None:
     quorum = Quorum()
     quorum.elect(1)
     quorum.run(10_000)
@@ -183,8 +184,7 @@ def test_a_follower_stays_one_as_long_as_its_leader_speaks() -> None:
 
 @pytest.mark.parametrize("role", ["unattached", "follower", "candidate"])
 def test_silence_for_an_election_timeout_starts_an_election(role: str) -> None:
-    """Figure 2, followers and candidates. Here it starts with the question whether it is worth
-    while (9.6)."""
+    """Figure 2, followers and candidates. Here an election starts with a pre-vote (9.6)."""
     quorum = Quorum()
     if role == "follower":
         quorum.elect(2)
@@ -256,11 +256,11 @@ def test_one_vote_an_epoch_first_come_first_served() -> None:
     quorum = Quorum(range(1, 4))
     assert granted(quorum, vote_request(2, 1, epoch=1))
     assert not granted(quorum, vote_request(3, 1, epoch=1))
-    assert granted(quorum, vote_request(2, 1, epoch=1)), "the same one may ask again"
-    assert granted(quorum, vote_request(3, 1, epoch=2)), "another epoch, another vote"
+    assert granted(quorum, vote_request(2, 1, epoch=1)), "the same candidate may repeat its request"
+    assert granted(quorum, vote_request(3, 1, epoch=2)), "another epoch has another vote"
 
 
-def test_a_candidate_that_hears_the_leader_of_its_epoch_follows_it() -> None:
+def test_candidate_follows_the_leader_of_its_epoch() -> None:
     """5.2 and figure 2: "if AppendEntries RPC received from new leader: convert to follower"."""
     quorum = Quorum()
     candidate(quorum)
@@ -272,7 +272,7 @@ def test_a_candidate_that_hears_the_leader_of_its_epoch_follows_it() -> None:
     )
 
 
-def test_a_candidate_is_not_moved_by_the_leader_of_an_older_epoch() -> None:
+def test_candidate_ignores_the_leader_of_an_older_epoch() -> None:
     """5.2: "if the term in the RPC is smaller, the candidate rejects the RPC"."""
     quorum = Quorum()
     candidate(quorum)
@@ -315,7 +315,7 @@ def test_a_new_timeout_is_drawn_for_every_election() -> None:
     assert deadline_ms == first + 1000 + 1777
 
 
-def test_a_granted_vote_moves_the_own_campaign_back() -> None:
+def test_granted_vote_resets_the_election_timer() -> None:
     """Figure 2, followers: "without receiving AppendEntries or granting vote"."""
     quorum = Quorum()
     quorum.tick(900, 1)
@@ -360,7 +360,7 @@ def test_a_vote_goes_to_a_log_at_least_as_up_to_date(
     assert granted(quorum, vote_request(2, 1, epoch=9, log=log, pre_vote=pre_vote)) is yes
 
 
-def test_a_vote_request_says_how_far_the_log_reaches() -> None:
+def test_vote_request_has_the_end_of_the_log() -> None:
     """Figure 2, RequestVote arguments: lastLogIndex, lastLogTerm."""
     quorum = Quorum()
     quorum.prepare(1, [1, 1, 3])
@@ -371,7 +371,8 @@ def test_a_vote_request_says_how_far_the_log_reaches() -> None:
 
 
 def test_whoever_lacks_a_committed_entry_never_leads() -> None:
-    """5.4.3, leader completeness: a majority has it, and every winner asks a majority."""
+    """5.4.3, leader completeness: a majority has the entry, and every winner has votes of a
+    majority."""
     quorum = Quorum(range(1, 6))
     quorum.elect(1)
     quorum.split({1, 2, 3}, {4, 5})
@@ -392,8 +393,8 @@ def test_whoever_lacks_a_committed_entry_never_leads() -> None:
     assert quorum.members[leader].state == ["committed"]
 
 
-def test_a_vote_names_who_got_it_with_its_disk() -> None:
-    """KIP-853: the id alone would let a wiped disk vote again."""
+def test_vote_identifies_the_candidate_with_its_disk() -> None:
+    """KIP-853: with the id alone a node could vote again after its disk was wiped."""
     quorum = Quorum()
     granted(quorum, vote_request(2, 1, epoch=1))
     assert quorum.members[1].disk.hard_state.vote == Voter(NodeId(2), voter(2).directory_id)

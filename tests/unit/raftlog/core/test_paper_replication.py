@@ -1,8 +1,8 @@
-"""The Raft paper, one test a rule: figure 2, sections 5.3, 5.4.2, 5.5, 5.6 and 8.
+"""The Raft paper, one test for each rule: figure 2, sections 5.3, 5.4.2, 5.5, 5.6 and 8.
 
 The paper's AppendEntries RPC is an AppendRequest, nextIndex and matchIndex are a peer's next and
-match end, commitIndex is the high watermark. A request without entries only asks whether the logs
-agree.
+match end, commitIndex is the high watermark. A request without entries is a probe: it only compares
+the logs.
 """
 
 import pytest
@@ -18,7 +18,7 @@ from quorumlog.raftlog.messages import AppendRejected, AppendRequest, AppendResp
 def append(
     *entries: Entry, prev: tuple[int, int], epoch: int = 5, hw: int = 0, sender: int = 1
 ) -> AppendRequest:
-    """From node 1 to node 2; `prev` as (offset, epoch)."""
+    """Build a request from node 1 to node 2; `prev` is (offset, epoch)."""
     return AppendRequest(
         sender=voter(sender),
         receiver=voter(2),
@@ -30,7 +30,7 @@ def append(
 
 
 def follower(*epochs: int) -> Quorum:
-    """Node 2 with one entry of each epoch."""
+    """Return node 2 with one entry of each epoch."""
     quorum = Quorum()
     quorum.prepare(2, list(epochs))
     quorum.restart(2)
@@ -38,7 +38,7 @@ def follower(*epochs: int) -> Quorum:
 
 
 def answer(quorum: Quorum, request: AppendRequest) -> Message:
-    """What node 2 says last, once everything is durable."""
+    """Return the last response of node 2, after its writes are durable."""
     quorum.flying.clear()
     quorum.step(request)
     while quorum.persist(2):
@@ -72,10 +72,10 @@ def test_no_entry_matches_the_previous_one(prev: tuple[int, int], fits: bool) ->
     quorum = follower(1, 2, 2)
     said = answer(quorum, append(prev=prev))
     assert isinstance(said, AppendResponse if fits else AppendRejected)
-    assert epochs_of(quorum, 2) == [1, 2, 2], "a question changes nothing"
+    assert epochs_of(quorum, 2) == [1, 2, 2], "a probe changes nothing"
 
 
-def test_a_conflicting_entry_goes_and_all_that_follow_it() -> None:
+def test_conflicting_entry_and_all_that_follow_are_truncated() -> None:
     """Receiver 3."""
     quorum = follower(1, 2, 2, 2)
     answer(quorum, append(data(1, 3), prev=(1, 1)))
@@ -103,8 +103,8 @@ def test_new_entries_are_appended() -> None:
 def test_the_commit_is_the_lower_of_the_leaders_and_the_last_new_entry(
     leader_commit: int, committed: int
 ) -> None:
-    """Receiver 5: min(leaderCommit, index of last new entry): what lies behind that in the own log
-    may be anything (B8)."""
+    """Receiver 5: min(leaderCommit, index of last new entry). Later entries of the own log may be
+    any others (B8)."""
     quorum = follower(1, 2, 2, 2)
     quorum.step(append(data(1, 2), prev=(1, 1), hw=leader_commit))
     assert quorum[2].high_watermark == committed
@@ -126,7 +126,7 @@ def test_nothing_is_acknowledged_before_it_is_durable() -> None:
 # --- figure 2: leaders ---------------------------------------------------------------------------
 
 
-def test_a_new_leader_asks_from_the_end_of_its_own_log() -> None:
+def test_new_leader_probes_from_the_end_of_its_own_log() -> None:
     """Volatile state on leaders: nextIndex is initialised to the leader's last index + 1."""
     quorum = Quorum()
     quorum.prepare(1, [1, 1, 1])
@@ -159,7 +159,7 @@ def test_a_proposal_is_appended_locally_and_sent_to_all() -> None:
     assert quorum[1].high_watermark == start
 
 
-def test_who_does_not_lead_takes_no_proposal_and_says_who_does() -> None:
+def test_follower_refuses_proposals_and_names_the_leader() -> None:
     quorum = Quorum()
     with pytest.raises(NotController):
         quorum.propose(2, "a")
@@ -169,7 +169,7 @@ def test_who_does_not_lead_takes_no_proposal_and_says_who_does() -> None:
     assert caught.value.leader_id == 1
 
 
-def test_the_next_place_goes_back_until_the_logs_agree() -> None:
+def test_next_offset_decreases_until_the_logs_match() -> None:
     """Leaders 3: "if AppendEntries fails because of log inconsistency: decrement nextIndex and
     retry"; here by whole epochs, as 5.3 proposes."""
     quorum = Quorum()
@@ -183,7 +183,7 @@ def test_the_next_place_goes_back_until_the_logs_agree() -> None:
     assert quorum.members[2].disk.entries == quorum.members[1].disk.entries
 
 
-def test_lost_requests_are_repeated_for_ever() -> None:
+def test_lost_requests_are_repeated_indefinitely() -> None:
     """5.3: "the leader retries AppendEntries RPCs indefinitely"."""
     quorum = Quorum()
     quorum.elect(1)
@@ -197,7 +197,7 @@ def test_lost_requests_are_repeated_for_ever() -> None:
 
 @pytest.mark.parametrize(("size", "acks"), [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2)])
 def test_an_entry_is_committed_once_a_majority_has_it(size: int, acks: int) -> None:
-    """Leaders 4 and 5.3: the leader is one of them, with what is on its disk."""
+    """Leaders 4 and 5.3: the leader counts itself, with its durable entries."""
     quorum = Quorum(range(1, size + 1))
     quorum.elect(1)
     start = quorum[1].high_watermark
@@ -223,7 +223,7 @@ def test_followers_learn_of_a_commit_and_apply_it_in_order() -> None:
     assert [quorum.members[n].state for n in (1, 2, 3)] == [list("abcdef")] * 3
 
 
-def test_a_commit_takes_everything_before_it_along() -> None:
+def test_commit_includes_all_preceding_entries() -> None:
     """5.3: "this also commits all preceding entries in the leader's log, including entries created
     by previous leaders"."""
     quorum = Quorum()
@@ -234,8 +234,8 @@ def test_a_commit_takes_everything_before_it_along() -> None:
     assert quorum.members[3].state == ["v0", "v1"]
 
 
-def test_a_leader_never_changes_its_own_log_but_by_appending() -> None:
-    """Figure 3, leader append-only; a request of its own epoch is not its to take."""
+def test_leader_only_appends_to_its_own_log() -> None:
+    """Figure 3, leader append-only. A leader ignores requests of its own epoch."""
     quorum = Quorum()
     quorum.elect(2)
     before = epochs_of(quorum, 2)
@@ -245,7 +245,7 @@ def test_a_leader_never_changes_its_own_log_but_by_appending() -> None:
 
 
 def test_entries_with_one_offset_and_epoch_are_one_entry() -> None:
-    """Figure 3, log matching: what is not looked at because the epochs agree is the same."""
+    """Figure 3, log matching: entries of one offset and epoch are equal without a comparison."""
     quorum = Quorum()
     quorum.elect(1)
     quorum.propose(1, "a")
@@ -259,7 +259,7 @@ def test_entries_with_one_offset_and_epoch_are_one_entry() -> None:
 
 def test_entries_of_older_epochs_are_not_committed_by_counting() -> None:
     """5.4.2 and figure 8 (B6): an old entry on a majority may yet be overwritten."""
-    quorum = Quorum(range(1, 6), append_bytes_max=1)  # every entry goes alone
+    quorum = Quorum(range(1, 6), append_bytes_max=1)  # every entry is sent alone
     quorum.prepare(1, [1, 2])
     quorum.prepare(2, [1, 2])
     quorum.prepare(3, [1])
@@ -269,7 +269,7 @@ def test_entries_of_older_epochs_are_not_committed_by_counting() -> None:
         quorum.restart(node_id)
     quorum.split({1, 2, 3, 4}, {5})
     quorum.campaign(1)
-    for _ in range(12):  # elected; then no write of the leader itself any more
+    for _ in range(12):  # elected; from here on no write of the leader completes
         for node_id in (2, 3, 4):
             quorum.persist(node_id)
         if not quorum[1].is_leader:
@@ -280,7 +280,7 @@ def test_entries_of_older_epochs_are_not_committed_by_counting() -> None:
         quorum.deliver_all()
     assert quorum[1].is_leader
     holders = [n for n in range(1, 5) if quorum.members[n].disk.end_offset == 2]
-    assert holders == [1, 2, 3, 4], "the old entry is on a majority, the no-op is nowhere"
+    assert holders == [1, 2, 3, 4], "the old entry is on a majority, the no-op on no disk"
     assert quorum[1].high_watermark == 0
     quorum.settle()
     quorum.run(200)
@@ -299,7 +299,7 @@ def test_a_leader_opens_its_epoch_with_an_entry_of_its_own() -> None:
 # --- 5.5, 5.6: crashes and time ------------------------------------------------------------------
 
 
-def test_a_request_that_comes_twice_changes_nothing_the_second_time() -> None:
+def test_duplicate_request_changes_nothing() -> None:
     """5.5: "Raft RPCs are idempotent"."""
     quorum = follower(1)
     request = append(data(1, 5), data(2, 5), prev=(1, 1), hw=3)
@@ -323,7 +323,7 @@ def test_a_crashed_follower_catches_up_after_its_restart() -> None:
 
 
 def test_safety_does_not_depend_on_time() -> None:
-    """5.6: clocks that run wild cost leaderships, never entries or a second leader."""
+    """5.6: wrong clocks cost leaderships, but never entries or a second leader."""
     quorum = Quorum()
     quorum.elect(1)
     for turn in range(30):

@@ -1,4 +1,4 @@
-"""What a leader knows of one peer: states, window, losses."""
+"""The leader's progress of one peer: states, window, losses."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_the_window_counts_requests_and_bytes() -> None:
 
 
 def test_an_acknowledgement_empties_the_window_up_to_it() -> None:
-    """B26: a byte counter that leaks stalls the peer for ever."""
+    """B26: a byte counter that leaks stalls the peer forever."""
     progress = replicating(sent=((10, 5), (20, 6), (30, 7)))
     assert progress.acknowledge(Offset(20))
     assert (progress.match_end, progress.inflight_bytes) == (20, 7)
@@ -54,7 +54,7 @@ def test_an_acknowledgement_inside_a_request_keeps_it_in_the_window() -> None:
 
 
 @pytest.mark.parametrize("late", [0, 10, 20])
-def test_a_late_acknowledgement_is_no_news(late: int) -> None:
+def test_late_acknowledgement_changes_nothing(late: int) -> None:
     progress = replicating(sent=((10, 5), (20, 6)))
     progress.acknowledge(Offset(20))
     assert not progress.acknowledge(Offset(late))
@@ -67,14 +67,14 @@ def test_an_acknowledgement_beyond_what_was_sent_moves_the_next_request() -> Non
     assert progress.next_offset == 40
 
 
-def test_what_was_lost_is_sent_again_and_leaves_the_window() -> None:
+def test_lost_requests_leave_the_window_and_are_sent_again() -> None:
     progress = replicating(sent=((10, 5), (20, 6), (30, 7)))
     progress.rewind(Offset(10))
     assert (progress.next_offset, progress.inflight_bytes) == (10, 5)
     progress.check_invariants(Offset(100))
 
 
-def test_what_is_known_to_match_is_never_sent_again() -> None:
+def test_matching_entries_are_never_sent_again() -> None:
     progress = replicating(sent=((10, 5), (20, 6)))
     progress.acknowledge(Offset(10))
     progress.rewind(Offset(0))
@@ -119,26 +119,26 @@ def test_a_snapshot_is_sent_from_its_start() -> None:
         ("snapshot", SNAPSHOT),
     ],
 )
-def test_the_invariants_notice(field: str, value: object) -> None:
+def test_violations_of_the_invariants_raise(field: str, value: object) -> None:
     progress = replicating(10)
     setattr(progress, field, value)
     with pytest.raises(AssertionError):
         progress.check_invariants(Offset(100))
 
 
-def test_an_answer_tells_of_the_requests_before_its_heartbeat() -> None:
+def test_heartbeat_response_confirms_the_requests_before_it() -> None:
     progress = replicating(sent=((10, 5),))
     progress.heartbeat_sent(1)
     progress.sent(Offset(20), 6)
     progress.heartbeat_sent(2)
     progress.heartbeat_sent(3)
     assert progress.sent_before(2) == 20
-    assert progress.sent_before(2) is None, "the second answer of one round"
-    assert progress.sent_before(1) is None, "an answer that was overtaken"
+    assert progress.sent_before(2) is None, "the second response of one round"
+    assert progress.sent_before(1) is None, "an overtaken response"
     assert progress.sent_before(3) == 20
 
 
-def test_a_loss_is_found_once_by_all_the_answers_under_way() -> None:
+def test_responses_in_flight_find_a_loss_once() -> None:
     progress = replicating(sent=((10, 5),))
     progress.heartbeat_sent(1)
     progress.heartbeat_sent(2)
@@ -149,11 +149,11 @@ def test_a_loss_is_found_once_by_all_the_answers_under_way() -> None:
     assert progress.sent_before(3) == 0
 
 
-def test_only_so_many_heartbeats_are_remembered() -> None:
+def test_number_of_remembered_heartbeats_is_bounded() -> None:
     progress = replicating()
     for number in range(1, ROUNDS_MAX + 2):
         progress.heartbeat_sent(number)
     assert progress.sent_before(ROUNDS_MAX) == 0
-    assert progress.sent_before(ROUNDS_MAX + 1) is None, "the ones that are answered first are kept"
+    assert progress.sent_before(ROUNDS_MAX + 1) is None, "the earliest heartbeats are kept"
     progress.heartbeat_sent(ROUNDS_MAX + 2)
     assert progress.sent_before(ROUNDS_MAX + 2) == 0

@@ -1,4 +1,4 @@
-"""When the one request of probe and snapshot is sent again, to the beat."""
+"""Repetition of the single request of the states probe and snapshot."""
 
 import pytest
 
@@ -10,7 +10,7 @@ SNAPSHOT = SnapshotId(Offset(9), Epoch(1))
 
 
 def waiting(*, position: int = 0) -> Progress:
-    """A piece of the snapshot is out since round 5 and beat 3."""
+    """Return progress with a chunk in flight since round 5 and tick 3."""
     progress = Progress(Offset(0), 0)
     progress.become_snapshot(SNAPSHOT)
     progress.position = position
@@ -23,7 +23,7 @@ def received(progress: Progress, position: int, *, beat: int = 3) -> None:
 
 
 def given_up(progress: Progress, beat: int) -> bool:
-    """Whether the answer to a later round has the piece sent again; it is, if so."""
+    """Return True if the response to a later round repeats the chunk. If so, send it again."""
     progress.allow_retry(number=1_000, tick=beat)
     is_over = not progress.is_waiting
     if is_over:
@@ -32,14 +32,14 @@ def given_up(progress: Progress, beat: int) -> bool:
 
 
 def beats_waited(progress: Progress, *, since: int) -> int:
-    """After how many beats the piece is sent again."""
+    """Return the number of ticks until the chunk is sent again."""
     beat = since
     while not given_up(progress, beat):
         beat += 1
     return beat - since
 
 
-def test_a_peer_that_is_new_has_nothing_out() -> None:
+def test_new_peer_has_no_request_in_flight() -> None:
     progress = Progress(Offset(7), 0)
     assert (progress.request_round, progress.request_tick, progress.retry_ticks) == (0, 0, 1)
     assert (progress.was_repeated, progress.restarts, progress.position) == (False, 0, 0)
@@ -48,7 +48,7 @@ def test_a_peer_that_is_new_has_nothing_out() -> None:
 
 
 @pytest.mark.parametrize("state", list(ProgressState))
-def test_heartbeats_of_before_tell_nothing_once_the_peer_is_sent_to_otherwise(
+def test_change_of_state_drops_the_remembered_heartbeats(
     state: ProgressState,
 ) -> None:
     progress = Progress(Offset(7), 0)
@@ -66,7 +66,7 @@ def test_heartbeats_of_before_tell_nothing_once_the_peer_is_sent_to_otherwise(
 @pytest.mark.parametrize(
     ("number", "beat", "is_over"), [(5, 9, False), (4, 9, False), (6, 3, False), (6, 4, True)]
 )
-def test_only_a_later_round_at_a_later_beat_has_it_sent_again(
+def test_only_a_later_round_at_a_later_tick_repeats_the_chunk(
     number: int, beat: int, is_over: bool
 ) -> None:
     progress = waiting()
@@ -75,14 +75,14 @@ def test_only_a_later_round_at_a_later_beat_has_it_sent_again(
     assert progress.was_repeated is is_over
 
 
-def test_what_is_not_out_is_not_out_for_too_long() -> None:
+def test_peer_without_a_request_in_flight_has_nothing_to_repeat() -> None:
     progress = waiting()
     received(progress, 8)
     progress.allow_retry(number=6, tick=9)
     assert (progress.retry_ticks, progress.was_repeated) == (1, False)
 
 
-def test_a_piece_is_sent_again_ever_more_rarely_and_a_question_is_not() -> None:
+def test_chunks_are_repeated_with_backoff_and_probes_without() -> None:
     progress = waiting()
     beats = 3
     waited = []
@@ -96,7 +96,7 @@ def test_a_piece_is_sent_again_ever_more_rarely_and_a_question_is_not() -> None:
     assert progress.was_repeated is False or progress.state is ProgressState.PROBE
 
 
-def test_patience_is_halved_by_each_piece_that_needed_no_repetition() -> None:
+def test_backoff_is_halved_by_each_unrepeated_chunk() -> None:
     progress = waiting()
     for _ in range(3):
         beats_waited(progress, since=progress.request_tick)
@@ -121,15 +121,15 @@ def test_an_earlier_answer_and_one_about_another_snapshot_change_nothing(positio
     assert (progress.request_round, progress.request_tick, progress.retry_ticks) == (5, 3, 1)
 
 
-def test_a_piece_that_was_given_up_is_answered_after_all() -> None:
-    """It is sent again, or the next one is, but the answer is taken."""
+def test_late_response_to_a_repeated_chunk_counts() -> None:
+    """The chunk or the next one is sent again, and the late response still counts."""
     progress = waiting(position=8)
     progress.allow_retry(number=6, tick=4)
     received(progress, 8)
     assert (progress.position, progress.is_waiting, progress.was_repeated) == (8, False, False)
 
 
-def test_a_peer_that_begins_anew_waits_longer_each_time() -> None:
+def test_each_restart_of_a_snapshot_increases_the_backoff() -> None:
     progress = waiting(position=8)
     seen = []
     for count in range(1, 8):
@@ -143,7 +143,7 @@ def test_a_peer_that_begins_anew_waits_longer_each_time() -> None:
     assert (progress.restarts, progress.retry_ticks, progress.was_repeated) == (0, 1, False)
 
 
-def test_another_snapshot_was_never_repeated() -> None:
+def test_another_snapshot_starts_without_backoff() -> None:
     progress = waiting()
     assert given_up(progress, 4)
     assert progress.was_repeated

@@ -1,4 +1,4 @@
-"""Small decisions of a member in every role: whom it waits for, how long, and what it passes on."""
+"""Decisions of a member in every role: timeouts, addresses, successors, delivery."""
 
 from dataclasses import replace
 
@@ -20,21 +20,23 @@ from quorumlog.raftlog.messages import (
 from quorumlog.raftlog.voters import VoterHistory, VoterMove
 
 
-def asked_by(quorum: Quorum) -> list[FollowRequest]:
-    """What nodes that look for the leader send, from now on."""
+def record_requests(quorum: Quorum) -> list[FollowRequest]:
+    """Record the requests of nodes that look for the leader."""
     asked: list[FollowRequest] = []
     quorum.sent = lambda node_id, m: asked.append(m) if isinstance(m, FollowRequest) else None
     return asked
 
 
 @pytest.mark.parametrize(("extra_ms", "wait_ms"), [(0, 200), (70, 270), (999, 400)])
-def test_an_observer_asks_on_after_two_to_four_heartbeats(extra_ms: int, wait_ms: int) -> None:
+def test_observer_repeats_its_follow_request_after_two_to_four_heartbeats(
+    extra_ms: int, wait_ms: int
+) -> None:
     quorum = quorum_with_leader()
     member = quorum.observer(4)
     quorum.isolate(4)
     quorum.restart(4)
     member.entropy.extra_ms = extra_ms
-    asked = asked_by(quorum)
+    asked = record_requests(quorum)
     for _ in range(3):
         quorum.tick(0, 4)
         due_ms = quorum.raft(4).next_deadline_ms()
@@ -45,7 +47,7 @@ def test_an_observer_asks_on_after_two_to_four_heartbeats(extra_ms: int, wait_ms
 
 
 def installing() -> Quorum:
-    """Node 3 follows, and has a snapshot of 1 on its way into the log's place."""
+    """Node 3 follows and installs a snapshot of node 1."""
     quorum = Quorum()
     content = SnapshotFile.of(["a"], voters(1, 2, 3)).content
     quorum.step(
@@ -63,10 +65,10 @@ def installing() -> Quorum:
     return quorum
 
 
-def test_a_voter_that_installs_a_snapshot_keeps_its_leader_and_asks_at_its_election_timer() -> None:
+def test_installing_voter_keeps_its_leader_until_its_election_timer() -> None:
     quorum = installing()
     member = quorum.members[3]
-    asked = asked_by(quorum)
+    asked = record_requests(quorum)
     due_ms = quorum.raft(3).next_deadline_ms()
     assert due_ms is not None
     quorum.tick(due_ms - member.now_ms, 3)
@@ -75,7 +77,7 @@ def test_a_voter_that_installs_a_snapshot_keeps_its_leader_and_asks_at_its_elect
     assert quorum.raft(3).next_deadline_ms() == member.now_ms + 1_000 + member.entropy.extra_ms
 
 
-def test_a_leader_is_reached_where_it_says_itself_and_an_unknown_one_nowhere() -> None:
+def test_leader_address_is_the_announced_one_or_none() -> None:
     quorum = quorum_with_leader()
     change = VoterMove(voter(1), "other:1")
     quorum.remember(1, quorum.raft(1).change_voters(change, 0))
@@ -92,7 +94,7 @@ def test_a_leader_is_reached_where_it_says_itself_and_an_unknown_one_nowhere() -
     assert (quorum[4].leader, quorum.raft(4)._leader_address()) == (voter(1), "")
 
 
-def test_a_second_leader_of_an_epoch_is_neither_heard_nor_heeded() -> None:
+def test_messages_of_a_second_leader_of_an_epoch_are_dropped() -> None:
     quorum = quorum_with_leader()
     before, end = quorum.raft(2).next_deadline_ms(), quorum[2].log.end_offset
     quorum.members[2].now_ms += 50
@@ -127,7 +129,7 @@ def test_no_pre_vote_is_a_part_of_a_transfer() -> None:
 
 
 @pytest.mark.parametrize(("successors", "wait_ms"), [((2, 3), 200), ((1, 2, 3), 400)])
-def test_each_successor_lets_those_before_it_go_first(
+def test_each_successor_waits_for_those_before_it(
     successors: tuple[int, ...], wait_ms: int
 ) -> None:
     quorum = quorum_with_leader()
@@ -144,7 +146,7 @@ def test_the_first_successor_waits_a_little_when_it_cannot_campaign_yet() -> Non
 
 
 def farewell(*successors: int) -> EndEpoch:
-    """Node 1 tells 3 that it leads no more."""
+    """Node 1 sends node 3 its resignation."""
     return EndEpoch(
         sender=voter(1),
         receiver=voter(3),
@@ -153,7 +155,7 @@ def farewell(*successors: int) -> EndEpoch:
     )
 
 
-def test_an_observer_without_its_leader_asks_within_a_heartbeat() -> None:
+def test_observer_sends_a_follow_request_within_a_heartbeat_of_a_resignation() -> None:
     quorum = quorum_with_leader()
     quorum.observer(4)
     quorum.run(500)
@@ -165,7 +167,7 @@ def test_an_observer_without_its_leader_asks_within_a_heartbeat() -> None:
     assert quorum.raft(4).next_deadline_ms() == due_ms + 99
 
 
-def test_who_resigned_lets_everybody_else_go_first() -> None:
+def test_resigned_leader_campaigns_after_all_others() -> None:
     quorum = quorum_with_leader()
     quorum.resign(1)
     longest_ms = 2_000
@@ -173,8 +175,8 @@ def test_who_resigned_lets_everybody_else_go_first() -> None:
     assert quorum.raft(1).next_deadline_ms() == quorum.members[1].now_ms + waits_ms
 
 
-def test_a_leader_that_removed_itself_and_told_nobody_stands_again() -> None:
-    """Its change may be uncommitted for ever without it, and is the first thing that is."""
+def test_leader_whose_own_removal_was_not_replicated_campaigns_again() -> None:
+    """Without it the change may stay uncommitted forever. It commits first."""
     quorum = quorum_with_leader()
     quorum.isolate(1)
     quorum.remove_voter(1, 1)
@@ -186,7 +188,7 @@ def test_a_leader_that_removed_itself_and_told_nobody_stands_again() -> None:
     assert quorum.raft(1).role.name == "pre_candidate"
 
 
-def test_an_observer_does_not_stand_because_somebody_elses_vote_is_taken_away() -> None:
+def test_observer_does_not_campaign_after_the_removal_of_another_voter() -> None:
     quorum = quorum_with_leader()
     quorum.observer(4)
     quorum.run(500)
@@ -204,7 +206,7 @@ def test_an_observer_does_not_stand_because_somebody_elses_vote_is_taken_away() 
     assert roles == {"unattached"}
 
 
-def test_who_knows_no_leader_names_none() -> None:
+def test_node_without_a_leader_names_none() -> None:
     quorum = Quorum()
     assert (quorum[1].leader, quorum[1].leader_id) == (None, None)
     assert quorum.raft(1)._leader_address() == ""
@@ -212,7 +214,7 @@ def test_who_knows_no_leader_names_none() -> None:
     assert [quorum[node_id].leader_id for node_id in (1, 2, 3)] == [1, 1, 1]
 
 
-def test_the_voters_that_a_log_started_with_stay_whatever_is_truncated() -> None:
+def test_initial_voters_survive_every_truncation() -> None:
     history = VoterHistory(voters(1, 2), start_offset=Offset(50))
     history.append(Offset(60), voters(1, 2, 3))
     assert history.truncate_to(Offset(10))
@@ -236,7 +238,7 @@ def test_a_batch_has_a_record_and_a_state_its_order() -> None:
         quorum.raft(1).propose(count=0, payload=b"")
     end = quorum[1].applied_end
     quorum.raft(1).applied(Offset(0))
-    assert quorum[1].applied_end == end, "it never goes back"
+    assert quorum[1].applied_end == end, "it never decreases"
 
 
 def test_an_older_snapshot_than_the_newest_is_not_kept() -> None:

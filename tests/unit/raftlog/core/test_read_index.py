@@ -1,4 +1,4 @@
-"""Reads share rounds of heartbeats, and a read is answered only by a round after it (B21)."""
+"""Reads share heartbeat rounds, and a read is served only by a round after it (B21)."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_a_later_round_confirms_the_earlier_ones() -> None:
     assert reads.confirm(9) == [ReadReady(1, Offset(30)), ReadReady(2, Offset(40))]
 
 
-def test_only_so_many_rounds_are_under_way() -> None:
+def test_rounds_in_flight_are_bounded() -> None:
     reads = asked()
     for number in range(ReadIndexQueue.ROUNDS_MAX):
         reads.add(number)

@@ -1,4 +1,4 @@
-"""The table of transitions is the whole truth, and it is sound."""
+"""The table of role transitions is complete and sound."""
 
 import pytest
 
@@ -8,7 +8,7 @@ PAIRS = [(role, trigger) for role in RoleName for trigger in Trigger]
 
 
 @pytest.mark.parametrize(("role", "trigger"), PAIRS, ids=lambda each: str(each))
-def test_what_is_not_in_the_table_is_a_bug(role: RoleName, trigger: Trigger) -> None:
+def test_transition_outside_of_the_table_raises(role: RoleName, trigger: Trigger) -> None:
     if (role, trigger) in TRANSITIONS:
         assert next_role(role, trigger) is TRANSITIONS[role, trigger]
     else:
@@ -17,13 +17,13 @@ def test_what_is_not_in_the_table_is_a_bug(role: RoleName, trigger: Trigger) -> 
 
 
 def test_only_a_candidate_becomes_leader_and_only_by_votes() -> None:
-    """Paper 5.2. A restarted node never goes on as leader (B24)."""
+    """Paper 5.2. A restarted node never continues as leader (B24)."""
     ways = [pair for pair, after in TRANSITIONS.items() if after is RoleName.LEADER]
     assert ways == [(RoleName.CANDIDATE, Trigger.VOTES_WON)]
 
 
-def test_a_candidate_has_asked_before_or_was_told_to_campaign() -> None:
-    """Thesis 9.6 and 3.10: no epoch is opened on a whim."""
+def test_candidate_has_won_a_pre_vote_or_received_timeout_now() -> None:
+    """Thesis 9.6 and 3.10: no epoch is opened without a pre-vote or a transfer."""
     ways = {pair for pair, after in TRANSITIONS.items() if after is RoleName.CANDIDATE}
     assert ways == {
         (RoleName.PRE_CANDIDATE, Trigger.PRE_VOTES_WON),

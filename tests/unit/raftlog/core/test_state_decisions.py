@@ -1,4 +1,4 @@
-"""What every role shares, to the letter: commits, snapshots that are kept, where the log begins."""
+"""Decisions that all roles share: commits, kept snapshots, start of the log."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def snapshot(end: int) -> SnapshotId:
 
 
 def replica(*snapshots: int, start: int = 0, end: int = 10) -> RaftState:
-    """A log of batches of one record in epoch 1; the voters change at offset 3."""
+    """Return a log of batches of one record in epoch 1; the voters change at offset 3."""
     log_start = LogEnd(Epoch(1), Offset(start)) if start else LOG_START
     batches = [(Offset(base), Offset(base + 1), Epoch(1), 10) for base in range(start, end)]
     history = VoterHistory(voters(1, 2), start_offset=Offset(start))
@@ -43,7 +43,7 @@ def replica(*snapshots: int, start: int = 0, end: int = 10) -> RaftState:
     return made
 
 
-def test_a_commit_is_news_once() -> None:
+def test_commit_is_reported_once() -> None:
     held = replica(end=4)
     assert held.high_watermark == 4
     assert not held.commit_to(Offset(4))
@@ -67,7 +67,7 @@ def test_the_newest_two_snapshots_are_kept_and_the_log_from_the_older_one_on() -
     Raft(held, now_ms=0).snapshot_taken(snapshot(6))
     assert held.snapshots == (snapshot(4), snapshot(6))
     assert (held.output.clean_to, held.log.start_offset) == (snapshot(4), 4)
-    assert held.voters.at(Offset(2)) == voters(1, 2, 3), "nothing older is known"
+    assert held.voters.at(Offset(2)) == voters(1, 2, 3), "nothing older is kept"
 
 
 @pytest.mark.parametrize("end", [2, 3, 4])
@@ -95,7 +95,7 @@ def test_a_log_that_begins_at_the_older_snapshot_is_not_cleaned_again() -> None:
     assert (held.output.clean_to, held.log.start_offset) == (None, 4)
 
 
-def test_what_was_to_be_cleaned_goes_with_the_log_that_a_snapshot_replaces() -> None:
+def test_installed_snapshot_cancels_the_pending_cleaning() -> None:
     held = replica()
     for each in (2, 4):
         Raft(held, now_ms=0).snapshot_taken(snapshot(each))

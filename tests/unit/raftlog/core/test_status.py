@@ -1,4 +1,4 @@
-"""What a member tells of the quorum."""
+"""The status that a member reports of the quorum."""
 
 from tests.kit.quorum import Quorum, quorum_with_leader
 from tests.kit.raft_member import address_of, voter
@@ -6,7 +6,7 @@ from tests.kit.raft_member import address_of, voter
 from quorumlog.raftlog.voters import VoterSet
 
 
-def test_a_leader_knows_how_far_everybody_is() -> None:
+def test_leader_reports_the_progress_of_all_nodes() -> None:
     quorum = quorum_with_leader(observers=[4])
     quorum.isolate(3)
     quorum.propose(1, "a", count=5)
@@ -33,7 +33,7 @@ def test_a_leader_knows_how_far_everybody_is() -> None:
     assert [m.state for m in status.voters] == ["", "replicate", "replicate"]
 
 
-def test_a_follower_knows_itself_and_who_leads() -> None:
+def test_follower_reports_itself_and_the_leader() -> None:
     quorum = quorum_with_leader(observers=[4])
     status = quorum.status(2, quorum.members[2].now_ms)
     assert (status.role, status.leader) == ("follower", voter(1))
@@ -41,7 +41,7 @@ def test_a_follower_knows_itself_and_who_leads() -> None:
     assert status.observers == ()
 
 
-def test_where_the_leader_is_reached_and_whether_it_lives() -> None:
+def test_status_has_the_address_and_the_last_contact_of_the_leader() -> None:
     quorum = quorum_with_leader(observers=[4])
     now_ms = quorum.members[2].now_ms
     assert quorum.raft(2)._leader_address() == quorum.raft(1)._leader_address() == address_of(1)
@@ -55,7 +55,7 @@ def test_where_the_leader_is_reached_and_whether_it_lives() -> None:
     assert not quorum.raft(2)._has_live_leader(now_ms)
 
 
-def test_an_observer_that_knows_no_voters_knows_no_address() -> None:
+def test_observer_without_voters_reports_no_address() -> None:
     quorum = Quorum([1])
     quorum.elect(1)
     quorum.observer(2)
@@ -65,7 +65,7 @@ def test_an_observer_that_knows_no_voters_knows_no_address() -> None:
     assert quorum.raft(2)._leader_address() == address_of(1)
 
 
-def test_snapshots_and_the_start_of_the_log_are_told() -> None:
+def test_status_has_snapshots_and_the_log_start() -> None:
     quorum = quorum_with_leader(observers=[4])
     taken = quorum.snapshot(1)
     quorum.propose(1, "a")

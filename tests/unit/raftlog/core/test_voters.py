@@ -75,14 +75,14 @@ def test_the_last_voter_stays() -> None:
 
 
 def test_neighbouring_sets_share_a_voter_in_every_two_quorums() -> None:
-    """The reason why one server at a time needs no joint configuration (thesis 4.1)."""
+    """Therefore one server at a time needs no joint configuration (thesis 4.1)."""
     for count in range(1, 7):
         before = voters(*range(1, count + 1))
         after = before.adding(voter(count + 1), "x")
         assert before.majority + after.majority > len(after)
 
 
-def test_a_set_is_in_force_from_its_record_on() -> None:
+def test_a_set_is_in_effect_from_its_record_on() -> None:
     sets = history()
     sets.append(Offset(7), voters(1, 2, 3, 4))
     assert sets.latest == voters(1, 2, 3, 4)
@@ -99,11 +99,11 @@ def test_a_truncated_record_restores_the_set_before() -> None:
     assert not sets.truncate_to(Offset(8))
     assert sets.truncate_to(Offset(7))
     assert sets.latest == voters(1, 2, 3)
-    assert not sets.truncate_to(Offset(0)), "what the log started with is never truncated"
+    assert not sets.truncate_to(Offset(0)), "the initial set is never truncated"
     assert sets.latest == voters(1, 2, 3)
 
 
-def test_cleaning_keeps_what_is_in_force_at_the_new_start() -> None:
+def test_cleaning_keeps_the_set_in_effect_at_the_new_start() -> None:
     """B14."""
     sets = history()
     sets.append(Offset(3), voters(1, 2))

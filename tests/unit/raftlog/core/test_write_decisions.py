@@ -1,4 +1,4 @@
-"""What is handed out to the disk after truncations and pieces, to the letter."""
+"""Contents of the writes after truncations and snapshot chunks."""
 
 from tests.kit.raft_member import data, voter, voters
 
@@ -32,8 +32,8 @@ def test_a_truncation_keeps_what_was_gathered_below_it() -> None:
     assert (write.truncate_to, write.entries) == (None, tuple(entries[:2]))
 
 
-def test_a_truncation_of_what_was_gathered_leaves_the_one_below_as_it_was() -> None:
-    """The disk is cut at 5 and then written on, whatever stood at 7 before."""
+def test_truncation_of_gathered_entries_keeps_the_truncation_below() -> None:
+    """The disk is truncated at 5 and written from there, whatever was at 7 before."""
     writes = WriteQueue(STATE, Offset(10))
     writes.truncate_to(Offset(5))
     entries = [data(base, 2) for base in range(5, 8)]
@@ -94,7 +94,7 @@ def test_pieces_wait_until_they_are_on_the_disk() -> None:
     assert waits == [False, True, True, False]
 
 
-def test_what_waited_for_the_log_before_a_snapshot_is_not_written_behind_it() -> None:
+def test_entries_gathered_before_a_snapshot_are_not_written_behind_it() -> None:
     writes = WriteQueue(STATE, Offset(10))
     writes.truncate_to(Offset(9))
     writes.append(data(9, 1))

@@ -1,4 +1,4 @@
-"""One write at a time, and what a completed one confirms (B22)."""
+"""One write runs at a time, and its completion confirms only its own entries (B22)."""
 
 import pytest
 from tests.kit.raft_member import voter, voters
@@ -87,7 +87,7 @@ def test_a_write_is_bounded_but_takes_one_entry_at_least() -> None:
     assert counts == [2, 1, 1]
 
 
-def test_two_writes_are_never_under_way() -> None:
+def test_two_writes_are_never_in_flight() -> None:
     of = writes(entry(0))
     begin(of)
     of.append(entry(1))
@@ -106,14 +106,14 @@ def test_a_token_confirms_its_own_write_only(token: int) -> None:
 
 
 def test_a_late_completion_does_not_confirm_what_was_overwritten() -> None:
-    """B22: 0, 1, 2 are on their way to the disk when another leader overwrites 1 and 2."""
+    """B22: 0, 1 and 2 are being written when another leader overwrites 1 and 2."""
     of = writes(entry(0), entry(1), entry(2))
     first = begin(of)
     of.truncate_to(Offset(1))
     of.append(entry(1, 2))
     of.append(entry(2, 2))
     of.complete(first.token)
-    assert of.durable_end == 1, "what the disk has at 1 and 2 is not the log's"
+    assert of.durable_end == 1, "the disk has other entries at 1 and 2 than the log"
     second = begin(of)
     assert second.truncate_to == 1
     assert [(each.base_offset, each.epoch) for each in second.entries] == [(1, 2), (2, 2)]
@@ -147,7 +147,7 @@ def test_entries_that_were_never_handed_out_need_no_truncation() -> None:
     assert [each.epoch for each in write.entries] == [2]
 
 
-def test_durable_entries_that_are_truncated_are_durable_no_more() -> None:
+def test_truncated_entries_are_not_durable() -> None:
     of = writes(durable=5)
     of.truncate_to(Offset(3))
     assert of.durable_end == 3
@@ -176,7 +176,7 @@ def test_an_install_is_written_without_entries() -> None:
     of.complete(write.token)
     of.reset(Offset(50))
     assert of.durable_end == 50
-    assert not of.has_write(STATE), "what was behind the old log is gone with it"
+    assert not of.has_write(STATE), "entries gathered behind the old log are dropped"
 
 
 def test_a_refused_install_keeps_the_hard_state_and_the_log() -> None:

@@ -1,4 +1,4 @@
-"""Log entries of the raft shell's tests."""
+"""Log entries for the tests of the raft shell."""
 
 from quorumlog.ids import Epoch, Offset
 from quorumlog.raftlog import Entry, EntryKind

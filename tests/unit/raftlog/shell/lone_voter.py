@@ -16,7 +16,7 @@ async def open_node(
     config: RaftConfig,
     state_machine: StateMachine,
 ) -> RaftNode:
-    """A node that is open and not started."""
+    """Return a node that is open but not started."""
     return await RaftNode.open(
         runtime,
         scope,

@@ -25,12 +25,12 @@ PORT = 9093
 
 @dataclass
 class Journal:
-    """A state machine that keeps every value in order, and what it was told of leaders."""
+    """A state machine that keeps every value in order and all leader changes."""
 
     values: list[bytes] = field(default_factory=list)
     leaders: list[tuple[int | None, int]] = field(default_factory=list)
     next_offset: int = 0
-    restored: int = 0  # how often the state came from a snapshot
+    restored: int = 0  # number of restores from a snapshot
     gives_snapshots: bool = True
 
     def committed(self, base_offset: int, epoch: int, values: list[bytes]) -> None:
@@ -60,13 +60,13 @@ class Journal:
 
 @dataclass
 class Member:
-    """One machine of the quorum, its disk's id, and the life that it lives."""
+    """One machine of the quorum, its directory id, and its current process."""
 
     voter: Voter
     address: str
     machine: Any  # SimNode
     journal: Journal = field(default_factory=Journal)
-    node: RaftNode | None = None  # of the present life, once it is open
+    node: RaftNode | None = None  # of the current process, once it is open
     stop: asyncio.Event | None = None
 
     @property
@@ -93,7 +93,7 @@ class Quorum:
         self.world = world
         self.config = {"election_timeout_ms_min": 500, "election_timeout_ms_max": 1000} | config
         self.node_config = node_config or RaftNodeConfig()
-        self.journal_type = Journal  # the state machine of every life
+        self.journal_type = Journal  # the state machine of every process
         self.members: dict[int, Member] = {}
         self.formatted = VoterSet.of(
             (self.member(number).voter, self.member(number).address)
@@ -101,7 +101,7 @@ class Quorum:
         )
 
     def member(self, number: int) -> Member:
-        """The member of a node id, made at first use."""
+        """Return the member of a node id, created at first use."""
         if number not in self.members:
             voter = Voter(NodeId(number), DirectoryId(bytes([number]) * 16))
             name = f"n{number}"
@@ -111,17 +111,17 @@ class Quorum:
     def __getitem__(self, number: int) -> Member:
         return self.member(number)
 
-    # --- lives ---
+    # --- processes ---
 
     def start(self, *numbers: int) -> None:
-        """Start members, all when none is named; each with a fresh state machine."""
+        """Start the members, or all if none is given, each with a new state machine."""
         for number in numbers or tuple(self.members):
             member = self.member(number)
             member.journal, member.node = self.journal_type(), None
             member.machine.spawn(partial(self._live, member))
 
     def wipe(self, number: int) -> None:
-        """An empty disk under the old node id: another member."""
+        """Replace the disk of a node by an empty one: the node id becomes another member."""
         member = self.members[number]
         member.machine.wipe()
         drawn = bytes([number, member.voter.directory_id[1] + 1]) * 8
@@ -177,10 +177,10 @@ class Quorum:
         runtime.files.sync_folder(folder)
         runtime.files.sync_folder(DATA)
 
-    # --- looking ---
+    # --- observation ---
 
     def leader(self) -> Member | None:
-        """The member that leads the newest epoch, opened."""
+        """Return the open member that leads the newest epoch."""
         leading = [
             each for each in self.members.values() if each.lives and each.raft.status().is_leader
         ]
@@ -192,17 +192,17 @@ class Quorum:
         return newest
 
     def wait(self, condition: Callable[[], object], virtual_ms: int = 30_000) -> None:
-        """Run until something holds."""
+        """Run until a condition is true."""
         self.world.run_until(
             lambda: bool(condition()), virtual_ms=virtual_ms, why=_where(condition)
         )
 
     def wait_open(self, member: Member) -> None:
-        """Run until a member that was started is open."""
+        """Run until a started member is open."""
         self.wait(lambda: member.lives)
 
     def wait_leader(self, *, besides: int = 0) -> Member:
-        """Run until somebody leads, another one than `besides`."""
+        """Run until there is a leader other than `besides`."""
 
         def elected() -> bool:
             leader = self.leader()
@@ -210,24 +210,25 @@ class Quorum:
 
         self.wait(elected)
         leader = self.leader()
-        assert leader is not None, "it was there"
+        assert leader is not None, "the elected leader has no open node"
         return leader
 
     def run(self, member: Member, work: Any, virtual_ms: int = 30_000) -> Any:
-        """Run a coroutine inside a member's life and return its result."""
+        """Run a coroutine in a member's process. Return its result."""
         task = member.machine.attach(lambda runtime: work, name="test")
         self.world.run_until(task, virtual_ms=virtual_ms)
         return task.result()
 
     def propose(self, *values: bytes, at: Member | None = None) -> int:
-        """Have the leader commit values in one proposal; returns the last offset."""
+        """Commit values through the leader in one proposal. Return the last offset."""
         leader = at or self.wait_leader()
         offset = self.run(leader, propose(leader.raft, list(values)))
         assert isinstance(offset, int), "an offset"
         return offset
 
     def converge(self, *numbers: int) -> list[bytes]:
-        """Run until the members named (all that live) have applied the same; returns it."""
+        """Run until the given members, or all live ones, have applied the same values. Return
+        them."""
         members = [self.members[n] for n in numbers] or [
             each for each in self.members.values() if each.lives
         ]
@@ -243,12 +244,12 @@ class Quorum:
 
 
 def refused(quorum: Quorum, member: Member, work: Any) -> QuorumlogError:
-    """Run a coroutine inside a member's life that raises a typed error; returns that."""
+    """Run a coroutine in a member's process and return the typed error that it raises."""
     try:
         quorum.run(member, work)
     except QuorumlogError as error:
         return error
-    raise AssertionError("nothing was raised")
+    raise AssertionError("no error was raised")
 
 
 def _where(condition: Callable[[], object]) -> str:

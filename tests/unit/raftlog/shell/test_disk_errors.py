@@ -1,4 +1,4 @@
-"""A member with a full, slow or failed disk, in a quorum whose other disks work."""
+"""A member with a full, slow or failed disk in a quorum with working disks."""
 
 import errno
 from collections.abc import Awaitable
@@ -15,7 +15,7 @@ from .quorum import Quorum
 LOG = "__cluster_metadata-0"
 
 
-def test_a_leader_with_a_full_disk_steps_aside_and_follows_once_there_is_room() -> None:
+def test_leader_with_a_full_disk_resigns_and_follows_once_there_is_space() -> None:
     with SimWorld(1) as world:
         quorum = Quorum(world, voters=3)
         quorum.start()
@@ -30,7 +30,7 @@ def test_a_leader_with_a_full_disk_steps_aside_and_follows_once_there_is_room() 
         quorum.propose(b"c", at=second)
         assert first.machine.alive
         world.run_until(pending, virtual_ms=30_000)
-        values = quorum.converge(1, 2, 3)  # it has room by then
+        values = quorum.converge(1, 2, 3)  # it has space by then
         assert [value for value in values if value != b"b"] == [b"a", b"c"]
         assert first.machine.stops == []
 
@@ -42,7 +42,7 @@ async def _quiet(work: Awaitable[int]) -> None:
         return
 
 
-def test_a_follower_with_a_full_disk_holds_nobody_up_and_catches_up() -> None:
+def test_follower_with_a_full_disk_delays_no_commit_and_catches_up() -> None:
     with SimWorld(2) as world:
         quorum = Quorum(world, voters=3)
         quorum.start()
@@ -57,7 +57,7 @@ def test_a_follower_with_a_full_disk_holds_nobody_up_and_catches_up() -> None:
 
 @pytest.mark.slow
 def test_a_follower_with_a_slow_disk_costs_no_election_and_no_latency() -> None:
-    """Heartbeats are answered whatever the disk does; the other follower makes the majority."""
+    """Heartbeats are answered during slow writes; the other follower completes the majority."""
     with SimWorld(3) as world:
         quorum = Quorum(world, voters=3)
         quorum.start()
@@ -77,7 +77,7 @@ def test_a_follower_with_a_slow_disk_costs_no_election_and_no_latency() -> None:
         assert len(quorum.converge(1, 2, 3)) == 100
 
 
-def test_a_leader_with_a_slow_disk_leads_on_and_holds_memory_bounded() -> None:
+def test_leader_with_a_slow_disk_keeps_leading_in_bounded_memory() -> None:
     with SimWorld(4) as world:
         quorum = Quorum(world, voters=3)
         quorum.start()
@@ -109,7 +109,7 @@ def test_a_member_whose_disk_fails_stops_and_the_others_go_on(victim_leads: bool
 
 
 def test_a_snapshot_that_the_disk_refuses_ends_the_node_with_a_reason() -> None:
-    """It is no part of the log's writes, and says as much about the disk."""
+    """A snapshot is not part of the log's writes, but the disk failed all the same."""
     with SimWorld(6) as world:
         quorum = Quorum(world, voters=1, node_config=RaftNodeConfig(snapshot_every_bytes=2_000))
         quorum.start()
@@ -130,7 +130,7 @@ async def propose_all(node: RaftNode, count: int) -> int:
 
 
 @pytest.mark.parametrize("consumer", ["reader", "delivery"])
-def test_what_cannot_be_read_for_others_or_the_state_ends_the_node_with_a_reason(
+def test_failed_read_for_a_peer_or_the_state_machine_stops_the_node_with_a_reason(
     consumer: str,
 ) -> None:
     with SimWorld(7, faults=Faults(cache_miss=1.0)) as world:

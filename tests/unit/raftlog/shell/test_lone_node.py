@@ -1,4 +1,4 @@
-"""The driver over a data directory, on both runtimes: commit, order, restart, refusals."""
+"""The driver over a data directory, on both runtimes: commits, order, restarts, rejections."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -27,7 +27,7 @@ from quorumlog.storage.shell.data_directory import DataDirectory
 from .lone_voter import CLUSTER, open_node
 
 ONE = NodeId(1)
-FIRST = 2  # offset of the first proposal of all: before it, the no-op and the voters
+FIRST = 2  # offset of the first proposal; the no-op and the voters precede it
 Listener = Any  # conftest.Remembers: importlib mode gives conftest no importable name
 Run = Callable[[Callable[[Runtime, str], Coroutine[Any, Any, Any]]], Any]
 
@@ -45,7 +45,7 @@ def config_of(directory: DataDirectory, **changes: Any) -> RaftConfig:
 async def opened(
     runtime: Runtime, path: str, listener: Listener, **changes: Any
 ) -> AsyncIterator[RaftNode]:
-    """A started node that is closed in order."""
+    """Start a node and close it in order."""
     async with runtime.tasks.scope("test") as scope:
         directory = await DataDirectory.open(runtime, scope, path)
         try:
@@ -99,7 +99,7 @@ def test_concurrent_proposals_share_writes_and_keep_their_order(
     assert listener.values == [b"%d" % i for i in range(200)]
 
 
-def test_restart_delivers_the_past_before_it_leads_in_a_new_epoch(
+def test_restart_delivers_committed_entries_before_it_leads_in_a_new_epoch(
     run: Run, listener: Listener
 ) -> None:
     async def main(runtime: Runtime, path: str) -> None:
@@ -120,7 +120,7 @@ def test_restart_delivers_the_past_before_it_leads_in_a_new_epoch(
     run(main)
 
 
-def test_cancelled_proposer_takes_nothing_along(run: Run, listener: Listener) -> None:
+def test_cancelled_proposer_affects_no_other_proposal(run: Run, listener: Listener) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         await format_directory(runtime, path)
         async with opened(runtime, path, listener) as node:
@@ -133,7 +133,9 @@ def test_cancelled_proposer_takes_nothing_along(run: Run, listener: Listener) ->
     assert listener.values == [b"left", b"next"]
 
 
-def test_too_much_uncommitted_is_refused_and_leaves_nothing(run: Run, listener: Listener) -> None:
+def test_proposal_over_the_uncommitted_limit_is_refused_without_a_trace(
+    run: Run, listener: Listener
+) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         await format_directory(runtime, path)
         async with opened(runtime, path, listener, uncommitted_bytes_max=1000) as node:
@@ -152,7 +154,7 @@ def test_closed_node_refuses_and_fails_what_is_pending(run: Run, listener: Liste
         await format_directory(runtime, path)
         async with opened(runtime, path, listener) as node:
             pending = node.propose_nowait([b"pending"])
-            await asyncio.sleep(0)  # the driver's turn: it is in the log now
+            await asyncio.sleep(0)  # after one turn of the driver it is in the log
             gathered = node.propose_nowait([b"gathered"])
             await node.close()
             with pytest.raises(Stopping):
@@ -208,7 +210,7 @@ def test_another_disk_than_the_one_formatted_is_refused(run: Run, listener: List
 def test_damaged_or_missing_quorum_state_refuses_to_start(
     run: Run, listener: Listener, content: bytes | None
 ) -> None:
-    """It may have voted: it must not vote again (B1)."""
+    """The node may have voted and must not vote again (B1)."""
 
     async def main(runtime: Runtime, path: str) -> None:
         await format_directory(runtime, path)
@@ -231,7 +233,7 @@ def test_damaged_or_missing_quorum_state_refuses_to_start(
 def test_flipped_bit_in_the_log_refuses_to_start_and_changes_nothing(
     run: Run, listener: Listener
 ) -> None:
-    """Alone, a cut log would be a lost one: it says how to proceed (B33)."""
+    """A lone voter with a truncated log loses records: the error has a remedy (B33)."""
 
     async def main(runtime: Runtime, path: str) -> None:
         await format_directory(runtime, path)

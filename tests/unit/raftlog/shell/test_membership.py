@@ -1,4 +1,4 @@
-"""Changes of who votes and who leads, with whole members: disks, network, shell and core."""
+"""Changes of voters and leaders with whole members: disks, network, shell and core."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ from .quorum import Member, Quorum, refused
 
 
 def add(quorum: Quorum, newcomer: Member) -> None:
-    """Have the leader take an observer in, once it has caught up."""
+    """Add an observer as a voter through the leader, once it has caught up."""
     leader = quorum.wait_leader()
     quorum.wait(
         lambda: (
@@ -56,7 +56,7 @@ def test_a_lone_voter_grows_to_three_while_it_works() -> None:
         assert quorum.converge(1, 2, 3)[-1] == b"b"
 
 
-def test_who_does_not_follow_is_not_added_and_who_votes_is_not_added_again() -> None:
+def test_only_a_following_observer_is_added_as_voter() -> None:
     with SimWorld(2) as world:
         quorum = Quorum(world, voters=3)
         quorum.start()
@@ -82,11 +82,11 @@ def test_a_leader_that_removes_itself_commits_that_and_another_leads() -> None:
         quorum.propose(b"b", at=second)
         assert leader.voter not in second.raft.voters
         assert len(second.raft.voters) == 2
-        # As an observer it follows on, and never campaigns.
+        # As an observer it keeps following and never campaigns.
         assert quorum.converge(1, 2, 3) == [b"a", b"b"]
 
 
-def test_a_wiped_disk_comes_back_as_a_new_voter() -> None:
+def test_node_with_a_wiped_disk_rejoins_as_a_new_voter() -> None:
     with SimWorld(4) as world:
         quorum = Quorum(world, voters=3)
         quorum.start()
@@ -106,7 +106,7 @@ def test_a_wiped_disk_comes_back_as_a_new_voter() -> None:
         assert before not in leader.raft.voters
 
 
-def test_a_leadership_is_handed_over_to_the_voter_named() -> None:
+def test_leadership_is_transferred_to_the_given_voter() -> None:
     with SimWorld(5) as world:
         quorum = Quorum(world, voters=3)
         quorum.start()
@@ -117,7 +117,7 @@ def test_a_leadership_is_handed_over_to_the_voter_named() -> None:
         quorum.run(first, first.raft.transfer(to))
         second = quorum.wait_leader(besides=first.voter.node_id)
         assert second.voter.node_id == to
-        assert world.now_ms() - before_ms < 300, "it waited for a time-out"
+        assert world.now_ms() - before_ms < 300, "the transfer waited for an election timeout"
         assert isinstance(refused(quorum, first, first.raft.transfer()), NotController)
         quorum.propose(b"b", at=second)
         assert quorum.converge() == [b"a", b"b"]
@@ -139,8 +139,8 @@ def test_a_leader_that_stops_is_replaced_at_once() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_proposal_whose_leader_was_cut_off_is_lost_or_refused_never_both(seed: int) -> None:
-    """OutcomeUnknown: it may be committed or not; NotController: certainly not."""
+def test_proposal_of_a_partitioned_leader_has_an_unknown_outcome_or_is_refused(seed: int) -> None:
+    """OutcomeUnknown: it may be committed. NotController: it is certainly not committed."""
     with SimWorld(seed) as world:
         quorum = Quorum(world, voters=3)
         quorum.start()

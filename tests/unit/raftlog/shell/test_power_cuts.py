@@ -1,4 +1,4 @@
-"""A power cut at any file operation: what was committed is there, in order, after the restart."""
+"""Committed proposals survive a power cut at any file operation, in order."""
 
 from typing import Any
 
@@ -19,8 +19,10 @@ ONE = NodeId(1)
 DATA = "/data"
 
 
-async def live(runtime: Runtime, listener: Listener, acknowledged: list[bytes], life: int) -> None:
-    """Propose for ever, noting what was acknowledged."""
+async def propose_forever(
+    runtime: Runtime, listener: Listener, acknowledged: list[bytes], life: int
+) -> None:
+    """Propose without end and record the acknowledged proposals."""
     if not runtime.files.exists(f"{DATA}/meta.properties"):
         await DataDirectory.format(runtime, DATA, cluster_id=CLUSTER, node_id=ONE)
     async with runtime.tasks.scope("life") as scope:
@@ -48,7 +50,9 @@ def test_committed_proposals_survive_a_power_cut_at_any_file_operation(
 
         def start(life: int) -> Any:
             listener.batches.clear()
-            return node.spawn(lambda runtime: live(runtime, listener, acknowledged, life))
+            return node.spawn(
+                lambda runtime: propose_forever(runtime, listener, acknowledged, life)
+            )
 
         for life in range(4):
             moment = ("before", "inside", "after")[entropy.below(3)]

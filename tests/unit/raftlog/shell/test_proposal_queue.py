@@ -1,4 +1,4 @@
-"""Proposals share a batch; each knows its offset at once and is told what became of it."""
+"""Proposals share batches. Each has its offset at once and gets its own outcome."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_a_proposal_is_never_spread_over_two_batches() -> None:
     assert len(batch.values) == 2
 
 
-def test_a_batch_that_was_not_taken_is_made_again() -> None:
+def test_refused_batch_is_built_again() -> None:
     proposals = gathering()
     add(proposals, b"a")
     assert proposals.next_batch().values == [b"a"]
@@ -55,9 +55,9 @@ def test_a_batch_that_was_not_taken_is_made_again() -> None:
     assert proposals.next_batch().values == [b"a", b"b"]
 
 
-def test_too_much_is_refused_until_it_is_delivered() -> None:
+def test_proposals_over_the_limit_are_refused_until_delivery() -> None:
     proposals = gathering(bytes_max=1_000)
-    add(proposals, b"x" * 2_000)  # one larger proposal is taken when there is nothing else
+    add(proposals, b"x" * 2_000)  # a single larger proposal is accepted when the queue is empty
     with pytest.raises(Overloaded):
         add(proposals, b"y")
     append(proposals)
@@ -74,7 +74,7 @@ def test_a_value_counts_for_at_least_what_it_takes_in_any_batch() -> None:
     assert HEADER_SIZE < VALUE_OVERHEAD
 
 
-def test_what_was_committed_before_the_leadership_ended_is_not_given_up() -> None:
+def test_proposal_committed_before_the_leadership_ended_succeeds() -> None:
     proposals = gathering(batch_bytes_max=1)
     committed, pending, gathered = (add(proposals, b"%d" % n) for n in range(3))
     append(proposals)

@@ -1,4 +1,4 @@
-"""The stream of proposals: each request for itself, whether it came alone or with others."""
+"""The stream of proposals: each request is answered by itself, alone or among others."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ from quorumlog.storage.shell.data_directory import DataDirectory
 
 from .lone_voter import CLUSTER, open_node
 
-FIRST = 2  # offset of the first proposal of all: before it, the no-op and the voters
+FIRST = 2  # offset of the first proposal; the no-op and the voters precede it
 Listener = Any  # conftest.Remembers
 Run = Callable[[Callable[[Runtime, str], Coroutine[Any, Any, Any]]], Any]
 Proposing = Stream[pb.ProposeRequest, pb.ProposeResponse]
@@ -26,7 +26,7 @@ Proposing = Stream[pb.ProposeRequest, pb.ProposeResponse]
 
 @asynccontextmanager
 async def proposing(runtime: Runtime, path: str, listener: Listener) -> AsyncIterator[Proposing]:
-    """A stream to a lone voter."""
+    """Open a stream to a lone voter."""
     node_id = NodeId(1)
     await DataDirectory.format(runtime, path, cluster_id=CLUSTER, node_id=node_id)
     async with runtime.tasks.scope("test") as scope:
@@ -45,7 +45,7 @@ async def proposing(runtime: Runtime, path: str, listener: Listener) -> AsyncIte
 
 
 async def answers(stream: Proposing) -> list[pb.ProposeResponse]:
-    """Every message until the end."""
+    """Return all messages until the end of the stream."""
     await stream.finish()
     found = []
     while (response := await stream.receive()) is not None:
@@ -54,7 +54,7 @@ async def answers(stream: Proposing) -> list[pb.ProposeResponse]:
 
 
 def places(response: pb.ProposeResponse) -> dict[int, list[int]]:
-    """Offsets by request of all answers in a message."""
+    """Return the offsets by request of all answers in a message."""
     return {each.id: list(each.offsets) for each in (response, *response.more)}
 
 
@@ -83,7 +83,7 @@ def test_requests_of_one_message_are_answered_each_in_their_order(
             await stream.send(message)
             found = await answers(stream)
             assert all(len(places(each)) <= ANSWERS_A_MESSAGE_MAX for each in found)
-            assert len(found) < 10, "they come together"
+            assert len(found) < 10, "the answers share a message"
             merged = [pair for each in found for pair in places(each).items()]
             assert merged == [(n, [FIRST + n]) for n in range(300)]
 

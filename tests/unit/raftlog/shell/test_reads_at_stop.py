@@ -1,4 +1,4 @@
-"""Reads under way when a node stops fail with an error."""
+"""Reads in flight when a node stops fail with an error."""
 
 import asyncio
 
@@ -10,8 +10,8 @@ from .quorum import Quorum
 
 
 def test_a_leader_that_stops_with_a_read_under_way_refuses_it_and_ends_in_order() -> None:
-    """Its resignation tells of reads that were refused already. Found by simulation (level quorum,
-    seed 23): the orderly stop died of it."""
+    """The resignation reports reads that were refused already. Found by simulation (level quorum,
+    seed 23): the orderly stop failed."""
     with SimWorld(1) as world:
         quorum = Quorum(world, voters=3)
         quorum.start()

@@ -34,7 +34,7 @@ def test_a_follower_refuses_proposals_and_reads_and_names_the_leader() -> None:
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_the_others_go_on_when_the_leader_dies_and_it_catches_up_later(power: bool) -> None:
+def test_others_continue_when_the_leader_dies_and_it_catches_up_later(power: bool) -> None:
     with SimWorld(3) as world:
         quorum = Quorum(world, voters=3)
         quorum.start()

@@ -1,4 +1,4 @@
-"""Snapshot installation during other work of the same member."""
+"""Snapshot installation while the same member does other work."""
 
 import asyncio
 import errno
@@ -18,7 +18,7 @@ VALUES = [b"%04d" % number * 50 for number in range(100)]
 
 
 def snapshotting(world: SimWorld) -> Quorum:
-    """Three voters that take a snapshot every ten values and remember little."""
+    """Three voters that take a snapshot every ten values and keep few entries."""
     node_config = RaftNodeConfig(snapshot_every_bytes=EVERY_BYTES, tail_bytes_max=1_000)
     return Quorum(world, voters=3, node_config=node_config)
 
@@ -28,7 +28,7 @@ def follower_of(quorum: Quorum, leader: Member) -> Member:
 
 
 def cut_off(world: SimWorld, quorum: Quorum, member: Member) -> None:
-    """Let nothing through to a member, nor from it."""
+    """Drop all messages to and from a member."""
     name = member.machine.name
     others = [each.machine.name for each in quorum.members.values() if each is not member]
     world.fabric.barriers.close([(name, other) for other in others])
@@ -37,8 +37,8 @@ def cut_off(world: SimWorld, quorum: Quorum, member: Member) -> None:
 
 @pytest.mark.slow
 def test_a_cleaning_that_is_due_when_a_snapshot_is_installed_is_dropped() -> None:
-    """The own snapshot is done while the received one waits to take the log's place: what it would
-    clean up to is gone then."""
+    """The member's own snapshot completes while the received one waits for installation. Its
+    cleaning offset is gone then."""
     with SimWorld(1) as world:
         quorum = snapshotting(world)
         quorum.start()
@@ -54,7 +54,7 @@ def test_a_cleaning_that_is_due_when_a_snapshot_is_installed_is_dropped() -> Non
             quorum.propose(next(values), at=leader)
         quorum.wait(lambda: has_file(lagging, ".checkpoint.tmp"), virtual_ms=900_000)
         cut_off(world, quorum, lagging)
-        world.run_for(12_000)  # what was under way to it is given up
+        world.run_for(12_000)  # messages in flight to it are dropped
         for value in values:
             quorum.propose(value, at=leader)
         quorum.wait(
@@ -70,14 +70,14 @@ def test_a_cleaning_that_is_due_when_a_snapshot_is_installed_is_dropped() -> Non
 
 
 def has_file(member: Member, suffix: str) -> bool:
-    """Whether there is such a file beside the log."""
+    """Return True if there is such a file beside the log."""
     names = member.machine.runtime().files.names("/data/__cluster_metadata-0")
     return any(name.endswith(suffix) for name in names)
 
 
 @dataclass
 class Counts(Journal):
-    """Notes in which turn of the loop each slice of a snapshot came."""
+    """Records the turn of the loop in which each slice of a snapshot is taken."""
 
     turns: list[int] = field(default_factory=list)
     now: int = 0
@@ -94,8 +94,8 @@ class Counts(Journal):
         self.now += 1
 
 
-def test_a_state_is_loaded_in_steps_between_which_others_run() -> None:
-    """A step of the disk has many slices, and each may take as long as a step of the loop may."""
+def test_state_is_restored_in_steps_that_yield_to_other_tasks() -> None:
+    """One read of the disk has many slices, and each may take as long as a step of the loop may."""
     with SimWorld(1) as world:
         quorum = Quorum(
             world, voters=1, node_config=RaftNodeConfig(snapshot_every_bytes=EVERY_BYTES)
@@ -115,7 +115,7 @@ def test_a_state_is_loaded_in_steps_between_which_others_run() -> None:
 
 
 def test_no_snapshot_begins_once_the_log_is_to_be_replaced() -> None:
-    """It was due right before: its task had not come to run."""
+    """The snapshot was due right before, but its task had not run yet."""
     with SimWorld(1) as world:
         quorum = Quorum(world, voters=1)
         quorum.start()

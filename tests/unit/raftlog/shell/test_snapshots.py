@@ -1,4 +1,4 @@
-"""Snapshots of whole members: taken, cleaned behind, sent to whoever lags, loaded after a start."""
+"""Snapshots of whole members: taken, cleaned behind, sent to lagging peers, loaded at a start."""
 
 import errno
 
@@ -18,12 +18,12 @@ VALUES = [b"%04d" % number * 50 for number in range(100)]
 
 
 def snapshotting(world: SimWorld, *, voters: int, **config: int) -> Quorum:
-    """A quorum that takes a snapshot every ten values and remembers little."""
+    """A quorum that takes a snapshot every ten values and keeps few entries."""
     node_config = RaftNodeConfig(snapshot_every_bytes=EVERY_BYTES, tail_bytes_max=1_000)
     return Quorum(world, voters=voters, node_config=node_config, **config)
 
 
-def test_bytes_decide_when_and_whole_batches_are_counted() -> None:
+def test_snapshots_are_due_by_bytes_of_whole_batches() -> None:
     log = LogView()
     for base in range(10):
         log.append(entry(base).base_offset, entry(base).next_offset, entry(base).epoch, 100)
@@ -53,8 +53,8 @@ def test_a_lone_voter_starts_from_its_snapshot(power: bool) -> None:
         assert quorum.propose(b"more") > len(VALUES)
 
 
-def test_a_state_that_gives_no_snapshot_here_is_asked_again_when_it_has_grown() -> None:
-    """In the middle of what counts together there is none to give."""
+def test_state_machine_that_declines_a_snapshot_is_asked_again_later() -> None:
+    """A state machine declines between the records of one transaction."""
     with SimWorld(1) as world:
         quorum = snapshotting(world, voters=1)
         quorum.start()
@@ -89,7 +89,7 @@ def test_a_follower_whose_entries_are_gone_is_sent_the_snapshot() -> None:
 
 
 @pytest.mark.slow
-def test_a_new_member_with_an_empty_disk_learns_state_and_voters_from_the_snapshot() -> None:
+def test_new_member_gets_state_and_voters_from_the_snapshot() -> None:
     with SimWorld(3) as world:
         quorum = snapshotting(world, voters=3)
         quorum.start()
@@ -107,7 +107,7 @@ def test_a_new_member_with_an_empty_disk_learns_state_and_voters_from_the_snapsh
 
 @pytest.mark.slow
 def test_a_damaged_snapshot_is_refused_and_fetched_again() -> None:
-    """The wire brings what the leader's disk has; a flipped bit there is found at the follower."""
+    """The leader sends the bytes of its disk; the follower detects a flipped bit."""
     with SimWorld(4) as world:
         quorum = snapshotting(world, voters=3)
         quorum.start()
@@ -135,7 +135,7 @@ def test_a_damaged_snapshot_is_refused_and_fetched_again() -> None:
         assert lagging.journal.restored == 1
 
 
-def test_a_snapshot_that_finds_no_room_is_tried_again_and_the_log_stays_whole() -> None:
+def test_snapshot_on_a_full_disk_is_retried_and_the_log_is_kept() -> None:
     with SimWorld(5) as world:
         quorum = snapshotting(world, voters=1)
         quorum.start()
@@ -151,7 +151,8 @@ def test_a_snapshot_that_finds_no_room_is_tried_again_and_the_log_stays_whole() 
 
 
 def test_a_follower_whose_disk_is_always_behind_takes_snapshots() -> None:
-    """The others commit what it has not written yet: its snapshot waits for its own log."""
+    """Entries are committed before this follower has written them: its snapshot waits for its own
+    log."""
     with SimWorld(7) as world:
         quorum = snapshotting(world, voters=3)
         quorum.start()

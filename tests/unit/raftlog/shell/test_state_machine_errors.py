@@ -1,4 +1,4 @@
-"""A state that could not take a committed record leads nobody and answers nothing (B32)."""
+"""A node whose state machine failed to apply a committed record stops (B32)."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from .lone_voter import CLUSTER, open_node
 
 @dataclass
 class Breaks:
-    """Takes everything but one value."""
+    """A state machine that applies every value but one."""
 
     remembers: Any
     taken: list[bytes] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A disk that fails under the quorum's log stops the node and acknowledges nothing."""
+"""A disk failure of the quorum's log stops the node and acknowledges nothing."""
 
 import asyncio
 import errno
@@ -60,7 +60,7 @@ def test_failed_write_stops_the_node_unacknowledged(
 
 @asynccontextmanager
 async def opened(runtime: Runtime, listener: Listener) -> AsyncIterator[RaftNode]:
-    """A node on a formatted directory, not started."""
+    """Open a node on a formatted directory without starting it."""
     await DataDirectory.format(runtime, "/data", cluster_id=CLUSTER, node_id=ONE)
     async with runtime.tasks.scope("life") as scope:
         directory = await DataDirectory.open(runtime, scope, "/data")
@@ -69,8 +69,8 @@ async def opened(runtime: Runtime, listener: Listener) -> AsyncIterator[RaftNode
         await directory.close()
 
 
-def test_a_full_disk_holds_proposals_up_and_loses_none(listener: Listener) -> None:
-    """The write was undone, so the log stays usable; the node goes on when there is room."""
+def test_full_disk_delays_proposals_and_loses_none(listener: Listener) -> None:
+    """The write was undone, so the log stays usable. The node continues once there is space."""
     with SimWorld(1) as world:
         machine = world.node("one")
 
@@ -91,7 +91,7 @@ def test_a_full_disk_holds_proposals_up_and_loses_none(listener: Listener) -> No
 
 
 def test_a_node_can_be_closed_while_its_disk_is_full(listener: Listener) -> None:
-    """What waited for room is refused, not acknowledged."""
+    """Proposals that waited for space are refused, not acknowledged."""
     with SimWorld(1) as world:
         machine = world.node("one")
 

@@ -1,4 +1,4 @@
-"""The newest batches in memory mirror the core's view of the log, within their bound."""
+"""The newest batches in memory match the core's view of the log, within their bound."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def filled(*entries: Entry, bytes_max: int = 10_000) -> tuple[LogTail, LogView]:
     return tail, log
 
 
-def test_batches_come_back_whole_and_in_order() -> None:
+def test_batches_are_returned_whole_and_in_order() -> None:
     entries = (entry(0, 2), entry(2), entry(3, 5))
     tail, _ = filled(*entries)
     assert tail.between(Offset(0), Offset(8)) == entries
@@ -25,7 +25,7 @@ def test_batches_come_back_whole_and_in_order() -> None:
     assert list(tail.following(Offset(2))) == list(entries[1:])
 
 
-def test_durable_batches_are_forgotten_beyond_the_bound_and_no_others() -> None:
+def test_only_durable_batches_are_evicted_beyond_the_bound() -> None:
     tail, _ = filled(*(entry(base) for base in range(10)), bytes_max=300)
     assert tail.start_offset == 0
     tail.durable(Offset(4))
@@ -59,8 +59,8 @@ def test_entries_that_the_core_did_not_take_are_not_kept() -> None:
 
 
 @pytest.mark.parametrize("durable", [0, 2, 4])
-def test_a_conflict_takes_the_place_of_what_was_kept_or_forgotten(durable: int) -> None:
-    """What was durable and forgotten, too: the old bytes are on the disk for a while still."""
+def test_conflicting_entries_replace_kept_and_evicted_ones(durable: int) -> None:
+    """Also durable and evicted entries: the disk has the old bytes for a while."""
     tail, log = filled(*(entry(base) for base in range(4)), bytes_max=100)
     tail.durable(Offset(durable))
     log.truncate_to(Offset(1))
@@ -72,7 +72,7 @@ def test_a_conflict_takes_the_place_of_what_was_kept_or_forgotten(durable: int) 
     assert tail.between(Offset(1), Offset(3)) == sent[1:]
 
 
-def test_a_repeat_of_what_is_there_changes_nothing() -> None:
+def test_repeated_entries_change_nothing() -> None:
     entries = tuple(entry(base) for base in range(4))
     tail, log = filled(*entries, bytes_max=200)
     tail.durable(Offset(2))

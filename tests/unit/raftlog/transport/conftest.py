@@ -1,4 +1,4 @@
-"""Members of a quorum without a core: transports that remember what arrived, on both networks."""
+"""Members of a quorum without a core, on both networks: transports that record messages."""
 
 import asyncio
 import time
@@ -54,7 +54,7 @@ def voter(node_id: int, disk: int = 1) -> Voter:
 
 
 def batch(base_offset: int, epoch: int = 1, *, count: int = 1, size: int = 10) -> Entry:
-    """A stored batch of `count` values of `size` bytes."""
+    """Build a stored batch of `count` values of `size` bytes."""
     records = [
         Record(offset=0, timestamp_ms=0, key=None, value=b"v" * size, headers=())
         for _ in range(count)
@@ -70,13 +70,13 @@ def batch(base_offset: int, epoch: int = 1, *, count: int = 1, size: int = 10) -
 
 @dataclass
 class Member:
-    """A transport with its listener; answers as a core would, unless told to be silent."""
+    """A transport with its listener. It responds like a core unless it is silent."""
 
     me: Voter
     received: list[Message] = field(default_factory=list)
     lost: list[Voter] = field(default_factory=list)
     is_silent: bool = False
-    thinks_s: float = 0.0  # how long its loop stands still at each message
+    thinks_s: float = 0.0  # seconds that its loop blocks at each message
     transport: Transport = field(init=False)
     listener: Listener = field(init=False)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -103,15 +103,17 @@ class Member:
         return [message for message in self.received if isinstance(message, kind)]
 
     async def until(self, condition: Callable[[], bool], within_ms: int = AMPLE_MS) -> None:
-        """Return when the condition holds; something arriving or being lost makes it so."""
+        """Return when the condition is true. Arrivals and losses trigger a check."""
         async with asyncio.timeout(within_ms / 1000):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()
 
     async def insist(self, send: Callable[[], None], condition: Callable[[], bool]) -> None:
-        """Send again and again until the condition holds: what waits for a link that is given up,
-        as it is where the machine is slow, is lost with it."""
+        """Send repeatedly until the condition is true.
+
+        On a slow machine a link may be closed with the messages that wait for it.
+        """
         async with asyncio.timeout(AMPLE_S):
             while not condition():
                 send()
@@ -215,7 +217,7 @@ async def join(
     cluster_id: ClusterId = CLUSTER,
     address: str = "127.0.0.1:0",
 ) -> Member:
-    """Start a member; its transport's tasks are of the scope."""
+    """Start a member whose transport runs its tasks in the scope."""
     member = Member(me)
     member.transport = Transport(
         runtime,
@@ -237,7 +239,7 @@ async def leave(member: Member, *, grace_ms: int = 0) -> None:
 
 
 class Caller:
-    """Somebody who speaks frames to a member, whatever they say."""
+    """A peer that sends any frames to a member."""
 
     def __init__(self) -> None:
         self.stream: FrameStream[pb.RaftFrame]
@@ -246,7 +248,7 @@ class Caller:
         self._changed = asyncio.Event()
 
     async def receive(self) -> pb.RaftFrame | None:
-        """The next frame; None at the clean end, and otherwise why it ended is raised."""
+        """Return the next frame, or None at a clean end. Raise the error of any other end."""
         while not self._frames and not self._end:
             self._changed.clear()
             await self._changed.wait()
@@ -266,7 +268,7 @@ class Caller:
 
 
 async def endpoint(runtime: Runtime, member: Member, introduction: pb.Introduction) -> str:
-    """Where the member takes streams."""
+    """Return the address where the member accepts streams, from an endpoint call."""
     channel = runtime.network.channel(member.address)
     call = pb.EndpointCall(introduction=introduction)
     answer = await channel.call(RAFT_ENDPOINT, call, timeout_ms=AMPLE_MS)
@@ -277,7 +279,7 @@ async def endpoint(runtime: Runtime, member: Member, introduction: pb.Introducti
 def introduced(
     me: Member, *, sender: int = 9, number: int = 1, incarnation: bytes = b"8 bytes!"
 ) -> pb.Introduction:
-    """What a caller says first."""
+    """Return the first message of a caller."""
     return encode_introduction(
         Introduction(sender=voter(sender), incarnation=incarnation, stream_number=number),
         cluster_id=CLUSTER,
@@ -286,7 +288,7 @@ def introduced(
 
 
 async def call_on(runtime: Runtime, member: Member) -> Caller:
-    """A stream to a member on which nothing was said."""
+    """Open a stream to a member without sending anything."""
     caller = Caller()
     caller.stream = await open_stream(
         runtime.network,
@@ -302,7 +304,7 @@ async def call_on(runtime: Runtime, member: Member) -> Caller:
 async def members(
     runtime: Runtime, count: int, *, config: TransportConfig = PATIENT
 ) -> AsyncIterator[list[Member]]:
-    """Members with ids from 1, who know each other's addresses; closed in the end."""
+    """Members with ids from 1 and each other's addresses. They are closed at the end."""
     async with runtime.tasks.scope("members") as scope:
         joined = [
             await join(runtime, scope, voter(number), config=config)
@@ -320,5 +322,5 @@ async def members(
 
 @pytest.fixture(params=["real", "simulated"])
 def run(request: pytest.FixtureRequest) -> Callable[[Main], None]:
-    """What runs a main on one network after the other."""
+    """Return a function that runs a main on both networks in turn."""
     return run_patiently if request.param == "real" else simulation.run

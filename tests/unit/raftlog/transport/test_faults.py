@@ -1,4 +1,4 @@
-"""What goes wrong between members, on both networks: each is told, logged once, and got over."""
+"""Faults between members on both networks are reported, logged once, and recovered from."""
 
 import asyncio
 import logging
@@ -67,7 +67,7 @@ def has_lost(member: Member, count: int) -> bool:
 
 
 async def refusal(runtime: Runtime, member: Member, *frames: pb.RaftFrame) -> QuorumlogError:
-    """The typed error that ends a stream on which these frames were sent."""
+    """Return the typed error that ends a stream after these frames."""
     caller = await call_on(runtime, member)
     try:
         for frame in frames:
@@ -82,7 +82,7 @@ async def refusal(runtime: Runtime, member: Member, *frames: pb.RaftFrame) -> Qu
 # --- broken and silent links ---------------------------------------------------------------------
 
 
-def test_a_peer_that_was_restarted_is_reached_again_and_was_told_to_be_unreachable(
+def test_restarted_peer_is_reported_unreachable_and_reached_again(
     run: Run,
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -101,7 +101,7 @@ def test_a_peer_that_was_restarted_is_reached_again_and_was_told_to_be_unreachab
     run(main)
 
 
-def test_a_peer_that_does_not_answer_heartbeats_is_unreachable_after_the_time_for_silence(
+def test_peer_without_heartbeat_responses_is_unreachable_after_the_timeout(
     run: Run,
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -120,8 +120,9 @@ def test_a_peer_that_does_not_answer_heartbeats_is_unreachable_after_the_time_fo
 
 
 @pytest.mark.slow
-def test_a_loop_that_stood_still_does_not_take_its_own_deafness_for_silence() -> None:
-    """On the real network alone: there timers run before what has arrived meanwhile."""
+def test_stalled_loop_does_not_report_its_peers_as_silent() -> None:
+    """On the real network only: there, timers run before the messages that arrived during the
+    stall."""
 
     async def main(runtime: Runtime) -> None:
         config = replace(PATIENT, silence_ms_max=1_000)
@@ -136,7 +137,7 @@ def test_a_loop_that_stood_still_does_not_take_its_own_deafness_for_silence() ->
     run_patiently(main)
 
 
-def test_a_peer_at_a_changed_address_is_found_when_it_is_learned(run: Run) -> None:
+def test_peer_is_reached_at_its_new_address(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 2) as (one, two), runtime.tasks.scope("later") as scope:
             one.heartbeat(two, 1)
@@ -169,13 +170,13 @@ def test_a_peer_without_an_address_is_unreachable(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 1) as (one,):
             one.heartbeat(voter(5), 1)
-            assert one.lost == [], "nothing is told inside of send()"
+            assert one.lost == [], "send() reports nothing itself"
             await one.until(lambda: one.lost == [voter(5)])
 
     run(main)
 
 
-def test_what_a_leader_says_last_arrives_before_it_closes(run: Run) -> None:
+def test_last_messages_of_a_leader_arrive_before_the_close(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 2) as (one, two):
             one.heartbeat(two, 1)
@@ -192,7 +193,7 @@ def test_what_a_leader_says_last_arrives_before_it_closes(run: Run) -> None:
     run(main)
 
 
-def test_closing_under_load_ends_every_task_and_takes_nothing_more(run: Run) -> None:
+def test_close_under_load_ends_every_task_and_accepts_nothing_more(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 3) as (one, two, three):
 
@@ -212,7 +213,7 @@ def test_closing_under_load_ends_every_task_and_takes_nothing_more(run: Run) -> 
     run(main)
 
 
-# --- who is not meant ----------------------------------------------------------------------------
+# --- wrong receivers -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["another cluster", "another disk", "another node"])
@@ -263,10 +264,10 @@ def test_a_call_for_another_disk_is_refused(run: Run) -> None:
     run(main)
 
 
-# --- nonsense ------------------------------------------------------------------------------------
+# --- invalid messages ----------------------------------------------------------------------------
 
 
-def test_nonsense_on_a_stream_ends_it_with_a_typed_error(run: Run) -> None:
+def test_invalid_message_ends_a_stream_with_a_typed_error(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 1) as (one,):
             torn = pb.AppendRequest(epoch=1, batches=batch(0).payload[:-1])
@@ -295,7 +296,7 @@ def test_nonsense_on_a_stream_ends_it_with_a_typed_error(run: Run) -> None:
     run(main)
 
 
-def test_who_is_not_introduced_is_not_heard(run: Run) -> None:
+def test_stream_without_an_introduction_is_refused(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 1) as (one,):
             served = pb.RaftFrame(messages=[beat(1)])
@@ -305,7 +306,7 @@ def test_who_is_not_introduced_is_not_heard(run: Run) -> None:
             assert isinstance(await refusal(runtime, one, nameless), InvalidRequest)
             assert one.received == []
         async with members(runtime, 1, config=QUICK_ONCE_UP) as (one,):
-            assert isinstance(await refusal(runtime, one), TimedOut), "it says nothing at all"
+            assert isinstance(await refusal(runtime, one), TimedOut), "it sends nothing at all"
             assert one.received == []
 
     run(main)
@@ -318,14 +319,14 @@ def test_what_an_earlier_stream_delivers_late_is_dropped(run: Run) -> None:
             first = pb.RaftFrame(introduction=introduced(one, number=4), messages=[beat(1)])
             early.stream.send(encode_frame(first))
             await one.until(lambda: len(one.received) == 1)
-            assert await early.receive() is not None, "the answer to it"
+            assert await early.receive() is not None, "the response to it"
             later = await call_on(runtime, one)
             second = pb.RaftFrame(introduction=introduced(one, number=5), messages=[beat(2)])
             later.stream.send(encode_frame(second))
             await one.until(lambda: len(one.received) == 2)
             async with asyncio.timeout(AMPLE_S):
                 with pytest.raises(StreamBroken):
-                    await early.receive()  # no further answer
+                    await early.receive()  # no further response
             late = pb.RaftFrame(introduction=introduced(one, number=3), messages=[beat(9)])
             assert isinstance(await refusal(runtime, one, late), StreamBroken)
             later.stream.send(encode_frame(pb.RaftFrame(messages=[beat(3)])))
@@ -341,11 +342,11 @@ def test_what_an_earlier_stream_delivers_late_is_dropped(run: Run) -> None:
     run(main)
 
 
-# --- too much ------------------------------------------------------------------------------------
+# --- limits --------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_thousands_who_ask_for_the_leader_are_answered_and_remembered_up_to_a_bound(
+def test_addresses_of_follow_requests_are_kept_up_to_a_bound(
     run: Run,
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -363,16 +364,16 @@ def test_thousands_who_ask_for_the_leader_are_answered_and_remembered_up_to_a_bo
                 assert answer.leader == encode_voter(one.me)
             assert len(one.of(FollowRequest)) == 1_000
             assert one.transport.address_of(voter(1_002)) == "observer:1002"
-            assert one.transport.address_of(voter(3)) == "", "the oldest is forgotten ..."
+            assert one.transport.address_of(voter(3)) == "", "the oldest is dropped ..."
             assert one.transport.address_of(voter(2)) == "voter:1", "... but no voter"
             await channel.close()
 
     run(main)
 
 
-def test_questions_that_the_core_does_not_answer_wait_up_to_a_bound_and_a_time(run: Run) -> None:
+def test_unanswered_requests_wait_up_to_a_bound_and_a_timeout(run: Run) -> None:
     async def refusals(runtime: Runtime, call_ms_max: int) -> list[str]:
-        """What five askers are told who come at the same time, of whom three may wait."""
+        """Return the errors of five concurrent requests, of which three may wait."""
         config = replace(PATIENT, calls_max=3, call_ms_max=call_ms_max)
         async with members(runtime, 1, config=config) as (one,):
             one.is_silent = True
@@ -397,7 +398,7 @@ def test_questions_that_the_core_does_not_answer_wait_up_to_a_bound_and_a_time(r
 
     async def main(runtime: Runtime) -> None:
         expected = 2 * [Overloaded.name] + 3 * [TimedOut.name]
-        for call_ms_max in (300, 3_000, 20_000):  # a busy machine lets some come after the time
+        for call_ms_max in (300, 3_000, 20_000):  # on a busy machine some arrive after the timeout
             logged = await refusals(runtime, call_ms_max)
             if logged == expected:
                 break
@@ -406,7 +407,7 @@ def test_questions_that_the_core_does_not_answer_wait_up_to_a_bound_and_a_time(r
     run(main)
 
 
-def test_an_address_that_is_none_is_not_learned(run: Run) -> None:
+def test_invalid_address_is_not_stored(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 1) as (one,):
             channel = runtime.network.channel(one.address)
@@ -423,7 +424,7 @@ def test_an_address_that_is_none_is_not_learned(run: Run) -> None:
     run(main)
 
 
-def test_every_kind_of_message_of_a_leader_travels(run: Run) -> None:
+def test_every_kind_of_message_of_a_leader_is_delivered(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 2) as (one, two):
             one.transport.send(TimeoutNow(sender=one.me, receiver=two.me, epoch=Epoch(3)))
@@ -441,7 +442,7 @@ def test_every_kind_of_message_of_a_leader_travels(run: Run) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\3\0\0\0\0abc"])
-def test_who_speaks_no_frames_is_told_so_and_shut_out(run: Run, garbage: bytes) -> None:
+def test_connection_without_frames_is_refused_with_an_error(run: Run, garbage: bytes) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 2) as (one, two):
             caller = await call_on(runtime, one)
@@ -454,8 +455,8 @@ def test_who_speaks_no_frames_is_told_so_and_shut_out(run: Run, garbage: bytes) 
     run(main)
 
 
-class Deaf:
-    """Reads nothing of what it gets, and never closes."""
+class NonReader:
+    """A connection that reads nothing and never closes."""
 
     def __init__(self, connection: ByteConnection) -> None:
         self.connection = connection
@@ -474,13 +475,13 @@ class Deaf:
         self.end.set_result(None)
 
 
-def test_who_is_refused_and_does_not_go_is_cut_off(run: Run) -> None:
+def test_refused_connection_that_stays_open_is_aborted(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 1, config=QUICK_ONCE_UP) as (one,):
-            made: list[Deaf] = []
+            made: list[NonReader] = []
 
-            def make(connection: ByteConnection) -> Deaf:
-                made.append(Deaf(connection))
+            def make(connection: ByteConnection) -> NonReader:
+                made.append(NonReader(connection))
                 return made[0]
 
             address = await endpoint(runtime, one, introduced(one))

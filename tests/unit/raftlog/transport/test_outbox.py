@@ -1,4 +1,4 @@
-"""The queue of one stream: order, bounds, and what takes the place of what."""
+"""The queue of one stream: order, bounds and replacement of messages."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def echo(round_: int, received_end: int | None) -> HeartbeatResponse:
 
 
 def frames(outbox: Outbox) -> list[list[Message]]:
-    """What goes out, frame by frame."""
+    """Return the outgoing messages, frame by frame."""
     sent: list[list[Message]] = []
     while len(outbox):
         frame = pb.RaftFrame()
@@ -72,7 +72,7 @@ def frames(outbox: Outbox) -> list[list[Message]]:
     return sent
 
 
-def test_entries_take_the_place_of_news_that_they_say_themselves() -> None:
+def test_entries_replace_heartbeats_that_they_include() -> None:
     outbox = Outbox(OutboxLimits())
     outbox.put(heartbeat(0, high_watermark=7))
     outbox.put(append(batch(9), high_watermark=7))
@@ -87,7 +87,7 @@ def test_entries_take_the_place_of_news_that_they_say_themselves() -> None:
         heartbeat(3, high_watermark=7),
     ],
 )
-def test_what_entries_do_not_say_goes_before_them(first: Heartbeat) -> None:
+def test_heartbeats_that_entries_do_not_include_precede_them(first: Heartbeat) -> None:
     outbox = Outbox(OutboxLimits())
     outbox.put(first)
     outbox.put(append(batch(9), high_watermark=7))
@@ -105,7 +105,7 @@ def test_what_entries_do_not_say_goes_before_them(first: Heartbeat) -> None:
         ([append(batch(9))], False),
     ],
 )
-def test_only_news_without_anything_else_may_wait(put: list[Message], expected: bool) -> None:
+def test_only_a_lone_high_watermark_may_wait(put: list[Message], expected: bool) -> None:
     outbox = Outbox(OutboxLimits())
     assert all([outbox.put(message) for message in put])
     assert outbox.has_update_only is expected
@@ -128,8 +128,8 @@ def test_a_frame_ends_before_its_bytes_are_too_many_but_takes_one_larger_message
     assert frames(outbox) == [[ahead, *small[:2]], [small[2]], [large], [heartbeat(1)]]
 
 
-def test_a_heartbeat_behind_much_data_sends_word_ahead_that_wants_no_answer() -> None:
-    """In its own place it says what was sent before: there it must stay."""
+def test_heartbeat_behind_much_data_sends_a_copy_ahead_without_a_response() -> None:
+    """In its own position it confirms the messages before it, so it stays there."""
     outbox = Outbox(OutboxLimits(frame_bytes_max=1_000))
     entries = [append(batch(n, size=600)) for n in range(4)]
     for message in entries:
@@ -144,11 +144,11 @@ def test_a_heartbeat_behind_much_data_sends_word_ahead_that_wants_no_answer() ->
     ]
 
 
-def test_a_heartbeat_takes_the_place_of_the_one_right_before_it() -> None:
+def test_heartbeat_replaces_the_one_right_before_it() -> None:
     outbox = Outbox(OutboxLimits())
     for message in (heartbeat(3), heartbeat(4), heartbeat(0, high_watermark=9)):
         outbox.put(message)
-    assert frames(outbox) == [[heartbeat(4, high_watermark=9)]], "an answer is still wanted"
+    assert frames(outbox) == [[heartbeat(4, high_watermark=9)]], "a response is still requested"
 
 
 def test_nothing_of_another_epoch_is_replaced() -> None:
@@ -159,7 +159,7 @@ def test_nothing_of_another_epoch_is_replaced() -> None:
     assert frames(outbox) == [put]
 
 
-def test_cumulative_answers_replace_each_other_only_when_nothing_is_taken_back() -> None:
+def test_cumulative_responses_replace_only_lower_ones() -> None:
     outbox = Outbox(OutboxLimits())
     for message in (answer(1, 4), answer(4, 4), answer(4, 9), answer(4, 8)):
         outbox.put(message)
@@ -168,7 +168,7 @@ def test_cumulative_answers_replace_each_other_only_when_nothing_is_taken_back()
     assert frames(outbox) == [[answer(4, 9), answer(4, 8), echo(2, 3)]]
 
 
-def test_a_full_queue_takes_nothing_but_word_of_the_leader() -> None:
+def test_full_queue_accepts_only_heartbeats() -> None:
     outbox = Outbox(OutboxLimits(messages_max=3, bytes_max=3_000, frame_bytes_max=1_000))
     assert [outbox.put(append(batch(n, size=1_000))) for n in range(4)] == [
         True,
@@ -176,7 +176,7 @@ def test_a_full_queue_takes_nothing_but_word_of_the_leader() -> None:
         False,
         False,
     ]
-    assert outbox.put(heartbeat(5)), "its copy goes ahead, and it has room itself"
+    assert outbox.put(heartbeat(5)), "its copy is sent ahead, and it fits itself"
     assert not outbox.put(append(batch(2)))
     assert outbox.size <= 3_000
     assert outbox.clear() == 4
@@ -189,7 +189,7 @@ def test_one_message_larger_than_the_bound_passes_alone() -> None:
     assert not outbox.put(append(batch(1, size=1_000)))
 
 
-def test_a_frame_says_whether_an_answer_is_due() -> None:
+def test_frame_states_if_a_response_is_due() -> None:
     end = EndEpoch(sender=ONE, receiver=TWO, epoch=Epoch(1), successors=())
     for message, expected in (
         (heartbeat(1), True),

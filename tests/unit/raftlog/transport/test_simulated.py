@@ -1,4 +1,4 @@
-"""Links under the simulated network's faults: what a real network shows too rarely to be tested."""
+"""Links under faults of the simulated network that a real network shows too rarely."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -31,8 +31,8 @@ ADDRESSES = {number: f"n{number}:9093" for number in (1, 2, 3)}
 Life = Callable[[Runtime], Coroutine[Any, Any, None]]
 
 
-def living(number: int, lives: dict[int, Member], *, config: TransportConfig = QUICK) -> Life:
-    """A member as a node's main: it sends a heartbeat and an entry to the others every 20 ms."""
+def run_member(number: int, lives: dict[int, Member], *, config: TransportConfig = QUICK) -> Life:
+    """Run a member that sends the others a heartbeat and an entry every 20 ms."""
 
     async def main(runtime: Runtime) -> None:
         async with runtime.tasks.scope("life") as scope:
@@ -58,7 +58,7 @@ def rounds(member: Member, sender: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_streams_that_break_deliver_late_and_fall_silent_never_bring_old_news_and_come_back(
+def test_faulty_streams_deliver_in_order_and_reconnect(
     seed: int,
 ) -> None:
     faults = Faults(
@@ -73,15 +73,17 @@ def test_streams_that_break_deliver_late_and_fall_silent_never_bring_old_news_an
     lives: dict[int, Member] = {}
     with SimWorld(seed, faults=faults) as world:
         for number in ADDRESSES:
-            world.node(f"n{number}").spawn(living(number, lives))
+            world.node(f"n{number}").spawn(run_member(number, lives))
         world.run_for(10_000)
-        assert world.fabric.links_broken > 5, "the faults are there"
+        assert world.fabric.links_broken > 5, "the faults occurred"
         for number, member in lives.items():
             for other in ADDRESSES:
                 heard = rounds(member, other)
-                assert heard == sorted(set(heard)), f"{number} heard {other} out of order"
+                assert heard == sorted(set(heard)), (
+                    f"{number} received messages of {other} out of order"
+                )
         world.faults.end_all()
-        world.run_for(4_000)  # what fell silent before is found out, what breaks is made anew
+        world.run_for(4_000)  # silent links are detected, broken ones are opened again
         before = {number: len(member.received) for number, member in lives.items()}
         world.run_for(1_000)
         for number, member in lives.items():
@@ -93,11 +95,11 @@ def test_streams_that_break_deliver_late_and_fall_silent_never_bring_old_news_an
 
 
 @pytest.mark.slow
-def test_a_machine_that_lost_its_power_is_found_silent_and_reached_again_when_it_is_back() -> None:
+def test_peer_without_power_is_unreachable_and_reached_again_after_its_restart() -> None:
     lives: dict[int, Member] = {}
     with SimWorld(3) as world:
         for number in ADDRESSES:
-            world.node(f"n{number}").spawn(living(number, lives))
+            world.node(f"n{number}").spawn(run_member(number, lives))
         world.run_for(1_000)
         one, dead = lives[1], world.node("n2")
         assert one.lost == []
@@ -116,13 +118,13 @@ def test_a_machine_that_lost_its_power_is_found_silent_and_reached_again_when_it
 
 
 @pytest.mark.slow
-def test_a_node_that_stood_still_itself_does_not_break_its_healthy_links() -> None:
+def test_paused_node_does_not_close_its_healthy_links() -> None:
     lives: dict[int, Member] = {}
     with SimWorld(4, faults=Faults(latency_us=(10_000, 15_000))) as world:
         for number in ADDRESSES:
-            world.node(f"n{number}").spawn(living(number, lives))
+            world.node(f"n{number}").spawn(run_member(number, lives))
         world.run_for(500)
-        for pause_ms in (900, 910):  # at whatever moment
+        for pause_ms in (900, 910):  # at any moment
             world.node("n1").pause()
             world.run_for(pause_ms)
             world.node("n1").resume()
@@ -131,7 +133,7 @@ def test_a_node_that_stood_still_itself_does_not_break_its_healthy_links() -> No
         assert voter(1) in lives[2].lost
 
 
-def test_a_served_stream_on_which_nothing_is_said_ends() -> None:
+def test_silent_incoming_stream_is_closed() -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 1, config=QUICK) as (one,):
             caller = await call_on(runtime, one)
@@ -145,7 +147,7 @@ def test_a_served_stream_on_which_nothing_is_said_ends() -> None:
     simulation.run(main)
 
 
-def test_idle_links_end_and_come_back_when_they_are_needed() -> None:
+def test_idle_links_close_and_reopen_on_demand() -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 2, config=QUICK) as (one, two):
             for round_ in (1, 2):
@@ -154,12 +156,12 @@ def test_idle_links_end_and_come_back_when_they_are_needed() -> None:
                 assert len(one.of(HeartbeatResponse)) == round_
                 assert one.transport.statistics().links == ()
                 assert two.transport.statistics().streams_served == 0
-            assert one.lost == [], "nothing was lost"
+            assert one.lost == [], "no message was lost"
 
     simulation.run(main)
 
 
-def test_the_new_port_of_a_peer_that_was_restarted_is_asked_for_without_a_pause() -> None:
+def test_new_port_of_a_restarted_peer_is_looked_up_at_once() -> None:
     async def main(runtime: Runtime) -> None:
         hasty = TransportConfig(
             silence_ms_max=200, idle_ms_max=1_000, backoff_ms_min=20_000, backoff_ms_max=20_000
@@ -182,7 +184,7 @@ def test_the_new_port_of_a_peer_that_was_restarted_is_asked_for_without_a_pause(
     simulation.run(main)
 
 
-def test_a_queue_to_nobody_is_bounded_and_the_rest_is_counted() -> None:
+def test_queue_to_an_unreachable_peer_is_bounded_and_drops_are_counted() -> None:
     async def main(runtime: Runtime) -> None:
         config = TransportConfig()
         async with members(runtime, 1, config=config) as (one,):
@@ -200,7 +202,7 @@ def test_a_queue_to_nobody_is_bounded_and_the_rest_is_counted() -> None:
 
 
 def test_heartbeats_do_not_wait_for_a_snapshot() -> None:
-    """Its stream is full to the brim, on a connection of its own."""
+    """The snapshot's stream is full; it has a connection of its own."""
 
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 2, config=TransportConfig()) as (one, two):
@@ -229,13 +231,13 @@ def test_heartbeats_do_not_wait_for_a_snapshot() -> None:
     simulation.run(main)
 
 
-def test_a_newer_question_for_a_vote_takes_the_place_of_one_that_is_not_answered() -> None:
+def test_newer_vote_request_replaces_an_unanswered_one() -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 2) as (one, two):
             two.is_silent = True
             one.ask_vote(two, epoch=1)
             await two.until(lambda: len(two.received) == 1)
-            one.ask_vote(two, epoch=1)  # the same: it is under way
+            one.ask_vote(two, epoch=1)  # the same message, which is in flight already
             two.is_silent = False
             one.ask_vote(two, epoch=2)
             await one.until(lambda: len(one.of(VoteResponse)) == 1)
@@ -247,7 +249,7 @@ def test_a_newer_question_for_a_vote_takes_the_place_of_one_that_is_not_answered
 
 
 @pytest.mark.slow
-def test_a_message_that_no_network_carries_is_dropped_and_the_stream_goes_on() -> None:
+def test_oversized_message_is_dropped_and_the_stream_continues() -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 2) as (one, two):
             whole = batch(0, size=(64 << 20) + (64 << 10))

@@ -1,4 +1,4 @@
-"""What the members' transport promises, on the real network and on the simulated one."""
+"""The transport between members, on the real and on the simulated network."""
 
 from collections.abc import Callable
 
@@ -45,7 +45,7 @@ def test_entries_arrive_in_order_as_they_were_stored(run: Run) -> None:
     run(main)
 
 
-def test_a_vote_is_asked_for_and_answered(run: Run) -> None:
+def test_vote_request_gets_its_response(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 2) as (one, two):
             one.ask_vote(two, epoch=5, pre_vote=True)
@@ -58,7 +58,7 @@ def test_a_vote_is_asked_for_and_answered(run: Run) -> None:
     run(main)
 
 
-def test_who_asks_an_address_learns_who_leads_and_where(run: Run) -> None:
+def test_follow_request_gets_the_leader_and_its_address(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with members(runtime, 1) as (leader,), members(runtime, 2) as (_, follower):
             follower.ask_follow(leader.address)
