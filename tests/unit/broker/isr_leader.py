@@ -83,7 +83,7 @@ class IsrLeader:
 
     def proposal(self) -> IsrProposal:
         found = self.leader.isr_proposal()
-        assert found is not None, "nothing is asked for"
+        assert found is not None, "the leader has no proposal"
         return found
 
     def accept(self, proposal: IsrProposal) -> PartitionProgress:

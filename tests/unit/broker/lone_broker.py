@@ -22,7 +22,7 @@ T, U = b"t" * 16, b"u" * 16
 
 
 class LoneBroker:
-    """A replica manager with its directory, and the metadata log that drives it."""
+    """A replica manager with its directory and the metadata log that drives it."""
 
     def __init__(
         self, runtime: Runtime, directory: DataDirectory, replicas: ReplicaManager
@@ -34,7 +34,7 @@ class LoneBroker:
         self._offset = 0
 
     def apply(self, *records: pb.MetadataRecord) -> Awaitable[None] | None:
-        """Apply one batch of metadata records; what it returns is as of the replicas."""
+        """Apply one batch of metadata records. Return the result for the replicas."""
         for record in records:
             self._builder.replay(record, offset=self._offset, epoch=1)
             self._offset += 1
@@ -78,7 +78,7 @@ def topic(
     isr: Sequence[int] = (),
     **configs: str,
 ) -> list[pb.MetadataRecord]:
-    """The records that create a topic of one partition."""
+    """Return the records that create a topic of one partition."""
     partition = pb.PartitionRecord(
         topic_id=topic_id, partition=0, replicas=replicas, isr=isr or replicas, leader=leader
     )

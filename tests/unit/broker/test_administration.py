@@ -1,4 +1,4 @@
-"""Moves, elections and how replicas stand, asked of three whole nodes by an admin client."""
+"""Reassignments, elections and replica states on three whole nodes, through an admin client."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -29,7 +29,7 @@ def described(cluster: Cluster) -> Partition:
 
 
 def until(cluster: Cluster, condition: Callable[[Partition], bool]) -> Partition:
-    """Ask how the partition is until the condition holds."""
+    """Describe the partition until the condition is true."""
     for _ in range(300):
         partition = described(cluster)
         if condition(partition):
@@ -62,7 +62,7 @@ def test_a_partition_moves_to_other_brokers_with_all_its_records() -> None:
         assert ask(cluster, lambda log: log.admin.list_reassignments()) == []
 
 
-def test_a_move_that_cannot_end_is_listed_and_given_up() -> None:
+def test_reassignment_that_cannot_complete_is_listed_and_cancelled() -> None:
     with world() as sim:
         cluster = Cluster(sim)
         started(cluster, 1, 2)
@@ -73,7 +73,7 @@ def test_a_move_that_cannot_end_is_listed_and_given_up() -> None:
         (move,) = ask(cluster, lambda log: log.admin.list_reassignments(["t"]))
         assert (move.topic, move.partition, move.target) == ("t", 0, (2, 3))
         assert (move.state.adding, move.state.removing) == ((3,), (1,))
-        assert not move.state.is_under_replicated, "what is added does not count yet"
+        assert not move.state.is_under_replicated, "added replicas do not count yet"
         (outcome,) = ask(cluster, lambda log: log.admin.cancel_reassignments([PLACE]))
         assert outcome.error is None
         assert set(described(cluster).replicas) == {1, 2}
@@ -81,7 +81,7 @@ def test_a_move_that_cannot_end_is_listed_and_given_up() -> None:
         assert isinstance(outcome.error, NoReassignmentInProgress)
 
 
-def test_the_preferred_replica_leads_again_when_it_is_asked_to() -> None:
+def test_preferred_replica_election_moves_the_leadership_back() -> None:
     with world() as sim:
         cluster = Cluster(sim)
         started(cluster, 2, 3, 1)
@@ -96,7 +96,7 @@ def test_the_preferred_replica_leads_again_when_it_is_asked_to() -> None:
         assert isinstance(outcome.error, ElectionNotNeeded)
 
 
-def test_the_leader_says_how_far_each_replica_is_and_why_one_is_not_in_sync() -> None:
+def test_leader_reports_the_lag_of_each_replica_and_the_reason() -> None:
     with world() as sim:
         cluster = Cluster(sim)
         started(cluster, 1, 2, 3)
@@ -116,13 +116,13 @@ def test_the_leader_says_how_far_each_replica_is_and_why_one_is_not_in_sync() ->
         assert "fenced" in lagging.reason
 
 
-def test_a_partition_whose_leader_does_not_answer_is_an_error_in_its_place() -> None:
+def test_partition_with_a_silent_leader_has_its_own_error() -> None:
     with world() as sim:
         cluster = Cluster(sim)
         cluster.start()
         ask(cluster, lambda log: log.admin.create_topic("t", assignments=[[1]]))
         found = replicas_of(cluster)
-        assert [each.in_sync for each in found.replicas] == [True], "nobody has used it yet"
+        assert [each.in_sync for each in found.replicas] == [True], "no client has used it yet"
         cluster.crash(1)
         found = replicas_of(cluster)
         assert found.error is not None
@@ -131,7 +131,7 @@ def test_a_partition_whose_leader_does_not_answer_is_an_error_in_its_place() -> 
         assert replicas_of(cluster).leader is None
 
 
-def test_a_broker_that_is_down_is_taken_out_of_the_cluster() -> None:
+def test_broker_that_is_down_can_be_unregistered() -> None:
     with world() as sim:
         cluster = Cluster(sim)
         started(cluster, 1, 2)
@@ -144,7 +144,7 @@ def test_a_broker_that_is_down_is_taken_out_of_the_cluster() -> None:
                 except BrokerIdNotRegistered:
                     break
             else:
-                raise AssertionError("it was taken out twice")
+                raise AssertionError("the broker was unregistered twice")
             return [broker.id for broker in (await log.admin.describe_cluster()).brokers]
 
         until(cluster, lambda partition: True)

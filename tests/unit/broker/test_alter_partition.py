@@ -1,4 +1,4 @@
-"""The ISR requests of a leader: what follows a refusal."""
+"""The ISR requests of a leader after a refusal."""
 
 from collections.abc import Sequence
 
@@ -61,7 +61,7 @@ def led(runtime: Runtime, scope: Scope, directory: DataDirectory) -> Replica:
 
 def test_review_after_a_refusal_acknowledges_what_it_commits() -> None:
     """The review may commit records: a replica outside the ISR has lagged too long to block them.
-    The produce request that waited for that was released and never answered."""
+    Regression: the released produce request was never answered."""
 
     async def main(runtime: Runtime) -> None:
         await DataDirectory.format(runtime, "/data", cluster_id=ClusterId("c" * 22), node_id=ME)

@@ -1,4 +1,4 @@
-"""A change of the metadata that concerns many partitions is taken in steps: others get the loop."""
+"""A metadata change of many partitions is applied in steps that yield the loop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,7 +20,7 @@ HELD = STEPS * UPDATES_A_STEP + 1
 
 
 def wide(count: int, *, replicas: Sequence[int] = (ME,)) -> list[pb.MetadataRecord]:
-    """The records of topic "t" with so many partitions, led by the first of the replicas."""
+    """Return the records of topic "t" with so many partitions, led by the first replica."""
     partitions = (
         pb.PartitionRecord(
             topic_id=T, partition=index, replicas=replicas, isr=replicas, leader=replicas[0]
@@ -34,7 +34,7 @@ def wide(count: int, *, replicas: Sequence[int] = (ME,)) -> list[pb.MetadataReco
 
 
 def held(b: LoneBroker, count: int) -> int:
-    """How many of topic t's partitions are held here."""
+    """Return the number of topic t's partitions on this node."""
     found = 0
     for index in range(count):
         try:
@@ -46,8 +46,8 @@ def held(b: LoneBroker, count: int) -> int:
 
 
 async def looks(applying: Awaitable[None] | None, look: Callable[[], int]) -> list[int]:
-    """What others see in each turn of the loop until the rest is applied."""
-    assert applying is not None, "all of it was taken in one step"
+    """Return the partition counts that other tasks see in each turn of the loop until the end."""
+    assert applying is not None, "the change was applied in one step"
     rest = asyncio.ensure_future(applying)
     seen = [look()]
     while not rest.done():
@@ -58,7 +58,7 @@ async def looks(applying: Awaitable[None] | None, look: Callable[[], int]) -> li
 
 
 @pytest.mark.parametrize("at_start", [True, False])
-def test_many_partitions_are_taken_a_few_at_a_time_and_all_in_the_end(at_start: bool) -> None:
+def test_many_partitions_are_added_in_steps(at_start: bool) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             if not at_start:
@@ -71,7 +71,7 @@ def test_many_partitions_are_taken_a_few_at_a_time_and_all_in_the_end(at_start: 
     simulate(main)
 
 
-def test_many_partitions_are_dropped_a_few_at_a_time_and_no_sweep_comes_between() -> None:
+def test_many_partitions_are_dropped_in_steps_without_a_sweep_between() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             await looks(b.apply(*wide(HELD)), lambda: 0)
@@ -95,7 +95,7 @@ def test_many_partitions_are_dropped_a_few_at_a_time_and_no_sweep_comes_between(
     simulate(main)
 
 
-def test_who_asks_for_what_is_not_taken_yet_is_told_to_repeat_here() -> None:
+def test_request_for_a_pending_partition_gets_a_retriable_error() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             applying = b.apply(*wide(HELD))
@@ -108,10 +108,10 @@ def test_who_asks_for_what_is_not_taken_yet_is_told_to_repeat_here() -> None:
     simulate(main)
 
 
-def test_partitions_of_other_nodes_alone_are_passed_over_in_longer_steps() -> None:
+def test_partitions_of_other_nodes_are_skipped_in_longer_steps() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
-            b.apply(*topic("u", U))  # what comes first is a whole image, of which it takes its own
+            b.apply(*topic("u", U))  # first a whole image, of which it takes its own partitions
             count = 2 * SKIPS_A_STEP + 1
             seen = await looks(b.apply(*wide(count, replicas=(OTHER,))), lambda: 0)
             assert len(seen) <= 5
@@ -119,7 +119,7 @@ def test_partitions_of_other_nodes_alone_are_passed_over_in_longer_steps() -> No
     simulate(main)
 
 
-def test_a_small_change_is_taken_at_once() -> None:
+def test_small_change_is_applied_at_once() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             assert b.apply(*wide(UPDATES_A_STEP - 1)) is None
@@ -128,7 +128,7 @@ def test_a_small_change_is_taken_at_once() -> None:
     simulate(main)
 
 
-def test_a_manager_that_closes_takes_nothing_more() -> None:
+def test_closing_manager_applies_nothing_more() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             applying = b.apply(*wide(HELD))

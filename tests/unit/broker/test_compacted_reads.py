@@ -9,8 +9,8 @@ from quorumlog.storage import AppendOrigin
 from .lone_broker import T, broker, simulate, topic
 
 
-def test_a_read_ends_where_its_last_batch_does_not_where_the_next_one_starts() -> None:
-    """Behind a gap the reader could not tell what was compacted from what was lost."""
+def test_read_ends_at_its_last_batch_and_not_at_the_next_one() -> None:
+    """Otherwise a follower could not distinguish compacted records from lost ones."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:

@@ -1,4 +1,4 @@
-"""A follower's handling of the results of one partition, on a simulated node."""
+"""A follower's processing of the results of one partition, on a simulated node."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ Check = Callable[[FollowedPartition, pb.FollowResult], None]
 
 
 def batch(replica: Replica, value: bytes) -> memoryview:
-    """The next batch of the leader."""
+    """Build the next batch of the leader."""
     raw = encode_batch([Record(0, 1, None, value)])
     header: BatchHeader = parse_header(raw)
     epoch = replica.partition.leader_epoch
@@ -26,7 +26,7 @@ def batch(replica: Replica, value: bytes) -> memoryview:
 
 
 def on_follower(check: Check, **configs: str) -> None:
-    """Call `check` with the partition on node 2, and a result of its leader without records."""
+    """Call `check` with the partition on node 2 and a result of its leader without records."""
     with world() as sim:
         cluster = Cluster(sim)
         cluster.start()
@@ -66,7 +66,7 @@ def test_small_records_are_in_the_log_when_the_call_returns() -> None:
 
 
 def test_the_rest_of_an_answer_follows_its_usual_batches() -> None:
-    """The producer of the second batch is new, so that its state is made by the queue."""
+    """The producer of the second batch is new, so the queue creates its state."""
 
     def check(followed: FollowedPartition, result: pb.FollowResult) -> None:
         replica, epoch = followed.replica, followed.replica.partition.leader_epoch
@@ -121,7 +121,7 @@ def test_damaged_records_are_not_stored_and_delay_the_next_fetch() -> None:
 def test_only_an_applied_result_without_records_needs_no_request(
     fields: dict[str, object], is_unchanged: bool
 ) -> None:
-    """The leader waits for one after it sent records, a divergence or an error."""
+    """The leader waits for a request after it sent records, a divergence or an error."""
 
     def check(followed: FollowedPartition, result: pb.FollowResult) -> None:
         result.MergeFrom(pb.FollowResult(**fields))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Who is in sync on whole simulated nodes: leaving, joining, too few, and what that means."""
+"""The ISR on whole simulated nodes: shrink, expansion and too few replicas."""
 
 from functools import partial
 
@@ -21,7 +21,7 @@ LEAVES_MS = 2 * LAG_MS
 
 
 def led_beside_the_controller(sim: SimWorld, **configs: str) -> tuple[Cluster, int, list[int]]:
-    """Five nodes, "t" on three of them that do not lead the quorum: its leader, and the others."""
+    """Return five nodes with "t" on three that do not lead the quorum: its leader and followers."""
     cluster = Cluster(sim, (1, 2, 3, 4, 5))
     cluster.start()
     cluster.until(lambda: cluster.controller() != 0)
@@ -33,7 +33,7 @@ def led_beside_the_controller(sim: SimWorld, **configs: str) -> tuple[Cluster, i
 
 
 def starve(cluster: Cluster, leader: int, *followers: int) -> list[Direction]:
-    """Have followers live and not reach the leader."""
+    """Partition followers from the leader while they stay registered."""
     return [pair for other in followers for pair in cluster.separate(leader, other)]
 
 
@@ -45,12 +45,14 @@ def test_a_follower_that_lags_leaves_and_joins_again_when_it_has_caught_up() -> 
         task = cluster.append(leader, "t", b"second", acks=Acks.ALL)
         cluster.until(lambda: cluster.isr("t") == {leader, others[1]}, LEAVES_MS)
         sim.run_until(task, virtual_ms=1_000)
-        assert cluster.marks("t")[leader] == 2, "what only the slow one lacked is committed"
+        assert cluster.marks("t")[leader] == 2, (
+            "records that only the slow follower lacked are committed"
+        )
         cluster.join_again(barrier)
         assert cluster.everywhere(leader, *others) == [b"first", b"second"]
 
 
-def test_what_the_leader_stored_alone_is_told_as_that() -> None:
+def test_append_that_only_the_leader_stored_gets_its_own_error() -> None:
     with world() as sim:
         cluster, leader, others = led_beside_the_controller(sim, min_insync_replicas="3")
         slow = others[0]
@@ -68,7 +70,7 @@ def test_what_the_leader_stored_alone_is_told_as_that() -> None:
 
 
 def test_seek_by_time_waits_until_a_new_leader_has_committed_its_epochs_start() -> None:
-    """KIP-207: the record of that time was acknowledged by all, and the end would skip it."""
+    """KIP-207: the record of that time was acknowledged by all, and the log end would skip it."""
     late_ms = 2**41
     with world() as sim:
         cluster, old, others = led_beside_the_controller(
@@ -92,8 +94,8 @@ def test_seek_by_time_waits_until_a_new_leader_has_committed_its_epochs_start() 
         assert cluster.run(partial(seek, timeout_ms=20_000)) == {0: 1}
 
 
-def test_a_new_leader_does_not_say_how_far_all_is_committed_before_it_knows() -> None:
-    """What the one before told must not be taken back (KIP-966 prose)."""
+def test_new_leader_returns_no_high_watermark_before_it_commits_in_its_epoch() -> None:
+    """The high watermark of the previous leader must not decrease (KIP-966)."""
     with world() as sim:
         cluster, old, others = led_beside_the_controller(sim)
         new, third = others

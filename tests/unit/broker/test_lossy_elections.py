@@ -1,4 +1,4 @@
-"""Who leads after a power cut, and what is said of it, on whole simulated nodes."""
+"""Elections after a power cut, and their records of a possible loss, on simulated nodes."""
 
 import logging
 
@@ -16,8 +16,10 @@ def of_loss(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def after_a_power_cut(sim: SimWorld, **configs: str) -> list[bytes | None]:
-    """Topic "t" on node 2 alone, with a record; then that node's power is cut, and it comes back.
-    Return what it holds after another record."""
+    """Cut the power of node 2, the only replica of "t", and restart it.
+
+    Return its values after another append.
+    """
     cluster = Cluster(sim)
     cluster.start()
 
@@ -34,7 +36,7 @@ def after_a_power_cut(sim: SimWorld, **configs: str) -> list[bytes | None]:
 
 
 @pytest.mark.slow
-def test_a_lone_replica_that_may_have_lost_records_leads_and_says_so(
+def test_lone_replica_that_may_have_lost_records_leads_and_reports_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, "quorumlog.broker")
@@ -46,7 +48,7 @@ def test_a_lone_replica_that_may_have_lost_records_leads_and_says_so(
 
 
 @pytest.mark.slow
-def test_a_lone_replica_on_fsync_leads_again_without_a_word(
+def test_lone_replica_on_fsync_leads_again_without_a_report(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, "quorumlog.broker")

@@ -1,4 +1,4 @@
-"""Appending another cluster's batches at their offsets, past no check."""
+"""Mirror appends store the batches of another cluster at their offsets."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ SOURCE = "cluster-a/topic-id"
 
 
 def batch(*offsets: int, epoch: int = 7) -> bytes:
-    """A batch of a source, of epoch 7 there, of offsets in a row."""
+    """Build a batch of a source: epoch 7 there, consecutive offsets."""
     first = offsets[0]
     records = [Record(offset, 1000 + offset, b"k", b"v%d" % offset) for offset in offsets]
     return encode_batch(records, base_offset=first, leader_epoch=epoch)
@@ -65,7 +65,7 @@ async def stored(b: LoneBroker, offset: int = 0) -> list[tuple[int, bytes | None
         offset = outcome.next_offset
 
 
-def test_a_copy_has_its_sources_offsets_and_this_leaders_epoch() -> None:
+def test_copy_has_the_offsets_of_its_source_and_the_epoch_of_this_leader() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             b.apply(*mirror())
@@ -113,7 +113,7 @@ def test_a_topic_that_is_no_mirror_or_one_of_another_source_takes_no_copies() ->
 
 
 @pytest.mark.parametrize("end", [0, 1, 3, 100])
-def test_batches_for_another_end_are_refused_and_told_where_it_is(end: int) -> None:
+def test_batches_for_another_log_end_are_refused_with_the_actual_end(end: int) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             b.apply(*mirror())
@@ -126,9 +126,9 @@ def test_batches_for_another_end_are_refused_and_told_where_it_is(end: int) -> N
     simulate(main)
 
 
-def test_what_a_lost_leader_has_behind_a_gap_in_front_of_a_new_epoch_is_cut() -> None:
-    """It may have offsets that nobody acknowledged, and that the source has compacted meanwhile:
-    where its epoch ended shows, and not only where the next batch begins."""
+def test_unacknowledged_records_before_a_gap_and_a_new_epoch_are_truncated() -> None:
+    """Its unacknowledged offsets may have been compacted at the source since. The end of its epoch
+    shows them, not only the start of the next batch."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
@@ -147,11 +147,11 @@ def test_what_a_lost_leader_has_behind_a_gap_in_front_of_a_new_epoch_is_cut() ->
                 leader_start_offset=0,
                 leader_end_offset=21,
             )
-            assert parted == (0, 2), "a log of epoch 0 with 10 offsets is cut at 2"
+            assert parted == (0, 2), "a log of epoch 0 with 10 offsets is truncated at 2"
             (outcome_read,) = await b.fetch(offset=2)
             first, *rest = [header for _, header in iterate_batches(outcome_read.records)]
             assert (first.base_offset, first.next_offset, first.leader_epoch) == (2, 8, 2)
-            assert [header.base_offset for header in rest] == [8, 20], "later gaps are gaps"
+            assert [header.base_offset for header in rest] == [8, 20], "later gaps are valid"
             kept = await stored(b)
             assert [offset for offset, _ in kept] == [0, 1, 8, 9, 20]
 
@@ -159,7 +159,7 @@ def test_what_a_lost_leader_has_behind_a_gap_in_front_of_a_new_epoch_is_cut() ->
 
 
 def lead_again(b: LoneBroker) -> None:
-    """Another node leads, and then this one in epoch 2."""
+    """Let another node lead, and then this one in epoch 2."""
     for leader, isr in ((OTHER, (ME, OTHER)), (ME, (ME,))):
         change = pb.PartitionChangeRecord(topic_id=T, partition=0, leader=leader)
         change.isr.ids.extend(isr)
@@ -167,7 +167,7 @@ def lead_again(b: LoneBroker) -> None:
 
 
 @given(st.integers(0, 2**62), st.integers(1, 2**31 - 1))
-def test_a_batch_of_nothing_spans_its_offsets_and_has_no_record(first: int, count: int) -> None:
+def test_empty_batch_spans_its_offsets_without_records(first: int, count: int) -> None:
     nothing = without_records(first, first + count)
     ((_, header),) = iterate_batches(nothing)
     check_crc(nothing, 0, header)
@@ -184,7 +184,7 @@ def test_gaps_of_the_source_stay_and_are_no_damage_after_a_crash() -> None:
             await copy(b, batch(100) + batch(107) + batch(1_000), end=6)
             log = b.replicas.hosted.replica_of("t", 0).log
             assert log.was_compacted
-            assert log.gaps_below is not None, "the folder says so"
+            assert log.gaps_below is not None, "partition.metadata has the gaps"
             kept = await stored(b)
             assert kept == [(5, b"v5"), (100, b"v100"), (107, b"v107"), (1_000, b"v1000")]
 
@@ -199,7 +199,7 @@ def test_gaps_of_the_source_stay_and_are_no_damage_after_a_crash() -> None:
         encode_batch([Record(0, 1, None, b"x")], producer_id=4, producer_epoch=0, base_sequence=0),
     ],
 )
-def test_what_no_mirror_sends_is_refused(bad: bytes) -> None:
+def test_invalid_mirror_requests_are_refused(bad: bytes) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             b.apply(*mirror())
@@ -210,7 +210,7 @@ def test_what_no_mirror_sends_is_refused(bad: bytes) -> None:
     simulate(main)
 
 
-def test_a_batch_that_was_damaged_on_its_way_is_refused() -> None:
+def test_batch_damaged_in_transit_is_refused() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             b.apply(*mirror())
@@ -225,8 +225,8 @@ def test_a_batch_that_was_damaged_on_its_way_is_refused() -> None:
     simulate(main)
 
 
-def test_a_disk_with_its_reserve_left_takes_no_copies_either() -> None:
-    """A mirror is a client: without bound it would fill the disk that the node itself needs."""
+def test_mirror_appends_are_refused_below_the_reserve_of_free_space() -> None:
+    """A mirror is a client: it must not use the space that the node itself needs."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         node.device.disk.capacity_bytes = 64 << 20
@@ -255,8 +255,8 @@ Steps = Sequence[tuple[int, int, int]]
         st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(-3, 3)), min_size=1, max_size=12
     )
 )
-def test_whatever_is_sent_twice_late_or_early_the_copy_is_the_source(steps: Steps) -> None:
-    """Each step: a gap before a batch of some records, and how wrong the sender is of the end."""
+def test_copy_equals_the_source_under_duplicate_late_or_early_batches(steps: Steps) -> None:
+    """Each step: a gap before a batch of some records, and the sender's error about the log end."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
@@ -282,7 +282,7 @@ def test_whatever_is_sent_twice_late_or_early_the_copy_is_the_source(steps: Step
     simulate(main)
 
 
-def test_a_gap_is_seen_before_and_between_batches_and_within_none() -> None:
+def test_gaps_are_detected_before_and_between_batches_only() -> None:
     assert not has_gap(batch(4, 5) + batch(6), 4)
     with pytest.raises(InvalidRecord, match="more than 1000 batches"):
         has_gap(b"".join(without_records(at, at + 1) for at in range(BATCHES_MAX + 1)), 0)

@@ -1,4 +1,4 @@
-"""Offsets by time and the latest one, from a leader whose high watermark is behind (KIP-207)."""
+"""ListOffsets at a leader whose high watermark is behind (KIP-207)."""
 
 import pytest
 
@@ -15,8 +15,10 @@ from .lone_broker import ME, OTHER, LoneBroker, T, broker, simulate, topic
 
 
 async def new_leader(b: LoneBroker) -> None:
-    """Lead records of the times 0, 1 and 2, of which the first is below the high watermark; all
-    three were acknowledged by the predecessor."""
+    """Lead a log of records at times 0, 1 and 2, all acknowledged by the previous leader.
+
+    Only the first is below the high watermark.
+    """
     b.apply(*topic("t", T, replicas=(ME, OTHER)))
     for time_ms in range(3):
         batch = encode_batch([Record(0, time_ms, None, b"v")])
@@ -77,7 +79,7 @@ def test_all_offsets_are_known_once_the_epochs_start_is_committed() -> None:
 
 
 def test_offset_by_time_of_committed_records_is_below_the_last_stable_offset() -> None:
-    """As in Kafka: a record of an open transaction does not exist for such a reader yet."""
+    """As in Kafka: for such a reader a record of an open transaction does not exist yet."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:

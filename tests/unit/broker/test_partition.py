@@ -85,14 +85,14 @@ def test_under_fsync_the_high_watermark_is_the_flushed_end() -> None:
 
 def test_the_high_watermark_is_the_least_of_the_isr() -> None:
     partition = leading(state(isr=(ME, OTHER), min_isr=2), end=10)
-    assert partition.high_watermark == 0, "a member that has not reported holds it"
+    assert partition.high_watermark == 0, "a member without a report blocks it"
     advance(partition, 4, replica=OTHER)
     assert partition.high_watermark == 4
     advance(partition, 12, replica=OTHER)
     assert partition.high_watermark == 10
 
 
-def test_the_high_watermark_is_frozen_below_min_isr_and_never_goes_back() -> None:
+def test_high_watermark_is_frozen_below_min_isr_and_never_decreases() -> None:
     partition = leading(state(isr=(ME, OTHER), min_isr=2), end=10)
     advance(partition, 6, replica=OTHER)
     partition.become_leader(
@@ -112,7 +112,7 @@ def test_the_high_watermark_is_frozen_below_min_isr_and_never_goes_back() -> Non
     assert partition.high_watermark == 6
 
 
-def test_a_new_leader_epoch_forgets_what_others_reported_in_the_old_one() -> None:
+def test_new_leader_epoch_drops_reports_of_the_old_one() -> None:
     """R11: an old report must not count for a replica that was emptied since."""
     partition = leading(state(isr=(ME, OTHER), min_isr=2), end=5)
     advance(partition, 5, replica=OTHER)
@@ -155,13 +155,13 @@ def test_acks_none_is_acknowledged_at_once() -> None:
     assert leader_of(leading(state())).is_acknowledged(Acks.NONE, Offset(99))
 
 
-def test_waits_are_released_first_come_first_within_one_offset() -> None:
+def test_waits_of_one_offset_are_released_in_order() -> None:
     partition = leading(state())
     waits = [leader_of(partition).wait_for(Acks.ALL, Offset(1), number) for number in range(3)]
     assert advance(partition, 5) == tuple(waits)
 
 
-def test_a_forgotten_wait_is_never_released() -> None:
+def test_cancelled_wait_is_never_released() -> None:
     partition = leading(state())
     gone = leader_of(partition).wait_for(Acks.ALL, Offset(1), None)
     gone.cancel()
@@ -170,7 +170,7 @@ def test_a_forgotten_wait_is_never_released() -> None:
     assert advance(partition, 1) == ()
 
 
-def test_forgotten_waits_do_not_pile_up() -> None:
+def test_cancelled_waits_do_not_accumulate() -> None:
     partition = leading(state(isr=(ME, OTHER)))
     for offset in range(1, 1000):
         leader_of(partition).wait_for(Acks.ALL, Offset(offset), None).cancel()
@@ -210,7 +210,7 @@ def test_a_request_of_another_epoch_is_fenced_both_ways() -> None:
         partition.check_leader(5)
 
 
-def test_a_leader_that_learnt_of_a_newer_epoch_refuses_everything() -> None:
+def test_leader_with_a_newer_epoch_in_its_metadata_refuses_everything() -> None:
     partition = leading(state(epoch=4))
     partition.resign(NotLeaderOrFollower("deposed"), epoch=Epoch(5))
     with pytest.raises(FencedLeaderEpoch):
@@ -234,16 +234,16 @@ def test_acks_all_is_refused_below_min_isr_and_acks_one_is_not() -> None:
     st.booleans(),
     st.integers(1, 3),
 )
-def test_the_high_watermark_equals_the_slow_rule(
+def test_high_watermark_equals_the_simple_model(
     reports: list[tuple[NodeId, int, int]], counts_flushed: bool, min_isr: int
 ) -> None:
-    """Against the obvious model: the running maximum of the least reported end of the ISR."""
+    """The model: the running maximum of the least reported end in the ISR."""
     isr = (ME, OTHER)
     partition = leading(state(isr=isr, min_isr=min_isr, counts_flushed=counts_flushed))
     ends = {ME: 0}
     expected, own = 0, (0, 0)
     for replica, end, flushed in reports:
-        if replica == ME:  # the own log never shrinks while it leads
+        if replica == ME:  # the leader's own log never shrinks
             end, flushed = max(end, own[0]), max(flushed, own[1])
         flushed = min(end, flushed)
         if replica == ME:

@@ -1,5 +1,7 @@
-"""The pure leader and its in-sync replicas: who joins, who leaves, what counts meanwhile (KIP-497,
-KIP-903, KIP-966; R6 to R11, R27, R28)."""
+"""The pure leader and its ISR: expansion, shrink, and the high watermark in between.
+
+KIP-497, KIP-903, KIP-966; R6 to R11, R27, R28.
+"""
 
 import pytest
 
@@ -23,7 +25,7 @@ from quorumlog.ids import Epoch, NodeId, Offset
 from .isr_leader import LAG_MS, ME, OTHER, THIRD, IsrLeader
 
 
-def test_a_replica_that_reached_the_mark_is_asked_into_the_isr_with_its_broker_epoch() -> None:
+def test_replica_at_the_high_watermark_is_proposed_with_its_broker_epoch() -> None:
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 3)
     assert leader.leader.isr_proposal() is None
@@ -33,7 +35,7 @@ def test_a_replica_that_reached_the_mark_is_asked_into_the_isr_with_its_broker_e
 
 
 def test_the_mark_waits_for_everybody_who_was_asked_for_before_the_answer_comes() -> None:
-    """R9: the controller may have accepted already, and elect the newcomer."""
+    """R9: the controller may have accepted the replica already, and may elect it."""
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
     leader.proposal()
@@ -44,7 +46,9 @@ def test_the_mark_waits_for_everybody_who_was_asked_for_before_the_answer_comes(
 
 
 @pytest.mark.parametrize("error", [OutcomeUnknown("?"), NotController("?")])
-def test_a_lost_answer_keeps_the_maximal_isr_and_asks_the_same_again(error: QuorumlogError) -> None:
+def test_lost_response_keeps_the_maximal_isr_and_repeats_the_proposal(
+    error: QuorumlogError,
+) -> None:
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
     asked = leader.proposal()
@@ -55,7 +59,7 @@ def test_a_lost_answer_keeps_the_maximal_isr_and_asks_the_same_again(error: Quor
 
 
 def test_an_ineligible_replica_rolls_the_isr_back_and_is_not_asked_for_at_once_again() -> None:
-    """R8: the controller said that the partition epoch is right and nothing was taken."""
+    """R8: the controller confirmed the partition epoch and changed nothing."""
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 5)
     leader.leader.isr_refused(leader.proposal(), IneligibleReplica("fenced"))
@@ -66,7 +70,7 @@ def test_an_ineligible_replica_rolls_the_isr_back_and_is_not_asked_for_at_once_a
 
 
 @pytest.mark.parametrize("error", [InvalidUpdateVersion("?"), FencedLeaderEpoch("?")])
-def test_a_stale_proposal_keeps_the_maximal_isr_until_the_metadata_says_what_holds(
+def test_stale_proposal_keeps_the_maximal_isr_until_the_metadata_arrives(
     error: QuorumlogError,
 ) -> None:
     leader = IsrLeader(end=5)
@@ -79,18 +83,18 @@ def test_a_stale_proposal_keeps_the_maximal_isr_until_the_metadata_says_what_hol
     assert leader.proposal().partition_epoch == 1
 
 
-def test_an_accepted_shrink_releases_what_waited_for_the_lost_member() -> None:
-    """R27: the mark is looked at again in the answer, not at the next fetch."""
+def test_accepted_shrink_releases_waits_for_the_removed_replica() -> None:
+    """R27: the response, not the next fetch, advances the high watermark."""
     leader = IsrLeader(isr=(ME, OTHER), end=5)
     wait = leader.leader.wait_for(Acks.ALL, Offset(5), None)
     leader.leader.tick(LAG_MS + 1)
     asked = leader.proposal()
     assert asked.members == (ME,)
-    assert leader.mark == 0, "it may still be refused"
+    assert leader.mark == 0, "the proposal may still be refused"
     assert leader.accept(asked).released == (wait,)
 
 
-def test_a_member_that_is_slow_yet_level_with_where_the_leader_was_stays() -> None:
+def test_slow_member_that_reaches_an_earlier_log_end_stays() -> None:
     leader = IsrLeader(isr=(ME, OTHER), end=5)
     leader.fetch(OTHER, 5, now_ms=900)
     for turn in range(1, 5):
@@ -102,8 +106,8 @@ def test_a_member_that_is_slow_yet_level_with_where_the_leader_was_stays() -> No
     assert leader.proposal().members == (ME,)
 
 
-def test_a_member_that_was_level_for_long_does_not_lag_at_the_next_append() -> None:
-    """Streams tell what changed: who has everything has nothing to tell for hours."""
+def test_member_that_was_caught_up_for_long_does_not_lag_at_the_next_append() -> None:
+    """Streams report changes only: a replica that has everything may be silent for hours."""
     leader = IsrLeader(isr=(ME, OTHER), end=5)
     leader.fetch(OTHER, 5, now_ms=1)
     for now_ms in range(500, 10_001, 500):
@@ -115,8 +119,9 @@ def test_a_member_that_was_level_for_long_does_not_lag_at_the_next_append() -> N
     assert leader.proposal().members == (ME,)
 
 
-def test_who_left_for_lagging_does_not_join_while_it_lags() -> None:
-    """The mark is frozen where it is, too few being in sync: reaching it says nothing."""
+def test_replica_removed_for_lag_does_not_join_while_it_lags() -> None:
+    """Below min ISR the high watermark is frozen, so reaching it does not show that a replica
+    caught up."""
     leader = IsrLeader(isr=(ME, OTHER, THIRD), min_isr=3, end=5)
     leader.fetch(OTHER, 5, now_ms=1)
     leader.fetch(THIRD, 5, now_ms=1)
@@ -131,11 +136,12 @@ def test_who_left_for_lagging_does_not_join_while_it_lags() -> None:
 
 
 def test_a_replica_that_keeps_up_holds_the_mark_so_that_it_can_join() -> None:
-    """Else a mark that moves with every append runs away from it for ever."""
+    """Otherwise a high watermark that moves with every append stays ahead of the replica
+    forever."""
     leader = IsrLeader(end=5)
     leader.fetch(OTHER, 4, now_ms=1)
     leader.append(6)
-    leader.fetch(OTHER, 5, now_ms=2)  # level with where the leader was at its last fetch
+    leader.fetch(OTHER, 5, now_ms=2)  # it reached the leader's end of its last fetch
     leader.append(8)
     assert leader.mark == 6
     leader.fetch(OTHER, 6, now_ms=3)
@@ -143,7 +149,7 @@ def test_a_replica_that_keeps_up_holds_the_mark_so_that_it_can_join() -> None:
 
 
 def test_who_is_fenced_stopping_or_registered_anew_does_not_join() -> None:
-    """R6, R7, R8: judged on one captured state of the metadata."""
+    """R6, R7, R8: one captured metadata state decides."""
     leader = IsrLeader(end=5)
     for facts in (BrokerFacts(Offset(2), False), BrokerFacts(Offset(1), True), None):
         if facts is None:
@@ -152,17 +158,19 @@ def test_who_is_fenced_stopping_or_registered_anew_does_not_join() -> None:
             leader.facts[OTHER] = facts
         leader.fetch(OTHER, 5)
         assert leader.leader.isr_proposal() is None
-        assert leader.append(leader.end + 1).high_watermark_moved, "nor does it hold the mark"
+        assert leader.append(leader.end + 1).high_watermark_moved, (
+            "nor does it block the high watermark"
+        )
 
 
-def test_a_fetch_of_a_past_life_is_refused() -> None:
+def test_fetch_of_an_old_broker_epoch_is_refused() -> None:
     leader = IsrLeader(end=5)
     leader.facts[OTHER] = BrokerFacts(Offset(7), True)
     with pytest.raises(StaleBrokerEpoch, match="epoch 2; it is registered with 7"):
         leader.fetch(OTHER, 5)
 
 
-def test_a_late_fetch_of_a_past_life_does_not_count_where_the_metadata_is_behind() -> None:
+def test_late_fetch_of_an_old_broker_epoch_does_not_count_under_old_metadata() -> None:
     leader = IsrLeader(isr=(ME, OTHER), end=5)
     leader.fetch(OTHER, 0, broker_epoch=7)
     with pytest.raises(StaleBrokerEpoch, match="epoch 2; it is registered with 7"):
@@ -170,13 +178,13 @@ def test_a_late_fetch_of_a_past_life_does_not_count_where_the_metadata_is_behind
     assert leader.mark == 0
 
 
-def test_a_stranger_is_no_replica() -> None:
+def test_fetch_of_another_broker_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="node 9 is not a follower of t-0"):
         IsrLeader().fetch(NodeId(9), 0)
 
 
 def test_to_join_a_replica_must_reach_the_start_of_the_leader_epoch() -> None:
-    """R10: the new leader's own mark may be behind what the old one told."""
+    """R10: the new leader's high watermark may be behind the previous leader's."""
     leader = IsrLeader(end=5)
     leader.isr, leader.end = (ME, THIRD), 10
     leader.lead(epoch=2, partition_epoch=1)
@@ -195,7 +203,7 @@ def test_what_was_reported_in_an_older_epoch_makes_nobody_join() -> None:
     assert leader.leader.isr_proposal() is None
 
 
-def test_until_it_committed_its_beginning_a_leader_does_not_say_how_far_it_is() -> None:
+def test_leader_returns_no_end_before_it_commits_its_epoch_start() -> None:
     leader = IsrLeader(isr=(ME, OTHER), end=10)
     with pytest.raises(OffsetNotAvailable, match="committed up to offset 0 of 10"):
         leader.leader.check_committed()
@@ -203,7 +211,7 @@ def test_until_it_committed_its_beginning_a_leader_does_not_say_how_far_it_is() 
     assert leader.leader.check_committed() == 10
 
 
-def test_under_fsync_only_what_is_flushed_makes_a_replica_join() -> None:
+def test_under_fsync_a_replica_joins_by_flushed_records_only() -> None:
     leader = IsrLeader(counts_flushed=True, end=5)
     leader.leader.advance(log_end_offset=Offset(5), flushed_end_offset=Offset(5))
     leader.fetch(OTHER, 5, flushed=4)
@@ -212,7 +220,7 @@ def test_under_fsync_only_what_is_flushed_makes_a_replica_join() -> None:
     assert leader.proposal().members == (ME, OTHER)
 
 
-def test_a_recovering_leader_says_first_that_it_has_recovered() -> None:
+def test_recovering_leader_first_reports_its_recovery() -> None:
     leader = IsrLeader(end=5, recovering=True)
     leader.fetch(OTHER, 5)
     asked = leader.proposal()
@@ -239,7 +247,7 @@ def test_an_answer_of_another_leadership_is_dropped() -> None:
     assert leader.leader.isr.maximal_isr() == (ME,)
 
 
-def test_a_lapsed_leader_takes_only_what_needs_the_in_sync_replicas() -> None:
+def test_leader_without_a_lease_accepts_only_acks_all() -> None:
     leader = IsrLeader(end=5)
     for acks in (Acks.NONE, Acks.LEADER):
         with pytest.raises(NotLeaderOrFollower, match="lost the controllers"):
@@ -247,7 +255,7 @@ def test_a_lapsed_leader_takes_only_what_needs_the_in_sync_replicas() -> None:
     leader.leader.admit(Acks.ALL, lapsed=True)
 
 
-def test_a_follower_releases_its_waits_and_says_who_leads() -> None:
+def test_new_follower_releases_its_waits_and_names_the_leader() -> None:
     leader = IsrLeader(isr=(ME, OTHER), end=5)
     wait = leader.leader.wait_for(Acks.ALL, Offset(5), None)
     error = NotLeaderOrFollower("node 2 leads")
@@ -259,7 +267,7 @@ def test_a_follower_releases_its_waits_and_says_who_leads() -> None:
     assert leader.partition.followed == OTHER
 
 
-def test_replica_statuses_say_in_a_sentence_why_a_replica_is_not_in_sync() -> None:
+def test_replica_statuses_explain_why_a_replica_is_not_in_sync() -> None:
     leader = IsrLeader(isr=(ME,), end=5)
     leader.fetch(OTHER, 3, now_ms=10)
     leader.facts[THIRD] = BrokerFacts(Offset(3), False)

@@ -1,4 +1,4 @@
-"""Whom a leader names to readers in another rack, and what a follower serves (KIP-392)."""
+"""The read replica that a leader names to readers in another rack (KIP-392)."""
 
 import pytest
 
@@ -23,10 +23,10 @@ def leader_in_racks(mine: str, other: str, third: str) -> IsrLeader:
     ("racks", "offset", "found"),
     [
         (("a", "b", "c"), 7, OTHER),
-        (("a", "b", "c"), 8, None),  # it does not have that
-        (("a", "b", "b"), 7, THIRD),  # it has more
+        (("a", "b", "c"), 8, None),  # it lacks that offset
+        (("a", "b", "b"), 7, THIRD),  # it has more records
         (("b", "b", "b"), 7, None),  # the leader is as near
-        (("a", "a", "c"), 7, None),  # nobody is there
+        (("a", "a", "c"), 7, None),  # no replica is in that rack
     ],
 )
 def test_a_leader_names_the_replica_in_the_readers_rack_that_has_most(
@@ -35,25 +35,25 @@ def test_a_leader_names_the_replica_in_the_readers_rack_that_has_most(
     assert leader_in_racks(*racks).leader.preferred_replica("b", offset) == found
 
 
-def test_a_reader_without_a_rack_is_sent_nowhere() -> None:
+def test_reader_without_a_rack_stays_at_the_leader() -> None:
     assert leader_in_racks("a", "", "").leader.preferred_replica("", 0) is None
 
 
-def test_who_is_fenced_or_was_registered_anew_is_not_named() -> None:
+def test_fenced_or_reregistered_replica_is_not_named() -> None:
     leader = leader_in_racks("a", "b", "c")
     for facts in (BrokerFacts(Offset(OTHER), False, "b"), BrokerFacts(Offset(99), True, "b")):
         leader.facts[OTHER] = facts
         assert leader.leader.preferred_replica("b", 0) is None
 
 
-def test_who_is_not_in_sync_is_not_named() -> None:
+def test_replica_outside_of_the_isr_is_not_named() -> None:
     leader = IsrLeader(isr=(ME, THIRD), end=9)
     leader.facts[OTHER] = BrokerFacts(Offset(OTHER), True, "b")
     leader.fetch(OTHER, 9)
     assert leader.leader.preferred_replica("b", 0) is None
 
 
-def test_who_follows_a_leader_may_be_read_and_who_follows_nobody_may_not() -> None:
+def test_only_a_replica_that_follows_a_leader_serves_reads() -> None:
     partition = IsrLeader().partition
     elsewhere = NotLeaderOrFollower("another one leads")
 

@@ -1,4 +1,4 @@
-"""A broker gives each producer id away once, from blocks that it asks for when it must."""
+"""A broker assigns each producer id once, from blocks that it requests on demand."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ from quorumlog.simulation import run
 
 
 class Session:
-    """Hands out blocks of three, as slowly as a test says."""
+    """A session that returns blocks of three after a configurable delay."""
 
     def __init__(self) -> None:
         self.broker_id = NodeId(1)
@@ -43,7 +43,7 @@ class Session:
         return Submitted(reply=ProducerIdsAllocated(start=start, count=self.length))
 
 
-def test_many_at_once_get_different_ids_and_share_the_requests_for_blocks() -> None:
+def test_concurrent_callers_get_different_ids_and_share_block_requests() -> None:
     async def main(runtime: Runtime) -> None:
         session = Session()
         session.takes_s = 0.1
@@ -72,7 +72,7 @@ def test_a_drawn_id_comes_from_the_controller_alone() -> None:
     run(main)
 
 
-def test_a_broker_without_a_registration_says_that_it_is_starting() -> None:
+def test_unregistered_broker_returns_that_it_is_starting() -> None:
     async def main(runtime: Runtime) -> None:
         ids = ProducerIds(runtime.clock)
         with pytest.raises(NotController, match="starting"):
@@ -87,7 +87,7 @@ def test_a_broker_without_a_registration_says_that_it_is_starting() -> None:
     run(main)
 
 
-def test_a_past_registration_is_something_that_passes() -> None:
+def test_stale_broker_epoch_is_retriable() -> None:
     async def main(runtime: Runtime) -> None:
         session = Session()
         session.refusals = [StaleBrokerEpoch("a newer one exists")]
@@ -103,7 +103,7 @@ def test_a_past_registration_is_something_that_passes() -> None:
     run(main)
 
 
-def test_who_waits_behind_another_request_waits_no_longer_than_its_own_time() -> None:
+def test_caller_behind_another_request_waits_at_most_its_own_timeout() -> None:
     async def main(runtime: Runtime) -> None:
         session = Session()
         session.takes_s = 3.0
@@ -120,7 +120,7 @@ def test_who_waits_behind_another_request_waits_no_longer_than_its_own_time() ->
     run(main)
 
 
-def test_a_block_that_makes_no_sense_is_not_used() -> None:
+def test_invalid_block_is_not_used() -> None:
     async def main(runtime: Runtime) -> None:
         session = Session()
         session.length = 0

@@ -11,7 +11,7 @@ from quorumlog.simulation import SimWorld
 
 
 def started(sim: SimWorld, *replicas: int, **configs: str) -> Cluster:
-    """Four nodes, and the topic "t" on some of them."""
+    """Start four nodes with the topic "t" on some of them."""
     cluster = Cluster(sim, (1, 2, 3, 4))
     cluster.start()
     cluster.create(*replicas, **configs)
@@ -46,8 +46,8 @@ def test_a_partition_moves_with_all_its_records_and_leaves_nothing_behind() -> N
         assert has_folder(cluster, 3)
 
 
-def test_a_partition_that_moved_while_the_node_was_down_is_swept_away() -> None:
-    """R29: what is not held here by the image is no replica."""
+def test_partition_that_moved_while_the_node_was_down_is_deleted() -> None:
+    """R29: a folder that the image does not assign to this node is no replica."""
     with world() as sim:
         cluster = started(sim, 1, 2)
         cluster.send(*values(1))
@@ -60,8 +60,8 @@ def test_a_partition_that_moved_while_the_node_was_down_is_swept_away() -> None:
         assert cluster.held(2, "t") is None
 
 
-def test_a_partition_that_comes_back_begins_anew() -> None:
-    """R11: what the replica of before reported is of no use, and its log is gone."""
+def test_partition_that_returns_to_a_node_starts_empty() -> None:
+    """R11: reports of the old replica do not count, and its log is deleted."""
     with world() as sim:
         cluster = started(sim, 1, 2)
         cluster.send(*values(1, 2))
@@ -73,7 +73,7 @@ def test_a_partition_that_comes_back_begins_anew() -> None:
         assert cluster.everywhere(1, 2) == values(1, 2, 3)
 
 
-def test_a_topic_made_anew_under_its_name_has_nothing_of_the_old_one_on_any_replica() -> None:
+def test_recreated_topic_has_no_records_of_the_old_one_on_any_replica() -> None:
     with world() as sim:
         cluster = started(sim, 1, 2, 3)
         cluster.send(*values(1, 2))
@@ -106,7 +106,7 @@ def test_records_deleted_at_the_leader_are_deleted_at_its_followers() -> None:
         assert cluster.replica(2, "t").log.log_start_offset == 5
 
 
-def test_a_new_replica_begins_within_a_batch_where_the_leaders_log_does() -> None:
+def test_new_replica_starts_inside_a_batch_like_the_leaders_log() -> None:
     with world() as sim:
         cluster = started(sim, 1, 2)
 
@@ -121,18 +121,18 @@ def test_a_new_replica_begins_within_a_batch_where_the_leaders_log_does() -> Non
         log = cluster.replica(3, "t").log
         cluster.until(lambda: (log.log_start_offset, log.log_end_offset) == (5, 10))
         assert cluster.everywhere(1, 3) == values(*range(5, 10))
-        assert log.segment_bases == [0], "the batch came whole"
+        assert log.segment_bases == [0], "the whole batch was fetched"
 
 
-def test_a_follower_far_behind_begins_anew_where_the_leaders_log_does() -> None:
-    """R26: start, end and high watermark move together."""
+def test_follower_below_the_leaders_start_is_reset_to_it() -> None:
+    """R26: log start, log end and high watermark move together."""
     with world() as sim:
         cluster = started(sim, 1, 2, 3)
         cluster.send(*values(1, 2))
         cluster.until(lambda: cluster.marks("t")[3] == 2)
         cluster.crash(3)
         cluster.until(lambda: cluster.isr("t") == {1, 2})
-        for value in values(3, 4, 5, 6):  # each a batch
+        for value in values(3, 4, 5, 6):  # one batch each
             cluster.send(value)
 
         async def delete(log: AsyncLog) -> None:
@@ -162,7 +162,7 @@ def test_a_broker_whose_disk_failed_ends_and_another_leads(operation: str) -> No
         cluster.send(*values(3))
 
 
-def test_a_full_disk_of_a_follower_leaves_the_partition_to_the_others_until_there_is_room() -> None:
+def test_follower_with_a_full_disk_leaves_the_isr_until_there_is_space() -> None:
     with world() as sim:
         cluster = started(sim, 1, 2, 3)
         cluster.send(*values(1))
@@ -173,10 +173,10 @@ def test_a_full_disk_of_a_follower_leaves_the_partition_to_the_others_until_ther
         assert cluster.machine(3).alive
 
 
-def test_a_move_is_paced_and_those_in_sync_are_not() -> None:
+def test_reassignment_is_throttled_and_in_sync_replicas_are_not() -> None:
     with world() as sim:
         cluster = started(sim, 1, 2)
-        for _ in range(100):  # each a batch, which come whole
+        for _ in range(100):  # one batch each, fetched whole
             cluster.append(1, "t", b"x" * 2_000)
 
         async def pace(log: AsyncLog) -> None:
@@ -195,8 +195,8 @@ def test_a_move_is_paced_and_those_in_sync_are_not() -> None:
 
 
 @pytest.mark.parametrize("rate", ["20000", "-1"])
-def test_who_was_paced_until_it_joined_is_not_held_up_by_what_it_owes(rate: str) -> None:
-    """Nor who is paced no more."""
+def test_replica_that_joined_the_isr_is_not_delayed_by_its_throttle_debt(rate: str) -> None:
+    """The same holds for a replica whose throttle was removed."""
     with world() as sim:
         cluster = started(sim, 1, 2)
         sim.run_until(cluster.append(1, "t", b"x" * 400_000), virtual_ms=10_000)
@@ -215,7 +215,7 @@ def test_who_was_paced_until_it_joined_is_not_held_up_by_what_it_owes(rate: str)
         task = cluster.append(1, "t", b"y", acks=Acks.ALL)
         cluster.until(task.done)
         task.result()
-        assert sim.now_ms() - begun_ms < 2_000, "it owes 20 s"
+        assert sim.now_ms() - begun_ms < 2_000, "its debt is 20 s"
 
 
 def is_aside(cluster: Cluster, number: int) -> bool:
@@ -224,29 +224,29 @@ def is_aside(cluster: Cluster, number: int) -> bool:
 
 
 def damage(cluster: Cluster, number: int) -> None:
-    """Take the last batches from a log that was flushed, while its node is down."""
+    """Cut the last batches from a flushed log while its node is down."""
     body = cluster.machine(number).device.disk.file("/var/quorumlog/t-0/00000000000000000000.log")
     del body.content[len(body.content) // 2 :]
     del body.durable[len(body.content) :]
     body.unsynced.clear()
 
 
-def test_a_followers_damaged_log_is_put_aside_and_fetched_anew() -> None:
+def test_damaged_log_of_a_follower_is_set_aside_and_fetched_again() -> None:
     with world() as sim:
         cluster = started(sim, 1, 2, 3)
         cluster.send(*values(*range(20)))
-        sim.run_for(3_000)  # a checkpoint says how far it was flushed
+        sim.run_for(3_000)  # a checkpoint has the flushed end
         cluster.crash(3)
         damage(cluster, 3)
         cluster.send(*values(20))
         cluster.start(3)
         assert cluster.everywhere(1, 2, 3) == values(*range(21))
         assert cluster.machine(3).alive
-        assert is_aside(cluster, 3), "it is kept for who wants to look at it"
+        assert is_aside(cluster, 3), "the damaged log is kept for inspection"
 
 
 def test_a_damaged_log_that_may_be_needed_is_left_as_it_is() -> None:
-    """The others are too few without it: who is eligible to lead must not begin anew."""
+    """The other replicas are too few without it: a replica in the ELR must not start empty."""
     with world() as sim:
         cluster = started(sim, 1, 2, min_insync_replicas="2")
         cluster.send(*values(*range(20)))
@@ -261,8 +261,8 @@ def test_a_damaged_log_that_may_be_needed_is_left_as_it_is() -> None:
         assert cluster.machine(2).alive, "its other partitions are served"
 
 
-def test_a_leaders_log_that_cannot_be_opened_for_the_moment_is_opened_for_its_followers() -> None:
-    """No client asks for it."""
+def test_leader_reopens_its_log_for_followers_after_a_temporary_failure() -> None:
+    """No client requests it."""
     with world() as sim:
         cluster = started(sim, 1, 2, flush_policy="fsync")
         cluster.send(*values(1))

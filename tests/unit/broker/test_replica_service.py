@@ -1,4 +1,4 @@
-"""What a leader answers to followers and tools, and whom it refuses; on whole simulated nodes."""
+"""Responses of a leader to followers and tools, and its refusals, on simulated nodes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -45,7 +45,7 @@ def led_by_one(sim: SimWorld, *replicas: int) -> Cluster:
 
 
 def ask(cluster: Cluster, work: Callable[[Runtime], Awaitable[T]]) -> T:
-    """Do something as a stranger who knows the way to node 1."""
+    """Call node 1 as a client that is not a broker."""
     task = cluster.world.node("stranger").spawn(work)  # type: ignore[arg-type]
     cluster.world.run_until(task, virtual_ms=20_000)
     result: T = task.result()
@@ -53,7 +53,7 @@ def ask(cluster: Cluster, work: Callable[[Runtime], Awaitable[T]]) -> T:
 
 
 class Follower:
-    """A stream to node 1, by hand."""
+    """A replication stream to node 1 that the test drives by hand."""
 
     def __init__(self) -> None:
         self.answers: asyncio.Queue[pb.FollowResponse | QuorumlogError | None] = asyncio.Queue()
@@ -80,7 +80,7 @@ class Follower:
         self.answers.put_nowait(frame.message)
 
     async def answer(self) -> pb.FollowResponse:
-        """The next answer; raises why the stream ended."""
+        """Return the next response. Raise the error that ended the stream."""
         found = await self.answers.get()
         if isinstance(found, QuorumlogError):
             raise found
@@ -89,7 +89,7 @@ class Follower:
 
 
 def hello(cluster: Cluster, *, broker_id: int = 3, leader_id: int = 1) -> pb.FollowRequest:
-    """The first request of node 3, which holds nothing of it."""
+    """Return the first request of node 3, which has no records."""
     image = cluster.nodes[1].parts.publisher
     assert image is not None
     broker = image.image.broker(broker_id)
@@ -113,7 +113,7 @@ def partition(cluster: Cluster, **fields: int) -> pb.FollowPartition:
 
 
 def caught_up(cluster: Cluster) -> pb.FollowPartition:
-    """The partition of a follower with all records of node 1."""
+    """Return the partition of a follower with all records of node 1."""
     log = cluster.replica(1, "t").log
     return partition(
         cluster,
@@ -141,7 +141,7 @@ def answered(cluster: Cluster, request: pb.FollowRequest) -> pb.FollowResponse:
         ({"broker_id": -1}, InvalidRequest, "node -1 cannot follow"),
     ],
 )
-def test_who_means_another_broker_or_cluster_is_refused(
+def test_request_for_another_broker_or_cluster_is_refused(
     change: dict[str, str | int], error: type[QuorumlogError], says: str
 ) -> None:
     with world() as sim:
@@ -153,8 +153,8 @@ def test_who_means_another_broker_or_cluster_is_refused(
             answered(cluster, request)
 
 
-def test_a_past_life_of_a_broker_is_refused() -> None:
-    """KIP-903: what it has may be gone with the disk that its present life has."""
+def test_old_broker_epoch_is_refused() -> None:
+    """KIP-903: its records may be lost with the disk that the current process has."""
     with world() as sim:
         cluster = led_by_one(sim, 1, 3)
         request = hello(cluster)
@@ -172,10 +172,10 @@ def test_a_past_life_of_a_broker_is_refused() -> None:
         ({}, InvalidRequest),
     ],
 )
-def test_a_partition_that_may_not_be_followed_has_its_error_and_the_stream_goes_on(
+def test_partition_that_cannot_be_followed_has_its_error_and_the_stream_continues(
     fields: dict[str, int], error: type[QuorumlogError]
 ) -> None:
-    """The last one: node 3 is no replica of it."""
+    """The last partition: node 3 is no replica of it."""
     with world() as sim:
         cluster = led_by_one(sim)
         request = hello(cluster)
@@ -184,7 +184,7 @@ def test_a_partition_that_may_not_be_followed_has_its_error_and_the_stream_goes_
         assert isinstance(decode_error(result.error), error)
 
 
-def test_a_request_without_news_is_answered_when_its_time_is_up() -> None:
+def test_request_without_new_records_is_answered_after_its_wait() -> None:
     with world() as sim:
         cluster = led_by_one(sim)
         request = hello(cluster)
@@ -305,7 +305,7 @@ def test_a_newer_stream_of_a_follower_ends_the_older_one() -> None:
         ask(cluster, twice)
 
 
-def test_a_full_answer_leaves_the_rest_for_the_next_one_in_turn() -> None:
+def test_full_response_continues_with_the_next_partition() -> None:
     with world() as sim:
         cluster = led_by_one(sim, 1, 3)
         cluster.crash(3)
@@ -320,7 +320,7 @@ def test_a_full_answer_leaves_the_rest_for_the_next_one_in_turn() -> None:
         assert (result.high_watermark, result.log_start_offset) == (0, 0)
 
 
-def test_the_ends_of_leader_epochs_are_told_for_what_is_led_here() -> None:
+def test_ends_of_leader_epochs_are_returned_for_led_partitions() -> None:
     with world() as sim:
         cluster = led_by_one(sim)
         cluster.send(b"a", b"b")
@@ -342,7 +342,7 @@ def test_the_ends_of_leader_epochs_are_told_for_what_is_led_here() -> None:
         assert unknown.error.name == "UNKNOWN_TOPIC_ID"
 
 
-def test_who_connects_and_says_nothing_is_sent_away() -> None:
+def test_silent_connection_is_closed() -> None:
     with world() as sim:
         cluster = led_by_one(sim)
 
@@ -354,7 +354,7 @@ def test_who_connects_and_says_nothing_is_sent_away() -> None:
         ask(cluster, say_nothing)
 
 
-def test_the_port_is_told_to_who_means_this_broker_of_this_cluster() -> None:
+def test_port_is_returned_for_this_broker_of_this_cluster_only() -> None:
     with world() as sim:
         cluster = led_by_one(sim)
 

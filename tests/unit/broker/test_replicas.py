@@ -1,4 +1,4 @@
-"""The replica manager over a simulated disk, driven by metadata records: no quorum, no wire."""
+"""The replica manager on a simulated disk, driven by metadata records, without a network."""
 
 import asyncio
 import errno
@@ -31,7 +31,7 @@ from .lone_broker import FOLDER, ME, OTHER, T, U, broker, simulate, topic, value
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
-def test_a_failed_disk_gives_the_partition_up_and_no_other(operation: str) -> None:
+def test_failed_disk_fails_its_partition_only(operation: str) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             b.apply(*topic("t", T), *topic("u", U))
@@ -43,7 +43,7 @@ def test_a_failed_disk_gives_the_partition_up_and_no_other(operation: str) -> No
                 with pytest.raises(DiskFailed):
                     await b.append(b"lost")
                 (outcome,) = await poll
-                assert isinstance(outcome.error, DiskFailed), "the poll learns of it at once"
+                assert isinstance(outcome.error, DiskFailed), "the poll gets the error at once"
             with pytest.raises(DiskFailed):
                 await b.append(b"more")
             (listed,) = await b.replicas.reader.list_offsets([OffsetSpec("t", 0, LATEST)])
@@ -84,7 +84,7 @@ def test_acks_all_waits_for_the_isr_and_times_out_with_the_outcome_unknown() -> 
 
 
 def test_an_acknowledged_append_is_freed_without_a_collection() -> None:
-    """The broker freezes objects that survive collections: a cycle would be a leak."""
+    """The broker freezes objects that survive collections, so a cycle would be a leak."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
@@ -132,10 +132,12 @@ def test_waiting_requests_are_bounded() -> None:
                 await asyncio.sleep(0.5)
                 with pytest.raises(Overloaded, match=r"fetch\.waits\.max=1"):
                     await b.fetch("u", max_wait_ms=60_000)
-                assert (await b.fetch("u"))[0].records == b"", "one that waits for nothing may"
+                assert (await b.fetch("u"))[0].records == b"", (
+                    "a request without a wait is accepted"
+                )
                 scope.cancel()
             assert b.replicas.hosted.replica_of("t", 0).partition.purgatory.count == 0, (
-                "the cancelled are gone"
+                "cancelled waits are removed"
             )
 
     simulate(main)
@@ -168,7 +170,7 @@ def test_oldest_wait_of_the_principal_with_the_most_ends_for_another_one() -> No
 # --- the image ---------------------------------------------------------------------------------
 
 
-def test_a_lost_leadership_refuses_wakes_and_comes_back_with_the_same_log() -> None:
+def test_lost_leadership_refuses_requests_and_returns_with_the_same_log() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             b.apply(*topic("t", T, replicas=(ME, OTHER), isr=(ME,)))
@@ -196,8 +198,8 @@ def test_a_lost_leadership_refuses_wakes_and_comes_back_with_the_same_log() -> N
 
 
 def test_an_answer_that_comes_late_is_none_of_a_later_leadership() -> None:
-    """Requests of a stream are answered in order, so one may wait behind others while the
-    leadership goes and the batch is cut: what another leader committed at its offset is not it."""
+    """Responses of a stream are sent in order. While one waits behind others, the leadership may
+    change and the batch be truncated; another leader's records at its offset are not this batch."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
@@ -243,7 +245,7 @@ def test_a_partition_led_elsewhere_names_its_leader() -> None:
     simulate(main)
 
 
-def test_a_partition_without_a_leader_says_so() -> None:
+def test_partition_without_a_leader_returns_that_error() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             b.apply(*topic("t", T, leader=-1))
@@ -254,8 +256,8 @@ def test_a_partition_without_a_leader_says_so() -> None:
     simulate(main)
 
 
-def test_an_error_that_is_kept_collects_no_frames_of_those_it_is_told_to() -> None:
-    """Each raise of one exception adds the frames of its caller, requests included."""
+def test_stored_error_collects_no_traceback_frames() -> None:
+    """Each raise of one exception would add the frames of its caller with their requests."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
@@ -319,13 +321,13 @@ def test_a_changed_config_takes_effect_on_the_open_log() -> None:
     simulate(main)
 
 
-def test_a_config_that_changes_while_the_log_opens_is_taken() -> None:
+def test_config_changed_during_the_opening_applies() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
-            for step in range(30):  # at every moment of the opening
+            for step in range(30):  # at every step of the opening
                 name, topic_id = f"t{step}", bytes([1 + step]) * 16
                 b.apply(*topic(name, topic_id))
-                first = asyncio.create_task(b.append(b"x", topic=name))  # it opens the log
+                first = asyncio.create_task(b.append(b"x", topic=name))  # this opens the log
                 await asyncio.sleep(step * 0.0001)
                 config = pb.TopicConfigRecord(
                     topic_id=topic_id, name="max.message.bytes", value="300"
@@ -338,8 +340,8 @@ def test_a_config_that_changes_while_the_log_opens_is_taken() -> None:
     simulate(main)
 
 
-def test_what_was_appended_before_a_change_to_fsync_is_acknowledged_once_it_is_durable() -> None:
-    """The high watermark may be ahead of the disk; new acknowledgements may not."""
+def test_append_before_a_change_to_fsync_is_acknowledged_once_durable() -> None:
+    """The high watermark may be above the flushed end; new acknowledgements must not be."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
@@ -370,7 +372,7 @@ def test_a_stray_that_cannot_be_deleted_does_not_keep_the_node_from_starting() -
     simulate(main)
 
 
-def test_a_log_that_cannot_be_opened_for_the_moment_serves_the_next_request() -> None:
+def test_log_that_failed_to_open_serves_the_next_request() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as first:
             first.apply(*topic("t", T))
@@ -386,7 +388,7 @@ def test_a_log_that_cannot_be_opened_for_the_moment_serves_the_next_request() ->
     simulate(main)
 
 
-def test_sizes_of_logs_come_in_time_and_name_those_that_do_not() -> None:
+def test_log_sizes_are_returned_in_time_with_errors_for_the_rest() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as running:
             running.apply(*topic("t", T), *topic("u", U))
@@ -400,17 +402,17 @@ def test_sizes_of_logs_come_in_time_and_name_those_that_do_not() -> None:
     simulate(main)
 
 
-def test_old_records_leave_a_partition_that_nobody_asks_for() -> None:
+def test_retention_deletes_records_of_an_idle_partition() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
             b.apply(*topic("t", T, retention_ms="60000"), *topic("u", U, retention_ms="-1"))
             for name in ("t", "u"):
-                await b.append(b"old", topic=name)  # of 1970, by its timestamp
+                await b.append(b"old", topic=name)  # from 1970, by its timestamp
         async with broker(runtime) as b:
             b.apply(*topic("t", T, retention_ms="60000"), *topic("u", U, retention_ms="-1"))
             await asyncio.sleep(61)
             names = runtime.files.names(f"{FOLDER}/t-0")
-            assert "00000000000000000001.log" in names, "before anybody asks"
+            assert "00000000000000000001.log" in names, "before any request"
             assert "00000000000000000000.log" not in names
             old, kept = await b.fetch("t", offset=1), await b.fetch("u")
             assert (values(old[0]), old[0].log_start_offset) == ([], 1)

@@ -9,14 +9,14 @@ from quorumlog.simulation import SimWorld
 
 
 def started(sim: SimWorld, **configs: str) -> Cluster:
-    """Three nodes with the topic "t" of one partition, which all of them hold."""
+    """Start three nodes that all have the topic "t" of one partition."""
     cluster = Cluster(sim)
     cluster.start()
     cluster.create(2, 3, 1, **configs)
     return cluster
 
 
-def test_every_replica_gets_what_the_leader_gets() -> None:
+def test_every_replica_gets_the_leaders_records() -> None:
     with world() as sim:
         cluster = started(sim)
         expected = [b"%d" % number for number in range(10)]
@@ -36,8 +36,8 @@ def test_another_replica_leads_when_the_leader_dies_and_the_old_one_rejoins() ->
         assert cluster.everywhere() == [b"before", b"after"]
 
 
-def test_a_deposed_leader_cuts_what_only_it_has() -> None:
-    """R2, R12: by the ends of epochs; what it told others meanwhile was not acknowledged."""
+def test_deposed_leader_truncates_its_own_records() -> None:
+    """R2, R12: by the ends of epochs. Its appends in between were not acknowledged."""
     with world() as sim:
         cluster = started(sim)
         cluster.send(b"kept")
@@ -53,8 +53,8 @@ def test_a_deposed_leader_cuts_what_only_it_has() -> None:
             alone.result()
 
 
-def test_a_leader_without_controllers_takes_only_what_its_in_sync_replicas_must_hold() -> None:
-    """It may have been deposed, and would lose what it alone acknowledged."""
+def test_leader_without_controllers_accepts_only_acks_all() -> None:
+    """It may have been deposed, and would lose the records that it alone acknowledged."""
     with world() as sim:
         cluster = started(sim)
         cluster.send(b"kept")
@@ -69,7 +69,7 @@ def test_a_leader_without_controllers_takes_only_what_its_in_sync_replicas_must_
 
 
 @pytest.mark.parametrize("policy", ["replicated", "fsync"])
-def test_what_was_acknowledged_survives_a_power_cut_of_the_leader(policy: str) -> None:
+def test_acknowledged_records_survive_a_power_cut_of_the_leader(policy: str) -> None:
     with world() as sim:
         cluster = started(sim, flush_policy=policy)
         cluster.send(b"a", b"b")
@@ -81,7 +81,7 @@ def test_what_was_acknowledged_survives_a_power_cut_of_the_leader(policy: str) -
         assert cluster.everywhere() == [b"a", b"b", b"c"]
 
 
-def test_what_was_acknowledged_with_fsync_survives_a_power_cut_of_all() -> None:
+def test_records_acknowledged_with_fsync_survive_a_power_cut_of_all() -> None:
     with world() as sim:
         cluster = started(sim, flush_policy="fsync")
         cluster.send(*(b"%d" % number for number in range(20)))
@@ -93,8 +93,8 @@ def test_what_was_acknowledged_with_fsync_survives_a_power_cut_of_all() -> None:
 
 
 def test_a_new_replica_of_an_emptied_log_leads_with_the_old_ones_in_sync() -> None:
-    """Its log restarted, without any epoch, at the leader's start. The old replicas have the epochs
-    of the deleted records, and must not fall out of sync until something is appended."""
+    """Its log restarted at the leader's start without any epoch. The old replicas have the epochs
+    of the deleted records, and must stay in sync before the next append."""
     with world() as sim:
         cluster = Cluster(sim)
         cluster.start()

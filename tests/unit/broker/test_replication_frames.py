@@ -1,4 +1,4 @@
-"""Frames between followers and leaders: whatever the pieces in which they arrive."""
+"""Frames between followers and leaders are decoded from chunks of any size."""
 
 from collections.abc import Iterable
 from struct import Struct
@@ -34,7 +34,7 @@ def encoded(partition: int, records: bytes) -> bytes:
 def feed(
     frames: FrameReader[ReplicationFrame[pb.FollowResponse]], content: bytes, piece: int
 ) -> list[tuple[int, bytes]]:
-    """Read in pieces of at most so many bytes; what came out."""
+    """Feed the bytes in chunks of at most this size. Return the decoded frames."""
     found, at = [], 0
     while at < len(content):
         room = frames.buffer()
@@ -61,7 +61,7 @@ SIZES = (0, 1, 1_000, BUFFER_BYTES - 30, BUFFER_BYTES, 3 * BUFFER_BYTES)
     sizes=st.lists(st.sampled_from(SIZES), max_size=6),
     piece=st.sampled_from((1_000, 4_096, BUFFER_BYTES, 1 << 20)),
 )
-def test_frames_of_any_size_come_out_as_they_went_in(sizes: list[int], piece: int) -> None:
+def test_frames_of_any_size_round_trip(sizes: list[int], piece: int) -> None:
     sent = [(number, bytes([number]) * size) for number, size in enumerate(sizes)]
     frames = reader()
     assert feed(frames, b"".join(encoded(*each) for each in sent), piece) == sent
@@ -82,7 +82,7 @@ def test_records_stay_as_they_are_while_the_next_frame_arrives() -> None:
     assert [bytes(each) for each in kept] == [b"a" * 100, b"b" * 100]
 
 
-def test_memory_that_was_given_back_is_used_again_for_what_fits() -> None:
+def test_released_memory_is_reused_for_frames_that_fit() -> None:
     frames = reader()
     for size in (3 * BUFFER_BYTES, 2 * BUFFER_BYTES, 4 * BUFFER_BYTES):
         content, at = encoded(1, b"x" * size), 0
@@ -98,7 +98,7 @@ def test_memory_that_was_given_back_is_used_again_for_what_fits() -> None:
         frames.recycle(records)
 
 
-def test_an_error_travels_with_its_type() -> None:
+def test_error_keeps_its_type() -> None:
     frames = reader()
     content = b"".join(frames.format.encode_error(StreamBroken("why")))
     frames.buffer()[: len(content)] = content
@@ -113,7 +113,7 @@ def test_a_changed_byte_of_a_message_is_found() -> None:
         feed(reader(), bytes(content), 1 << 20)
 
 
-def test_a_stranger_may_not_send_much() -> None:
+def test_unauthenticated_peer_may_send_small_frames_only() -> None:
     content = encoded(7, bytes(FIRST_FRAME_BYTES_MAX))
     with pytest.raises(InvalidRequest, match="is a node of this cluster"):
         feed(reader(is_unidentified=True), content, 1 << 20)

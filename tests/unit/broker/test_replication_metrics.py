@@ -27,7 +27,7 @@ def lags(cluster: Cluster, number: int) -> dict[NodeId, int]:
     return found
 
 
-def test_followers_count_what_they_fetch_and_leaders_what_followers_lack() -> None:
+def test_followers_count_fetched_bytes_and_leaders_the_lag() -> None:
     with world() as sim:
         cluster = started(sim)
         cluster.send(*[b"v" * 100] * 10)
@@ -41,7 +41,7 @@ def test_followers_count_what_they_fetch_and_leaders_what_followers_lack() -> No
         assert lags(cluster, 2) == {}
 
 
-def test_a_follower_that_dies_lags_leaves_and_comes_back_as_the_figures_say() -> None:
+def test_metrics_show_a_follower_that_lags_leaves_and_rejoins() -> None:
     with world() as sim:
         cluster = started(sim)
         cluster.send(b"before")

@@ -1,4 +1,4 @@
-"""A group's hold on three whole nodes: the leader and its followers keep what it has not read."""
+"""A group's hold on three whole nodes: all replicas keep its unread records."""
 
 import pytest
 from tests.kit.node_settings import with_settings
@@ -8,12 +8,12 @@ from quorumlog.clients.admin.groups import Group
 from quorumlog.clients.log import AsyncLog
 from quorumlog.settings.query_groups import HOLD_MS_MAX, Hold
 
-RECORDS = 12  # two a segment
+RECORDS = 12  # two of them fill a segment
 LOOK_MS = 1_000
 
 
 async def hold(log: AsyncLog) -> None:
-    """The group `g` holds what it has not read, and retention would take everything."""
+    """Hold the unread records of group `g` against a retention that would delete everything."""
     end_ms = log._connection.runtime.clock.wall_ms() + HOLD_MS_MAX
     configs = {"retention.holds": str(Hold("g", end_ms, 1 << 40)), "retention.ms": "1"}
     await log.admin.alter_configs("t", configs)
@@ -27,7 +27,7 @@ def commit(cluster: Cluster, offset: int) -> None:
 
 
 def starts(cluster: Cluster) -> set[int]:
-    """Where the log starts on each node."""
+    """Return the log start offset on each node."""
     return {replica.log.log_start_offset for _, replica in cluster.all_held("t")}
 
 

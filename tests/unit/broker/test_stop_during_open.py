@@ -1,4 +1,4 @@
-"""A replica whose node stops while its log is being opened."""
+"""A node that stops while the log of a replica is being opened."""
 
 import asyncio
 
@@ -14,9 +14,9 @@ from quorumlog.storage import LogConfig
 from quorumlog.storage.shell.data_directory import DataDirectory
 
 
-def test_who_waits_for_a_log_that_is_being_opened_is_told_that_the_node_stops() -> None:
-    """Found by the simulation of the clients: the handler failed with an assertion, which a caller
-    gets as an error that is not to be repeated."""
+def test_request_for_an_opening_log_gets_an_error_when_the_node_stops() -> None:
+    """Found by the simulation of the clients: the handler failed with an assertion, which clients
+    do not retry."""
 
     async def main(runtime: Runtime) -> None:
         await DataDirectory.format(

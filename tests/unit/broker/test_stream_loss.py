@@ -16,13 +16,13 @@ def fetcher(cluster: Cluster, follower: int, leader: int) -> ReplicaFetcher:
     return manager.replication.fetchers.of(NodeId(leader))
 
 
-def test_a_stream_that_ends_while_an_answer_is_written_is_begun_anew_at_once() -> None:
-    """Its end is not heard by who waits for no answer: without a look a request went nowhere, and
-    the leader was waited for until its silence was too long."""
+def test_stream_that_ends_while_a_response_is_written_is_reopened_at_once() -> None:
+    """Without a check, the next request was lost, and the follower waited until the leader counted
+    as silent."""
     with world() as sim:
         cluster = Cluster(sim)
         cluster.start()
-        cluster.create(1, 2, flush_policy="fsync")  # large records of it are not written at once
+        cluster.create(1, 2, flush_policy="fsync")  # its large records are not written at once
         cluster.send(b"small")
         following = fetcher(cluster, 2, 1)
         task = cluster.append(1, "t", b"x" * 900_000, acks=Acks.ALL)

@@ -1,4 +1,4 @@
-"""What a leader goes by is what the controller judges it by, also while its partition is moved."""
+"""Leader and controller use the same replica counts, also during a reassignment."""
 
 import pytest
 from immutables import Map
@@ -29,8 +29,12 @@ def partition(replicas: int, *, adding: int = 0, removing: int = 0) -> Partition
     [
         (partition(1), 1, FlushPolicy.FSYNC),
         (partition(3), 2, FlushPolicy.REPLICATED),
-        (partition(3, adding=2), 1, FlushPolicy.FSYNC),  # one becomes three: writable meanwhile
-        (partition(3, removing=2), 1, FlushPolicy.FSYNC),  # three become one
+        (
+            partition(3, adding=2),
+            1,
+            FlushPolicy.FSYNC,
+        ),  # one replica becomes three: writable in between
+        (partition(3, removing=2), 1, FlushPolicy.FSYNC),  # three replicas become one
         (partition(6, adding=3, removing=3), 2, FlushPolicy.REPLICATED),
     ],
 )

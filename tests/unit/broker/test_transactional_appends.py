@@ -1,5 +1,7 @@
-"""Transactional batches and markers at a partition's leader. The tests answer its questions in the
-coordinator's place."""
+"""Transactional batches and markers at a partition's leader.
+
+The tests answer its verifications in place of the coordinator.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -44,7 +46,7 @@ LATER_MS = 10_000
 
 
 class Coordinator:
-    """Keeps the questions of a leader until they are answered by hand."""
+    """A coordinator that keeps the verifications of a leader until the test answers them."""
 
     def __init__(self, b: LoneBroker) -> None:
         self.asked: list[tuple[Verification, Callable[[QuorumlogError | None], None]]] = []
@@ -149,7 +151,7 @@ def test_waiting_batches_keep_their_order_behind_one_question() -> None:
             sent = [send(b, batch(sequence)) for sequence in range(5)]
             assert len(coordinator.asked) == 1
             other = send(b, batch(0, producer=8, transactional=False), None)
-            assert await stored(b, other) == 0  # others do not wait
+            assert await stored(b, other) == 0  # other batches do not wait
             coordinator.answer()
             assert [await stored(b, append) for append in sent] == [1, 2, 3, 4, 5]
 
@@ -193,7 +195,7 @@ def test_a_later_batch_does_not_overtake_one_whose_verification_failed() -> None
 
 
 def test_a_batch_delayed_past_the_end_of_its_transaction_begins_none() -> None:
-    """The coordinator's answer, then the marker, then the batch (R24)."""
+    """The coordinator's response, then the marker, then the batch (R24)."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
@@ -272,7 +274,7 @@ def test_another_transactional_id_writes_nothing_into_an_open_transaction() -> N
 
 
 def test_another_transactional_id_neither_begins_a_transaction_nor_delays_it() -> None:
-    """Its question has a sequence below that of the producer's first batch."""
+    """Its verification has a sequence below that of the producer's first batch."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:
@@ -378,7 +380,7 @@ def test_a_transactional_batch_needs_a_transactional_id() -> None:
 
 
 async def written(b: LoneBroker, epoch: int = 0, **created: object) -> Coordinator:
-    """A partition with an open transaction of one batch."""
+    """Return a partition with an open transaction of one batch."""
     coordinator = await opened(b, **created)
     first = send(b, batch(0, epoch=epoch))
     coordinator.answer()
@@ -414,8 +416,9 @@ def test_a_marker_of_an_earlier_transaction_is_refused_for_good() -> None:
     simulate(main)
 
 
-def test_answers_that_store_nothing_wait_until_what_they_rest_on_is_committed() -> None:
-    """A deposed leader's log may end in a marker, or a later transaction, that nobody else has."""
+def test_responses_without_an_append_wait_for_their_cause_to_commit() -> None:
+    """The log of a deposed leader may end in a marker or a later transaction that no other replica
+    has."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with broker(runtime) as b:

@@ -43,7 +43,7 @@ def producer(epoch: int = 0) -> ProducerIdentity:
 
 
 def states(*batches: bytes) -> ProducerStates:
-    """The states of a log with these batches."""
+    """Return the states of a log with these batches."""
     found = ProducerStates(ProducerLimits(), wall_ms=NOW_MS)
     for batch in batches:
         found.replay(batch, parse_header(batch))

@@ -1,5 +1,4 @@
-"""A small coordinator: its shard stores what requests name, as records, batches of a producer and
-control batches, and reports its effects and its load."""
+"""A small coordinator for tests: its shard stores texts, producer batches and control batches."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -43,7 +42,7 @@ SETTINGS = InternalTopicSettings(
 
 @dataclass(frozen=True, kw_only=True)
 class Put(CoordinatorRequest[int]):
-    """Store texts; the answer is the number of texts so far."""
+    """Store texts. The response is the number of texts so far."""
 
     texts: tuple[str, ...] = ()
     effect: str | None = None
@@ -100,7 +99,7 @@ class LedgerShard:
 
 
 class LedgerCoordinatorShard(CoordinatorShard[LedgerShard]):
-    """Its effects go into `started`; `broken` fails at first."""
+    """A shard that appends its effects to `started`; the effect `broken` raises the first time."""
 
     started: list[str]
 
@@ -130,7 +129,7 @@ class LedgerCoordinatorShard(CoordinatorShard[LedgerShard]):
 
 
 class LedgerCoordinator(Coordinator[LedgerCoordinatorShard]):
-    """The ledger of one broker."""
+    """The ledger coordinator of one broker."""
 
     def __init__(self, context: CoordinatorContext) -> None:
         self.figures = CoordinatorMetrics()
@@ -155,20 +154,20 @@ class LedgerCoordinator(Coordinator[LedgerCoordinatorShard]):
         return shard
 
     def entries(self) -> list[Any] | None:
-        """The state of the partition; None: this broker does not coordinate it."""
+        """Return the texts of the partition, or None if this broker does not coordinate it."""
         shard = self._shards.get(0)
         return None if shard is None or shard.state is None else shard.state.entries
 
 
 @dataclass
 class Ledgers:
-    """Nodes with a ledger each."""
+    """Nodes with a ledger coordinator each."""
 
     nodes: Cluster
     coordinators: dict[int, LedgerCoordinator]
 
     def open(self, *numbers: int) -> None:
-        """Start a coordinator beside the groups of each node."""
+        """Start a coordinator on each node, beside its group coordinator."""
         for number in numbers:
 
             async def main(runtime: Runtime, number: int = number) -> None:
@@ -204,7 +203,7 @@ class Ledgers:
             self.nodes.until(lambda number=number: number in self.coordinators)  # type: ignore[misc]
 
     def coordinator(self) -> int:
-        """The node that coordinates; 0: none."""
+        """Return the node that coordinates; 0: none."""
         for number, ledger in self.coordinators.items():
             if number in self.nodes.nodes and ledger.entries() is not None:
                 return number
@@ -226,7 +225,7 @@ class Ledgers:
 
 @contextmanager
 def ledgers(*numbers: int) -> Iterator[Ledgers]:
-    """Started nodes with a ledger each, whose topic exists."""
+    """Started nodes with a ledger coordinator each, and their topic."""
     with world(1) as simulated:
         nodes = Cluster(simulated, numbers)
         nodes.start()

@@ -19,7 +19,7 @@ MARKER = TransactionMarker(PRODUCER, 5, True, 0)
 
 
 def headers(opened: Ledgers, number: int) -> list[tuple[int, int, bool, bool, int]]:
-    """Producer id and epoch, the two bits and the record count of each batch of the log."""
+    """Return producer id, epoch, the two flags and the record count of each batch of the log."""
     log = opened.nodes.replica(number, TOPIC).log
     found = log.read(0, max_bytes=1 << 20)
     assert found is not None
@@ -114,7 +114,7 @@ def test_effects_of_a_decision_that_was_not_stored_do_not_start() -> None:
         purgatory = opened.nodes.replica(1, TOPIC).partition.purgatory
 
         async def refused(runtime: Runtime) -> None:
-            """Decide a request, and refuse its append."""
+            """Decide on a request, then refuse its append."""
             deadline_ms = runtime.clock.now_ms() + 1_000
             task = asyncio.create_task(
                 ledger.ask(Put(texts=("a",), effect="lost"), deadline_ms=deadline_ms)

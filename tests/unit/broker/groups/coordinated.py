@@ -1,4 +1,4 @@
-"""Whole nodes that coordinate groups, and requests to them past every front door."""
+"""Whole nodes with group coordinators, and requests to them without a front end."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -30,7 +30,7 @@ ANSWER_MS = 20_000
 
 @contextmanager
 def cluster(*numbers: int, seed: int = 1, **settings: Any) -> Iterator[Cluster]:
-    """Nodes, not started; `__consumer_offsets` will have one partition unless it is said."""
+    """Nodes that are not started. `__consumer_offsets` has one partition by default."""
     with world(seed) as simulated:
         nodes = Cluster(simulated, numbers or (1, 2, 3))
         settings.setdefault("offsets_topic_num_partitions", 1)
@@ -41,7 +41,7 @@ def cluster(*numbers: int, seed: int = 1, **settings: Any) -> Iterator[Cluster]:
 
 
 def make_topic(nodes: Cluster, name: str = "t", partitions: int = 1) -> None:
-    """Have a topic that offsets are committed of."""
+    """Create a topic for committed offsets."""
     nodes.run(lambda log: log.admin.create_topic(name, partitions=partitions))
     nodes.until(lambda: all(image(nodes, n).topic(name) is not None for n in nodes.nodes))
 
@@ -59,7 +59,7 @@ def coordinator(nodes: Cluster, number: int) -> GroupCoordinator:
 
 
 def on(nodes: Cluster, number: int, work: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
-    """Do something in a node's process."""
+    """Run something in a node's process."""
     task = nodes.machine(number).attach(work, name="test")
     nodes.world.run_until(task, virtual_ms=60_000)
     found: T = task.result()
@@ -69,7 +69,7 @@ def on(nodes: Cluster, number: int, work: Callable[[Runtime], Coroutine[Any, Any
 def begun(
     nodes: Cluster, number: int, request: GroupRequest[R], answer_ms: int = ANSWER_MS
 ) -> "asyncio.Task[R]":
-    """Ask a node, and go on."""
+    """Send a request to a node, and return at once."""
 
     async def main(runtime: Runtime) -> R:
         deadline_ms = runtime.clock.now_ms() + answer_ms
@@ -79,14 +79,14 @@ def begun(
 
 
 def asked(nodes: Cluster, number: int, request: GroupRequest[R], answer_ms: int = ANSWER_MS) -> R:
-    """Ask a node; raises what it refuses with."""
+    """Send a request to a node. Raise its error."""
     task = begun(nodes, number, request, answer_ms)
     nodes.world.run_until(task, virtual_ms=60_000)
     return task.result()
 
 
 def tried(nodes: Cluster, number: int, request: GroupRequest[R]) -> R:
-    """Ask a node until it neither loads nor waits for others."""
+    """Send a request until the node neither loads nor waits for other nodes."""
     for _ in range(200):
         try:
             return asked(nodes, number, request)
@@ -98,14 +98,15 @@ def tried(nodes: Cluster, number: int, request: GroupRequest[R]) -> R:
 
 
 def leader(nodes: Cluster) -> int:
-    """Who leads partition 0 of the topic of offsets, as a node that is up sees it; 0: nobody."""
+    """Return the leader of partition 0 of the offsets topic in the metadata of a live node; 0:
+    none."""
     number = min(nodes.nodes)
     topic = image(nodes, number).topic(OFFSETS_TOPIC)
     return 0 if topic is None else max(0, topic.partitions[0].leader)
 
 
 def made(nodes: Cluster) -> int:
-    """Have the topic of offsets made; returns who coordinates."""
+    """Create the offsets topic. Return its coordinator."""
     number = min(nodes.nodes)
 
     async def main(runtime: Runtime) -> None:
@@ -121,13 +122,13 @@ def made(nodes: Cluster) -> int:
 def commit(
     offset: int, *, topic: str = "t", partition: int = 0, group: str = GROUP
 ) -> CommitOffsets:
-    """A commit of a program outside of the group."""
+    """Commit offsets without a member."""
     one = OffsetToCommit(topic=topic, partition=partition, offset=offset)
     return CommitOffsets(group=group, offsets=(one,))
 
 
 def stored(nodes: Cluster, number: int, group: str = GROUP) -> dict[tuple[str, int], int]:
-    """All that a coordinator has of a group."""
+    """Return the complete state of a group at its coordinator."""
     found = tried(nodes, number, FetchOffsets(group=group))
     return {(each.topic, each.partition): each.offset for each in found}
 

@@ -1,4 +1,4 @@
-"""What retention is told of groups: by their coordinators, whichever node asks."""
+"""Retention gets the committed offsets of groups from their coordinators, on every node."""
 
 import pytest
 from tests.kit.replica_cluster import Cluster
@@ -28,7 +28,7 @@ from .coordinated import (
 def committed_offset(
     nodes: Cluster, number: int, log: str = "t-0", group: str = GROUP
 ) -> int | None:
-    """What the housekeeping of a node is told."""
+    """Return the committed offset that the retention of a node receives."""
 
     async def main(runtime: Runtime) -> int | None:
         directory = nodes.nodes[number].parts.directory
@@ -49,8 +49,8 @@ def test_every_node_gets_the_committed_offsets_of_a_group() -> None:
 
 
 @pytest.mark.slow
-def test_a_node_that_is_waited_for_in_vain_is_not_asked_for_each_group() -> None:
-    """Or all logs of a directory would wait for everybody who holds something of one."""
+def test_silent_coordinator_is_not_queried_for_each_group() -> None:
+    """Otherwise one silent coordinator would delay the retention of all logs of a directory."""
     with cluster(offsets_topic_num_partitions=9) as nodes:
         nodes.start()
         make_topic(nodes)
@@ -73,7 +73,7 @@ def test_a_node_that_is_waited_for_in_vain_is_not_asked_for_each_group() -> None
 
 
 def led(nodes: Cluster, number: int) -> list[str]:
-    """A group in each partition of offsets that a node leads."""
+    """Return a group in each offsets partition that a node leads."""
     topic = image(nodes, number).topic(OFFSETS_TOPIC)
     assert topic is not None
     mine = {index for index, state in topic.partitions.items() if state.leader == number}
@@ -92,7 +92,7 @@ def test_query_does_not_create_the_offsets_topic() -> None:
         assert not coordinator(nodes, 1).has_topic
 
 
-def test_a_group_of_which_nobody_tells_is_asked_for_again_after_a_while() -> None:
+def test_group_without_a_response_is_queried_again_after_a_delay() -> None:
     with cluster() as nodes:
         nodes.start()
         make_topic(nodes)

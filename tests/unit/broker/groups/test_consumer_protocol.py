@@ -1,4 +1,5 @@
-"""The bytes that classic consumers put into a group, against Kafka's schemas as kio has them."""
+"""The encoding of subscriptions and assignments of classic consumers, compared with kio's
+schemas."""
 
 from io import BytesIO
 
@@ -46,7 +47,7 @@ def test_what_is_written_is_read_again(subscription: ConsumerSubscription) -> No
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_an_older_version_has_what_it_knows(version: int) -> None:
+def test_older_version_keeps_only_its_own_fields(version: int) -> None:
     whole = ConsumerSubscription(
         version=version, topics=("t",), owned={"t": (1,)}, generation=4, rack="r"
     )
@@ -59,7 +60,7 @@ def test_an_older_version_has_what_it_knows(version: int) -> None:
     )
 
 
-def test_a_version_to_come_is_read_as_the_last_known_one() -> None:
+def test_future_version_is_read_as_the_last_known_one() -> None:
     data = encode_subscription(ConsumerSubscription(version=3, topics=("t",), rack="r"))
     read = decode_subscription(b"\x00\x09" + data[2:] + b"more")
     assert (read.version, read.rack) == (9, "r")
@@ -78,7 +79,7 @@ def test_no_bytes_are_no_assignment() -> None:
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_arbitrary_bytes_are_decoded_or_refused(data: bytes) -> None:
     for decode in (decode_subscription, decode_assignment):
         try:
             decode(data)
@@ -94,7 +95,7 @@ def test_cut_bytes_are_refused() -> None:
 
 
 def owned_entries(count: int) -> bytes:
-    """Return a subscription that owns one partition of one topic, in so many entries."""
+    """Return a subscription that owns one partition of one topic in so many entries."""
     once = b"\0\1t" + b"\0\0\0\1" + b"\0\0\0\7"
     return b"\0\1" + b"\0\0\0\0" + b"\xff" * 4 + count.to_bytes(4, "big") + count * once
 

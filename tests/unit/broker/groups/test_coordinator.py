@@ -1,4 +1,4 @@
-"""The coordinator of groups on whole nodes: what is committed stays, whoever coordinates."""
+"""Committed offsets and deletions survive power cuts and failovers of the group coordinator."""
 
 import pytest
 
@@ -72,7 +72,7 @@ def test_other_broker_names_the_coordinator() -> None:
         assert on(nodes, other, look) == number
 
 
-def test_a_commit_of_no_partition_is_refused_by_itself() -> None:
+def test_commit_of_an_unknown_partition_is_refused_alone() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)
@@ -85,7 +85,7 @@ def test_a_commit_of_no_partition_is_refused_by_itself() -> None:
             asked(nodes, 1, commit(1, group=""))
 
 
-def test_the_topic_waits_for_as_many_brokers_as_the_cluster_was_formed_of() -> None:
+def test_offsets_topic_is_created_once_the_initial_brokers_are_registered() -> None:
     with cluster() as nodes:
         nodes.start(1, 2)
         with pytest.raises(CoordinatorNotAvailable, match="needs 3 brokers and 2 are active"):
@@ -181,7 +181,7 @@ def test_a_deleted_group_stays_deleted() -> None:
         assert coordinator(nodes, 1).list_groups() == []
 
 
-def test_a_coordinator_that_reads_says_so() -> None:
+def test_loading_coordinator_returns_coordinator_loading() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)
@@ -200,7 +200,7 @@ def test_a_coordinator_that_reads_says_so() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_what_was_acknowledged_survives_whenever_the_coordinator_loses_its_power(seed: int) -> None:
+def test_acknowledged_commits_survive_a_power_cut_of_the_coordinator_at_any_time(seed: int) -> None:
     with cluster(seed=seed) as nodes:
         nodes.start()
         make_topic(nodes)

@@ -1,4 +1,4 @@
-"""A term of a coordinator: how it reads, what it does when nothing can be stored, how it ends."""
+"""One leadership of a group coordinator: load, failed appends, bounds and end."""
 
 import asyncio
 import struct
@@ -71,7 +71,7 @@ def many(partitions: int, offset: int, group: str = GROUP) -> CommitOffsets:
 
 
 @pytest.mark.slow
-def test_others_have_the_loop_while_a_partition_is_read() -> None:
+def test_load_yields_the_loop_to_other_tasks() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes, partitions=500)
@@ -79,7 +79,7 @@ def test_others_have_the_loop_while_a_partition_is_read() -> None:
         asked(nodes, 1, many(500, 1))
 
         async def steps(_: Runtime) -> list[int]:
-            """Records between two turns of others."""
+            """Return the numbers of records between two turns of other tasks."""
             parts = nodes.nodes[1].parts
             assert parts.directory is not None
             log = nodes.replica(1, OFFSETS_TOPIC).log
@@ -100,7 +100,7 @@ def test_others_have_the_loop_while_a_partition_is_read() -> None:
         assert max(on(nodes, 1, steps)) <= RECORDS_A_STEP
 
 
-def test_what_is_damaged_is_passed_over_and_the_rest_is_read() -> None:
+def test_load_skips_damaged_records() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)
@@ -127,7 +127,7 @@ def test_what_is_damaged_is_passed_over_and_the_rest_is_read() -> None:
         assert stored(nodes, 1, "another") == {("t", 0): 4}
 
 
-def test_a_state_that_could_not_be_stored_is_thrown_away_and_read_anew() -> None:
+def test_state_that_could_not_be_stored_is_dropped_and_loaded_again() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)
@@ -137,7 +137,7 @@ def test_a_state_that_could_not_be_stored_is_thrown_away_and_read_anew() -> None
         purgatory = nodes.replica(1, OFFSETS_TOPIC).partition.purgatory
 
         async def refused(runtime: Runtime) -> None:
-            """Have a commit decided, and refuse its append."""
+            """Decide on a commit, then refuse its append."""
             deadline_ms = runtime.clock.now_ms() + 1_000
             work = coordinator(nodes, 1).ask(commit(9), deadline_ms=deadline_ms)
             task = asyncio.create_task(work)
@@ -158,7 +158,7 @@ def test_a_state_that_could_not_be_stored_is_thrown_away_and_read_anew() -> None
 
 
 def beat_of_a_member(nodes: Cluster, number: int) -> ConsumerHeartbeat:
-    """Let a member join; return its next heartbeat."""
+    """Let a member join. Return its next heartbeat."""
     join = ConsumerHeartbeat(
         group=GROUP,
         member_id="m",
@@ -236,7 +236,7 @@ def test_members_that_were_refused_for_longer_than_a_session_stay_members() -> N
         purgatory.entries_max = bound
         nodes.world.run_for(2_000)
         assert asked(nodes, 1, again).member_epoch == epoch
-        nodes.world.run_for(50_000)  # a session of silence, and nothing is in the way
+        nodes.world.run_for(50_000)  # a session without heartbeats, and no pending append
         with pytest.raises(UnknownMember):
             asked(nodes, 1, again)
 
@@ -262,7 +262,7 @@ def test_very_many_offsets_of_one_decision_go_into_several_batches() -> None:
         assert len(stored(nodes, 1)) == 200
 
 
-def test_what_was_decided_and_cannot_be_encoded_is_not_told_later() -> None:
+def test_decision_that_cannot_be_encoded_is_never_returned() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)
@@ -275,7 +275,7 @@ def test_what_was_decided_and_cannot_be_encoded_is_not_told_later() -> None:
         assert coordinator(nodes, 1).figures.reloads == 1
 
 
-def test_what_was_being_written_when_a_load_begins_is_read_too() -> None:
+def test_load_includes_appends_in_flight() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)
@@ -285,7 +285,9 @@ def test_what_was_being_written_when_a_load_begins_is_read_too() -> None:
         committed = OffsetCommitted(group=GROUP, topic="t", partition=0, offset=7, commit_ms=1)
         key, value = encode(committed)
         assert value is not None
-        large = encode_batch([Record(0, 1, key, value + bytes(3 << 20))])  # written aside
+        large = encode_batch(
+            [Record(0, 1, key, value + bytes(3 << 20))]
+        )  # written without the shard
 
         async def overtaken(runtime: Runtime) -> None:
             appended = directory.append_nowait(
@@ -295,7 +297,7 @@ def test_what_was_being_written_when_a_load_begins_is_read_too() -> None:
                 origin=AppendOrigin.INTERNAL,
                 flush=True,
             )
-            with pytest.raises(struct.error):  # the state is thrown away
+            with pytest.raises(struct.error):  # the state is dropped
                 await coordinator(nodes, 1).ask(ABSURD, deadline_ms=runtime.clock.now_ms() + 1_000)
             assert appended.outcome() is None
             await appended
@@ -305,7 +307,7 @@ def test_what_was_being_written_when_a_load_begins_is_read_too() -> None:
 
 
 @pytest.mark.slow
-def test_a_coordinator_that_is_cut_off_lets_nobody_believe_it() -> None:
+def test_isolated_coordinator_returns_no_offsets() -> None:
     with cluster() as nodes:
         nodes.start()
         make_topic(nodes)
@@ -344,7 +346,7 @@ def test_requests_that_wait_are_bounded() -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_offsets_are_read_and_all_are_there() -> None:
+def test_hundred_thousand_offsets_are_loaded() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes, partitions=1_000)
@@ -360,7 +362,7 @@ def test_a_hundred_thousand_offsets_are_read_and_all_are_there() -> None:
         assert (census.offsets, census.groups_by_state) == (100_000, {"Empty": 100})
 
 
-def test_who_takes_no_task_is_told_within_the_call_or_once_it_is_stored() -> None:
+def test_reply_by_callback_arrives_in_the_call_or_after_the_append() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)
@@ -377,7 +379,7 @@ def test_who_takes_no_task_is_told_within_the_call_or_once_it_is_stored() -> Non
         nodes.until(lambda: outcomes == [TAKEN])
 
 
-def test_who_waits_no_longer_is_not_told() -> None:
+def test_cancelled_request_gets_no_reply() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)
@@ -396,9 +398,9 @@ def test_who_waits_no_longer_is_not_told() -> None:
 
 
 @pytest.mark.slow
-def test_answers_that_nobody_waits_for_are_not_kept_until_the_replicas_are_back() -> None:
-    """Lag is looked at again and again, each answer has all offsets of a group, and it may take the
-    replicas days."""
+def test_responses_of_cancelled_requests_are_not_kept() -> None:
+    """Lag is queried repeatedly, each response has all offsets of a group, and replicas may be
+    offline for days."""
     with cluster() as nodes:
         nodes.start()
         make_topic(nodes)
@@ -426,8 +428,8 @@ def term(nodes: Cluster, number: int) -> GroupCoordinatorShard:
     return coordinator(nodes, number)._shards[0]
 
 
-def test_a_state_whose_storing_broke_by_a_bug_is_thrown_away_too() -> None:
-    """Nobody knows what of it is in the log, and whoever comes next would be told of it."""
+def test_state_is_dropped_after_a_bug_in_its_append() -> None:
+    """It is unknown which part is in the log, so later requests must not see this state."""
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)
@@ -445,8 +447,8 @@ def test_a_state_whose_storing_broke_by_a_bug_is_thrown_away_too() -> None:
         assert stored(nodes, 1) == {("t", 0): 1}
 
 
-def test_a_bug_in_what_time_brings_stops_no_node() -> None:
-    """Whoever coordinates next has the same groups, and would stop too."""
+def test_bug_in_a_timer_stops_no_node() -> None:
+    """The next coordinator would load the same groups and stop as well."""
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)

@@ -1,4 +1,4 @@
-"""Deadlines against a plain dictionary."""
+"""Deadlines, compared with a plain dictionary."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ STEPS = st.lists(
 
 @settings(max_examples=50)
 @given(STEPS)
-def test_what_is_due_is_what_a_plain_dictionary_says(steps: list[tuple[str, str, int]]) -> None:
+def test_due_names_equal_those_of_a_plain_dictionary(steps: list[tuple[str, str, int]]) -> None:
     deadlines, model = DeadlineQueue[str](), dict[str, int]()
     for step, name, at_ms in steps:
         if step == "set":
@@ -42,7 +42,7 @@ def test_equal_times_are_due_in_the_order_in_which_they_came() -> None:
     assert deadlines.due(5) == ["c", "a", "b"]
 
 
-def test_names_that_come_and_go_leave_nothing_behind() -> None:
+def test_added_and_dropped_names_leave_no_memory() -> None:
     deadlines = DeadlineQueue[str]()
     for number in range(10_000):
         deadlines.set(str(number), 1_000_000)
@@ -50,7 +50,7 @@ def test_names_that_come_and_go_leave_nothing_behind() -> None:
     assert len(deadlines._heap) <= STALE_MAX + 3
 
 
-def test_a_name_that_changes_its_mind_leaves_nothing_behind() -> None:
+def test_moved_deadlines_leave_no_memory() -> None:
     deadlines = DeadlineQueue[str]()
     for number in range(10_000):
         deadlines.set("a", 1_000_000 - number)

@@ -1,5 +1,4 @@
-"""Keys and values of `__consumer_offsets` as Kafka has them: bytes put together by hand, and all
-records there and back."""
+"""Keys and values of `__consumer_offsets`: bytes as in Kafka, and round trips of all records."""
 
 import struct
 from contextlib import suppress
@@ -244,7 +243,7 @@ def test_a_record_without_a_key_is_skipped() -> None:
         (struct.pack(">h", 2) + struct.pack(">h", 2) + b"\xff\xfe", None),
     ],
 )
-def test_what_is_damaged_is_told_with_its_offset(key: bytes, value: bytes | None) -> None:
+def test_damaged_record_is_reported_with_its_offset(key: bytes, value: bytes | None) -> None:
     with pytest.raises(CorruptionError, match="record 1234 is malformed"):
         decode(key, value, offset=1234)
 

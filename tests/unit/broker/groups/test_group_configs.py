@@ -15,7 +15,7 @@ CONFIG = GroupConfig(consumer_session_ms=45_000, consumer_heartbeat_ms=5_000)
 
 
 def image(**configs: str) -> MetadataImage:
-    """Metadata with these configs of group g; `_` in a name is a dot."""
+    """Return metadata with these configs of group g. `_` in a name stands for a dot."""
     named = Map({name.replace("_", "."): value for name, value in configs.items()})
     return replace(image_of({"t": ID}), group_configs=Map({"g": named} if named else {}))
 

@@ -1,4 +1,4 @@
-"""What members call themselves can be stored, or is refused before anything is decided."""
+"""Ids of members fit the log, or are refused before any decision."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def join(client_id: str) -> JoinGroup:
     )
 
 
-def test_an_id_made_of_the_longest_name_that_is_taken_can_be_stored() -> None:
+def test_generated_id_of_the_longest_client_id_can_be_stored() -> None:
     longest = WIDE * NAME_LENGTH_MAX
     check_group(longest)
     check_texts(join(longest))

@@ -1,4 +1,4 @@
-"""A broker without groups starts without what they need."""
+"""A broker without groups imports no group machinery."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ print(found, "re2" in sys.modules)
 
 
 @pytest.mark.slow
-def test_no_machine_of_groups_is_imported_before_a_group_is_there() -> None:
+def test_group_machinery_is_imported_with_the_first_group() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=240, check=True
     )

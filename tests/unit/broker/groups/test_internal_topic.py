@@ -1,4 +1,4 @@
-"""Nobody but a coordinator makes, writes or deletes the topic of offsets."""
+"""Only a coordinator creates, writes or deletes the offsets topic."""
 
 import pytest
 from tests.kit.replica_cluster import Cluster, produce
@@ -48,7 +48,7 @@ def test_clients_neither_make_nor_write_nor_delete_the_topic_of_offsets() -> Non
         assert stored(nodes, 1) == {("t", 0): 5}
 
 
-def test_the_topic_of_offsets_keeps_its_partitions_or_groups_would_not_find_theirs() -> None:
+def test_offsets_topic_keeps_its_number_of_partitions() -> None:
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)

@@ -1,7 +1,7 @@
-"""Members bring more than the log of their group takes at once.
+"""Groups whose records exceed the largest append of their log are refused without side effects.
 
-The coordinator read everything anew, told them to repeat it, and they did: for ever, and nobody
-else's groups on that partition came to anything meanwhile.
+Regression: the coordinator loaded its state again and asked for a retry, without end, and blocked
+the other groups of the partition.
 """
 
 from dataclasses import replace
@@ -33,11 +33,11 @@ from .coordinated import (
 )
 
 SEGMENT_BYTES = 40_000
-LARGE = (SEGMENT_BYTES - 128) * 15 // 32  # what members bring together
+LARGE = (SEGMENT_BYTES - 128) * 15 // 32  # bytes of all members
 
 
 def started(nodes: Cluster, partitions: int = 1) -> None:
-    """Have a coordinator whose log takes little at once."""
+    """Start a coordinator whose log accepts only small appends."""
     nodes.start()
     make_topic(nodes, partitions=partitions)
     made(nodes)
@@ -92,7 +92,7 @@ def undisturbed(nodes: Cluster) -> None:
     assert asked(nodes, 1, commit(2, group="other")) == TAKEN
 
 
-def test_a_leader_that_assigns_too_much_is_told_so_and_may_say_less() -> None:
+def test_oversized_assignment_is_refused_and_a_smaller_one_accepted() -> None:
     with cluster(1) as nodes:
         started(nodes)
         joined = asked(nodes, 1, joining(100))
@@ -102,7 +102,7 @@ def test_a_leader_that_assigns_too_much_is_told_so_and_may_say_less() -> None:
         assert asked(nodes, 1, assigning(joined, LARGE)).assignment == bytes(LARGE)
 
 
-def test_members_whose_subscriptions_are_too_much_together_are_not_taken() -> None:
+def test_member_that_makes_the_group_too_large_is_refused() -> None:
     with cluster(1) as nodes:
         started(nodes)
         first = begun(nodes, 1, joining(LARGE // 2))
@@ -118,7 +118,7 @@ def test_members_whose_subscriptions_are_too_much_together_are_not_taken() -> No
         assert again.generation == joined.generation + 1
 
 
-def test_a_static_member_comes_again_into_a_group_that_is_as_large_as_it_may_be() -> None:
+def test_static_member_rejoins_a_group_of_the_maximal_size() -> None:
     with cluster(1) as nodes:
         started(nodes)
         joined = asked(nodes, 1, joining(LARGE - 100, instance_id="s"))
@@ -128,7 +128,7 @@ def test_a_static_member_comes_again_into_a_group_that_is_as_large_as_it_may_be(
         undisturbed(nodes)
 
 
-def test_a_member_that_names_too_many_topics_is_not_taken() -> None:
+def test_member_with_too_many_topics_is_refused() -> None:
     names = [f"{each:0100}" for each in range(LARGE // 100 + 1)]
     with cluster(1) as nodes:
         started(nodes)
@@ -140,15 +140,15 @@ def test_a_member_that_names_too_many_topics_is_not_taken() -> None:
         asked(nodes, 1, beating(*names[:100], epoch=epoch))
         with pytest.raises(GroupFull):
             asked(nodes, 1, beating(*names[:100], member_id="n"))
-        asked(nodes, 1, beating(*names[:100], epoch=epoch))  # it may say the same again
+        asked(nodes, 1, beating(*names[:100], epoch=epoch))  # it may repeat the same subscription
         classic = replace(joining(LARGE), protocol_type="consumer")
         with pytest.raises(GroupFull):
             asked(nodes, 1, classic)
         undisturbed(nodes)
 
 
-def test_who_asks_for_more_than_the_log_takes_is_told_not_to_repeat_it() -> None:
-    """A share-out of very many partitions: nothing that a member brings says so before."""
+def test_request_larger_than_the_log_accepts_gets_a_final_error() -> None:
+    """An assignment of very many partitions: its size is unknown before the decision."""
     with cluster(1) as nodes:
         started(nodes, partitions=6_000)
         with pytest.raises(MessageTooLarge, match="use fewer members or topics"):
@@ -169,7 +169,7 @@ def test_a_decision_that_fits_the_log_alone_is_stored_behind_the_others_of_its_t
         undisturbed(nodes)
 
 
-def test_a_topic_goes_whose_offsets_the_log_does_not_take_any_more_and_no_node_stops() -> None:
+def test_deletion_of_a_topic_with_too_many_offsets_stops_no_node() -> None:
     long = "g" * (SEGMENT_BYTES // 5)
     with cluster(1) as nodes:
         started(nodes)
@@ -184,7 +184,7 @@ def test_a_topic_goes_whose_offsets_the_log_does_not_take_any_more_and_no_node_s
         assert tried(nodes, 1, FetchOffsets(group="nobody")) == ()
 
 
-def test_what_many_commit_at_once_is_stored_in_batches_that_fit() -> None:
+def test_concurrent_commits_are_stored_in_batches_that_fit() -> None:
     with cluster(1) as nodes:
         started(nodes)
         waiting = [begun(nodes, 1, commit(5, group=f"{each:0200}")) for each in range(400)]

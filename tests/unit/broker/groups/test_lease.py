@@ -1,4 +1,4 @@
-"""Who coordinates alone: what is answered by who may have been replaced, and may not know it."""
+"""The lease of a coordinator that may have been replaced without its knowledge."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ REFUSED = (CoordinatorNotAvailable, NotCoordinator)
 
 @contextmanager
 def coordinated(*numbers: int, **settings: Any) -> Iterator[tuple[Cluster, int, ConsumerHeartbeat]]:
-    """Nodes, which of them coordinates, and the next heartbeat of its only member."""
+    """Return nodes, their coordinator, and the next heartbeat of its only member."""
     with cluster(*numbers, **settings) as nodes:
         nodes.start()
         make_topic(nodes)
@@ -65,7 +65,7 @@ def coordinated(*numbers: int, **settings: Any) -> Iterator[tuple[Cluster, int, 
 
 
 def hold_metadata(nodes: Cluster, number: int) -> asyncio.Event:
-    """Have a node apply nothing more, as one whose disk hangs, until the event is set."""
+    """Stop a node from applying metadata until the event is set, as with a stalled disk."""
     publisher, free = nodes.nodes[number].parts.publisher, asyncio.Event()
     assert publisher is not None
 
@@ -80,7 +80,7 @@ def hold_metadata(nodes: Cluster, number: int) -> asyncio.Event:
 
 
 def move(nodes: Cluster, old: int) -> int:
-    """Have another node lead; returns which."""
+    """Move the leadership to another node. Return that node."""
     new = next(number for number in nodes.numbers if number != old)
     targets = [new, *[number for number in nodes.numbers if number != new]]
 
@@ -95,8 +95,9 @@ def move(nodes: Cluster, old: int) -> int:
 
 
 @pytest.mark.slow
-def test_who_is_behind_the_metadata_lets_nobody_believe_it_for_long() -> None:
-    """The controllers hear it, and it does not hear of the one that they let lead instead."""
+def test_coordinator_behind_the_metadata_stops_answering_after_its_lease() -> None:
+    """The controllers receive its heartbeats, but it does not apply the election of another
+    leader."""
     with coordinated() as (nodes, old, beat):
         hold_metadata(nodes, old)
         new = move(nodes, old)
@@ -109,8 +110,8 @@ def test_who_is_behind_the_metadata_lets_nobody_believe_it_for_long() -> None:
 
 
 @pytest.mark.slow
-def test_where_anybody_may_be_elected_everybody_has_to_follow() -> None:
-    """By unclean elections others replace in-sync replicas that are cut off together."""
+def test_with_unclean_elections_the_lease_needs_all_followers() -> None:
+    """An unclean election can replace in-sync replicas that are partitioned off together."""
     with coordinated(1, 2, 3, 4, 5) as (nodes, old, beat):
         unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
         nodes.run(lambda log: log.admin.alter_configs(OFFSETS_TOPIC, unclean))
@@ -132,7 +133,7 @@ def test_where_anybody_may_be_elected_everybody_has_to_follow() -> None:
 
 
 def is_told_too_late(nodes: Cluster, number: int) -> bool:
-    """Whether all followers have what a coordinator has stored, and it has not heard so."""
+    """Return True if all followers have the coordinator's append without its acknowledgement."""
     end = nodes.replica(number, OFFSETS_TOPIC).log.log_end_offset
     ends = nodes.ends(OFFSETS_TOPIC).values()
     waits = coordinator(nodes, number)._shards[0]._uncommitted
@@ -140,8 +141,8 @@ def is_told_too_late(nodes: Cluster, number: int) -> bool:
 
 
 @pytest.mark.slow
-def test_who_was_stopped_for_long_tells_nobody_what_it_had_decided_before() -> None:
-    """The followers' word on what waits to be committed then may be as old: it was true before."""
+def test_coordinator_paused_beyond_its_lease_returns_no_earlier_decision() -> None:
+    """The acknowledgements of its followers may be as old as the pause."""
     with coordinated() as (nodes, old, beat):
         request = replace(commit(1), member_id=beat.member_id, generation=beat.member_epoch)
         tasks = [begun(nodes, old, each, answer_ms=60_000) for each in (request, beat)]
@@ -181,7 +182,7 @@ def cut_off(nodes: Cluster, number: int) -> None:
 
 
 def test_coordinator_without_a_lease_verifies_no_transaction() -> None:
-    """Clients retry CoordinatorLoading at the same broker, so its answer would never change."""
+    """Clients retry CoordinatorLoading at the same broker, so its response would never change."""
     with coordinated() as (nodes, old, _):
         cut_off(nodes, old)
         nodes.world.run_for(10_000)
@@ -217,8 +218,8 @@ def test_coordinator_that_loses_its_lease_during_a_verification_refuses_the_comm
             commit_in_transaction(nodes, old, 20_000, transactional_id)
 
 
-def test_who_cannot_open_its_log_believes_no_member() -> None:
-    """Of what it does not lead yet, another node may have been elected since."""
+def test_coordinator_without_an_open_log_accepts_no_member() -> None:
+    """Another node may have been elected before the log opens."""
     with cluster(1) as nodes:
         nodes.start()
         make_topic(nodes)

@@ -1,4 +1,4 @@
-"""Reading a partition of the offsets' topic: all of it, wherever compaction left gaps."""
+"""A load of an offsets partition reads all records across the gaps of compaction."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ BUSY = 1_000
 
 
 async def write(directory: DataDirectory, log_name: str) -> dict[int, int]:
-    """Commit, and wait until compaction has left gaps; returns what is to be found."""
+    """Commit offsets until compaction leaves gaps. Return the expected offsets."""
     log = await directory.open_log(log_name, CLEANED, topic_id=TOPIC)
     committed = {}
     for at in range(COMMITS):
@@ -37,7 +37,7 @@ async def write(directory: DataDirectory, log_name: str) -> dict[int, int]:
     return committed
 
 
-def test_a_load_goes_on_behind_what_compaction_took_out_with_nothing_in_the_page_cache() -> None:
+def test_load_continues_across_gaps_with_a_cold_page_cache() -> None:
     async def main(runtime: Runtime) -> tuple[int, dict[int, int], dict[int, int]]:
         await DataDirectory.format(runtime, "/data", cluster_id=ClusterId("c"), node_id=NodeId(1))
         async with runtime.tasks.scope("life") as scope:

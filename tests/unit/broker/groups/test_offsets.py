@@ -1,4 +1,4 @@
-"""Committed offsets: what is taken, told, and forgotten."""
+"""Committed offsets: commit, fetch, expiry and deletion."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def offsets_of(offsets: Offsets, image: MetadataImage = IMAGE) -> dict[tuple[str
     return {(each.topic, each.partition): each.offset for each in found}
 
 
-def test_the_last_commit_of_a_partition_is_told() -> None:
+def test_fetch_returns_the_last_commit_of_a_partition() -> None:
     offsets = Offsets(CONFIG)
     for offset in (3, 9, 4):
         records, errors = offsets.commit(commit_of(offset), IMAGE, 50)
@@ -48,7 +48,7 @@ def test_the_last_commit_of_a_partition_is_told() -> None:
     assert len(offsets) == 1
 
 
-def test_what_nobody_committed_is_told_as_minus_one_in_the_order_asked_for() -> None:
+def test_fetch_returns_minus_one_without_a_commit_in_request_order() -> None:
     offsets = Offsets(CONFIG)
     offsets.commit(commit_of(4, 1, note="n"), IMAGE, 50)
     wanted = (("no", 0), ("t", 1), ("t", 0))
@@ -94,7 +94,7 @@ def test_a_negative_offset_is_stored_and_returned(offset: int) -> None:
     assert (found.offset, found.note, found.error) == (offset, "n", None)
 
 
-def test_a_topic_made_anew_does_not_get_the_offsets_of_the_old_one() -> None:
+def test_recreated_topic_does_not_get_the_offsets_of_the_old_one() -> None:
     offsets = Offsets(CONFIG)
     offsets.commit(commit_of(4), IMAGE, 50)
     anew = image_of({"t": OTHER})
@@ -105,7 +105,7 @@ def test_a_topic_made_anew_does_not_get_the_offsets_of_the_old_one() -> None:
     assert offsets_of(offsets, anew) == {("t", 0): 2}
 
 
-def test_a_deleted_topic_takes_its_offsets_along_and_no_others() -> None:
+def test_deleted_topic_removes_only_its_own_offsets() -> None:
     offsets = Offsets(CONFIG)
     image = image_of({"t": ID, "u": OTHER})
     offsets.commit(commit_of(4), image, 50)
@@ -129,7 +129,7 @@ def expired(
     )
 
 
-def test_an_offset_goes_when_its_retention_is_over() -> None:
+def test_offset_expires_after_its_retention() -> None:
     offsets = Offsets(CONFIG)
     offsets.commit(commit_of(4), IMAGE, 50)
     assert expired(offsets, 60_049) == []
@@ -146,17 +146,17 @@ def test_a_commit_of_old_clients_brings_its_own_retention() -> None:
     assert len(expired(offsets, 60)) == 1
 
 
-def test_offsets_of_a_topic_that_is_gone_go_however_they_are_used() -> None:
+def test_offsets_of_a_deleted_topic_expire_even_if_in_use() -> None:
     offsets = Offsets(CONFIG)
     offsets.commit(commit_of(4), IMAGE, 50)
     without = image_of({})
     kept = offsets.expired("g", without, 149, since=None, subscribed=frozenset({"t"}))
-    assert kept == []  # whoever took it may know of a topic that this broker does not know yet
+    assert kept == []  # the committing client may have newer metadata than this broker
     gone = offsets.expired("g", without, 150, since=None, subscribed=frozenset({"t"}))
     assert len(gone) == 1
 
 
-def test_what_is_stored_comes_back() -> None:
+def test_stored_offsets_are_loaded() -> None:
     offsets = Offsets(CONFIG)
     record = OffsetCommitted(group="g", topic="t", partition=0, offset=4, commit_ms=9)
     offsets.replay(record)

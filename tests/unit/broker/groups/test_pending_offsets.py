@@ -1,4 +1,4 @@
-"""Offsets of open transactions: they are pending until a marker, and the newest record counts."""
+"""Offsets of open transactions are pending until a marker; the newest record counts."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def tombstone(partition: int = 0) -> OffsetForgotten:
 
 
 def loaded(*records: tuple[OffsetCommitted | OffsetForgotten, int | None]) -> Offsets:
-    """Offsets with these records and their producers in log order."""
+    """Load these records, with their producers, in log order."""
     offsets = Offsets(CONFIG)
     for record, producer_id in records:
         offsets.replay(record, producer_id)
@@ -47,12 +47,12 @@ def loaded(*records: tuple[OffsetCommitted | OffsetForgotten, int | None]) -> Of
 
 
 def committed(offsets: Offsets, group: str = "g") -> dict[int, int]:
-    """The committed offset of each partition of `t`."""
+    """Return the committed offset of each partition of `t`."""
     return {each.partition: each.offset for each in offsets.fetch(FetchOffsets(group=group), IMAGE)}
 
 
 def unstable(offsets: Offsets, *partitions: int) -> list[int]:
-    """The partitions (none: of all) that have no stable offset."""
+    """Return the partitions without a stable offset, by default of all."""
     request = FetchOffsets(
         group="g",
         partitions=tuple(("t", each) for each in partitions) or None,

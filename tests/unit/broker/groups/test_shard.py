@@ -1,4 +1,4 @@
-"""The groups of one partition: who is asked, what is stored, and what a load makes of it again."""
+"""The groups of one partition: requests, stored records, and loads."""
 
 from dataclasses import replace
 from typing import TypeVar
@@ -92,7 +92,7 @@ class Played:
         return ticket
 
     def ask(self, request: GroupRequest[R]) -> R:
-        """The answer, at once; raises what it is refused with."""
+        """Return the response of a request. Raise the error of a refusal."""
         ticket = self.begin(request)
         if ticket not in self.outcomes:
             self.past(1)
@@ -102,7 +102,7 @@ class Played:
         return outcome  # type: ignore[return-value]
 
     def past(self, ms: int) -> None:
-        """Let time pass, and what is due be done."""
+        """Let time pass and run what is due."""
         end_ms = self.now_ms + ms
         for _ in range(10_000):
             due_ms = self.shard.deadline_ms()
@@ -111,11 +111,11 @@ class Played:
             self.now_ms = max(self.now_ms, due_ms)
             self._note(self.shard.expire(self.now_ms, self.image))
         else:
-            raise AssertionError("something is due for ever")
+            raise AssertionError("a deadline is due forever")
         self.now_ms = end_ms
 
-    def read_anew(self) -> "Played":
-        """As another coordinator reads it."""
+    def reload(self) -> "Played":
+        """Load the log as another coordinator does."""
         other = Played(self.log)
         other.now_ms, other.image = self.now_ms, self.image
         return other
@@ -130,7 +130,7 @@ def commit(offset: int = 5, **fields: object) -> CommitOffsets:
 
 
 def joined(played: Played, group: str = "g") -> str:
-    """A classic member that is alone and has its part; returns its id."""
+    """Let a classic member join alone and get its assignment. Return its id."""
     request = JoinGroup(
         group=group,
         member_id="",
@@ -177,7 +177,7 @@ def test_a_commit_without_members_makes_an_empty_group_that_a_load_brings_back()
     played = Played()
     played.ask(commit())
     assert played.states() == {"g": "Empty"}
-    anew = played.read_anew()
+    anew = played.reload()
     assert anew.states() == {"g": "Empty"}
     assert stored(anew) == {("t", 0): 5}
 
@@ -199,7 +199,7 @@ def test_a_commit_of_a_generation_needs_a_group() -> None:
         beat(epoch=3),
     ],
 )
-def test_members_of_a_group_that_is_not_are_unknown(request_: GroupRequest[object]) -> None:
+def test_members_of_a_missing_group_are_unknown(request_: GroupRequest[object]) -> None:
     with pytest.raises(UnknownMember):
         Played().ask(request_)
 
@@ -212,7 +212,7 @@ def test_members_of_a_group_that_is_not_are_unknown(request_: GroupRequest[objec
         DeleteOffsets(group="g", partitions=(("t", 0),)),
     ],
 )
-def test_who_looks_after_a_group_that_is_not_is_told_so(request_: GroupRequest[object]) -> None:
+def test_description_of_a_missing_group_is_dead(request_: GroupRequest[object]) -> None:
     with pytest.raises(GroupNotFound):
         Played().ask(request_)
 
@@ -236,11 +236,11 @@ def test_a_refused_join_leaves_no_group_behind() -> None:
     assert played.shard.deadline_ms() == START_MS + CONFIG.offsets_check_ms
 
 
-def test_a_classic_member_and_its_commits_go_over_to_the_next_coordinator() -> None:
+def test_next_coordinator_has_the_classic_member_and_its_commits() -> None:
     played = Played()
     member = joined(played)
     played.ask(commit(7, member_id=member, generation=1))
-    anew = played.read_anew()
+    anew = played.reload()
     assert anew.states() == {"g": "Stable"}
     anew.ask(ClassicHeartbeat(group="g", member_id=member, generation=1))
     assert stored(anew) == {("t", 0): 7}
@@ -249,11 +249,11 @@ def test_a_classic_member_and_its_commits_go_over_to_the_next_coordinator() -> N
     assert [type(each) for each in anew.log[len(played.log) :]] == [ClassicGroup]
 
 
-def test_a_member_of_kip_848_goes_over_to_the_next_coordinator() -> None:
+def test_next_coordinator_has_the_kip_848_member() -> None:
     played = Played()
     found: ConsumerBeat = played.ask(beat())
     assert found.assignment == {ID: frozenset({0, 1})}
-    anew = played.read_anew()
+    anew = played.reload()
     again: ConsumerBeat = anew.ask(beat(epoch=found.member_epoch))
     assert again.member_epoch == found.member_epoch
     with pytest.raises(StaleMemberEpoch):
@@ -270,12 +270,12 @@ def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets() -> None:
     played.ask(commit())
     found: ConsumerBeat = played.ask(beat())
     assert not any(line.is_classic for line in played.shard.listings())
-    assert stored(played.read_anew()) == {("t", 0): 5}
+    assert stored(played.reload()) == {("t", 0): 5}
     played.ask(beat(epoch=-1))
     assert found.member_epoch > 0
     member = joined(played)
     assert all(line.is_classic for line in played.shard.listings())
-    anew = played.read_anew()
+    anew = played.reload()
     assert anew.states() == {"g": "Stable"}
     anew.ask(ClassicHeartbeat(group="g", member_id=member, generation=1))
     assert stored(anew) == {("t", 0): 5}
@@ -300,7 +300,7 @@ def test_a_deleted_group_leaves_only_tombstones() -> None:
     played.ask(DeleteGroup(group="g"))
     kinds = [type(each) for each in played.log[-2:]]
     assert kinds == [OffsetForgotten, ClassicGroupForgotten]
-    assert played.read_anew().states() == {}
+    assert played.reload().states() == {}
 
 
 def test_a_deleted_group_of_kip_848_leaves_only_tombstones() -> None:
@@ -312,10 +312,10 @@ def test_a_deleted_group_of_kip_848_leaves_only_tombstones() -> None:
     played.ask(commit())
     played.ask(DeleteGroup(group="g"))
     assert ConsumerGroupForgotten(group="g") in played.log
-    assert played.read_anew().states() == {}
+    assert played.reload().states() == {}
 
 
-def test_offsets_are_deleted_of_what_nobody_reads() -> None:
+def test_only_offsets_of_unsubscribed_topics_can_be_deleted() -> None:
     played = Played()
     played.ask(commit())
     assert played.ask(DeleteOffsets(group="g", partitions=(("t", 0), ("t", 1)))).errors == (
@@ -337,14 +337,14 @@ def test_offsets_of_a_quiet_group_are_kept_for_a_retention_after_its_last_member
         played.ask(beat(epoch=epoch))
     played.ask(beat(epoch=-1))
     if is_read_anew:
-        played = played.read_anew()
+        played = played.reload()
     played.past(59_000)
     assert stored(played) == {("t", 0): 5}
     played.past(3_000)
     assert stored(played) == {}
 
 
-def test_no_offset_gets_old_while_the_members_of_a_classic_group_gather() -> None:
+def test_no_offset_expires_while_a_classic_group_rebalances() -> None:
     played = Played()
     member_id = joined(played)
     assert played.ask(commit(member_id=member_id, generation=1)).errors == (None,)
@@ -364,24 +364,24 @@ def test_no_offset_gets_old_while_the_members_of_a_classic_group_gather() -> Non
         takes_member_id_first=False,
     )
     played.ask(other)
-    played.past(1_500)  # the one that reads this topic is started again, too
+    played.past(1_500)  # the member that reads this topic restarts as well
     assert played.states() == {"g": "CompletingRebalance"}
     assert stored(played) == {("t", 0): 5}
 
 
-def test_an_empty_group_and_its_offsets_go_when_the_retention_is_over() -> None:
+def test_empty_group_and_its_offsets_expire_after_the_retention() -> None:
     played = Played()
     joined(played)
-    played.past(6_500)  # the member falls silent
+    played.past(6_500)  # the member sends no heartbeat
     played.ask(commit())
     played.past(60_000)
     assert stored(played) == {("t", 0): 5}
     played.past(1_500)
     assert played.states() == {}
-    assert played.read_anew().states() == {}
+    assert played.reload().states() == {}
 
 
-def test_offsets_of_what_members_read_do_not_get_old() -> None:
+def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     played = Played()
     found: ConsumerBeat = played.ask(beat())
     epoch = found.member_epoch
@@ -392,7 +392,7 @@ def test_offsets_of_what_members_read_do_not_get_old() -> None:
     assert stored(played) == {("t", 0): 5}
 
 
-def test_a_deleted_topic_is_forgotten_in_every_group() -> None:
+def test_deleted_topic_is_removed_from_every_group() -> None:
     played = Played()
     played.ask(commit())
     topic = IMAGE.topic("t")
@@ -403,7 +403,7 @@ def test_a_deleted_topic_is_forgotten_in_every_group() -> None:
     assert stored(played) == {}
 
 
-def test_a_step_does_what_is_due_in_some_groups_and_the_next_ones_in_the_others() -> None:
+def test_due_groups_are_spread_over_several_steps() -> None:
     played = Played()
     for number in range(GROUPS_A_STEP + 1):
         played.ask(replace(beat(), group=f"g{number}"))
@@ -417,7 +417,7 @@ def test_a_step_does_what_is_due_in_some_groups_and_the_next_ones_in_the_others(
     assert set(played.states().values()) <= {"Empty"}
 
 
-def test_nothing_is_due_in_a_shard_without_groups_but_the_look_for_old_offsets() -> None:
+def test_shard_without_groups_only_has_the_offset_expiry_deadline() -> None:
     played = Played()
     assert played.shard.deadline_ms() == START_MS + CONFIG.offsets_check_ms
     played.past(5_000)

@@ -1,4 +1,4 @@
-"""Topics out of a subscription's bytes, whatever bytes those are."""
+"""The topics of a subscription, also from malformed bytes."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from quorumlog.broker.groups.consumer_protocol import topics_of
 from .classic.play import subscription
 
 
-def test_the_topics_are_read_whatever_stands_behind_them() -> None:
+def test_topics_are_read_regardless_of_the_bytes_behind_them() -> None:
     assert topics_of(subscription("a", "häfen", tail=b"")) == frozenset({"a", "häfen"})
     assert topics_of(subscription("a", "a", tail=b"\x00\x00\x00\x01x and more")) == frozenset({"a"})
     assert topics_of(subscription()) == frozenset()
@@ -33,7 +33,7 @@ def test_a_later_version_is_read_alike() -> None:
         b"\x00\x00\x00\x00\x00\x01\x00\x01\xff",
     ],
 )
-def test_bytes_that_are_no_subscription_say_nothing(content: bytes) -> None:
+def test_bytes_that_are_no_subscription_have_no_topics(content: bytes) -> None:
     assert topics_of(content) is None
 
 

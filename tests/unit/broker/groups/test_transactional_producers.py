@@ -1,4 +1,4 @@
-"""The producers that commit offsets in transactions: fencing by epoch, markers, verification."""
+"""Producers that commit offsets in transactions: fencing by epoch, markers, verification."""
 
 import pytest
 
@@ -31,14 +31,14 @@ def marker(
 
 
 def begun(epoch: int) -> TransactionalProducers:
-    """Producers of which one has a transaction open."""
+    """Return producers, one of which has an open transaction."""
     producers = TransactionalProducers(LIMITS)
     producers.begin(producer(epoch), "x", NOW_MS)
     return producers
 
 
 def ended(epoch: int, *, version: int = 2) -> TransactionalProducers:
-    """Producers of which one has ended its transaction."""
+    """Return producers, one of which has ended its transaction."""
     producers = TransactionalProducers(LIMITS)
     assert producers.end(marker(epoch, version=version), NOW_MS)
     return producers

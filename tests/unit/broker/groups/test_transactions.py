@@ -52,7 +52,7 @@ def plain(offset: int, **fields: Any) -> CommitOffsets:
 def joined(
     shard: TransactionalShard, member_id: str = "", instance_id: str | None = None
 ) -> tuple[str, int]:
-    """A classic member before its sync; returns its id and generation."""
+    """Let a classic member join before its sync. Return its id and generation."""
     shard.outcomes.clear()
     request = JoinGroup(
         group="g",
@@ -68,14 +68,14 @@ def joined(
     )
     try:
         found = shard.ask(request)
-    except KeyError:  # answered once the rebalance ends
+    except KeyError:  # answered at the end of the rebalance
         shard.expire(1)
         (found,) = shard.outcomes.values()
     return found.member_id, found.generation
 
 
 def classic(shard: TransactionalShard, instance_id: str | None = None) -> dict[str, Any]:
-    """A classic member with its assignment; returns the fields of its commits."""
+    """Let a classic member join and sync. Return the fields of its commits."""
     member_id, generation = joined(shard, instance_id=instance_id)
     shard.ask(
         SyncGroup(
@@ -86,7 +86,7 @@ def classic(shard: TransactionalShard, instance_id: str | None = None) -> dict[s
 
 
 def consumer(shard: TransactionalShard) -> dict[str, Any]:
-    """A KIP-848 member; returns the fields of its commits."""
+    """Let a KIP-848 member join. Return the fields of its commits."""
     beat = ConsumerHeartbeat(
         group="g",
         member_id="m",

@@ -1,5 +1,7 @@
-"""Offsets of transactions on whole nodes: stored as batches of their producer and ended by markers,
-the same after a failover or a restart."""
+"""Offsets of transactions on whole nodes survive failovers and restarts.
+
+They are stored as batches of their producer and ended by markers.
+"""
 
 from typing import Any
 
@@ -58,7 +60,7 @@ def staged(nodes: Cluster, number: int, offset: int, producer: ProducerIdentity 
 def marked(
     nodes: Cluster, number: int, *, is_commit: bool = True, producer: ProducerIdentity = NEXT
 ) -> QuorumlogError | None:
-    """Write a marker; return its error."""
+    """Write a marker. Return its error."""
 
     async def main(runtime: Runtime) -> QuorumlogError | None:
         marker = TransactionMarker(producer, 0, is_commit, 2)
@@ -76,7 +78,7 @@ def is_stable(nodes: Cluster, number: int) -> bool:
 
 
 def failed_over(nodes: Cluster, old: int) -> int:
-    """Crash the coordinator; return the next one."""
+    """Crash the coordinator. Return the next one."""
     nodes.crash(old)
     nodes.until(lambda: leader(nodes) not in (0, old))
     return leader(nodes)

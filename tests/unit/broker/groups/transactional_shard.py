@@ -1,4 +1,4 @@
-"""A group shard with its log: batches of producers, control batches, and what compaction leaves."""
+"""A group shard with its log: batches of producers, control batches and compaction."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
@@ -54,7 +54,7 @@ class TransactionalShard:
         config: GroupConfig = CONFIG,
         producers: ProducerStates | None = None,
     ) -> None:
-        """`producers` are those of the log, which outlive a reload; they refuse no batch."""
+        """`producers` are those of the log. They outlive a reload and refuse no batch."""
         self.now_ms = now_ms
         self.image = image_of({"t": ID}) if image is None else image
         self.log = list(log)
@@ -190,7 +190,7 @@ class TransactionalShard:
         self._store(self.shard.image_changed(image, self.now_ms, deleted=deleted))
 
     def reload(self, log: Iterable[LogEntry] | None = None) -> "TransactionalShard":
-        """Return what another coordinator has that loads this log."""
+        """Return the shard of another coordinator that loads this log."""
         return TransactionalShard(
             self.log if log is None else log,
             now_ms=self.now_ms,
@@ -233,9 +233,11 @@ def last_stable_offset(log: Iterable[LogEntry]) -> int:
 
 
 def compacted(log: list[LogEntry], *, drops_tombstones: bool) -> list[LogEntry]:
-    """Return the log after compaction up to the last stable offset: aborted records and superseded
-    ones are gone, and markers without records of their transaction, except the last one of each
-    producer. Tombstones may be gone as well, once nothing is left below them."""
+    """Return the log after compaction up to the last stable offset.
+
+    Aborted and superseded records are removed, and markers without records of their transaction,
+    except the last marker of each producer. Tombstones are removed if nothing is left below them.
+    """
     end = last_stable_offset(log)
     aborted = _aborted(log)
     newest: dict[bytes, int] = {}

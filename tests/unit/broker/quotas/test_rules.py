@@ -1,4 +1,4 @@
-"""Which quota counts for a client: the order of KIP-257, and who shares it."""
+"""The quota that applies to a client, by the order of KIP-257, and the clients that share it."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from quorumlog.metadata.client_quotas import (
 KEY = PRODUCER_BYTE_RATE
 
 IN_ORDER: list[tuple[QuotaEntity, str | None, str | None]] = [
-    # Whom the quota is for; with which user and which client id it is shared.
+    # The entity of the quota; the user and the client id that share it.
     ((("client-id", "app"), ("user", "alice")), "alice", "app"),
     ((("client-id", None), ("user", "alice")), "alice", "app"),
     ((("user", "alice"),), "alice", None),

@@ -1,4 +1,4 @@
-"""Who is charged with whom, what a change of quotas does, and what is remembered."""
+"""Clients that share an allowance, changes of quotas, and the bound of remembered clients."""
 
 import gc
 
@@ -26,7 +26,7 @@ def produce(
     return throttling.charge(user=user, client_id=client_id, now_ms=now_ms, bytes_in=size)
 
 
-def test_without_quotas_nobody_waits_and_nobody_is_remembered() -> None:
+def test_without_quotas_no_client_is_throttled_or_remembered() -> None:
     throttling = ClientQuotaManager()
     assert throttling.is_idle
     assert produce(throttling, 10**12) == 0
@@ -39,7 +39,7 @@ def test_bytes_in_bytes_out_and_time_are_charged_each_for_itself() -> None:
     throttling.apply({ALICE: quotas})
     assert produce(throttling, 2_000) == 10_000
     assert throttling.charge(user="alice", client_id="", now_ms=0, bytes_out=11_000) == 1_000
-    # Ten seconds of half a thread are five seconds of work.
+    # Half a thread for ten seconds is five seconds of work.
     assert throttling.charge(user="alice", client_id="", now_ms=0, work_us=5_000_000) == 0
     assert throttling.charge(user="alice", client_id="", now_ms=0, work_us=500) == 1
     assert throttling.charge(user="alice", client_id="", now_ms=0, work_us=499_500) == 1_000
@@ -59,15 +59,17 @@ def test_the_longest_wait_counts() -> None:
     }
 
 
-def test_who_owes_waits_also_for_a_request_that_moved_nothing() -> None:
+def test_client_in_debt_is_throttled_for_an_empty_request() -> None:
     throttling = ClientQuotaManager()
     throttling.apply({ALICE: {CONSUMER_BYTE_RATE: 100.0}})
     throttling.charge(user="alice", client_id="", now_ms=0, bytes_out=2_000)
     assert throttling.charge(user="alice", client_id="", now_ms=0, bytes_out=0) == 10_000
-    assert throttling.charge(user="alice", client_id="", now_ms=0) == 0  # no fetch: not asked
+    assert (
+        throttling.charge(user="alice", client_id="", now_ms=0) == 0
+    )  # no fetch: no allowance is charged
 
 
-def test_client_ids_of_a_user_share_what_was_set_for_the_user() -> None:
+def test_client_ids_of_a_user_share_the_quota_of_the_user() -> None:
     throttling = ClientQuotaManager()
     throttling.apply({ALICE: {PRODUCER_BYTE_RATE: 100.0}})
     assert produce(throttling, 1_000, client_id="one") == 0
@@ -75,14 +77,14 @@ def test_client_ids_of_a_user_share_what_was_set_for_the_user() -> None:
     assert produce(throttling, 10_000, user="bob", client_id="one") == 0
 
 
-def test_a_default_gives_each_user_one_of_his_own() -> None:
+def test_default_quota_applies_to_each_user_separately() -> None:
     throttling = ClientQuotaManager()
     throttling.apply({ANY_USER: {PRODUCER_BYTE_RATE: 100.0}})
     assert produce(throttling, 2_000, user="alice") == 10_000
     assert produce(throttling, 1_000, user="bob") == 0
 
 
-def test_users_of_a_client_id_share_what_was_set_for_the_client_id() -> None:
+def test_users_of_a_client_id_share_the_quota_of_the_client_id() -> None:
     throttling = ClientQuotaManager()
     throttling.apply({ANY_CLIENT: {PRODUCER_BYTE_RATE: 100.0}})
     assert produce(throttling, 1_000, user="alice", client_id="app") == 0
@@ -90,7 +92,7 @@ def test_users_of_a_client_id_share_what_was_set_for_the_client_id() -> None:
     assert produce(throttling, 100, user="bob", client_id="app2") == 0
 
 
-def test_a_change_forgives_those_whose_quota_changed_and_nobody_else() -> None:
+def test_change_of_a_quota_clears_the_debt_of_its_clients_only() -> None:
     throttling = ClientQuotaManager()
     bob: QuotaEntity = (("user", "bob"),)
     throttling.apply({ALICE: {PRODUCER_BYTE_RATE: 100.0}, bob: {PRODUCER_BYTE_RATE: 100.0}})
@@ -102,7 +104,7 @@ def test_a_change_forgives_those_whose_quota_changed_and_nobody_else() -> None:
     assert produce(throttling, 2_200) == 1_000
 
 
-def test_a_quota_that_is_taken_away_counts_no_more() -> None:
+def test_removed_quota_does_not_apply() -> None:
     throttling = ClientQuotaManager()
     throttling.apply({ALICE: {REQUEST_PERCENTAGE: 1.0}})
     before = throttling.is_idle, throttling.counts_work
@@ -111,8 +113,8 @@ def test_a_quota_that_is_taken_away_counts_no_more() -> None:
     assert produce(throttling, 10**9) == 0
 
 
-def test_a_share_stays_one_when_quotas_change_beside_it() -> None:
-    """Both clients took from one allowance before the change, and do after it."""
+def test_shared_allowance_stays_shared_when_other_quotas_change() -> None:
+    """Both clients share one allowance before and after the change."""
     throttling = ClientQuotaManager()
     throttling.apply({ALICE: {PRODUCER_BYTE_RATE: 100.0}})
     produce(throttling, 600, client_id="one")
@@ -122,7 +124,7 @@ def test_a_share_stays_one_when_quotas_change_beside_it() -> None:
     assert produce(throttling, 100, client_id="two") == 2_000
 
 
-def test_no_more_clients_are_remembered_than_the_bound_the_longest_idle_goes_first() -> None:
+def test_longest_idle_client_is_evicted_above_the_limit() -> None:
     throttling = ClientQuotaManager(clients_max=3)
     throttling.apply({ANY_CLIENT: {PRODUCER_BYTE_RATE: 100.0}})
     for name in ("a", "b", "c"):
@@ -131,19 +133,19 @@ def test_no_more_clients_are_remembered_than_the_bound_the_longest_idle_goes_fir
     produce(throttling, 0, client_id="d")
     assert throttling.client_count == 3
     assert produce(throttling, 0, client_id="a") == 10_000
-    assert produce(throttling, 0, client_id="b") == 0  # forgotten, and what it owed
+    assert produce(throttling, 0, client_id="b") == 0  # evicted with its debt
     gc.collect()
     assert len(throttling._allowances) == 3
 
 
-def test_a_very_long_client_id_takes_little_memory_and_is_nobody_else() -> None:
+def test_very_long_client_id_takes_little_memory_and_collides_with_no_other() -> None:
     throttling = ClientQuotaManager()
     throttling.apply({(("client-id", "x" * 255),): {PRODUCER_BYTE_RATE: 1.0}})
     assert produce(throttling, 10**6, client_id="x" * 30_000) == 0
     assert [len(client_id) for _, client_id in throttling._clients] == [256]
 
 
-def test_a_fetch_is_answered_with_no_more_than_its_burst() -> None:
+def test_fetch_returns_at_most_one_burst() -> None:
     throttling = ClientQuotaManager()
 
     def bytes_max(user: str) -> int:
@@ -156,7 +158,7 @@ def test_a_fetch_is_answered_with_no_more_than_its_burst() -> None:
 
 
 def test_clients_with_equal_quotas_get_equal_rates_however_they_ask() -> None:
-    """One sends small requests, one large ones; both wait as they are told."""
+    """One client sends small requests, one large ones; both wait for their throttle times."""
     throttling = ClientQuotaManager()
     throttling.apply({ANY_CLIENT: {PRODUCER_BYTE_RATE: 10_000.0}})
     sizes = {"small": 500, "large": 40_000}
@@ -167,5 +169,5 @@ def test_clients_with_equal_quotas_get_equal_rates_however_they_ask() -> None:
                 sent[name] += size
                 next_ms[name] = now_ms + produce(throttling, size, client_id=name, now_ms=now_ms)
     for name, total in sent.items():
-        # Ten seconds' worth at once, and then the rate; a request more at most.
+        # Ten seconds of the rate at once, then the rate; at most one more request.
         assert 0 <= total - 10_000 * 130 <= 2 * sizes[name], (name, total)

@@ -119,7 +119,7 @@ def test_compaction_ignores_staged_and_aborted_records(stage: StageClient) -> No
             await producer.send("c", b"other", key=b"o")
 
     def rolled(*, has_staged: bool) -> None:
-        """Begin segments until the cleaner has decided about the staged record."""
+        """Roll segments until the cleaner has decided about the staged record."""
         for _ in range(10):
             nodes.world.run_for(INTERVAL_MS)
             nodes.run(send)

@@ -75,7 +75,7 @@ def store(nodes: Cluster, producer: ProducerIdentity, value: bytes, *, adds: boo
     send(nodes, "t", producer, 0, value, adds=adds)
 
 
-def test_decision_that_a_full_disk_refuses_is_made_when_there_is_room() -> None:
+def test_decision_that_a_full_disk_refuses_is_made_once_there_is_space() -> None:
     with cluster() as nodes:
         number = coordinating(nodes)
         others = [other for other in nodes.numbers if other != number]

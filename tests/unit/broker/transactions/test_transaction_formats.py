@@ -1,5 +1,4 @@
-"""Keys and values of `__transaction_state`: bytes that Kafka 4.3.1 wrote, and all records there and
-back."""
+"""Keys and values of `__transaction_state`: bytes that Kafka 4.3.1 wrote, and round trips."""
 
 from contextlib import suppress
 from dataclasses import replace

@@ -1,6 +1,6 @@
-"""A classic group with its clock and its callers: what the tests of the room play with.
+"""A classic group with its clock and its callers, driven step by step.
 
-Every step checks the machine's invariants, and that no request is answered twice.
+Every step checks the invariants of the group, and that no request is answered twice.
 """
 
 from collections.abc import Sequence
@@ -36,14 +36,14 @@ PROTOCOLS = (("range", b"r"), ("roundrobin", b"b"))
 
 
 def subscription(*topics: str, tail: bytes = b"\xff\xff\xff\xff") -> bytes:
-    """What a consumer sends: version 0 and its topics; `tail`: no user data."""
+    """Return a consumer's subscription of version 0. `tail`: user data, by default none."""
     contents = [topic.encode() for topic in topics]
     names = b"".join(pack(">h", len(content)) + content for content in contents)
     return pack(">hi", 0, len(topics)) + names + tail
 
 
 class Play:
-    """One group; a request gives a ticket, `answer` and `error` what became of it."""
+    """One group. A request returns a ticket; `answer` and `error` return its outcome."""
 
     def __init__(self, config: GroupConfig = CONFIG, *, drawn: int = 0) -> None:
         self.config = config
@@ -63,7 +63,7 @@ class Play:
         return Ticket(self._tickets)
 
     def see(self, decision: GroupDecision) -> None:
-        """Take what was decided."""
+        """Apply a decision."""
         for reply in decision.replies:
             assert reply.ticket not in self.outcomes, f"{reply.ticket} is answered twice"
             outcome = reply.outcome if isinstance(reply, Answered) else reply.error
@@ -127,7 +127,7 @@ class Play:
         return ticket
 
     def beat(self, member_id: str, generation: int, *, instance: str | None = None) -> object:
-        """A heartbeat's answer: None, or an error."""
+        """Send a heartbeat. Return None or its error."""
         ticket = self._ticket()
         request = ClassicHeartbeat(
             group="g", member_id=member_id, instance_id=instance, generation=generation
@@ -138,7 +138,7 @@ class Play:
         described = self.machine.describe(self.now_ms) if is_small else None
         decision = self.machine.heartbeat(ticket, request, self.now_ms)
         self.see(decision)
-        if is_renewed:  # the heartbeat changes nothing more
+        if is_renewed:  # the heartbeat has no further effect
             assert self.outcomes[ticket] is None
             assert not decision.records
             assert self.machine.deadline_ms() == due_ms
@@ -158,7 +158,7 @@ class Play:
     def commit(
         self, member_id: str = "", generation: int = -1, *, instance: str | None = None
     ) -> None:
-        """A commit that is a sign of life; raises what speaks against it."""
+        """Commit offsets, which renews the session. Raise the error of a refusal."""
         request = CommitOffsets(
             group="g",
             member_id=member_id,
@@ -169,7 +169,7 @@ class Play:
         self.machine.check_commit(request, self.now_ms)
 
     def wait(self, for_ms: int) -> None:
-        """Let time go by, step by step as the machine asks for it."""
+        """Let time pass in the steps that the group's deadlines require."""
         end_ms = self.now_ms + for_ms
         for _ in range(10_000):
             deadline_ms = self.machine.deadline_ms()
@@ -178,13 +178,13 @@ class Play:
             self.now_ms = max(self.now_ms, deadline_ms)
             self.see(self.machine.expire(self.now_ms))
         else:
-            raise AssertionError("the machine asks for the same moment again and again")
+            raise AssertionError("the machine returns the same deadline again and again")
         self.now_ms = end_ms
 
     # --- seeing -----------------------------------------------------------------------------------
 
     def waits(self, *tickets: Ticket) -> bool:
-        """Whether none of them is answered."""
+        """Return True if none of the tickets is answered."""
         return not any(ticket in self.outcomes for ticket in tickets)
 
     def joined(self, ticket: Ticket) -> Joined:
@@ -208,7 +208,7 @@ class Play:
 
     @property
     def stored(self) -> ClassicGroup:
-        """The last record."""
+        """Return the last stored record."""
         record = self.records[-1]
         assert isinstance(record, ClassicGroup), f"{record!r}"
         return record
@@ -216,13 +216,14 @@ class Play:
     # --- groups to begin with ---------------------------------------------------------------------
 
     def gather(self, *tickets: Ticket) -> list[Joined]:
-        """End the first gathering of these."""
+        """Complete the first join phase of these tickets."""
         while self.waits(*tickets):
             self.wait(self.config.initial_delay_ms)
         return [self.joined(ticket) for ticket in tickets]
 
     def settle(self, members: Sequence[Joined]) -> dict[str, bytes]:
-        """All sync, the leader with a part for each; by member id, what each was given."""
+        """Sync all members, the leader with an assignment for each. Return the assignments by
+        member id."""
         leader = members[0].leader
         parts = {m.member_id: f"{m.member_id}/{m.generation}".encode() for m in members}
         tickets = {m.member_id: self.sync(m) for m in members if m.member_id != leader}
@@ -239,7 +240,7 @@ class Play:
         protocols: Sequence[tuple[str, bytes]] = PROTOCOLS,
         session_ms: int = SESSION_MS,
     ) -> list[Joined]:
-        """A stable group of new members, the leader first."""
+        """Return a stable group of new members, the leader first."""
         members = self.gather(
             *[self.join(protocols=protocols, session_ms=session_ms) for _ in range(count)]
         )
@@ -249,7 +250,7 @@ class Play:
     def stable_static(
         self, *instances: str, protocols: Sequence[tuple[str, bytes]] = PROTOCOLS
     ) -> list[Joined]:
-        """A stable group of static members, the leader first."""
+        """Return a stable group of static members, the leader first."""
         members = self.gather(*[self.join(instance=i, protocols=protocols) for i in instances])
         self.settle(members)
         return members

@@ -1,4 +1,4 @@
-"""Joining: ids given out first, the first gathering, the barrier, the vote, the leader."""
+"""JoinGroup: member ids, the initial delay, the join phase, the protocol and the leader."""
 
 import pytest
 
@@ -353,7 +353,7 @@ def test_waiting_member_may_repeat_its_join_in_a_full_group() -> None:
 
 
 def test_new_member_waits_at_most_five_minutes_for_its_first_generation() -> None:
-    """Nobody can tell it from one whose connection broke, and that came again as another."""
+    """A member whose connection broke and that joined again under another id looks the same."""
     play = Play()
     slow = play.join(rebalance_ms=900_000, session_ms=900_000)
     play.gather(slow)
@@ -366,7 +366,7 @@ def test_new_member_waits_at_most_five_minutes_for_its_first_generation() -> Non
 
 
 def test_cooperative_members_rejoin_at_once_for_revoked_partitions() -> None:
-    """Two generations in a row: in the first nobody gets what another one still has."""
+    """It takes two generations: in the first, no member gets a partition that another one owns."""
     play = Play()
     cooperative = [("cooperative-sticky", b"owns 0,1")]
     [first] = play.stable(1, protocols=cooperative)
@@ -376,7 +376,7 @@ def test_cooperative_members_rejoin_at_once_for_revoked_partitions() -> None:
     waiting = play.sync(second)
     mine = play.sync(leader, {leader.member_id: b"0", second.member_id: b""})
     assert (play.assignment(mine), play.assignment(waiting)) == (b"0", b"")
-    # It gave 1 back, so it owns less, and joins again; the other one is told by a heartbeat.
+    # It revoked 1, so it owns less and joins again; the other member's heartbeat reports that.
     again = play.join(first.member_id, protocols=[("cooperative-sticky", b"owns 0")])
     assert isinstance(play.beat(second.member_id, 2), RebalanceInProgress)
     play.join(second.member_id, protocols=[("cooperative-sticky", b"owns nothing")])

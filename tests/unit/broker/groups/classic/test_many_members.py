@@ -1,4 +1,4 @@
-"""A thousand members: what each step costs grows with the members, not with their square."""
+"""The cost of each step with a thousand members is linear, not quadratic."""
 
 import pytest
 from tests.kit.growth import grows_with_size
@@ -9,7 +9,7 @@ COUNT = 1_000
 
 
 class Fast(Play):
-    """Without the checks that go over all members at every step."""
+    """A play without the checks over all members at every step."""
 
     def see(self, decision: object) -> None:
         for reply in decision.replies:  # type: ignore[attr-defined]

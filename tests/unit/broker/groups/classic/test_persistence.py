@@ -15,7 +15,7 @@ from .play import CONFIG, REBALANCE_MS, SESSION_MS, START_MS, Play, subscription
 
 
 def moved(play: Play, config: GroupConfig = CONFIG) -> Play:
-    """The group on its next coordinator, a minute later."""
+    """Return the group as the next coordinator loads it, a minute later."""
     other = Play(config, drawn=100)
     other.now_ms = play.now_ms + 60_000
     other.machine.load(play.stored, other.now_ms)
@@ -86,7 +86,7 @@ def test_sessions_start_at_the_load() -> None:
     play = Play()
     [only] = play.stable(1)
     other = moved(play)
-    other.now_ms += 60_000  # the rest was read
+    other.now_ms += 60_000  # the other records are loaded
     other.see(other.machine.take_over(other.now_ms))
     other.wait(SESSION_MS - 1)
     assert other.beat(only.member_id, 1) is None
@@ -144,7 +144,7 @@ def test_later_record_of_a_group_wins() -> None:
 
 
 def test_record_with_invalid_fields_is_loaded() -> None:
-    """Of old versions, which say less, or of nobody who knows what it does."""
+    """Records of old versions, which have fewer fields, or of foreign writers."""
     member = StoredMember(
         member_id="a",
         instance_id="i",

@@ -1,4 +1,4 @@
-"""Static members (KIP-345, KIP-814): a name keeps its place while its program is started again."""
+"""Static members (KIP-345, KIP-814): an instance id keeps its assignment across restarts."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ def test_static_leader_without_skip_assignment_is_a_follower() -> None:
     assert again.leader == leader.member_id != again.member_id
     assert (again.members, again.skip_assignment) == ((), False)
     assert play.assignment(play.sync(again)) == f"{leader.member_id}/1".encode()
-    assert play.waits(play.join(again.member_id, instance="i"))  # it leads all the same
+    assert play.waits(play.join(again.member_id, instance="i"))  # it is the leader nevertheless
 
 
 def test_old_id_of_a_static_member_is_fenced() -> None:

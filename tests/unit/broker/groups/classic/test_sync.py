@@ -1,4 +1,4 @@
-"""Syncing: the leader's assignment goes round, once, to those of its generation."""
+"""SyncGroup: the leader's assignment reaches the members of its generation once."""
 
 import pytest
 
@@ -128,7 +128,7 @@ def test_assignment_does_not_reach_the_next_generation() -> None:
 
 
 def test_previous_assignments_are_kept_until_the_next_assignment() -> None:
-    """They may go on with it: whoever takes the group over must not give it to others."""
+    """Members may keep using them: the next coordinator must not assign them to others."""
     play = Play()
     members = play.stable(2)
     third = play.join()

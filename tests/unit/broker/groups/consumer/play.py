@@ -1,6 +1,6 @@
-"""A group of KIP-848 with its clock, its cluster and its callers: what the tests of it play with.
+"""A KIP-848 group with its clock, its cluster and its callers, driven step by step.
 
-Every step checks the machine's invariants, and that whoever reads the log so far has its state.
+Every step checks the invariants of the group, and that the log replays to its state.
 """
 
 from collections.abc import Mapping
@@ -59,12 +59,12 @@ PARTITION = PartitionImage(
 
 
 def topic_id(name: str, life: int = 0) -> TopicId:
-    """The id of a topic in one of its lives."""
+    """Return the id of one incarnation of a topic."""
     return TopicId(f"{name}.{life}".encode().ljust(16, b"-"))
 
 
 def cluster(topics: Mapping[str, int], *, lives: Mapping[str, int] | None = None) -> MetadataImage:
-    """An image with topics of so many partitions."""
+    """Return an image with topics of so many partitions."""
     images = [
         TopicImage(
             id=topic_id(name, (lives or {}).get(name, 0)),
@@ -83,21 +83,21 @@ def cluster(topics: Mapping[str, int], *, lives: Mapping[str, int] | None = None
 
 
 def of(**topics: set[int]) -> Partitions:
-    """Partitions of topics in their first life."""
+    """Return partitions of topics in their first incarnation."""
     return {topic_id(name): frozenset(indices) for name, indices in topics.items() if indices}
 
 
 def subscription(
     *topics: str, version: int = 3, owned: Mapping[str, tuple[int, ...]] | None = None
 ) -> bytes:
-    """What a classic consumer sends."""
+    """Return the subscription of a classic consumer."""
     return encode_subscription(
         ConsumerSubscription(version=version, topics=topics, owned=owned or {})
     )
 
 
 class Play:
-    """One group `g`."""
+    """One group, `g`."""
 
     def __init__(self, topics: Mapping[str, int] | None = None, **config: Any) -> None:
         self.config = GroupConfig(**config)
@@ -105,7 +105,7 @@ class Play:
         self.now_ms = START_MS
         self.machine = ConsumerGroupMachine("g", self.config, self.draw)
         self.log: list[GroupRecord] = []
-        self.read = GroupState("g")  # by who follows the log
+        self.read = GroupState("g")  # the replica that replays the log
         self.last: tuple[GroupRecord, ...] = ()  # records of the last step
         self._drawn = 0
         self._ticket = 0
@@ -121,7 +121,8 @@ class Play:
     # --- steps ------------------------------------------------------------------------------------
 
     def took(self, decision: GroupDecision) -> Any:
-        """Take a decision's records in; returns the outcome or the error of the last ticket."""
+        """Apply the records of a decision. Return the outcome or raise the error of the last
+        ticket."""
         self.last = decision.records
         self.log += decision.records
         for record in decision.records:
@@ -136,7 +137,7 @@ class Play:
         return None
 
     def ask(self, member_id: str, member_epoch: int, **said: Any) -> Any:
-        """A heartbeat as it comes."""
+        """Send a heartbeat with these fields."""
         said = {"client_id": "c", "client_host": "h"} | said
         request = ConsumerHeartbeat(
             group="g", member_id=member_id, member_epoch=member_epoch, **said
@@ -147,7 +148,7 @@ class Play:
         described = self.machine.describe(self.image, self.now_ms) if is_small else None
         decision = self.machine.heartbeat(self.ticket(), request, self.image, self.now_ms)
         answer = self.took(decision)
-        if renewed is not None:  # the heartbeat changes nothing more
+        if renewed is not None:  # the heartbeat has no further effect
             assert answer == renewed
             assert not decision.records
             assert self.machine.deadline_ms() == due_ms
@@ -155,7 +156,7 @@ class Play:
         return answer
 
     def join(self, member_id: str, *topics: str, **said: Any) -> ConsumerBeat:
-        """A member joins, for topic `t` where no other is said."""
+        """Let a member join, by default for topic `t`."""
         said = {
             "topics": frozenset(topics or ("t",)),
             "rebalance_timeout_ms": REBALANCE_MS,
@@ -164,7 +165,7 @@ class Play:
         return self.beaten(self.ask(member_id, 0, **said))
 
     def beat(self, member_id: str, **said: Any) -> ConsumerBeat:
-        """A member beats with the epoch that it has."""
+        """Send a heartbeat of a member with its own epoch."""
         return self.beaten(self.ask(member_id, self.epoch(member_id), **said))
 
     def beaten(self, answer: Any) -> ConsumerBeat:
@@ -172,12 +173,12 @@ class Play:
         return answer
 
     def refused(self, answer: Any, error: type[E]) -> E:
-        """The answer is this refusal."""
+        """Check that the response is this refusal."""
         assert isinstance(answer, error), answer
         return answer
 
     def wait(self, ms: int) -> None:
-        """Let time pass, and what is due happen."""
+        """Let time pass and run what is due."""
         until_ms = self.now_ms + ms
         while (due_ms := self.machine.deadline_ms()) is not None and due_ms <= until_ms:
             self.now_ms = max(self.now_ms, due_ms)
@@ -185,7 +186,7 @@ class Play:
         self.now_ms = until_ms
 
     def settle(self, *members: str) -> None:
-        """Honest members beat, and give back at once, until nothing changes."""
+        """Send heartbeats of members that revoke at once, until nothing changes."""
         for _ in range(10):
             quiet = True
             for member_id in members:
@@ -195,10 +196,11 @@ class Play:
                 return
         raise AssertionError(f"not settled: {self.state_name}")
 
-    # --- the classic face -------------------------------------------------------------------------
+    # --- the classic protocol
+    # -----------------------------------------------------------------------
 
     def classic_join(self, member_id: str = "", **said: Any) -> Any:
-        """A join of the classic protocol as it comes."""
+        """Send a classic JoinGroup with these fields."""
         request = self.classic_request(member_id, **said)
         return self.took(self.machine.join(self.ticket(), request, self.image, self.now_ms))
 
@@ -219,7 +221,7 @@ class Play:
         return self.took(self.machine.sync(self.ticket(), request, self.image, self.now_ms))
 
     def synced(self, member_id: str) -> dict[str, tuple[int, ...]]:
-        """What a classic member is given."""
+        """Return the assignment of a classic member."""
         answer = self.sync(member_id, self.epoch(member_id))
         return dict(decode_assignment(answer.assignment).partitions)
 
@@ -234,7 +236,7 @@ class Play:
         return self.took(self.machine.leave(self.ticket(), request, self.image, self.now_ms))
 
     def upgraded(self, classic: ClassicGroupMachine, member_id: str, **said: Any) -> Any:
-        """A heartbeat of KIP-848 comes to a classic group; its machine is this play's, if any."""
+        """Send a KIP-848 heartbeat to a classic group, by default the group of this play."""
         request = ConsumerHeartbeat(
             group="g",
             member_id=member_id,
@@ -259,13 +261,13 @@ class Play:
             self.machine = machine
         return self.took(decision)
 
-    # --- looking on -------------------------------------------------------------------------------
+    # --- observation ------------------------------------------------------------------------------
 
     def epoch(self, member_id: str) -> int:
         return self.machine.state.current_of(member_id).epoch
 
     def owned(self, member_id: str) -> Partitions:
-        """What a member has been told to own."""
+        """Return the partitions that a member was assigned."""
         return self.machine.state.current_of(member_id).assigned
 
     @property
@@ -295,5 +297,5 @@ class Play:
 
 
 def failed(decision: GroupDecision) -> list[QuorumlogError]:
-    """The refusals of a decision."""
+    """Return the refusals of a decision."""
     return [reply.error for reply in decision.replies if isinstance(reply, Failed)]

@@ -1,4 +1,4 @@
-"""Who is to read what: balance, stickiness, and what each assignor promises."""
+"""Assignors: balance, stickiness, and the guarantees of each one."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ def spec(name: str, *topics: TopicId, current: Partitions | None = None) -> Memb
 
 
 def again(specs: Iterable[MemberSpec], target: Target) -> list[MemberSpec]:
-    """The same specs once a target is current."""
+    """Return the same members with a target as their current assignment."""
     return [spec(each.member_id, *each.topics, current=target[each.member_id]) for each in specs]
 
 
@@ -37,7 +37,7 @@ def sizes(target: Target) -> list[int]:
 
 
 def moved(before: Target, after: Target) -> int:
-    """Partitions that one had before, and has not now."""
+    """Return the partitions that changed their owner."""
     return sum(
         len(indices - after.get(name, {}).get(topic, frozenset()))
         for name, partitions in before.items()
@@ -113,9 +113,9 @@ def test_excess_partitions_go_to_a_subscribed_member() -> None:
     assert abs(b - c) <= 1
 
 
-class Slow:
-    """What `uniform` promises for members that want different topics, found by looking at all of
-    them for each partition."""
+class SimpleUniform:
+    """A simple model of `uniform` for mixed subscriptions. It visits all members for each
+    partition."""
 
     def __init__(self, specs: list[MemberSpec], counts: dict[TopicId, int]) -> None:
         self.counts = counts
@@ -163,21 +163,21 @@ class Slow:
 
 @given(st.data())
 def test_uniform_equals_the_simple_model_for_mixed_subscriptions(data: st.DataObject) -> None:
-    """Of the former it passes over those who do not, of the latter it lists who does."""
+    """The assignor skips members without a subscription and lists the subscribed ones."""
     topics = [TopicId(bytes([number]) * 16) for number in range(6)]
     counts = {topic: data.draw(st.integers(1, 20)) for topic in topics}
     names = [f"{number:02}" for number in range(data.draw(st.integers(2, 40)))]
     missing = st.sets(st.sampled_from(topics), min_size=1)
     odd = data.draw(st.dictionaries(st.sampled_from(names), missing, min_size=1, max_size=8))
     if all(set(topics) == unwanted for unwanted in odd.values()) and len(odd) == len(names):
-        return  # nobody wants anything
+        return  # no member has a subscription
     specs = [spec(name, *(t for t in topics if t not in odd.get(name, ()))) for name in names]
     first = uniform(specs, counts)
     if len({each.topics for each in specs}) > 1:
-        assert first == Slow(specs, counts).target()
+        assert first == SimpleUniform(specs, counts).target()
     left = again(specs, first)[data.draw(st.integers(0, len(names) - 1)) :]
     if len({each.topics for each in left}) > 1:
-        assert uniform(left, counts) == Slow(left, counts).target()
+        assert uniform(left, counts) == SimpleUniform(left, counts).target()
 
 
 def test_range_co_partitions_topics() -> None:
@@ -200,7 +200,7 @@ def test_a_thousand_members_share_five_thousand_partitions(name: str) -> None:
         topics = [TopicId(b"%016d" % number) for number in range(100)]
         counts = dict.fromkeys(topics, members // 20)
         specs = [spec(f"m{number:04}", *topics) for number in range(members)]
-        specs[0] = spec("m0000", *topics[1:])  # the way of different specs, too
+        specs[0] = spec("m0000", *topics[1:])  # mixed subscriptions as well
         target = ASSIGNORS[name](specs, counts)
         again_target = ASSIGNORS[name](again(specs, target), counts)
         assert sum(sizes(target)) == 100 * (members // 20)

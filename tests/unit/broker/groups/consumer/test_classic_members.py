@@ -1,4 +1,4 @@
-"""Members of the classic protocol in a group of KIP-848, and how a group gets there and back."""
+"""Classic members in a KIP-848 group, and the upgrade and downgrade of a group."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_classic_member_joins_syncs_and_heartbeats_in_a_consumer_group() -> None
     joined = play.classic_join("k")
     assert joined == Joined(member_id="k", generation=2, protocol_type="consumer", protocol="range")
     assert play.synced("k") == {}
-    assert play.classic_beat("k") is None  # what it is to have is not free yet
+    assert play.classic_beat("k") is None  # its target partitions are not free yet
     play.settle("a")
     assert isinstance(play.classic_beat("k"), RebalanceInProgress)
     assert play.classic_join("k").generation == 2
@@ -84,8 +84,8 @@ def test_join_of_an_eager_member_revokes_all_its_partitions() -> None:
     assert decode_assignment(play.sync("k", 2).assignment).version == 0
 
 
-def test_what_a_classic_member_holds_of_a_topic_that_is_not_heard_of_yet_is_not_free() -> None:
-    """A new coordinator may be behind the metadata that its members know."""
+def test_partitions_of_a_topic_not_in_the_image_yet_stay_with_their_classic_member() -> None:
+    """The metadata of a new coordinator may lag behind the metadata of its members."""
     play = Play({"t": 2, "u": 2})
     both = (("range", subscription("t", "u")),)
     play.classic_join("k", protocols=both)
@@ -95,7 +95,7 @@ def test_what_a_classic_member_holds_of_a_topic_that_is_not_heard_of_yet_is_not_
     assert isinstance(play.classic_beat("k"), RebalanceInProgress)
     play.classic_join("k", protocols=(("range", subscription("t", "u", owned=holds)),))
     play.image = cluster({"t": 2, "u": 2})
-    assert play.join("a", "u").assignment == {}  # k has not heard that it is to give any back
+    assert play.join("a", "u").assignment == {}  # k has not received its revocation yet
     assert play.synced("k") == {"t": (0, 1)}
     less = (("range", subscription("t", "u", owned={"t": (0, 1)})),)
     play.classic_join("k", protocols=less)
@@ -104,12 +104,12 @@ def test_what_a_classic_member_holds_of_a_topic_that_is_not_heard_of_yet_is_not_
     assert given.keys() == of(u={0}).keys()
 
 
-def test_of_a_topic_made_anew_a_classic_member_may_hold_the_life_that_is_not_heard_of() -> None:
+def test_classic_member_may_own_a_recreated_topic_not_in_the_image_yet() -> None:
     play = Play()
     play.image = cluster({"t": 2}, lives={"t": 1})
     play.classic_join("k")
     assert play.synced("k") == {"t": (0, 1)}
-    play.image = cluster({"t": 2})  # of a coordinator that has not heard that it was made anew
+    play.image = cluster({"t": 2})  # of a coordinator without the metadata of the new topic
     holds = (("range", subscription("t", owned={"t": (0, 1)})),)
     play.classic_join("k", protocols=holds)
     play.image = cluster({"t": 2}, lives={"t": 1})
@@ -153,7 +153,7 @@ def test_classic_member_that_does_not_rejoin_in_time_is_removed() -> None:
 
 
 def test_rejoin_of_a_removed_member_with_owned_partitions_is_rejected() -> None:
-    """It would take what it had for its own until it syncs, and another one has it."""
+    """It would use its former partitions until its sync, although another member owns them."""
     play = Play()
     play.classic_join("k", rebalance_timeout_ms=15_000)
     assert play.synced("k") == {"t": (0, 1, 2, 3)}
@@ -163,7 +163,9 @@ def test_rejoin_of_a_removed_member_with_owned_partitions_is_rejected() -> None:
         play.wait(4_000)
     holding = (("range", subscription("t", owned={"t": (0, 1, 2, 3)})),)
     play.refused(play.classic_join("k", protocols=holding), UnknownMember)
-    assert play.classic_join("k").member_id == "k"  # with nothing it may have its id again
+    assert (
+        play.classic_join("k").member_id == "k"
+    )  # without owned partitions it may use its id again
 
 
 def test_classic_member_that_does_not_sync_in_time_is_removed() -> None:
@@ -228,7 +230,8 @@ def test_batched_leave_of_classic_members_has_a_result_for_each() -> None:
 
 
 def test_leave_group_removes_consumer_protocol_members_by_id_and_instance_id() -> None:
-    """As since Apache Kafka 4.0 (KAFKA-18188): Admin.removeMembersFromConsumerGroup names all."""
+    """As in Apache Kafka since 4.0 (KAFKA-18188): Admin.removeMembersFromConsumerGroup lists all
+    members."""
     play = Play()
     play.join("a")
     play.join("b", instance_id="s")
@@ -254,8 +257,8 @@ def test_static_member_changes_its_protocol_and_keeps_its_partitions() -> None:
     assert list(play.machine.state.members) == ["b"]
 
 
-def test_whose_static_name_another_one_has_taken_is_told_to_end_when_it_commits_too() -> None:
-    """Told that it is no member, it would join again, and shut the other one out in turn."""
+def test_commit_of_a_replaced_static_member_is_fenced() -> None:
+    """With UNKNOWN_MEMBER_ID it would join again and replace the other member in turn."""
     play = Play()
     play.join("a")
     old = play.classic_join("", instance_id="s")
@@ -273,7 +276,7 @@ def test_whose_static_name_another_one_has_taken_is_told_to_end_when_it_commits_
 def classic_group(
     play: Play, owned: tuple[int, ...] = (), **parts: tuple[int, ...]
 ) -> ClassicGroupMachine:
-    """A stable classic group of these members, of which the first said to own some."""
+    """Return a stable classic group of these members; the first one has owned partitions."""
     machine = ClassicGroupMachine("g", play.config, play.draw)
     members = tuple(
         StoredMember(
@@ -312,7 +315,7 @@ def test_first_consumer_protocol_member_upgrades_a_classic_group() -> None:
     for name, has in (("k", (0, 1)), ("l", (2, 3))):
         owned = (("range", subscription("t", owned={"t": has})),)
         play.classic_join(name, protocols=owned)
-    assert (play.epoch("k"), play.epoch("l")) == (8, 7)  # it is to give one back
+    assert (play.epoch("k"), play.epoch("l")) == (8, 7)  # it has to revoke one
     assert play.synced("k") == {"t": (0, 1)}
     assert play.synced("l") == {"t": (2,)}
     again = (("range", subscription("t", owned={"t": (2,)})),)
@@ -320,14 +323,15 @@ def test_first_consumer_protocol_member_upgrades_a_classic_group() -> None:
     assert play.beat("a", owned={}).assignment == of(t={3})
 
 
-def test_a_partition_that_a_strategy_gave_to_two_is_the_first_ones() -> None:
+def test_partition_assigned_to_two_members_goes_to_the_first() -> None:
     play = Play()
     play.upgraded(classic_group(play, k=(0, 1), l=(1, 2)), "a")
     assert (play.owned("k"), play.owned("l")) == (of(t={0, 1}), of(t={2}))
 
 
-def test_what_a_cooperative_member_is_giving_back_is_its_own_until_it_joins_again() -> None:
-    """Its last generation left it out for the other one, who gets it by the next."""
+def test_cooperative_member_owns_revoked_partitions_until_it_rejoins() -> None:
+    """The last generation left the partition out for the other member, which gets it in the next
+    one."""
     play = Play()
     reply = play.upgraded(classic_group(play, owned=(0, 1, 2, 3), k=(0, 1), l=()), "a")
     assert reply.assignment == {}
@@ -340,7 +344,7 @@ def test_what_a_cooperative_member_is_giving_back_is_its_own_until_it_joins_agai
     assert play.beat("a", owned={}).assignment != {}
 
 
-def test_who_says_to_own_what_another_one_was_given_has_it_no_longer() -> None:
+def test_owned_partition_assigned_to_another_member_is_lost() -> None:
     play = Play()
     play.upgraded(classic_group(play, owned=(0, 1, 2), k=(0, 1), l=(2, 3)), "a")
     assert (play.owned("k"), play.owned("l")) == (of(t={0, 1}), of(t={2, 3}))
@@ -362,7 +366,7 @@ def test_group_is_not_upgraded_if_the_policy_forbids_it() -> None:
     assert not classic.is_dead
 
 
-@pytest.mark.parametrize("topics", [{"t": 4}, {}], ids=["it exists", "it does not exist"])
+@pytest.mark.parametrize("topics", [{"t": 4}, {}], ids=["topic exists", "topic does not exist"])
 def test_client_without_rights_on_the_topics_of_a_classic_group_does_not_upgrade_it(
     topics: dict[str, int],
 ) -> None:
@@ -402,8 +406,8 @@ def test_rejected_heartbeat_does_not_upgrade_the_group() -> None:
     assert not classic.is_dead
 
 
-def test_a_group_is_not_upgraded_while_the_coordinator_may_not_have_heard_of_its_topics() -> None:
-    """What members have of a topic that is not known here would be given to others."""
+def test_group_is_not_upgraded_while_its_topics_may_be_missing_from_the_image() -> None:
+    """Otherwise partitions of a topic that is missing from the image would get a second owner."""
     play = Play()
     classic = classic_group(play, k=(0, 1))
     known, play.image = play.image, cluster({})
@@ -414,7 +418,7 @@ def test_a_group_is_not_upgraded_while_the_coordinator_may_not_have_heard_of_its
     assert play.owned("k") == of(t={0, 1})
 
 
-def test_a_topic_that_is_still_unknown_after_a_while_is_gone_and_holds_no_upgrade_up() -> None:
+def test_topic_unknown_after_a_delay_counts_as_deleted_and_allows_the_upgrade() -> None:
     play = Play()
     classic = classic_group(play, k=(0, 1))
     play.image = cluster({})
@@ -423,13 +427,13 @@ def test_a_topic_that_is_still_unknown_after_a_while_is_gone_and_holds_no_upgrad
     assert play.owned("k") == {}
 
 
-def test_a_group_stored_by_a_clock_that_is_ahead_is_not_taken_for_an_old_one() -> None:
+def test_group_stored_by_a_fast_clock_does_not_count_as_old() -> None:
     play = Play()
     classic = classic_group(play, k=(0, 1))
     play.image = cluster({})
     play.now_ms -= CLOCK_SKEW_MS
     play.refused(play.upgraded(classic, "a"), CoordinatorNotAvailable)
-    play.now_ms -= 1  # that says nothing any more, and must not hold it up for ever
+    play.now_ms -= 1  # a timestamp in the future must not delay the upgrade forever
     assert isinstance(play.upgraded(classic, "a"), ConsumerBeat)
 
 
@@ -471,8 +475,8 @@ def test_group_is_downgraded_when_its_last_consumer_protocol_member_is_removed()
     assert play.machine.downgraded is not None
 
 
-def test_a_group_becomes_classic_whatever_its_members_say_in_their_other_strategies() -> None:
-    """Only what stands in the first one is read when they join."""
+def test_downgrade_reads_only_the_first_strategy_of_each_member() -> None:
+    """A join reads the first one only."""
     play = Play()
     play.join("a")
     play.classic_join("k", protocols=(("range", subscription("t")), ("sticky", b"x")))
@@ -504,12 +508,12 @@ def test_group_is_not_downgraded_if_the_policy_forbids_it() -> None:
     assert play.synced("k") == {"t": (0, 1, 2, 3)}
 
 
-def test_the_last_member_of_the_new_protocol_makes_way_for_a_classic_one_of_its_name() -> None:
+def test_classic_static_member_replaces_the_last_consumer_protocol_member() -> None:
     play = Play()
     play.join("a", instance_id="s")
     play.classic_join("k")
     play.synced("k")
-    assert play.classic_join("", instance_id="s") is None  # it waits for the others
+    assert play.classic_join("", instance_id="s") is None  # it waits for the other members
     assert play.machine.downgraded is not None
     assert {each.instance_id for each in play.machine.downgraded.describe().members} == {None, "s"}
 
@@ -528,8 +532,9 @@ def test_invalid_classic_join_replaces_no_member() -> None:
     assert play.machine.downgraded is None
 
 
-def test_what_a_member_has_not_given_back_stays_its_own_there_and_back_again() -> None:
-    """The classic protocol knows of no giving back, so it is to know that the member has it."""
+def test_unrevoked_partitions_stay_with_their_member_across_downgrade_and_upgrade() -> None:
+    """The classic protocol has no revocation state, so the partitions are assigned to the
+    member."""
     play = Play()
     play.classic_join("k")
     assert play.synced("k") == {"t": (0, 1, 2, 3)}
@@ -537,7 +542,7 @@ def test_what_a_member_has_not_given_back_stays_its_own_there_and_back_again() -
     assert isinstance(play.classic_beat("k"), RebalanceInProgress)
     holds = (("range", subscription("t", owned={"t": (0, 1, 2, 3)})),)
     play.classic_join("k", protocols=holds)
-    assert play.synced("k") == {"t": (0, 1)}  # it gives the others back now, and takes its time
+    assert play.synced("k") == {"t": (0, 1)}  # it revokes the other partitions slowly
     play.ask("a", -1)
     classic = play.machine.downgraded
     assert classic is not None

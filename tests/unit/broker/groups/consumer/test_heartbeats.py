@@ -1,4 +1,4 @@
-"""Joining, staying, leaving: who is let in, whose epoch counts, who is fenced."""
+"""ConsumerGroupHeartbeat: joins, member epochs, fencing, leaves, subscriptions."""
 
 from dataclasses import replace
 
@@ -63,7 +63,7 @@ def test_partition_moves_after_its_owner_stops_reporting_it() -> None:
     asked = play.beat("a", owned=of(t={0, 1, 2, 3}))
     assert (asked.member_epoch, asked.assignment) == (1, of(t={0, 1}))
     assert play.beat("a", owned=of(t={0, 1, 2})).member_epoch == 1
-    assert play.beat("a").member_epoch == 1  # it does not say what it owns
+    assert play.beat("a").member_epoch == 1  # it does not report its owned partitions
     assert play.beat("b", owned={}).assignment is None
     assert play.beat("a", owned=of(t={0, 1})).member_epoch == 2
     got = play.beat("b", owned={})
@@ -84,7 +84,8 @@ def test_leave_releases_the_partitions_of_the_member() -> None:
 
 
 def test_partition_with_two_owners_in_the_log_goes_to_one() -> None:
-    """Tombstones go after a day: a replica that was away for longer may bring a member back."""
+    """Tombstones expire after a day: a replica that was offline longer may restore a removed
+    member."""
     play = Play()
     play.join("a")
     play.join("b")
@@ -169,12 +170,12 @@ def test_a_member_with_another_epoch_than_its_own_is_fenced(epoch: int) -> None:
     assert play.last == ()
 
 
-def test_the_epoch_before_is_taken_from_a_member_that_owns_no_more_than_it_may() -> None:
+def test_previous_epoch_is_accepted_with_a_subset_of_the_assignment() -> None:
     play = Play()
     play.join("a")
     play.join("b")
     play.beat("a", owned=of(t={0, 1, 2, 3}))
-    play.beat("a", owned=of(t={0, 1}))  # at epoch 2, which it is not told
+    play.beat("a", owned=of(t={0, 1}))  # at epoch 2, which the response did not reach
     play.refused(play.ask("a", 1), FencedMemberEpoch)
     play.refused(play.ask("a", 1, owned=of(t={0, 1, 2})), FencedMemberEpoch)
     reply = play.beaten(play.ask("a", 1, owned=of(t={0, 1})))
@@ -191,7 +192,7 @@ def test_fenced_member_rejoins_with_the_same_id() -> None:
     assert (reply.member_epoch, reply.assignment) == (2, of(t={0, 1}))
 
 
-def test_joining_again_gives_back_what_was_asked_for() -> None:
+def test_repeated_join_keeps_the_pending_revocation() -> None:
     play = Play()
     play.join("a")
     play.join("b")
@@ -210,7 +211,7 @@ def test_joining_again_gives_back_what_was_asked_for() -> None:
         {"rack": ""},
     ],
 )
-def test_a_join_that_lacks_something_is_refused(said: dict[str, object]) -> None:
+def test_join_with_a_missing_field_is_refused(said: dict[str, object]) -> None:
     play = Play()
     whole = {"topics": frozenset({"t"}), "rebalance_timeout_ms": 1, "owned": {}}
     play.refused(play.ask("a", 0, **(whole | said)), InvalidRequest)
@@ -265,7 +266,7 @@ def test_static_member_that_left_temporarily_gets_its_partitions_back() -> None:
     play.settle("b")
     reply = play.join("a2", instance_id="s")
     assert (reply.assignment, reply.member_epoch) == (had, epoch)
-    assert play.machine.state.epoch == epoch  # nobody else noticed
+    assert play.machine.state.epoch == epoch  # no other member changed
     play.refused(play.ask("a", epoch, instance_id="s"), FencedInstance)
     play.refused(play.ask("a", epoch), UnknownMember)
 
@@ -290,7 +291,7 @@ def test_second_live_member_with_one_instance_id_is_rejected() -> None:
     assert play.join("a", instance_id="s").member_epoch == 1
 
 
-def test_a_static_member_comes_back_under_the_id_that_it_had() -> None:
+def test_static_member_rejoins_with_its_previous_member_id() -> None:
     play = Play()
     play.join("a", instance_id="s")
     play.ask("a", -2, instance_id="s")
@@ -311,7 +312,7 @@ def test_static_member_cannot_rejoin_with_a_foreign_member_id() -> None:
 
 def test_a_commit_needs_the_epoch_of_the_member() -> None:
     play = Play()
-    assert play.commit_error("", -1) is None  # nobody is there
+    assert play.commit_error("", -1) is None  # the group has no members
     play.join("a")
     assert play.commit_error("a", 1) is None
     assert isinstance(play.commit_error("a", 0), StaleMemberEpoch)
@@ -330,7 +331,7 @@ def test_commit_of_a_temporarily_absent_static_member_is_rejected() -> None:
         assert isinstance(play.commit_error("a", epoch), StaleMemberEpoch)
 
 
-def test_a_fetch_is_checked_where_a_member_asks() -> None:
+def test_offset_fetch_of_a_member_checks_its_epoch() -> None:
     play = Play()
     play.join("a")
     assert play.fetch_error("", -1) is None
@@ -339,7 +340,7 @@ def test_a_fetch_is_checked_where_a_member_asks() -> None:
     assert isinstance(play.fetch_error("b", 1), UnknownMember)
 
 
-# --- topics come and go ---------------------------------------------------------------------------
+# --- changes of topics ----------------------------------------------------------------------------
 
 
 def test_new_partitions_are_assigned_with_the_next_heartbeat() -> None:
@@ -350,7 +351,7 @@ def test_new_partitions_are_assigned_with_the_next_heartbeat() -> None:
     assert (reply.member_epoch, reply.assignment) == (2, of(t={0, 1, 2}))
 
 
-def test_a_change_that_concerns_no_subscribed_topic_raises_no_epoch() -> None:
+def test_change_of_an_unsubscribed_topic_raises_no_epoch() -> None:
     play = Play({"t": 2})
     play.join("a")
     play.image = cluster({"t": 2, "u": 5})
@@ -419,7 +420,7 @@ def test_a_pattern_matches_the_topics_that_the_client_of_its_member_may_describe
     play = Play({"ta": 1, "tb": 1})
     reply = play.join("a", topics=None, pattern="t.", describes={"ta"}.__contains__)
     assert reply.assignment == of(ta={0})
-    play.join("b", "other")  # by a client with all rights
+    play.join("b", "other")  # by a client with all permissions
     play.now_ms += play.config.pattern_refresh_ms
     play.beat("b")
     assert play.machine.subscribed_topics() == {"ta", "other"}
@@ -427,7 +428,7 @@ def test_a_pattern_matches_the_topics_that_the_client_of_its_member_may_describe
     play.now_ms += 1_000
     play.image = replace(play.image, acls=AclTable())
     given = play.beat("a", describes={"tb"}.__contains__, owned=of(ta={0}))
-    assert given.assignment == {}  # it has to revoke the old one first
+    assert given.assignment == {}  # it has to revoke the old topic first
     assert play.beat("a", describes={"tb"}.__contains__, owned={}).assignment == of(tb={0})
 
 
@@ -454,7 +455,7 @@ def test_complex_pattern_is_not_matched_with_topics_that_the_client_may_not_desc
     ["t(", "(?=t)", "(t)\\1", "t" * 4_001, "(.?){1000}", r"(?i)(\pL|\pN){200}"],
     ids=lambda pattern: pattern[:12],
 )
-def test_what_is_no_pattern_of_re2_is_refused_and_changes_nothing(pattern: str) -> None:
+def test_invalid_re2_pattern_is_refused_and_changes_nothing(pattern: str) -> None:
     play = Play()
     play.join("a")
     play.refused(play.ask("a", 1, pattern=pattern), InvalidPattern)
@@ -493,7 +494,7 @@ def test_stale_target_assigns_no_unsubscribed_topic() -> None:
         play.join(member_id, "t")
     play.wait(1_000)
     play.settle(*members)
-    play.join("x", "t")  # another target is made in a second
+    play.join("x", "t")  # the next target is computed in a second
     made = play.machine.state.target_epoch
     asked = play.beat("m000", topics=frozenset({"u"}), owned=play.owned("m000"))
     assert asked.assignment == {}
