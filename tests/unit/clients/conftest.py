@@ -25,12 +25,12 @@ Client: TypeAlias = Callable[[Runtime], AbstractAsyncContextManager[AsyncLog]]
 
 @pytest.fixture(params=["real", "simulated"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """What runs a main on one runtime after the other."""
+    """Return a function that runs a main on both runtimes in turn."""
     return run_patiently if request.param == "real" else simulation.run
 
 
 def node_config(folder: Path) -> NodeConfig:
-    """The node of a test, on free ports."""
+    """Return the config of a test node on free ports."""
     return NodeConfig(
         data_dir=str(folder / "data"),
         grpc_listener="127.0.0.1:0",
@@ -40,7 +40,7 @@ def node_config(folder: Path) -> NodeConfig:
 
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    """A client of a fresh node that lives as long as the client."""
+    """A client of a new node that runs as long as the client."""
 
     @asynccontextmanager
     async def opened(runtime: Runtime) -> AsyncIterator[AsyncLog]:
@@ -57,7 +57,7 @@ def client(tmp_path: Path) -> Client:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """The gRPC address of a broker, in a process of its own, that all tests of a file share."""
+    """The gRPC address of a broker in its own process, shared by all tests of a file."""
     with Broker() as broker:
         yield broker.grpc
 
@@ -71,7 +71,7 @@ def log(address: str) -> Iterator[Log]:
 
 @pytest.fixture
 def with_log(run: Run, client: Client) -> Callable[[Body], None]:
-    """Runs a test's body with a client of a fresh node."""
+    """Return a function that runs a test's body with a client of a new node."""
 
     def run_body(body: Body) -> None:
         async def main(runtime: Runtime) -> None:

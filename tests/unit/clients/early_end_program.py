@@ -1,6 +1,7 @@
-"""A program whose loop ends while its client and producer are open: nothing may hang or be noisy.
+"""A program whose loop ends while its client and producer are open.
 
-Run by a test in an interpreter of its own: `python early_end_program.py ADDRESS TOPIC`.
+It must neither hang nor print warnings. A test runs it in its own interpreter: `python
+early_end_program.py ADDRESS TOPIC`.
 """
 
 import asyncio
@@ -14,20 +15,20 @@ from quorumlog.errors import ClientClosed
 
 
 async def begin(address: str, topic: str) -> tuple[AsyncLog, AsyncProducer, Delivery]:
-    """Leave everything open, a record not sent yet."""
+    """Open a client and a producer, and leave a record unsent."""
     log = await quorumlog.aio.connect(address)
     producer = log.producer(linger_ms=60_000)
     return log, producer, await producer.send(topic, b"v")
 
 
 async def go_on(log: AsyncLog, producer: AsyncProducer) -> None:
-    """Close it all on another loop, which is too late."""
+    """Close them on another loop, which is too late."""
     await producer.close()
     await log.close()
 
 
 def main() -> None:
-    """See the module."""
+    """Run the program; see the module."""
     log, producer, delivery = asyncio.run(begin(sys.argv[1], sys.argv[2]))
     assert delivery.done(), "the record has no outcome"
     assert isinstance(delivery.exception(), ClientClosed), delivery.exception()

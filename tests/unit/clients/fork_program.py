@@ -1,7 +1,7 @@
-"""Programs that fork while they use a client, each run by a test in an interpreter of its own.
+"""Programs that fork while they use a client, each run by a test in its own interpreter.
 
-gRPC survives a fork only where nobody else of the process keeps it busy, and a test process is full
-of others: `python fork_program.py both_sides ADDRESS TOPIC`.
+gRPC survives a fork only if it is idle, which other tests in a process prevent: `python
+fork_program.py both_sides ADDRESS TOPIC`.
 """
 
 import os
@@ -25,11 +25,11 @@ USUAL_REST_S = io_thread.REST_S
 
 
 def both_sides(address: str, topic: str) -> None:
-    """After a fork the child and the parent go on with the clients they have."""
+    """After a fork, child and parent keep using their clients."""
     log = quorumlog.connect(address)
     producer = log.producer(linger_ms=60_000)
     deliveries = [producer.send(topic, b"%d" % number) for number in range(20)]
-    consumer = log.consumer(each for each in (topic,))  # a fork makes the consumer again
+    consumer = log.consumer(each for each in (topic,))  # a fork recreates the consumer
 
     def child() -> None:
         assert deliveries[19].result(timeout_ms=0).offset == 19  # delivered before the fork
@@ -50,7 +50,7 @@ def both_sides(address: str, topic: str) -> None:
 
 
 def consumer_keeps_its_place(address: str, topic: str) -> None:
-    """After a fork both sides read on from where the parent was."""
+    """After a fork both processes continue at the position of the parent."""
     log = quorumlog.connect(address)
     with log.producer() as producer:
         for _ in range(2_000):
@@ -68,7 +68,7 @@ def consumer_keeps_its_place(address: str, topic: str) -> None:
 
 
 def staged_attempt_ends(address: str, topic: str) -> None:
-    """A fork ends an attempt that has begun, on both sides, and no other one."""
+    """A fork ends an open attempt in both processes, and no other attempt."""
     log = quorumlog.connect(address)
     first = log.open_write(topic, 0)
     with log.staged_producer(first, 0) as producer:
@@ -86,7 +86,7 @@ def staged_attempt_ends(address: str, topic: str) -> None:
             producer.send(topic, b"b")
         with pytest.raises(ClientClosed, match="a fork ended the attempt of task 0"):
             producer.send_many(topic, [b"b"])
-        unused.send(topic, b"child")  # in an attempt of its own
+        unused.send(topic, b"child")  # in its own attempt
         assert unused.seal().count == 1
         log.close()
 
@@ -103,7 +103,7 @@ def staged_attempt_ends(address: str, topic: str) -> None:
 
 
 def threads_go_on_sending(address: str, topic: str) -> None:
-    """Threads that send while another one forks go on with one new producer, in their order."""
+    """Threads that send during a fork continue with one new producer, in order."""
     log = quorumlog.connect(address)
     producer = log.producer(linger_ms=60_000)
     producer.send(topic, b"first")
@@ -141,10 +141,12 @@ def threads_go_on_sending(address: str, topic: str) -> None:
 
 
 def grpc_rests(address: str, topic: str) -> None:
-    """gRPC's native threads have ended at a fork, also where they get no processor before it."""
+    """gRPC's native threads have ended at a fork, even if they had no processor time before it."""
     processors = os.sched_getaffinity(0)
     at_fork: list[list[tuple[str, bool]]] = []
-    os.register_at_fork(before=lambda: at_fork.append(io_thread.natives()))  # after the client's
+    os.register_at_fork(
+        before=lambda: at_fork.append(io_thread.natives())
+    )  # behind the client's handler
     log = quorumlog.connect(address)
     for _ in range(ROUNDS):
         log.admin.list_topics()
@@ -158,7 +160,7 @@ def grpc_rests(address: str, topic: str) -> None:
 
 
 def give_way(processor: int) -> None:
-    """Have all threads on one processor, gRPC's native ones only while no other wants to run."""
+    """Pin all threads to one processor, with gRPC's native threads at the lowest priority."""
     for number in map(int, os.listdir("/proc/self/task")):
         os.sched_setaffinity(number, {processor})
         name = Path(f"/proc/self/task/{number}/comm").read_text().strip()
@@ -167,7 +169,7 @@ def give_way(processor: int) -> None:
 
 
 def grpc_never_ends(address: str, topic: str) -> None:
-    """A child that was forked while gRPC was ending is told so in place of hanging."""
+    """A child forked while gRPC shuts down gets an error instead of hanging."""
     is_over = threading.Event()
     thread = named_thread(io_thread.ENDING, is_over)
 
@@ -186,13 +188,13 @@ def grpc_never_ends(address: str, topic: str) -> None:
 
 
 def others_cost_one_wait(address: str, topic: str) -> None:
-    """Threads of other users of gRPC are waited for once, not at each fork."""
+    """A fork waits for native threads of other gRPC users once, not each time."""
     is_over = threading.Event()
     thread = named_thread("event_engine", is_over)
     with quorumlog.connect(address) as log:
         log.admin.list_topics()
         assert in_child(lambda: log.admin.list_topics()) == 0
-        io_thread.OTHERS_S = WAIT_S  # what another wait would take
+        io_thread.OTHERS_S = WAIT_S  # the time of another wait
         began = time.monotonic()
         assert in_child(lambda: None) == 0
         assert time.monotonic() - began < WAIT_S
@@ -201,7 +203,7 @@ def others_cost_one_wait(address: str, topic: str) -> None:
 
 
 def named_thread(name: str, is_over: threading.Event) -> threading.Thread:
-    """Start a thread that the system knows by `name`, as it knows gRPC's."""
+    """Start a thread whose system name is `name`, as gRPC's threads have."""
     thread = threading.Thread(target=is_over.wait, daemon=True)
     thread.start()
     Path(f"/proc/self/task/{thread.native_id}/comm").write_text(name)
@@ -209,7 +211,7 @@ def named_thread(name: str, is_over: threading.Event) -> threading.Thread:
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """Fork, run `work` in the child and return its exit status; 0 when it did not raise."""
+    """Fork and run `work` in the child. Return its exit status, 0 if it did not raise."""
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -233,6 +235,6 @@ if __name__ == "__main__":
         grpc_never_ends,
         others_cost_one_wait,
     )
-    io_thread.REST_S = WAIT_S  # where the machine is busy gRPC's threads end late
+    io_thread.REST_S = WAIT_S  # on a busy machine gRPC's threads end late
     programs = {program.__name__: program for program in all_of_them}
     programs[sys.argv[1]](*sys.argv[2:])

@@ -42,7 +42,7 @@ class Stored(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """One fetch that a broker got."""
+    """A fetch request that a broker received."""
 
     at_ms: int
     broker: int
@@ -60,24 +60,24 @@ class Topic:
 
 @dataclass
 class Brokers:
-    """See the module."""
+    """A cluster of brokers in memory; see the module."""
 
     runtime: Runtime
     count: int = 1
     topics: dict[str, Topic] = field(default_factory=dict)
     logs: dict[Place, list[Stored]] = field(default_factory=dict)
-    errors: dict[Place, QuorumlogError] = field(default_factory=dict)  # of fetches
-    silences: dict[int, asyncio.Event] = field(default_factory=dict)  # brokers answer after them
-    fetch_s: float = 0.0  # before a fetch is looked at
-    lookup_s: float = 0.0  # before DescribeTopics and ListOffsets are answered
+    errors: dict[Place, QuorumlogError] = field(default_factory=dict)  # number of fetches
+    silences: dict[int, asyncio.Event] = field(default_factory=dict)  # time before a response
+    fetch_s: float = 0.0  # time before a fetch is processed
+    lookup_s: float = 0.0  # time before DescribeTopics and ListOffsets responses
     asked: list[Asked] = field(default_factory=list)
     look_ups: list[list[Place]] = field(default_factory=list)
-    waiting: int = 0  # fetches being answered
+    waiting: int = 0  # fetches in flight
     waiting_max: int = 0
     addresses: dict[int, str] = field(default_factory=dict)
-    break_subscribe_after: int = 0  # answers of a Subscribe stream until it breaks; 0: never
+    break_subscribe_after: int = 0  # responses of a Subscribe stream until it breaks; 0: never
     subscriptions: int = 0
-    created: int = 0  # topics, those that are deleted too
+    created: int = 0  # topics, including deleted ones
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def create(self, name: str, partitions: int = 1, **leaders: int) -> None:
@@ -110,7 +110,7 @@ class Brokers:
 
     @asynccontextmanager
     async def client(self, **settings: Any) -> AsyncIterator[AsyncLog]:
-        """Serve, and give a client."""
+        """Serve, and return a client."""
         serve = self.runtime.network.serve
         numbers = range(1, self.count + 1)
         listeners = [await serve("127.0.0.1:0", self._handlers(broker)) for broker in numbers]
@@ -210,7 +210,7 @@ class Brokers:
             self.waiting -= 1
 
     async def _news(self, wait_ms: int) -> None:
-        """Wait until something was stored, at most so long."""
+        """Wait until records were stored, for a limited time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_ms / 1000):
                 await self.changed.wait()
@@ -244,7 +244,7 @@ class Brokers:
         return response, is_news
 
     def _is_another(self, part: Any) -> bool:
-        """Whether a part of a request is for a topic of this name that is no more."""
+        """Return True if part of a request is for a deleted topic of this name."""
         topic = self.topics.get(part.topic)
         return topic is not None and part.topic_id not in (b"", topic.topic_id)
 

@@ -10,16 +10,16 @@ from quorumlog.services import TRANSACTIONS_INIT_PRODUCER_ID
 
 
 class Known:
-    """One producer in one partition."""
+    """The state of one producer in one partition."""
 
     def __init__(self) -> None:
         self.epoch = -1
-        self.next = -1  # anything
+        self.next = -1  # any sequence
         self.batches: deque[tuple[int, int, int]] = deque(maxlen=5)  # first, last, offset
 
 
 class LeaderMemory:
-    """See the module."""
+    """The producer state of a leader; see the module."""
 
     def __init__(self) -> None:
         self.ids_given = 0
@@ -36,8 +36,8 @@ class LeaderMemory:
         return pb.InitProducerIdResponse(producer=producer)
 
     def stored_at(self, partition: int, header: BatchHeader) -> int | None:
-        """Return where a batch is that came before; None: it is to be stored. Raises what a leader
-        refuses a number with."""
+        """Return the offset of a duplicate batch, None if the batch is new. Raise the error of a
+        refusal."""
         if header.producer_id < 0:
             return None
         known = self._known[partition, header.producer_id]
@@ -54,7 +54,7 @@ class LeaderMemory:
         raise OutOfOrderSequence(f"{first} came, {expected} is next")
 
     def note(self, partition: int, header: BatchHeader, offset: int) -> None:
-        """A batch was stored."""
+        """Record that a batch was stored."""
         if header.producer_id < 0:
             return
         known = self._known[partition, header.producer_id]
@@ -66,5 +66,5 @@ class LeaderMemory:
         known.batches.append((header.base_sequence, last, offset))
 
     def forget(self) -> None:
-        """As a leader whose log was lost."""
+        """Drop all state, as a leader whose log was lost."""
         self._known.clear()

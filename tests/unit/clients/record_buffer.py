@@ -12,7 +12,7 @@ from quorumlog.simulation.entropy import SimEntropy
 
 
 class RecordBuffer:
-    """The parts of the buffer, connected as a producer connects them."""
+    """The parts of the buffer, connected as in a producer."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A scripted broker: it returns the responses that a test sets, invalid ones too."""
+"""A scripted broker: it sends the responses that a test sets, also invalid ones."""
 
 import asyncio
 from collections import defaultdict, deque
@@ -31,33 +31,35 @@ Run: TypeAlias = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None
 ProduceStream: TypeAlias = Stream[log_pb2.ProduceResponse, log_pb2.ProduceRequest]
 
 STORE = "store"
-STORE_AND_BREAK = "store and break"  # the answer is lost
+STORE_AND_BREAK = "store and break"  # the response is lost
 BREAK = "break"
 SILENCE = "silence"  # stored, never answered
 
 
 @dataclass
 class Script:
-    """What a broker will do, and what it saw."""
+    """The planned responses of a broker, and the requests that it received."""
 
     partitions: int = 1
     leaders: dict[int, int] = field(default_factory=dict)  # by partition; default: node 1
-    beliefs: dict[int, int] = field(default_factory=dict)  # by node: who leads all, as it says
-    produce: deque[str | QuorumlogError] = field(default_factory=deque)  # a step for each request
+    beliefs: dict[int, int] = field(
+        default_factory=dict
+    )  # by node: the leader of all partitions in its metadata
+    produce: deque[str | QuorumlogError] = field(default_factory=deque)  # one step for each request
     exists: bool = True
-    lookup: asyncio.Event | None = None  # look-ups are answered when it is set
-    lookup_error: QuorumlogError | None = None  # ... and fail with this
+    lookup: asyncio.Event | None = None  # metadata requests are answered when it is set
+    lookup_error: QuorumlogError | None = None  # ... and fail with this error
     hold: asyncio.Event | None = None  # requests are answered when it is set
     logs: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     requests: list[log_pb2.ProduceRequest] = field(default_factory=list)
     streams: int = 0
     lookups: int = 0
     addresses: dict[int, str] = field(default_factory=dict)
-    refusal: NotLeaderOrFollower | None = None  # of brokers that do not lead
-    memory: LeaderMemory = field(default_factory=LeaderMemory)  # the replicas' own
+    refusal: NotLeaderOrFollower | None = None  # of brokers that are not the leader
+    memory: LeaderMemory = field(default_factory=LeaderMemory)  # the logs of the replicas
 
     def values(self, partition: int = 0) -> list[int]:
-        """What is stored, in order."""
+        """Return the stored values, in order."""
         return [int(value) for value in self.logs[partition]]
 
 
@@ -179,7 +181,7 @@ async def scripted(
 async def send_numbers(
     producer: AsyncProducer, count: int, *, partition: int = 0
 ) -> list[Delivered]:
-    """Send 0..count-1 and wait for all."""
+    """Send 0..count-1 and wait for all outcomes."""
     deliveries = []
     for number in range(count):
         deliveries.append(await producer.send("t", b"%d" % number, partition=partition))

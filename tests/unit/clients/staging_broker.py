@@ -1,4 +1,4 @@
-"""A broker with the state machine of staged commits, whose calls fail as a test says."""
+"""A broker with the state machine of staged commits, whose calls can fail as a test requires."""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
@@ -47,7 +47,7 @@ class StagingBroker(Broker):
         self.play = ShardPlay(image=image_of(TOPICS, partitions=partitions))
         self.calls: list[str] = []  # names of the methods
         self.errors: dict[str, list[QuorumlogError]] = defaultdict(list)  # of the next calls
-        self.lost: dict[str, int] = defaultdict(int)  # so many answers are lost
+        self.lost: dict[str, int] = defaultdict(int)  # number of responses to lose
         self.open: dict[ProducerIdentity, list[bytes]] = defaultdict(list)
         self.committed: list[bytes] = []
         self.seals: list[pb.SealAttemptRequest] = []
@@ -82,7 +82,7 @@ class StagingBroker(Broker):
         return Handler(method, handled)
 
     def ask(self, request: Any) -> Any:
-        """Return the answer of the coordinator, after what is due."""
+        """Return the response of the coordinator, after its due timers."""
         self.play.now_ms = START_MS + self._clock.now_ms()
         self.play.expire()
         self._write_markers()

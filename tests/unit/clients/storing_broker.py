@@ -1,4 +1,4 @@
-"""A minimal broker that stores batches and responds as a test says."""
+"""A minimal broker that stores batches, with configurable responses."""
 
 import asyncio
 from collections import defaultdict
@@ -29,18 +29,18 @@ Spoil: TypeAlias = Callable[[log_pb2.ProduceResponse], None]
 
 
 class Broker:
-    """Stores what it gets, unless told otherwise."""
+    """A broker that stores its batches unless configured otherwise."""
 
     def __init__(self, *, partitions: int = 1) -> None:
         self.partitions = partitions
         self.exists = True
-        self.record_bytes_max = 1 << 30  # of a partition's part of a request
-        self.refuse: dict[bytes, QuorumlogError] = {}  # a part with this value
-        self.spoil: list[Spoil] = []  # what is done to the next answers
+        self.record_bytes_max = 1 << 30  # for one partition of a request
+        self.refuse: dict[bytes, QuorumlogError] = {}  # for a partition with this value
+        self.spoil: list[Spoil] = []  # changes of the next responses
         self.hold: asyncio.Event | None = None  # requests wait for it
         self.logs: dict[int, list[bytes]] = defaultdict(list)
         self.parts: list[log_pb2.PartitionRecords] = []
-        self.transactional_ids: list[str] = []  # of the requests with one
+        self.transactional_ids: list[str] = []  # of the requests that have one
         self.lookups = 0
         self.memory = LeaderMemory()
         self.address = ""
@@ -122,7 +122,7 @@ class Broker:
 
 @asynccontextmanager
 async def cluster(runtime: Runtime, broker: Broker, **settings: Any) -> AsyncIterator[AsyncLog]:
-    """A client of a cluster of the one broker."""
+    """A client of a cluster of this broker."""
     listener = await runtime.network.serve("127.0.0.1:0", broker.handlers())
     broker.address = listener.address
     settings.setdefault("connect_timeout_ms", AMPLE_MS)

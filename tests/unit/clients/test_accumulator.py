@@ -23,11 +23,11 @@ from quorumlog.simulation.entropy import SimEntropy
 
 VALUE = b"v" * 88  # with the overhead: 100 bytes a record
 RECORD = RECORD_OVERHEAD + len(VALUE)
-HELD = RECORD + OBJECT_OVERHEAD  # what a record takes of the buffer
+HELD = RECORD + OBJECT_OVERHEAD  # bytes of a record in the buffer
 
 
 class Bench:
-    """An accumulator whose sender is the test; without numbers, unless told otherwise."""
+    """An accumulator whose sender is the test, by default without sequence numbers."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class Bench:
 
     def send(self, partition: int | None = 0, key: bytes | None = None) -> Batch:
         batch = self.accumulator.accept("t", key, VALUE, 1, (), partition)
-        assert batch is not None, "no room"
+        assert batch is not None, "no space in the buffer"
         return batch
 
     def take(self) -> list[tuple[Batch, ...]]:
-        """Take every queue that is ready, as links do."""
+        """Take every queue that is ready, as the links do."""
         ready = list(self.buffer.queues.ready)
         self.buffer.queues.ready.clear()
         parts = [self.buffer.queues.take(queue, 1 << 30) for queue in ready]
@@ -67,7 +67,7 @@ def entropy() -> Entropy:
 
 
 def offsets_of(batches: tuple[Batch, ...], base_offset: int) -> list[int]:
-    """Complete batches as the sender does; return the offset of each one's first record."""
+    """Complete batches as the sender does. Return the offset of each one's first record."""
     firsts = []
     for batch in batches:
         batch.complete(base_offset)
@@ -76,7 +76,7 @@ def offsets_of(batches: tuple[Batch, ...], base_offset: int) -> list[int]:
     return firsts
 
 
-def test_a_batch_leaves_when_it_is_full() -> None:
+def test_full_batch_is_sent() -> None:
     bench = Bench(batch_size=3 * RECORD, linger_ms=1_000)
     batches = [bench.send() for _ in range(7)]
     assert bench.accumulator.close_due(0) == 1_000
@@ -84,17 +84,17 @@ def test_a_batch_leaves_when_it_is_full() -> None:
     assert batches[6].count == 1
 
 
-def test_a_batch_leaves_when_it_has_lingered() -> None:
+def test_batch_is_sent_after_its_linger_time() -> None:
     bench = Bench(linger_ms=5)
     batch = bench.send()
-    assert bench.wakes == 1  # its time must begin
+    assert bench.wakes == 1  # its linger time must start
     assert bench.accumulator.close_due(100) == 105
     assert bench.take() == []
     assert bench.accumulator.close_due(105) is None
     assert bench.take() == [(batch,)]
 
 
-def test_without_linger_a_batch_leaves_at_once() -> None:
+def test_without_linger_a_batch_is_sent_at_once() -> None:
     bench = Bench(linger_ms=0)
     batch = bench.send()
     bench.accumulator.close_due(100)
@@ -107,7 +107,7 @@ def test_a_partition_has_one_request_in_flight() -> None:
     queue = first.queue
     assert bench.take() == [(first, second)]
     third = bench.send()
-    assert bench.take() == []  # listed only when the answer is there
+    assert bench.take() == []  # listed only after the response
     offsets_of(bench.buffer.queues.stored(queue.parts[0]), 0)
     assert bench.take() == [(third,)]
 
@@ -122,7 +122,7 @@ def test_a_request_has_a_bounded_number_of_batches_of_a_partition() -> None:
     assert [len(batches) for batches in bench.take()] == [2]
 
 
-def test_what_is_sent_again_goes_before_everything_younger() -> None:
+def test_retried_batch_precedes_younger_ones() -> None:
     bench = Bench(batch_size=RECORD)
     first, second = bench.send(), bench.send()
     bench.take()
@@ -145,14 +145,14 @@ def test_the_bad_batch_of_a_group_is_found_by_sending_each_alone() -> None:
     bench = Bench(batch_size=RECORD)
     good, bad = bench.send(), bench.send()
     bench.take()
-    assert bench.buffer.queues.refused(good.queue.parts[0]) == ()  # not known yet which
+    assert bench.buffer.queues.refused(good.queue.parts[0]) == ()  # the bad batch is not found yet
     assert bench.take() == [(good,)]
     offsets_of(bench.buffer.queues.stored(good.queue.parts[0]), 0)
     assert bench.take() == [(bad,)]
     assert bench.buffer.queues.refused(good.queue.parts[0]) == (bad,)
 
 
-def test_a_full_buffer_takes_nothing_until_something_is_done() -> None:
+def test_full_buffer_refuses_records_until_a_batch_completes() -> None:
     bench = Bench(batch_size=RECORD, buffer_size=2 * HELD)
     first = bench.send()
     bench.send()
@@ -177,7 +177,7 @@ def test_a_record_that_no_request_can_carry_is_refused() -> None:
     assert bench.buffer.incomplete.buffered == 0
 
 
-def test_records_without_a_key_stick_to_a_partition_until_its_batch_is_full() -> None:
+def test_records_without_a_key_stay_in_a_partition_until_its_batch_is_full() -> None:
     bench = Bench(partitions=4, batch_size=5 * RECORD)
     partitions = [bench.send(None).queue.partition for _ in range(40)]
     runs = [partitions[start : start + 5] for start in range(0, 40, 5)]
@@ -221,7 +221,7 @@ def test_a_topic_may_grow() -> None:
     assert bench.send(2).queue.partition == 2
 
 
-def test_closing_returns_everything_that_is_not_done() -> None:
+def test_close_returns_all_incomplete_records() -> None:
     bench = Bench(batch_size=RECORD)
     flying = bench.send(0)
     bench.take()
@@ -230,7 +230,7 @@ def test_closing_returns_everything_that_is_not_done() -> None:
     assert bench.buffer.incomplete.buffered == 0
 
 
-def test_what_was_in_flight_when_its_topic_was_forgotten_is_not_kept_back() -> None:
+def test_batch_in_flight_of_a_dropped_topic_blocks_nothing() -> None:
     bench = Bench(batch_size=RECORD)
     flying = bench.send(0)
     bench.take()
@@ -253,7 +253,7 @@ def test_a_waiter_runs_exactly_once(order: str) -> None:
     assert calls == [1]
 
 
-def test_a_topic_that_takes_less_gets_smaller_batches() -> None:
+def test_lower_topic_limit_gives_smaller_batches() -> None:
     bench = Bench(batch_size=1 << 20)
     bench.accumulator.admit("t", 3, message_bytes_max=3 * RECORD + 150)
     batches = [bench.send() for _ in range(9)]
@@ -261,7 +261,7 @@ def test_a_topic_that_takes_less_gets_smaller_batches() -> None:
     assert bench.accumulator.topic_queues("t").batch_size < 3 * RECORD + 150
 
 
-def test_a_run_of_records_is_taken_as_one_by_one_would_be() -> None:
+def test_bulk_append_equals_single_appends() -> None:
     values: list[bytes | None] = [b"v" * (number % 7) for number in range(500)]
     values[13] = None
     bulk = make_bulk("t", values, None, size_max=1 << 20)
@@ -301,7 +301,7 @@ def test_a_run_of_records_stops_where_the_buffer_is_full() -> None:
     )
 
 
-def test_a_topic_that_shrinks_gives_back_what_waited_for_the_partitions_that_are_gone() -> None:
+def test_shrunk_topic_returns_records_of_removed_partitions() -> None:
     bench = Bench(partitions=3, batch_size=RECORD)
     kept, gone = bench.send(0), bench.send(2)
     assert bench.accumulator.shrink("t", 2) == [gone]
@@ -309,7 +309,7 @@ def test_a_topic_that_shrinks_gives_back_what_waited_for_the_partitions_that_are
     assert kept in bench.accumulator.close_all()
 
 
-def test_the_halves_of_a_batch_take_its_place_in_front() -> None:
+def test_halves_of_a_batch_are_first_in_the_queue() -> None:
     bench = Bench(batch_size=4 * RECORD)
     batch, *_ = (bench.send() for _ in range(4))
     following = bench.send()
@@ -335,5 +335,7 @@ def test_a_partitioner_that_fails_refuses_the_one_record() -> None:
     assert bench.accumulator.accept("t", None, b"v", 1, (), None) is not None
     with pytest.raises(PartitionerFailed):
         bench.accumulator.accept("t", None, b"", 1, (), None)
-    assert bench.accumulator.accept("t", None, b"", 1, (), 2) is not None  # named: not asked
+    assert (
+        bench.accumulator.accept("t", None, b"", 1, (), 2) is not None
+    )  # a given partition: not called
     assert sum(batch.count for batch in bench.accumulator.close_all()) == 2

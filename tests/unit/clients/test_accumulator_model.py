@@ -40,7 +40,7 @@ def buffer_of(
 
 
 def check(buffer: RecordBuffer) -> None:
-    """Every invariant that the module states."""
+    """Check every invariant that the module states."""
     unfinished = list(buffer.incomplete._unfinished)
     assert buffer.incomplete.buffered == sum(batch.held for batch in unfinished)
     listed = Counter(buffer.queues.ready)
@@ -63,7 +63,7 @@ def check(buffer: RecordBuffer) -> None:
 
 
 def drain(buffer: RecordBuffer) -> list[Batch]:
-    """Send everything; return the batches in order."""
+    """Send everything. Return the batches in order."""
     buffer.accumulator.close_all()
     sent: list[Batch] = []
     while buffer.queues.ready:
@@ -79,7 +79,7 @@ def drain(buffer: RecordBuffer) -> list[Batch]:
 
 
 class Model(RuleBasedStateMachine):
-    """Plays a sender with every outcome in any order."""
+    """A sender that completes batches with every outcome in any order."""
 
     is_idempotent = False
 
@@ -97,7 +97,7 @@ class Model(RuleBasedStateMachine):
         self.waiting: dict[PartitionQueue, list[bytes]] = {}  # without an outcome, in order
         self.parked: list[PartitionQueue] = []
 
-    # --- the side that gives records -----------------------------------------------------------
+    # --- application ---------------------------------------------------------------------------
 
     @rule(
         partition=st.integers(0, PARTITIONS - 1),
@@ -142,7 +142,7 @@ class Model(RuleBasedStateMachine):
         added = self.buffer.accumulator.add_encoded("t", partition, encoded, 3)
         self.waiting.setdefault(added.queue, []).extend(values)
 
-    # --- the side that sends -------------------------------------------------------------------
+    # --- sender --------------------------------------------------------------------------------
 
     @rule(wait_ms=st.sampled_from([0, 1, 5, 30]))
     def pass_time(self, wait_ms: int) -> None:
@@ -249,7 +249,7 @@ class Model(RuleBasedStateMachine):
             batch.fail(TimedOut("gone"))
         self.buffer.accumulator.admit("t", PARTITIONS)
 
-    # --- within ----------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------
 
     def _value(self) -> bytes:
         self.number += 1
@@ -260,12 +260,12 @@ class Model(RuleBasedStateMachine):
         return data.draw(st.sampled_from(parts)) if parts else None
 
     def _waits_before(self, part: Part) -> bool:
-        """Whether a batch that was put back is before it."""
+        """Return True if a batch that was put back precedes it."""
         closed = part.queue.closed
         return bool(closed) and closed[0].place < part.batches[0].place
 
     def _ended(self, batch: Batch, *, is_first: bool = True) -> None:
-        """Its records get their outcome: the oldest of the partition, each for the first time."""
+        """Complete the records: the oldest of the partition, each for the first time."""
         columns = batch_columns(batch)
         assert columns is not None
         values = [(value or b"")[:8] for value in columns.values]
@@ -293,13 +293,13 @@ class Model(RuleBasedStateMachine):
 
 
 class IdempotentModel(Model):
-    """The same with several batches of a partition in flight, each by itself."""
+    """The same with several batches of a partition in flight, each in its own request."""
 
     is_idempotent = True
 
     @invariant()
     def numbers_follow(self) -> None:
-        """What has numbers of the present identity has them in order, each once."""
+        """Check that the numbers of the current identity are in order, each used once."""
         if not hasattr(self, "buffer"):
             return
         for queue in self.waiting:
@@ -328,11 +328,11 @@ TestIdempotentModel = IdempotentModel.TestCase
 TestIdempotentModel.settings = SETTINGS
 
 
-# --- interrupted ---------------------------------------------------------------------------------
+# --- interrupts ----------------------------------------------------------------------------------
 
 
 class Interruption:
-    """Raises KeyboardInterrupt at the n-th step of the producer's own code."""
+    """Raises KeyboardInterrupt at the n-th step of the producer's code."""
 
     def __init__(self, step: int) -> None:
         self.left = step
@@ -350,7 +350,7 @@ class Interruption:
 
 
 def interrupted(action: Callable[[], object], step: int) -> bool:
-    """Run an action up to its `step`-th operation; return whether it went so far."""
+    """Run an action up to its `step`-th operation. Return True if it reached that step."""
     before = sys.gettrace()
     sys.settrace(Interruption(step))
     try:
@@ -363,7 +363,7 @@ def interrupted(action: Callable[[], object], step: int) -> bool:
 
 
 def send(buffer: RecordBuffer, number: int) -> None:
-    """A record of which each part tells the number."""
+    """Send a record whose parts all contain the number."""
     text = b"%03d" % number
     headers = (("h", text),) if number % 2 else ()
     buffer.accumulator.accept("t", text, text * 10, number, headers, 0, lambda *_: None)
@@ -377,10 +377,10 @@ def send_run(buffer: RecordBuffer) -> None:
 
 @pytest.mark.parametrize("sent", [0, 1, 2, 3], ids="{} before".format)
 @pytest.mark.parametrize("is_run", [False, True], ids=["one", "run"])
-def test_a_record_whose_taking_is_interrupted_is_taken_whole_or_not_at_all(
+def test_interrupted_append_buffers_a_record_completely_or_not_at_all(
     is_run: bool, sent: int
 ) -> None:
-    """A batch has room for three records or four: one is opened, filled and closed on the way."""
+    """A batch has space for three or four records: the append opens, fills and closes one."""
     step, goes_on = 0, True
     while goes_on:
         buffer = buffer_of(batch_size=180)
@@ -412,10 +412,10 @@ def test_a_record_whose_taking_is_interrupted_is_taken_whole_or_not_at_all(
     assert step > 50
 
 
-# --- bounded -------------------------------------------------------------------------------------
+# --- bounds --------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_lingers_keeps_no_others_in_memory() -> None:
+def test_lingering_batch_keeps_no_other_batches_in_memory() -> None:
     buffer = buffer_of(batch_size=100, linger_ms=50_000)
     buffer.accumulator.accept("t", None, b"lingers", 1, (), 0)
     for now_ms in range(50):

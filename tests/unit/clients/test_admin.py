@@ -74,7 +74,7 @@ def test_configs_are_altered_one_by_one(with_log: With) -> None:
     with_log(body)
 
 
-def test_a_refused_change_leaves_no_half_behind(with_log: With) -> None:
+def test_refused_change_has_no_partial_effect(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         with pytest.raises(InvalidConfig, match=r"retention.ms is 'soon'; give a whole number"):
@@ -95,7 +95,7 @@ def test_a_refused_change_leaves_no_half_behind(with_log: With) -> None:
         ({"delete": "retention.ms"}, "give a list of names"),
     ],
 )
-def test_what_is_no_change_is_refused_here(
+def test_invalid_change_is_refused_by_the_client(
     with_log: With, arguments: dict[str, Any], why: str
 ) -> None:
     async def body(log: AsyncLog) -> None:
@@ -121,7 +121,7 @@ def test_a_topic_that_does_not_exist_is_raised_at_once(with_log: With) -> None:
     with_log(body)
 
 
-def test_a_smaller_message_size_is_obeyed_by_the_running_log(with_log: With) -> None:
+def test_lower_max_message_bytes_applies_to_the_open_log(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         async with log.producer(linger_ms=0) as producer:
@@ -155,9 +155,9 @@ def test_segments_become_smaller_without_a_restart(with_log: With) -> None:
 # --- changes while records are produced --------------------------------------------------------
 
 
-def test_changes_that_race_with_producing_lose_and_refuse_nothing() -> None:
-    """Policies, segments and message sizes change under load; every record is acknowledged, once,
-    in order."""
+def test_config_changes_during_production_lose_and_refuse_nothing() -> None:
+    """Policies, segment sizes and message sizes change under load. Every record is acknowledged
+    once, in order."""
 
     async def produce(log: AsyncLog, sent: list[int], turns: asyncio.Semaphore) -> None:
         async with log.producer(linger_ms=0) as producer:
@@ -198,11 +198,8 @@ def test_changes_that_race_with_producing_lose_and_refuse_nothing() -> None:
     simulation.run(main)
 
 
-def test_what_is_acknowledged_after_a_change_to_fsync_survives_a_power_cut_with_all_before_it() -> (
-    None
-):
-    """Also when the record comes in the instant of the change, with a second's worth of un-synced
-    ones before it."""
+def test_records_acknowledged_after_a_change_to_fsync_survive_a_power_cut() -> None:
+    """Also a record at the time of the change, after a second of unsynced records."""
 
     async def prepare(runtime: Runtime) -> None:
         await format_directory(runtime, CONFIG)
@@ -253,7 +250,7 @@ def test_what_is_acknowledged_after_a_change_to_fsync_survives_a_power_cut_with_
 # --- brokers -----------------------------------------------------------------------------------
 
 
-def test_a_broker_tells_its_settings_and_where_they_stand() -> None:
+def test_broker_describes_its_settings_and_their_sources() -> None:
     async def main(runtime: Runtime) -> None:
         config = NodeConfig(
             data_dir="/data",
@@ -278,7 +275,9 @@ def test_a_broker_tells_its_settings_and_where_they_stand() -> None:
             assert found["data.dir"].source == "environment"
             assert found["shutdown.grace.ms"].is_default
             assert found["node.roles"].value == "controller,broker"
-            assert found["listeners.grpc"].source == "unknown", "nobody said who set it"
+            assert found["listeners.grpc"].source == "unknown", (
+                "the source of the setting is missing"
+            )
             with pytest.raises(
                 InvalidRequest, match="broker 9 is not registered; registered brokers: 1"
             ):
@@ -292,7 +291,7 @@ def test_a_broker_tells_its_settings_and_where_they_stand() -> None:
     simulation.run(main)
 
 
-def test_log_directories_tell_every_partition_used_or_not(with_log: With) -> None:
+def test_log_directories_list_every_partition(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("b", partitions=2)
         await log.admin.create_topic("a")
@@ -311,10 +310,10 @@ def test_log_directories_tell_every_partition_used_or_not(with_log: With) -> Non
     with_log(body)
 
 
-# --- a server that is down, slow, restarting ---------------------------------------------------
+# --- servers that are down, slow or restarting -------------------------------------------------
 
 
-def test_calls_to_a_server_that_went_down_end_with_a_typed_error_in_time() -> None:
+def test_calls_to_a_stopped_server_fail_with_a_typed_error_in_time() -> None:
     async def main(runtime: Runtime) -> None:
         config = NodeConfig(
             data_dir="/data", grpc_listener="127.0.0.1:0", controller_listener="127.0.0.1:0"
@@ -339,7 +338,7 @@ def test_calls_to_a_server_that_went_down_end_with_a_typed_error_in_time() -> No
     simulation.run(main)
 
 
-def test_a_change_asked_of_a_restarting_server_is_made_once_it_is_back() -> None:
+def test_change_during_a_restart_is_made_once_the_server_is_back() -> None:
     async def main(runtime: Runtime) -> None:
         first = NodeConfig(
             data_dir="/data", grpc_listener="127.0.0.1:7000", controller_listener="127.0.0.1:7001"
@@ -362,7 +361,8 @@ def test_a_change_asked_of_a_restarting_server_is_made_once_it_is_back() -> None
 
 @pytest.mark.slow
 def test_a_lost_response_is_retried_or_raised() -> None:
-    """The node dies around a change: what the client was told is what the next life has."""
+    """The node dies during a change: the result of the call matches the config after the
+    restart."""
 
     async def client(runtime: Runtime, outcome: list[object]) -> None:
         async with make_log(runtime, "server:7000", call_timeout_ms=20_000) as log:

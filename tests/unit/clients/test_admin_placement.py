@@ -42,10 +42,11 @@ PLACE = ("t", 0)
 
 @dataclass
 class Broker:
-    """Forgets its answers as often as a test says, after it has done what was asked."""
+    """A broker that loses its responses as often as a test requires, after executing the
+    request."""
 
     runtime: Runtime
-    lost: int = 1  # answers
+    lost: int = 1  # responses to lose
     moving: bool = True
     registered: bool = True
     asked: list[Any] = field(default_factory=list)
@@ -143,14 +144,14 @@ def test_a_cancelled_move_whose_answer_was_lost_counts_as_cancelled(lost: int) -
         (outcome,) = await log.admin.cancel_reassignments([PLACE])
         assert outcome.error is None
         assert len(broker.asked) == lost + 1
-        (again,) = await log.admin.cancel_reassignments(PLACE)  # one, or several
-        assert isinstance(again.error, NoReassignmentInProgress), "nothing was lost this time"
+        (again,) = await log.admin.cancel_reassignments(PLACE)  # one response or several
+        assert isinstance(again.error, NoReassignmentInProgress), "no response was lost this time"
 
     with_broker(work)
 
 
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_broker_taken_out_by_a_call_whose_answer_was_lost_is_taken_out(lost: int) -> None:
+def test_unregistration_whose_response_was_lost_counts_as_done(lost: int) -> None:
     async def work(broker: Broker, log: AsyncLog) -> None:
         broker.lost = lost
         await log.admin.unregister_broker(3)
@@ -160,7 +161,7 @@ def test_a_broker_taken_out_by_a_call_whose_answer_was_lost_is_taken_out(lost: i
     with_broker(work)
 
 
-def test_many_moves_go_in_requests_of_a_moderate_size() -> None:
+def test_many_reassignments_are_split_into_several_requests() -> None:
     async def work(broker: Broker, log: AsyncLog) -> None:
         broker.lost = 0
         targets = {("t", number): [1] for number in range(2_500)}
@@ -171,7 +172,7 @@ def test_many_moves_go_in_requests_of_a_moderate_size() -> None:
     with_broker(work)
 
 
-def test_many_topics_are_described_in_answers_of_a_moderate_size() -> None:
+def test_many_topics_are_described_in_several_requests() -> None:
     async def work(broker: Broker, log: AsyncLog) -> None:
         broker.topics = {"a": 1_500, "b": 1_500, "c": 1, "gone": 0}
         found = await log.admin.describe_topics()
@@ -180,7 +181,7 @@ def test_many_topics_are_described_in_answers_of_a_moderate_size() -> None:
             ("b", 1_500),
             ("c", 1),
         ]
-        assert broker.asked == [["a", "b"], ["c", "gone"]], "what is deleted meanwhile is left out"
+        assert broker.asked == [["a", "b"], ["c", "gone"]], "topics deleted in between are left out"
         assert [each.name for each in await log.admin.describe_topics(["c", "c"])] == ["c"]
         with pytest.raises(UnknownTopicOrPartition):
             await log.admin.describe_topics(["none"])
@@ -189,7 +190,7 @@ def test_many_topics_are_described_in_answers_of_a_moderate_size() -> None:
     with_broker(work)
 
 
-def test_an_answer_about_other_partitions_is_taken_for_none() -> None:
+def test_response_about_other_partitions_counts_as_none() -> None:
     async def work(broker: Broker, log: AsyncLog) -> None:
         broker.topics = {"t": 1}
         (found,) = await log.admin.describe_replicas([PLACE])
@@ -246,7 +247,7 @@ def test_what_cannot_be_meant_is_refused_here(
     with_broker(work)
 
 
-def test_both_faces_have_the_same_calls_with_the_same_arguments() -> None:
+def test_both_clients_have_the_same_calls_with_the_same_arguments() -> None:
     def calls(kind: type) -> dict[str, list[str]]:
         return {
             name: [str(each) for each in inspect.signature(method).parameters.values()]

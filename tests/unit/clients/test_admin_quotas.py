@@ -1,4 +1,4 @@
-"""Client quotas in the admin client, against a whole simulated node."""
+"""Client quotas in the admin client, with a whole simulated node."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -77,7 +77,7 @@ CALLS: list[tuple[Callable[[AsyncAdmin], Coroutine[Any, Any, Any]], type[Quoruml
 ]
 
 
-def test_what_cannot_be_meant_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     async def work(admin: AsyncAdmin) -> None:
         for call, kind, why in CALLS:
             async with asyncio.timeout(5):

@@ -1,4 +1,4 @@
-"""Arrow polls and scans: the same records as other reads, in bounded batches."""
+"""Arrow polls and scans return the same records as other reads, in bounded batches."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
@@ -69,7 +69,7 @@ def test_arrow_polls_give_the_records_that_polls_give() -> None:
 
 
 @pytest.mark.parametrize("max_records", [1, 7, 10, 33, 1_000])
-def test_a_number_of_rows_is_a_bound_and_nothing_is_lost_or_twice(max_records: int) -> None:
+def test_rows_are_bounded_without_loss_or_duplicates(max_records: int) -> None:
     async def main(brokers: Brokers) -> None:
         filled(brokers)
         async with brokers.client() as log, log.consumer("t") as consumer:
@@ -82,7 +82,7 @@ def test_a_number_of_rows_is_a_bound_and_nothing_is_lost_or_twice(max_records: i
     run_with_brokers(main)
 
 
-def test_a_number_of_bytes_is_a_bound_but_for_one_batch() -> None:
+def test_bytes_are_bounded_except_for_one_batch() -> None:
     async def main(brokers: Brokers) -> None:
         filled(brokers)
         size = len(brokers.logs["t", 0][-1].bytes)
@@ -99,7 +99,7 @@ def test_a_number_of_bytes_is_a_bound_but_for_one_batch() -> None:
 
 
 def test_a_batch_is_decoded_once_for_many_small_polls() -> None:
-    """However the columns change, and whatever is between two polls."""
+    """Also if the columns change, and with any calls between two polls."""
 
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
@@ -115,7 +115,7 @@ def test_a_batch_is_decoded_once_for_many_small_polls() -> None:
                     kept.append(reader.chunks.rows)
                 read += table["offset"].to_pylist()
             assert read == list(range(900))
-            assert len(kept) == 3, "none, and one for each choice of columns"
+            assert len(kept) == 3, "no decoding, and one for each choice of columns"
             await consumer.seek(("t", 0), 5)
             read = (await consumer.poll_arrow(max_records=10))["offset"].to_pylist()
             assert read == list(range(5, 15))
@@ -127,7 +127,7 @@ def test_a_batch_is_decoded_once_for_many_small_polls() -> None:
 
 
 @pytest.mark.parametrize("max_records", [3, 7, 100])
-def test_small_polls_give_all_that_precedes_a_rotten_batch(max_records: int) -> None:
+def test_small_polls_return_all_records_before_a_corrupt_batch(max_records: int) -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
         brokers.append(("t", 0), 10, batches=2)
@@ -145,7 +145,7 @@ def test_small_polls_give_all_that_precedes_a_rotten_batch(max_records: int) -> 
 
 
 def test_gaps_in_the_offsets_cost_no_row() -> None:
-    """What compaction leaves: records far apart, in one batch and between batches."""
+    """Compaction leaves records far apart, within one batch and between batches."""
 
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
@@ -176,7 +176,7 @@ def test_polls_of_both_kinds_take_turns_on_one_position() -> None:
     run_with_brokers(main)
 
 
-def test_an_arrow_poll_ends_in_front_of_a_rotten_batch_and_tells_it_next() -> None:
+def test_arrow_poll_ends_before_a_corrupt_batch_and_raises_next() -> None:
     async def main(brokers: Brokers) -> None:
         filled(brokers, partitions=1, batches=2)
         data = batch(20, 3)
@@ -273,7 +273,7 @@ def test_a_scan_continues_after_its_stream_breaks() -> None:
     run_with_brokers(main)
 
 
-def test_a_scan_tells_a_rotten_batch_behind_what_precedes_it() -> None:
+def test_scan_raises_a_corrupt_batch_after_the_records_before_it() -> None:
     async def main(brokers: Brokers) -> None:
         filled(brokers, partitions=1, batches=2)
         data = batch(20, 3)
@@ -290,7 +290,7 @@ def test_a_scan_tells_a_rotten_batch_behind_what_precedes_it() -> None:
     run_with_brokers(main)
 
 
-def test_a_scan_that_is_left_or_whose_client_closes_ends() -> None:
+def test_abandoned_scan_and_scan_of_a_closed_client_end() -> None:
     async def main(brokers: Brokers) -> None:
         filled(brokers)
         kept: list[AsyncLog] = []

@@ -32,7 +32,7 @@ CASES: dict[str, list[tuple[bytes | None, bytes | None, int, Headers]]] = {
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
-def test_what_goes_in_comes_out(
+def test_encoded_records_round_trip(
     case: list[tuple[bytes | None, bytes | None, int, Headers]], codec: Codec
 ) -> None:
     records = [
@@ -44,7 +44,7 @@ def test_what_goes_in_comes_out(
     assert encoded == encode_batch(records, codec=codec)
 
 
-def test_what_cannot_be_encoded_is_a_typed_error() -> None:
+def test_unencodable_record_is_a_typed_error() -> None:
     with pytest.raises(InvalidRecord, match="t-0"):
         encode_records(batch_of((None, b"v", 1, (("\ud800", b"1"),))), Codec.NONE)
 

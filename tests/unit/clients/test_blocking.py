@@ -1,4 +1,4 @@
-"""The blocking client against a node in another process: threads, callbacks, forks."""
+"""The blocking client with a node in another process: threads, callbacks, forks."""
 
 import asyncio
 import concurrent.futures
@@ -33,7 +33,7 @@ WAIT_S = AMPLE_S
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic name of the test's own."""
+    """A topic name for one test."""
     name: str = request.node.name
     return name.replace("[", ".").replace("]", "")[:200]
 
@@ -42,7 +42,7 @@ def io_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "quorumlog-io"]
 
 
-def test_the_ten_lines_of_the_first_page(log: Log, topic: str) -> None:
+def test_example_of_the_readme(log: Log, topic: str) -> None:
     log.admin.create_topic(topic, partitions=4)
     with log.producer() as producer:
         future = producer.send(topic, key=b"UA", value=b"one")
@@ -67,7 +67,7 @@ def test_a_delivery_is_a_future_of_concurrent_futures(log: Log, topic: str) -> N
     assert all(delivery.exception() is None and not delivery.cancel() for delivery in deliveries)
 
 
-def test_a_delivery_that_takes_too_long_is_a_timeout(log: Log, topic: str) -> None:
+def test_delivery_result_times_out(log: Log, topic: str) -> None:
     log.admin.create_topic(topic)
     with log.producer(linger_ms=60_000) as producer:
         delivery = producer.send(topic, b"v")
@@ -128,7 +128,7 @@ def test_closing_inside_a_callback_is_refused_and_closes_nothing(log: Log, topic
 
 
 def test_a_callback_may_send_while_another_thread_connects(log: Log, topic: str) -> None:
-    """Connecting holds the lock of the process's clients for as long as it takes."""
+    """Connecting holds the lock of all clients of the process."""
     log.admin.create_topic(topic)
     connecting, chained = threading.Event(), threading.Event()
 
@@ -143,7 +143,7 @@ def test_a_callback_may_send_while_another_thread_connects(log: Log, topic: str)
     def callback(delivery: object) -> None:
         thread.start()
         assert connecting.wait(WAIT_S)
-        thread.join(0.1)  # until it has the lock
+        thread.join(0.1)  # until connect() has the lock
         producer.send(topic, b"chained").add_done_callback(lambda _: chained.set())
 
     producer.send(topic, b"v").add_done_callback(callback)
@@ -152,10 +152,10 @@ def test_a_callback_may_send_while_another_thread_connects(log: Log, topic: str)
     assert not thread.is_alive()
 
 
-def test_a_result_that_comes_with_the_time_out_is_not_lost(
+def test_result_that_arrives_with_the_timeout_is_not_lost(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wait looks every second whether the thread still lives; the outcome may come just then."""
+    """A wait checks the I/O thread every second; the outcome may arrive during that check."""
 
     class Late(concurrent.futures.Future[str]):
         def result(self, timeout: float | None = None) -> str:
@@ -183,7 +183,7 @@ def test_closing_ends_a_reader_that_waits_in_another_thread(
     log.admin.create_topic(topic)
     outcomes: list[object] = []
     began = threading.Event()
-    with quorumlog.connect(address) as other:  # so that the I/O thread lives on
+    with quorumlog.connect(address) as other:  # so that the I/O thread keeps running
         consumer = other.consumer(topic)
 
         def read() -> None:
@@ -255,7 +255,7 @@ def test_several_threads_share_a_producer(log: Log, topic: str) -> None:
         assert [read[place[1:3]] for place in places] == [
             b"%d:%d" % (number, n) for n in range(2_000)
         ]
-        assert places == sorted(places)  # each thread's own order is kept
+        assert places == sorted(places)  # the order of each thread is kept
 
 
 def test_errors_are_typed(log: Log, topic: str) -> None:
@@ -320,7 +320,7 @@ def test_one_thread_serves_all_clients_and_ends_with_the_last(address: str) -> N
     assert io_threads() == []
 
 
-knows_threads = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for threads")
+knows_threads = pytest.mark.skipif(sys.platform != "linux", reason="reads the threads from /proc")
 
 
 @pytest.mark.slow
@@ -337,7 +337,7 @@ knows_threads = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc f
     ],
 )
 def test_clients_survive_a_fork(log: Log, address: str, topic: str, program: str) -> None:
-    """The programs say what they ask; an interpreter of their own has no other user of gRPC."""
+    """The programs run in their own interpreters, which have no other user of gRPC."""
     log.admin.create_topic(topic)
     path = Path(__file__).with_name("fork_program.py")
     done = subprocess.run(
@@ -358,7 +358,7 @@ log.producer(linger_ms=60_000).send(sys.argv[2], b"left open")
 
 
 @pytest.mark.slow
-def test_what_was_left_open_is_flushed_at_exit(log: Log, address: str, topic: str) -> None:
+def test_open_clients_are_flushed_at_exit(log: Log, address: str, topic: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", OPEN_AT_EXIT, address, topic],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The blocking consumer against a node in another process: threads, Ctrl-C, positions."""
+"""The blocking consumer with a node in another process: threads, Ctrl-C, positions."""
 
 import asyncio
 import gc
@@ -24,7 +24,7 @@ WAIT_S = AMPLE_S
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, log: Log) -> str:
-    """A topic of the test's own, with two partitions of 50 records."""
+    """A topic for one test, with two partitions of 50 records."""
     name = str(request.node.name).replace("[", ".").replace("]", "")[:200]
     log.admin.create_topic(name, partitions=2)
     produce(log, name, 50)
@@ -32,7 +32,7 @@ def topic(request: pytest.FixtureRequest, log: Log) -> str:
 
 
 def produce(log: Log, topic: str, count: int, *, first: int = 0) -> None:
-    """Give both partitions `count` records."""
+    """Append `count` records to both partitions."""
     with log.producer() as producer:
         for number in range(first, first + count):
             for partition in range(2):
@@ -40,7 +40,7 @@ def produce(log: Log, topic: str, count: int, *, first: int = 0) -> None:
 
 
 def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    """Start a thread; what it returns or raises comes into the list."""
+    """Start a thread that adds its result or error to the list."""
     outcome: list[Any] = []
 
     def run() -> None:
@@ -55,16 +55,16 @@ def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 
 def until_reading(log: Log, consumer: Consumer) -> None:
-    """Return when another thread's poll waits."""
+    """Wait until the poll of another thread waits."""
 
     async def wait(_: object) -> None:
-        while not consumer._consumer._is_reading:  # noqa: ASYNC110 -- nothing announces it
+        while not consumer._consumer._is_reading:  # noqa: ASYNC110 -- no event exists for it
             await asyncio.sleep(0.001)
 
     log.call(wait)
 
 
-def test_everything_that_asyncio_offers_is_there(log: Log, topic: str) -> None:
+def test_blocking_consumer_has_all_methods_of_the_asyncio_one(log: Log, topic: str) -> None:
     with log.consumer({topic: [0]}) as consumer:
         assert [r.offset for r in consumer.records(max_records=3)] == [0, 1, 2]
         assert consumer.positions() == {(topic, 0): 3}
@@ -95,7 +95,7 @@ def test_everything_that_asyncio_offers_is_there(log: Log, topic: str) -> None:
         assert (known.position, known.lag) == (11, 39)
 
 
-def test_entering_fixes_where_latest_is(log: Log, topic: str) -> None:
+def test_entering_resolves_latest(log: Log, topic: str) -> None:
     with log.consumer(topic, start="latest") as consumer:
         produce(log, topic, 1, first=50)
         found = [record.offset for record in consumer.records(max_records=2, timeout_ms=AMPLE_MS)]
@@ -104,7 +104,7 @@ def test_entering_fixes_where_latest_is(log: Log, topic: str) -> None:
         pass
 
 
-def test_positions_count_what_the_caller_has_got(log: Log, topic: str) -> None:
+def test_positions_cover_delivered_records_only(log: Log, topic: str) -> None:
     with log.consumer({topic: [0]}) as consumer:
         assert next(consumer).offset == 0
         consumer.seek((topic, 0), 10)
@@ -148,7 +148,7 @@ def test_closing_in_another_thread_ends_a_poll(log: Log, topic: str) -> None:
     assert isinstance(outcome[0], ClientClosed)
 
 
-def test_threads_that_control_a_reader_lose_it_no_record(log: Log, topic: str) -> None:
+def test_control_calls_of_other_threads_lose_no_record(log: Log, topic: str) -> None:
     produce(log, topic, 2_000, first=50)
     consumer = log.consumer({topic: [0]}, until_end=True)
     done = threading.Event()
@@ -169,7 +169,7 @@ def test_threads_that_control_a_reader_lose_it_no_record(log: Log, topic: str) -
 
 @pytest.fixture
 def uncollected() -> Iterator[None]:
-    """No garbage collection: an interrupt raised inside one of its callbacks is only reported."""
+    """Disable garbage collection: an interrupt inside a GC callback is only reported."""
     gc.disable()
     yield
     gc.enable()
@@ -204,8 +204,8 @@ def test_ctrl_c_during_a_poll_leaves_the_consumer_as_it_was(
         assert found == [50, 51, 52]
 
 
-def test_ctrl_c_while_a_poll_takes_what_is_there_leaves_it_there(log: Log, topic: str) -> None:
-    """An interruption at every line of it in turn, as a tracer sees them."""
+def test_ctrl_c_while_a_poll_collects_records_keeps_them(log: Log, topic: str) -> None:
+    """A tracer interrupts at every line of the poll in turn."""
 
     lines, at = 0, 0
 
@@ -237,7 +237,7 @@ def test_ctrl_c_while_a_poll_takes_what_is_there_leaves_it_there(log: Log, topic
 
 
 def test_rows_of_an_interrupted_arrow_poll_are_delivered_again(log: Log, topic: str) -> None:
-    """As Ctrl-C leaves it between the two threads: the I/O thread was done, the caller not."""
+    """Ctrl-C arrives between the two threads: the I/O thread was done, the caller was not."""
     with log.consumer({topic: [0]}) as consumer:
         consumer.poll(max_records=5, timeout_ms=AMPLE_MS)
         wait, interrupts = consumer._wait, [True]
@@ -268,7 +268,7 @@ def test_a_scan_is_a_reader_of_record_batches(log: Log, topic: str) -> None:
     assert log.read_arrow(topic, partitions=[1], start=40).num_rows == 10
     reader = log.scan_arrow(topic)
     reader.read_next_batch()
-    del reader  # its stream is given up, without a wait
+    del reader  # its stream is dropped without a wait
     with pytest.raises(UnknownTopicOrPartition):
         log.scan_arrow("nope").read_all()
 

@@ -1,4 +1,4 @@
-"""Transactions of the blocking clients, against a broker in a process of its own."""
+"""Transactions of the blocking clients, with a broker in its own process."""
 
 import threading
 from typing import Any
@@ -205,8 +205,8 @@ def test_consumer_seeks_back_to_its_committed_offsets(log: Log) -> None:
 def test_records_of_a_later_transaction_are_not_committed_when_their_partition_was_lost(
     is_polled: bool,
 ) -> None:
-    """The second record waited, in the buffer or in the application, while the offset of the first
-    one was committed."""
+    """The second record was in the buffer or in the application while the offset of the first one
+    was committed."""
     settings = {
         "group.consumer.session.timeout.ms": 2_000,
         "group.consumer.heartbeat.interval.ms": 200,

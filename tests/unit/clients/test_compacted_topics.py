@@ -1,5 +1,7 @@
-"""Compaction leaves gaps, batches without records and lonely markers: every way of reading gives
-what is left, once, in order, and comes to the end. The whole way, from a node's disk."""
+"""Every way of reading returns the records of a compacted topic once, in order, to the end.
+
+The topic has gaps, batches without records and markers, on the disk of a whole node.
+"""
 
 import asyncio
 import pickle
@@ -51,7 +53,7 @@ CONFIG = LogConfig(
 
 
 def written(turn: int) -> list[bytes]:
-    """One round's batches: of every codec, with tombstones, of producers and transactions."""
+    """Build the batches of one round: all codecs, tombstones, producers and transactions."""
     codecs = list(Codec)
     batches = []
     for at in range(24):
@@ -90,10 +92,10 @@ def written(turn: int) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is left in the topic's only partition, and who serves it."""
+    """The remaining records of the topic's only partition, and the node that serves it."""
 
     address: str
-    records: list[Record]  # as the files say
+    records: list[Record]  # as in the log files
     end: int
     markers: list[tuple[int, int]]  # timestamp and offset
 
@@ -103,7 +105,8 @@ class Kept:
 
     @property
     def times(self) -> list[tuple[int, int]]:
-        """Timestamp and offset of all that a look-up by time may find: markers, too."""
+        """Return timestamp and offset of all batches that a timestamp lookup may find, with
+        markers."""
         return [(record.timestamp_ms, record.offset) for record in self.records] + self.markers
 
 
@@ -119,7 +122,7 @@ def served(tmp_path: Path, client: Client) -> Served:
             async with log.producer() as producer:
                 await producer.send_and_wait("t", b"0", key=b"k0")
         await compact(runtime, config.data_dir)
-        if policy == "delete":  # as of a folder that another broker wrote
+        if policy == "delete":  # as in a folder that another broker wrote
             runtime.files.remove(f"{config.data_dir}/cleaner-offset-checkpoint")
             metadata = f"{config.data_dir}/t-0/partition.metadata"
             lines = read_file(runtime.files, metadata).splitlines(keepends=True)
@@ -145,7 +148,8 @@ def stored(runtime: Runtime, folder: str) -> bytes:
 
 
 def check_left(content: bytes) -> int:
-    """Return the log's end; the log has all that makes reading hard, and every last value."""
+    """Return the log end. Check that the log has gaps, empty batches, markers and all last
+    values."""
     gaps = headers_alone = markers = end = 0
     for _, header in iterate_batches(content):
         gaps += header.base_offset > end
@@ -168,14 +172,14 @@ def check_left(content: bytes) -> int:
 
 
 def checkpoint(runtime: Runtime, path: str) -> bytes:
-    """Return how far each log of a directory was cleaned, as it is stored."""
+    """Return the stored cleaner checkpoint of a directory."""
     name = "cleaner-offset-checkpoint"
     is_there = name in runtime.files.names(path)
     return read_file(runtime.files, f"{path}/{name}") if is_there else b""
 
 
 async def compact(runtime: Runtime, path: str) -> None:
-    """Append to the topic's log, and keep its house until it is clean; some times."""
+    """Append to the topic's log and run the cleaner until it is clean, several times."""
     async with runtime.tasks.scope("compacting") as scope:
         settings = DirectoryConfig(retention_check_interval_ms=10)
         directory = await DataDirectory.open(runtime, scope, path, config=settings)
@@ -189,14 +193,16 @@ async def compact(runtime: Runtime, path: str) -> None:
             log.note_high_watermark(log.log_end_offset)
             wanted = f"t 0 {log.segment_bases[-1]}".encode()
             async with asyncio.timeout(AMPLE_S):
-                while wanted not in checkpoint(runtime, path):  # noqa: ASYNC110 (nobody tells)
+                while wanted not in checkpoint(runtime, path):  # noqa: ASYNC110 (there is no event)
                     await asyncio.sleep(0.01)
         await directory.close()
         scope.cancel()
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_every_way_of_reading_gives_what_is_left(run: Run, served: Served, policy: str) -> None:
+def test_every_way_of_reading_returns_the_remaining_records(
+    run: Run, served: Served, policy: str
+) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime, policy) as kept, make_log(runtime, kept.address) as log:
             async with asyncio.timeout(60):
@@ -244,7 +250,7 @@ def test_reading_begins_and_ends_in_gaps(run: Run, served: Served, policy: str) 
     run(main)
 
 
-def test_a_time_gives_the_first_offset_left_from_then_on(run: Run, served: Served) -> None:
+def test_timestamp_lookup_returns_the_first_remaining_offset(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as kept, make_log(runtime, kept.address) as log:
             for time in range(0, 1_000 * ROUNDS + 300, 37):
@@ -254,7 +260,7 @@ def test_a_time_gives_the_first_offset_left_from_then_on(run: Run, served: Serve
     run(main)
 
 
-def test_a_reader_without_a_codec_comes_past_gaps(run: Run, served: Served) -> None:
+def test_reader_without_a_codec_passes_gaps(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as kept:
             channel = runtime.network.channel(kept.address)
@@ -276,7 +282,7 @@ def test_a_reader_without_a_codec_comes_past_gaps(run: Run, served: Served) -> N
     run(main)
 
 
-def test_spark_s_reader_gives_what_is_left(served: Served) -> None:
+def test_spark_reader_returns_the_remaining_records(served: Served) -> None:
     def read(address: str) -> list[int]:
         made = QuorumlogSource({"bootstrap": address, "subscribe": "t"})
         reader = made.reader(made.schema())

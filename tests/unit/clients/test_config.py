@@ -33,7 +33,7 @@ def test_the_keyword_arguments_are_the_fields(config: type, settings: type) -> N
     assert settings.__annotations__ == fields
 
 
-def test_bad_values_are_refused_with_what_would_be_right() -> None:
+def test_invalid_values_are_refused_with_valid_ones() -> None:
     with pytest.raises(InvalidConfig, match="acks is 'some': give one of all, leader, none"):
         ProducerConfig(acks="some")
     with pytest.raises(InvalidConfig, match="linger_ms is -1: give 0 or more"):
@@ -45,7 +45,7 @@ def test_bad_values_are_refused_with_what_would_be_right() -> None:
 
 
 @pytest.mark.parametrize("value", ["5", 0.5, None, True])
-def test_what_is_no_whole_number_is_refused_where_it_is_given(value: Any) -> None:
+def test_non_integer_is_refused_at_construction(value: Any) -> None:
     with pytest.raises(InvalidConfig, match=r"linger_ms is .*: give a whole number, 0 or more"):
         ProducerConfig(linger_ms=value)
 
@@ -80,7 +80,7 @@ def test_bootstrap_addresses_are_split() -> None:
         "host:0",
     ],
 )
-def test_what_is_no_address_is_refused(text: Any) -> None:
+def test_invalid_address_is_refused(text: Any) -> None:
     with pytest.raises(InvalidConfig, match=r"host:port"):
         parse_bootstrap(text)
 
@@ -103,7 +103,7 @@ def test_a_level_is_one_of_its_codec(compression: str, level: Any, sentence: str
 @pytest.mark.parametrize(
     ("acks", "name"), [(0, "none"), (1, "leader"), (-1, "all"), ("1", "leader"), ("all", "all")]
 )
-def test_acks_may_be_written_as_the_field_does(acks: str | int, name: str) -> None:
+def test_acks_accepts_the_values_of_kafka(acks: str | int, name: str) -> None:
     assert ProducerConfig(acks=acks).acks_name == name
     with pytest.raises(InvalidConfig, match="acks"):
         ProducerConfig(acks=2)
@@ -115,11 +115,11 @@ def test_a_linger_that_outlasts_the_delivery_deadline_is_refused() -> None:
     assert ProducerConfig(linger_ms=0, delivery_timeout_ms=1).linger_ms == 0
 
 
-def test_a_request_is_no_larger_than_a_broker_takes() -> None:
+def test_request_size_is_bounded_by_the_broker_limit() -> None:
     with pytest.raises(InvalidConfig, match="max_request_size is 67108865: give 67108864 or less"):
         ProducerConfig(max_request_size=(64 << 20) + 1)
 
 
-def test_what_a_full_buffer_does_is_one_of_two() -> None:
+def test_policy_for_a_full_buffer_has_two_values() -> None:
     with pytest.raises(InvalidConfig, match="on_full is 'drop': give one of wait, raise"):
         ProducerConfig(on_full="drop")

@@ -1,4 +1,4 @@
-"""A whole node behind links that break: no acknowledged record is lost or reordered."""
+"""No acknowledged record is lost or reordered while the links to a node break."""
 
 import asyncio
 from collections import defaultdict
@@ -28,7 +28,8 @@ BREAKING = Faults(
 def test_acknowledged_records_are_where_they_were_acknowledged_in_order(
     seed: int, tmp_path: Path
 ) -> None:
-    """Repeats may duplicate; nothing acknowledged is lost, and first occurrences keep the order."""
+    """Retries may create duplicates. Acknowledged records are stored, and first occurrences keep
+    the order."""
     config = NodeConfig(
         data_dir="/data",
         grpc_listener="server:9094",

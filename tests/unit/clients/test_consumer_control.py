@@ -1,4 +1,4 @@
-"""Control of a consumer while it reads: assign, seek, pause, queries, timeouts."""
+"""Calls on a consumer while it reads: assign, seek, pause, queries, timeouts."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -25,7 +25,7 @@ Main: TypeAlias = Callable[[Brokers], Coroutine[Any, Any, None]]
 
 
 async def places_of(consumer: AsyncConsumer, polls: int = 4) -> set[tuple[str, int]]:
-    """Whose records some polls return."""
+    """Return the partitions of the records of some polls."""
     records = [r for _ in range(polls) for r in await consumer.poll(timeout_ms=100)]
     return {(record.topic, record.partition) for record in records}
 
@@ -57,7 +57,7 @@ def test_a_replaced_assignment_keeps_the_positions_of_common_partitions() -> Non
     run_with_brokers(main)
 
 
-def test_partitions_come_and_go() -> None:
+def test_partitions_can_be_added_and_removed() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a", "b", "c")
         async with brokers.client() as log, log.consumer("a") as consumer:
@@ -79,7 +79,7 @@ def test_partitions_come_and_go() -> None:
     run_with_brokers(main)
 
 
-def test_what_was_read_ahead_of_an_unassigned_partition_is_dropped() -> None:
+def test_prefetched_records_of_an_unassigned_partition_are_dropped() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a", "b", partitions=1)
         async with brokers.client() as log, log.consumer(["a", "b"]) as consumer:
@@ -107,7 +107,7 @@ def test_a_consumer_without_assignment_raises() -> None:
     run_with_brokers(main)
 
 
-def test_an_assignment_that_cannot_be_found_changes_nothing() -> None:
+def test_assignment_of_an_unknown_partition_changes_nothing() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a")
         async with brokers.client() as log, log.consumer("a") as consumer:
@@ -135,7 +135,7 @@ def test_a_partition_that_does_not_exist_is_raised_on_entering() -> None:
     run_with_brokers(main)
 
 
-def test_what_is_assigned_later_ends_too() -> None:
+def test_partition_assigned_later_ends_too() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a", "b", partitions=1)
         async with brokers.client() as log, log.consumer("a", until_end=True) as consumer:
@@ -151,7 +151,7 @@ def test_what_is_assigned_later_ends_too() -> None:
 
 
 def grow(brokers: Brokers, name: str, partitions: int) -> None:
-    """Give a topic more partitions, with two records each."""
+    """Add partitions to a topic, with two records each."""
     topic = brokers.topics[name]
     for partition in range(topic.partitions, partitions):
         brokers.logs[name, partition] = []
@@ -159,7 +159,7 @@ def grow(brokers: Brokers, name: str, partitions: int) -> None:
     topic.partitions = partitions
 
 
-def test_partitions_that_a_topic_gets_later_are_read_from_their_beginning() -> None:
+def test_partitions_added_later_are_read_from_their_beginning() -> None:
     async def main(brokers: Brokers) -> None:
         for name in ("whole", "part", "left"):
             brokers.create(name, 2)
@@ -177,7 +177,7 @@ def test_partitions_that_a_topic_gets_later_are_read_from_their_beginning() -> N
     run_with_brokers(main)
 
 
-def test_reading_to_the_end_takes_no_partition_that_comes_later() -> None:
+def test_reading_to_the_end_excludes_partitions_added_later() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 2)
         async with (
@@ -233,8 +233,9 @@ def test_a_seek_goes_to_an_offset_a_time_the_beginning_or_the_end() -> None:
     run_with_brokers(main)
 
 
-def test_a_seek_by_time_finds_a_record_that_comes_between_its_calls() -> None:
-    """The first call finds none of that time, and the end that the second one returns is above."""
+def test_seek_by_time_finds_a_record_appended_between_its_calls() -> None:
+    """The first call finds no record of that time; the end that the second one returns is above
+    it."""
 
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a", partitions=1)
@@ -274,7 +275,7 @@ def test_all_partitions_seek_at_once_by_one_call_to_a_leader() -> None:
 
 
 @pytest.mark.parametrize("position", [-1, 2**63, True, "first", 1.5, None, TimestampMs(-1)])
-def test_what_is_no_position_is_refused_and_moves_nothing(position: Any) -> None:
+def test_invalid_position_is_refused_and_changes_nothing(position: Any) -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a", partitions=1)
         async with brokers.client() as log, log.consumer("a", start=4) as consumer:
@@ -285,7 +286,7 @@ def test_what_is_no_position_is_refused_and_moves_nothing(position: Any) -> None
     run_with_brokers(main)
 
 
-def test_a_paused_partition_keeps_what_was_decoded_and_what_was_read_ahead() -> None:
+def test_paused_partition_keeps_decoded_and_prefetched_records() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a", partitions=1)
         async with brokers.client() as log, log.consumer("a") as consumer:
@@ -316,7 +317,7 @@ def test_resuming_wakes_a_poll_that_waits() -> None:
     run_with_brokers(main)
 
 
-def test_lag_and_ends_are_asked_for_and_statistics_are_not() -> None:
+def test_lag_and_ends_are_queried_and_statistics_are_not() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a")
         async with brokers.client() as log, log.consumer({"a": [0, 1]}) as consumer:
@@ -340,7 +341,7 @@ def test_lag_and_ends_are_asked_for_and_statistics_are_not() -> None:
     run_with_brokers(main)
 
 
-def test_statistics_say_why_a_partition_stands_still() -> None:
+def test_statistics_have_the_error_of_a_stalled_partition() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a")
         brokers.errors["a", 1] = NotLeaderOrFollower("being elected")
@@ -375,7 +376,7 @@ def test_a_poll_returns_in_time_though_look_ups_take_longer() -> None:
             for _ in range(60):
                 records += await consumer.poll(timeout_ms=100)
             assert offsets(records) == list(range(10))
-            assert len(brokers.look_ups) == 1  # the look-ups went on from poll to poll
+            assert len(brokers.look_ups) == 1  # the lookups continued from poll to poll
 
     run_with_brokers(main)
 
@@ -419,7 +420,7 @@ def test_a_second_poll_at_a_time_is_refused() -> None:
             for second in (consumer.poll, consumer.poll_arrow, consumer.next):
                 with pytest.raises(InvalidRequest, match="another poll"):
                     await second(timeout_ms=1_000)
-            assert await consumer.position(("a", 0)) == 0  # the rest may be used
+            assert await consumer.position(("a", 0)) == 0  # the other methods may be called
             brokers.append(("a", 0), 2)
             assert offsets(await first) == [0, 1]
             brokers.append(("a", 0), 1)
@@ -448,7 +449,7 @@ def test_a_cancelled_poll_loses_nothing() -> None:
     run_with_brokers(main)
 
 
-def test_an_iteration_ends_at_its_deadline_in_silence_or_by_number() -> None:
+def test_iteration_ends_at_its_deadline_idle_timeout_or_count() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a", partitions=1)
         clock = brokers.runtime.clock
@@ -475,7 +476,7 @@ def test_an_iteration_ends_at_its_deadline_in_silence_or_by_number() -> None:
     run_with_brokers(main)
 
 
-def test_leaving_an_iteration_loses_nothing() -> None:
+def test_break_out_of_an_iteration_loses_nothing() -> None:
     async def main(brokers: Brokers) -> None:
         stored(brokers, "a", partitions=1)
         async with brokers.client() as log, log.consumer("a") as consumer:

@@ -1,4 +1,4 @@
-"""The consumer against a scripted broker that misbehaves."""
+"""The consumer with a scripted broker that sends faulty responses."""
 
 import asyncio
 from collections import defaultdict, deque
@@ -37,17 +37,17 @@ Run: TypeAlias = Callable[[Callable[[Runtime], Coroutine[Any, Any, None]]], None
 
 @dataclass
 class Broker:
-    """Leads partition 0 of topic t; answers a fetch by the offset that it asks for."""
+    """The leader of partition 0 of topic t. It responds to a fetch by its offset."""
 
     end: int = 0
     answers: dict[int, deque[bytes | QuorumlogError]] = field(
         default_factory=lambda: defaultdict(deque)
-    )  # by offset; the last one is repeated, nothing is there without one
+    )  # by offset; the last response repeats, an unlisted offset has no records
     address: str = ""
 
     @asynccontextmanager
     async def client(self, runtime: Runtime) -> AsyncIterator[AsyncLog]:
-        """Serve, and give a client."""
+        """Serve, and return a client."""
         table = [
             Handler(ADMIN_DESCRIBE_CLUSTER, self._describe_cluster),
             Handler(ADMIN_DESCRIBE_TOPICS, self._describe_topics),
@@ -109,7 +109,7 @@ def batch(*offsets: int, is_control: bool = False) -> bytes:
 
 
 async def offsets_of(consumer: AsyncConsumer, *, polls: int = 1) -> list[int]:
-    """The offsets of the records that some polls return."""
+    """Return the offsets of the records of some polls."""
     return [
         record.offset for _ in range(polls) for record in await consumer.poll(timeout_ms=AMPLE_MS)
     ]
@@ -117,13 +117,13 @@ async def offsets_of(consumer: AsyncConsumer, *, polls: int = 1) -> list[int]:
 
 @pytest.fixture(params=["real", "simulated"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """What runs a main on one runtime after the other."""
+    """Return a function that runs a main on both runtimes in turn."""
     from quorumlog import simulation
 
     return run_patiently if request.param == "real" else simulation.run
 
 
-def test_a_consumer_repeats_what_may_be_repeated_and_tells_the_rest(run: Run) -> None:
+def test_consumer_retries_retriable_errors_and_raises_others(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         broker.answers[0].extend(
@@ -177,8 +177,8 @@ def test_reading_until_the_end_ends_behind_a_control_batch(run: Run) -> None:
     run(main)
 
 
-def test_a_reset_is_not_undone_by_what_was_read_before_it(run: Run) -> None:
-    """The topic was made anew under the consumer: offset 5 is gone, and 0 is there again."""
+def test_records_fetched_before_a_reset_do_not_undo_it(run: Run) -> None:
+    """The topic was recreated: offset 5 no longer exists, and 0 exists again."""
 
     async def main(runtime: Runtime) -> None:
         broker = Broker(end=5)
@@ -216,7 +216,7 @@ def test_closing_ends_a_poll_that_waits(run: Run, close_the_client: bool) -> Non
     run(main)
 
 
-def test_polls_that_find_nothing_leave_nothing_behind(run: Run) -> None:
+def test_empty_polls_leave_no_memory(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with Broker().client(runtime) as log:
             consumer = log.consumer("t", fetch_max_wait_ms=60_000)

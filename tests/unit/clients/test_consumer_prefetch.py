@@ -1,4 +1,4 @@
-"""Prefetching: few requests, bounded bytes, no partition starved by another."""
+"""Prefetching: few requests, bounded bytes, no partition starves another."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -15,11 +15,11 @@ KIB = 1024
 
 
 async def read(consumer: AsyncConsumer, count: int) -> list[ConsumerRecord]:
-    """Poll until `count` records are there."""
+    """Poll until there are `count` records."""
     records: list[ConsumerRecord] = []
     while len(records) < count:
         found = await consumer.poll(timeout_ms=10_000)
-        assert found, f"{len(records)} of {count} records came"
+        assert found, f"{len(records)} of {count} records arrived"
         records += found
     return records
 
@@ -43,7 +43,7 @@ def test_one_long_poll_watches_many_partitions() -> None:
     run_with_brokers(main)
 
 
-def test_the_bytes_read_ahead_are_bounded_in_all() -> None:
+def test_total_prefetched_bytes_are_bounded() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 40)
         for partition in range(40):
@@ -73,7 +73,7 @@ def test_the_bytes_read_ahead_are_bounded_in_all() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_batch_of_very_many_records_is_decoded_a_part_at_a_time(codec: Codec) -> None:
-    """A record is a hundred times its bytes as an object: a small batch may be millions."""
+    """A decoded record takes a hundred times its bytes: a small batch may have millions."""
     count = 45_000
     packed = encode_batch([Record(offset, 0, None, b"") for offset in range(count)], codec=codec)
 
@@ -90,7 +90,7 @@ def test_a_batch_of_very_many_records_is_decoded_a_part_at_a_time(codec: Codec) 
                     expected += 1
                 assert len(reader.records) <= 10_000
                 if expected == 4_999 * 3:
-                    await consumer.pause()  # it goes on within the batch
+                    await consumer.pause()  # the next poll continues within the batch
                     reader.drop_chunks()
                     await consumer.resume()
             assert reader.position == count + 12
@@ -98,7 +98,7 @@ def test_a_batch_of_very_many_records_is_decoded_a_part_at_a_time(codec: Codec) 
     run_with_brokers(main)
 
 
-def test_a_batch_above_every_bound_gets_through() -> None:
+def test_batch_above_every_bound_is_delivered() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 3)
         for partition in range(3):
@@ -118,8 +118,8 @@ def test_a_batch_above_every_bound_gets_through() -> None:
     run_with_brokers(main)
 
 
-def test_no_partition_waits_for_the_long_poll_of_others() -> None:
-    """Each partition comes to its end at another time, while the others are watched."""
+def test_no_partition_waits_for_the_long_poll_of_another() -> None:
+    """Each partition reaches its end at another time while the others are polled."""
 
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 12)
@@ -141,7 +141,7 @@ def test_no_partition_waits_for_the_long_poll_of_others() -> None:
     run_with_brokers(main)
 
 
-def test_a_silent_leader_holds_up_no_other() -> None:
+def test_silent_leader_delays_no_other() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 8)
         for partition in range(8):
@@ -161,7 +161,7 @@ def test_a_silent_leader_holds_up_no_other() -> None:
     run_with_brokers(main, brokers=2)
 
 
-def test_paused_partitions_give_their_room_to_others_and_lose_nothing() -> None:
+def test_paused_partitions_yield_their_buffer_and_lose_nothing() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 9)
         for partition in range(8):
@@ -185,7 +185,7 @@ def test_paused_partitions_give_their_room_to_others_and_lose_nothing() -> None:
     run_with_brokers(main)
 
 
-def test_partitions_get_equal_shares_of_small_answers() -> None:
+def test_partitions_get_equal_shares_of_small_responses() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 6)
         for partition in range(6):
@@ -206,7 +206,7 @@ def test_partitions_get_equal_shares_of_small_answers() -> None:
     run_with_brokers(main)
 
 
-def test_what_is_under_way_at_a_seek_is_dropped() -> None:
+def test_fetch_in_flight_at_a_seek_is_dropped() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
         brokers.append(("t", 0), 10, batches=10)
@@ -220,8 +220,8 @@ def test_what_is_under_way_at_a_seek_is_dropped() -> None:
     run_with_brokers(main)
 
 
-def test_reading_what_is_there_lets_other_tasks_run() -> None:
-    """However much was read ahead: neither an iteration nor polls keep the loop to themselves."""
+def test_reading_buffered_records_lets_other_tasks_run() -> None:
+    """With any amount prefetched, neither an iteration nor polls block the loop."""
 
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 40)
@@ -249,7 +249,7 @@ def test_reading_what_is_there_lets_other_tasks_run() -> None:
     run_with_brokers(main)
 
 
-def test_a_broker_that_answers_at_once_with_nothing_is_not_hammered() -> None:
+def test_fetches_to_a_broker_with_empty_responses_are_paced() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 2)
         async with (
@@ -262,7 +262,7 @@ def test_a_broker_that_answers_at_once_with_nothing_is_not_hammered() -> None:
     run_with_brokers(main)
 
 
-def test_a_consumer_that_waits_for_more_bytes_still_gets_the_last_ones() -> None:
+def test_consumer_with_min_bytes_still_gets_the_last_records() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
         brokers.append(("t", 0), 5)

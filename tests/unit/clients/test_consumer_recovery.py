@@ -30,10 +30,10 @@ from .memory_brokers import Brokers, batch, offsets, run_with_brokers
 Main: TypeAlias = Callable[[Brokers], Coroutine[Any, Any, None]]
 
 
-async def told_and_read(
+async def errors_and_offsets(
     consumer: AsyncConsumer, *, polls: int = 10, timeout_ms: int = 1_000
 ) -> tuple[list[QuorumlogError], dict[tuple[str, int], list[int]]]:
-    """What some polls raise, and the offsets that they return by partition."""
+    """Poll. Return the raised errors and the offsets by partition."""
     errors: list[QuorumlogError] = []
     read: dict[tuple[str, int], list[int]] = {}
     for _ in range(polls):
@@ -46,11 +46,11 @@ async def told_and_read(
 
 
 def rotten(data: bytes) -> bytes:
-    """The batch with a bit of its records flipped."""
+    """Return the batch with a flipped bit in its records."""
     return data[:-1] + bytes([data[-1] ^ 1])
 
 
-# --- what cannot be read -------------------------------------------------------------------------
+# --- unreadable batches --------------------------------------------------------------------------
 
 
 def test_records_before_a_corrupt_batch_are_delivered_and_the_error_has_its_offsets() -> None:
@@ -61,20 +61,20 @@ def test_records_before_a_corrupt_batch_are_delivered_and_the_error_has_its_offs
         brokers.append(("t", 0), 4)
         brokers.append(("t", 1), 6)
         async with brokers.client() as log, log.consumer("t") as consumer:
-            errors, read = await told_and_read(consumer)
+            errors, read = await errors_and_offsets(consumer)
             assert read == {("t", 0): [0, 1, 2, 3, 4], ("t", 1): [0, 1, 2, 3, 4, 5]}
-            assert len(errors) > 2  # again and again: nothing is skipped
+            assert len(errors) > 2  # raised repeatedly: nothing is skipped
             for error in errors:
                 assert isinstance(error, CorruptionError)
                 assert str(error).startswith("t-0: offsets 5 to 7 cannot be read")
             assert await consumer.position(("t", 0)) == 5
-            await consumer.seek(("t", 0), 8)  # as the sentence says
-            assert await told_and_read(consumer, polls=2) == ([], {("t", 0): [8, 9, 10, 11]})
+            await consumer.seek(("t", 0), 8)  # as the message explains
+            assert await errors_and_offsets(consumer, polls=2) == ([], {("t", 0): [8, 9, 10, 11]})
 
     run_with_brokers(main)
 
 
-def test_what_was_rotten_on_its_way_is_read_when_it_comes_well() -> None:
+def test_batch_corrupted_in_transit_is_read_at_the_next_fetch() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
         brokers.append(("t", 0), 2)
@@ -153,7 +153,7 @@ def test_a_response_for_other_partitions_is_raised() -> None:
     run_with_brokers(main)
 
 
-# --- what goes, moves and comes back -------------------------------------------------------------
+# --- deleted topics, moved leaders and restarts --------------------------------------------------
 
 
 def test_a_deleted_topic_is_raised_once_and_others_continue() -> None:
@@ -164,13 +164,13 @@ def test_a_deleted_topic_is_raised_once_and_others_continue() -> None:
             await asyncio.sleep(1)
             brokers.delete("gone")
             brokers.append(("kept", 0), 3)
-            errors, read = await told_and_read(consumer, polls=20)
+            errors, read = await errors_and_offsets(consumer, polls=20)
             assert read == {("kept", 0): [0, 1, 2]}
             assert [(type(error), error.topic) for error in errors] == [
                 (UnknownTopicOrPartition, "gone")
             ]
             brokers.append(("kept", 0), 1)
-            assert (await told_and_read(consumer, polls=2))[1] == {("kept", 0): [3]}
+            assert (await errors_and_offsets(consumer, polls=2))[1] == {("kept", 0): [3]}
 
     run_with_brokers(main)
 
@@ -193,7 +193,7 @@ def test_prefetched_records_of_a_deleted_topic_are_delivered_before_the_error() 
 @pytest.mark.parametrize("is_seen", [True, False])
 @pytest.mark.parametrize("policy", ["raise", "earliest"])
 def test_offsets_of_a_recreated_topic_are_out_of_range(policy: str, is_seen: bool) -> None:
-    """Whether its absence was noticed or not, and though the new one is longer."""
+    """Also if its absence went undetected, and although the new topic is longer."""
 
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
@@ -214,13 +214,13 @@ def test_offsets_of_a_recreated_topic_are_out_of_range(policy: str, is_seen: boo
             if not is_seen:
                 await asyncio.sleep(1)
                 brokers.errors.clear()
-            errors, read = await told_and_read(consumer, polls=10, timeout_ms=2_000)
+            errors, read = await errors_and_offsets(consumer, polls=10, timeout_ms=2_000)
             if policy == "raise":
                 assert not read
                 assert isinstance(errors[0], OffsetOutOfRange)
                 assert "created again" in str(errors[0])
                 await consumer.seek_to_beginning()
-                errors, read = await told_and_read(consumer, polls=2)
+                errors, read = await errors_and_offsets(consumer, polls=2)
             elif not is_seen:
                 assert isinstance(errors.pop(0), UnknownTopicId)
             assert (errors, read) == ([], {("t", 0): list(range(8))})
@@ -228,8 +228,8 @@ def test_offsets_of_a_recreated_topic_are_out_of_range(policy: str, is_seen: boo
     run_with_brokers(main)
 
 
-def test_a_broker_that_finds_no_offset_in_range_is_not_hammered() -> None:
-    """It refuses the very offset that it says is the earliest."""
+def test_fetches_to_a_broker_that_refuses_every_offset_are_paced() -> None:
+    """It refuses the offset that it returns as the earliest one."""
 
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
@@ -267,7 +267,7 @@ def test_an_iteration_continues_after_an_error_and_counts_only_records() -> None
     run_with_brokers(main)
 
 
-def test_reading_follows_a_leader_that_moves() -> None:
+def test_reading_follows_the_leader() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 4)
         async with brokers.client() as log, log.consumer("t") as consumer:
@@ -286,7 +286,7 @@ def test_reading_follows_a_leader_that_moves() -> None:
     run_with_brokers(main, brokers=3)
 
 
-def test_reading_that_was_promised_an_end_is_given_up_in_time() -> None:
+def test_bounded_read_without_a_leader_times_out() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t", 2)
         brokers.append(("t", 0), 3)
@@ -295,11 +295,11 @@ def test_reading_that_was_promised_an_end_is_given_up_in_time() -> None:
             brokers.client(call_timeout_ms=4_000) as log,
             log.consumer("t", until_end=True) as consumer,
         ):
-            brokers.errors["t", 1] = NotLeaderOrFollower("nobody leads it")
+            brokers.errors["t", 1] = NotLeaderOrFollower("the partition has no leader")
             clock = brokers.runtime.clock
             began_ms = clock.now_ms()
             assert [(await anext(consumer)).partition for _ in range(3)] == [0, 0, 0]
-            with pytest.raises(NotLeaderOrFollower, match="nobody leads it"):
+            with pytest.raises(NotLeaderOrFollower, match="the partition has no leader"):
                 await anext(consumer)
             assert 3_500 < clock.now_ms() - began_ms < 4_500
             brokers.errors.clear()
@@ -340,7 +340,7 @@ def test_a_restart_of_the_node_changes_nothing_for_the_reader(tmp_path: Path) ->
 
 
 class Restarting:
-    """A place for a node that ends and begins again."""
+    """A node that can be stopped and started again."""
 
     def __init__(self) -> None:
         self._node: Node | None = None

@@ -1,5 +1,7 @@
-"""Markers of transactions lie between the records of a log: no client sees one, every position goes
-on behind them. The whole way, from a node's disk."""
+"""Clients deliver no transaction markers, and all positions continue behind them.
+
+The markers are on the disk of a whole node.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -33,7 +35,7 @@ END = 11
 
 
 def batches() -> bytes:
-    """What lies in the log behind its first record."""
+    """Return the batches of the log behind its first record."""
     parts = []
     for offset in range(1, END):
         if offset in DATA:
@@ -52,7 +54,7 @@ def batches() -> bytes:
 
 @pytest.fixture
 def served(tmp_path: Path, client: Client) -> Served:
-    """The address of a node whose topic "t" holds all that."""
+    """The address of a node whose topic "t" has these batches."""
 
     @asynccontextmanager
     async def opened(runtime: Runtime) -> AsyncIterator[str]:
@@ -76,7 +78,7 @@ def served(tmp_path: Path, client: Client) -> Served:
     return opened
 
 
-def test_no_way_of_reading_shows_a_marker(run: Run, served: Served) -> None:
+def test_no_way_of_reading_returns_a_marker(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as address, make_log(runtime, address) as log:
             async with log.consumer("t", until_end=True) as consumer:
@@ -116,9 +118,7 @@ def test_a_position_among_markers_continues_after_them(run: Run, served: Served)
     run(main)
 
 
-def test_a_reader_without_a_codec_sees_no_marker_and_comes_past_them(
-    run: Run, served: Served
-) -> None:
+def test_reader_without_a_codec_skips_markers(run: Run, served: Served) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as address:
             channel = runtime.network.channel(address)

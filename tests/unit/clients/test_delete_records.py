@@ -1,4 +1,4 @@
-"""DeleteRecords with both clients, against a whole node."""
+"""DeleteRecords with both clients and a whole node."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -73,7 +73,9 @@ def test_nothing_above_the_high_watermark_is_deleted(with_log: With) -> None:
         with pytest.raises(OffsetOutOfRange, match="the high watermark is 2") as caught:
             await log.admin.delete_records("t", {0: 3, 1: 1})
         assert (caught.value.topic, caught.value.partition) == ("t", 0)
-        assert await log.list_offsets("t", at="earliest") == {0: 0, 1: 1}, "the others are done"
+        assert await log.list_offsets("t", at="earliest") == {0: 0, 1: 1}, (
+            "the other partitions are done"
+        )
 
     with_log(body)
 
@@ -104,8 +106,8 @@ def test_what_cannot_be_meant_is_refused_here(with_log: With) -> None:
     with_log(body)
 
 
-def test_a_newer_topic_of_the_name_is_left_alone() -> None:
-    """The topic is deleted and made anew between the look at it and the deletion."""
+def test_recreated_topic_is_not_changed() -> None:
+    """The topic is deleted and recreated between its lookup and the deletion."""
     asked: list[bytes] = []
 
     async def main(runtime: Runtime) -> None:

@@ -1,4 +1,4 @@
-"""Kept delivery failures: each is reported once, and retrieval has no side effects."""
+"""Kept delivery failures are reported once, and retrieval has no side effects."""
 
 import sys
 import threading
@@ -21,7 +21,7 @@ def batch_of(count: int) -> Batch:
     return batch
 
 
-def test_a_record_that_is_looked_at_twice_hides_no_other_failure() -> None:
+def test_second_retrieval_of_a_record_hides_no_other_failure() -> None:
     failures = Failures()
     for _ in range(BATCHES_KEPT):
         kept = batch_of(1)
@@ -38,7 +38,7 @@ def test_a_record_that_is_looked_at_twice_hides_no_other_failure() -> None:
     assert failure.count == BATCHES_KEPT + 1
 
 
-def test_runs_of_records_are_observed_as_their_records_are() -> None:
+def test_bulk_outcomes_are_observed_like_single_ones() -> None:
     batch = batch_of(100)
     batch.observe_run(0, 3)
     batch.observe_run(10, 60)

@@ -1,4 +1,4 @@
-"""The producer against brokers and links that misbehave."""
+"""The producer with faulty brokers and links."""
 
 import asyncio
 from collections import deque
@@ -35,7 +35,7 @@ from .scripted_broker import (
     send_numbers,
 )
 
-# --- batching as the broker sees it --------------------------------------------------------------
+# --- requests ------------------------------------------------------------------------------------
 
 
 def test_several_partitions_share_a_request(run: Run) -> None:
@@ -51,7 +51,7 @@ def test_several_partitions_share_a_request(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("is_idempotent", "under_way"), [(False, 1), (True, 5)])
-def test_a_partition_has_so_many_requests_under_way(
+def test_requests_in_flight_of_a_partition_are_bounded(
     run: Run, is_idempotent: bool, under_way: int
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -64,7 +64,7 @@ def test_a_partition_has_so_many_requests_under_way(
             script.hold.clear()
             deliveries = [await producer.send("t", b"%d" % number) for number in range(1, 11)]
             await wait_until(lambda: producer.statistics().in_flight_records >= under_way)
-            await asyncio.sleep(0.05)  # long enough for one more to be sent, if there is one
+            await asyncio.sleep(0.05)  # long enough for one more request
             assert len(producer.accumulator.queue("t", 0).parts) == under_way
             script.hold.set()
             await producer.close()
@@ -100,7 +100,7 @@ def test_a_request_is_bounded_in_bytes(run: Run) -> None:
     run(main)
 
 
-# --- repeats -------------------------------------------------------------------------------------
+# --- retries -------------------------------------------------------------------------------------
 
 
 def test_order_is_kept_when_requests_fail_and_are_repeated(run: Run) -> None:
@@ -138,7 +138,7 @@ def test_a_lost_answer_repeats_the_batch_which_is_stored_once_where_it_has_a_num
 
 
 def test_a_broker_that_never_answers_is_given_up() -> None:
-    """Simulated only: the grace for an answer is five seconds."""
+    """Simulated only: the grace time for a response is five seconds."""
 
     async def main(runtime: Runtime) -> None:
         script = Script()
@@ -151,8 +151,8 @@ def test_a_broker_that_never_answers_is_given_up() -> None:
     simulation.run(main)
 
 
-def test_the_delivery_deadline_does_not_wait_for_a_longer_request_time_out() -> None:
-    """Simulated only: an answer gets five seconds at least."""
+def test_delivery_deadline_applies_before_a_longer_request_timeout() -> None:
+    """Simulated only: a response has at least five seconds."""
 
     async def main(runtime: Runtime) -> None:
         script = Script(produce=deque([SILENCE]))
@@ -180,8 +180,8 @@ def test_a_moved_leader_is_followed(run: Run) -> None:
     run(main)
 
 
-def test_another_broker_is_asked_when_what_one_said_does_not_help(run: Run) -> None:
-    """One that is cut off from the others takes itself for the leader for as long as that lasts."""
+def test_another_broker_is_queried_after_stale_metadata(run: Run) -> None:
+    """A broker that is partitioned off assumes that it is still the leader."""
 
     async def main(runtime: Runtime) -> None:
         script = Script(leaders={0: 2}, beliefs={1: 1})
@@ -204,7 +204,7 @@ def test_a_partition_without_a_leader_waits_for_one(run: Run) -> None:
     run(main)
 
 
-def test_what_cannot_be_delivered_in_time_fails_with_the_last_reason(run: Run) -> None:
+def test_undelivered_record_times_out_with_the_last_reason(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         script = Script()
         script.produce.extend([NotEnoughReplicas("one of two is down")] * 10_000)
@@ -231,7 +231,7 @@ def test_one_bad_record_fails_alone(run: Run) -> None:
             producer = log.producer(linger_ms=0, batch_size=1)
             first = await producer.send("t", b"0")
             await wait_until(lambda: bool(script.requests))
-            numbers = [1, 2, -1, 3]  # they will share the next request
+            numbers = [1, 2, -1, 3]  # they share the next request
             deliveries = [await producer.send("t", b"%d" % number) for number in numbers]
             script.hold.set()
             assert (await first).offset == 0
@@ -267,7 +267,7 @@ def test_a_full_buffer_raises_overloaded_after_max_block_ms(run: Run) -> None:
         script = Script(hold=asyncio.Event())
         assert script.hold is not None
         async with scripted(runtime, script) as log:
-            await log.partition_count("t")  # the time to block is not for a look-up
+            await log.partition_count("t")  # max_block_ms does not include a metadata lookup
             producer = log.producer(buffer_size=150, max_block_ms=50)
             await producer.send("t", b"1" * 100)
             with pytest.raises(Overloaded, match="buffer_size is 150"):
@@ -323,7 +323,7 @@ def test_a_batch_is_encoded_once(run: Run) -> None:
     run(main)
 
 
-# --- programs that misbehave ---------------------------------------------------------------------
+# --- faulty applications -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mistake", [ZeroDivisionError, SystemExit, asyncio.CancelledError])
@@ -348,7 +348,7 @@ def test_a_callback_that_raises_stops_nothing_else(
     assert [record.exc_info is not None for record in failures] == [True] * 2
 
 
-def test_closing_ends_the_wait_for_room(run: Run) -> None:
+def test_close_ends_the_wait_for_buffer_space(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(hold=asyncio.Event())
         assert script.hold is not None
@@ -369,7 +369,7 @@ async def sending_is_refused(producer: AsyncProducer) -> None:
         await producer.send("t", b"1" * 100)
 
 
-def test_closing_the_client_delivers_though_another_producer_fails(run: Run) -> None:
+def test_closing_the_client_delivers_records_although_another_producer_fails(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         listener = await Broker(Script(), 1).serve(runtime)
         log = await make_log(runtime, listener.address)
@@ -422,7 +422,7 @@ def test_a_client_whose_tasks_fail_leaves_nothing_without_an_outcome(run: Run) -
     run(main)
 
 
-def test_the_time_to_block_bounds_the_wait_for_another_ones_look_up(run: Run) -> None:
+def test_max_block_ms_bounds_the_wait_for_a_shared_lookup(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(lookup=asyncio.Event())
         assert script.lookup is not None

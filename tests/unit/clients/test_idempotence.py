@@ -1,5 +1,7 @@
-"""Idempotent producers: what is sent again is stored once and in order, whichever way it was sent,
-over broken streams and from leader to leader."""
+"""Idempotent producers store retried records once and in order.
+
+This holds for every way of sending, over broken streams and leader changes.
+"""
 
 import asyncio
 from collections import deque
@@ -76,7 +78,7 @@ def test_broken_streams_and_refusals_leave_each_record_once_in_order(
     run(main)
 
 
-def test_one_id_serves_all_partitions_and_each_counts_for_itself() -> None:
+def test_one_producer_id_has_separate_sequences_for_each_partition() -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(partitions=3)
         async with scripted(runtime, script) as log, log.producer(linger_ms=0) as producer:
@@ -92,7 +94,7 @@ def test_one_id_serves_all_partitions_and_each_counts_for_itself() -> None:
 
 
 @pytest.mark.parametrize("acks", ["leader", "none"])
-def test_fewer_acks_turn_it_off_unless_it_is_asked_for(acks: str) -> None:
+def test_lower_acks_disable_idempotence_unless_it_is_set(acks: str) -> None:
     async def main(runtime: Runtime) -> None:
         script = Script()
         async with scripted(runtime, script) as log:
@@ -107,9 +109,9 @@ def test_fewer_acks_turn_it_off_unless_it_is_asked_for(acks: str) -> None:
     run(main)
 
 
-def test_a_cluster_that_gives_no_ids_fails_the_records_by_a_sentence() -> None:
+def test_cluster_without_producer_ids_fails_records_with_an_explanation() -> None:
     async def main(runtime: Runtime) -> None:
-        script = Script(memory=Stubborn(NotImplementedHere("no such call")))
+        script = Script(memory=NoProducerIds(NotImplementedHere("no such call")))
         async with scripted(runtime, script) as log:
             producer = log.producer()
             with pytest.raises(NotImplementedHere, match="without enable_idempotence"):
@@ -121,9 +123,9 @@ def test_a_cluster_that_gives_no_ids_fails_the_records_by_a_sentence() -> None:
     run(main)
 
 
-def test_an_id_that_is_not_to_be_had_in_time_fails_the_records_with_the_reason() -> None:
+def test_producer_id_timeout_fails_the_records_with_the_reason() -> None:
     async def main(runtime: Runtime) -> None:
-        script = Script(memory=Stubborn(NotEnoughReplicas("no quorum")))
+        script = Script(memory=NoProducerIds(NotEnoughReplicas("no quorum")))
         async with scripted(runtime, script, call_timeout_ms=100) as log:
             producer = log.producer(delivery_timeout_ms=500)
             with pytest.raises(TimedOut, match="no quorum"):
@@ -135,7 +137,7 @@ def test_an_id_that_is_not_to_be_had_in_time_fails_the_records_with_the_reason()
 
 def test_an_invalid_producer_id_is_not_used() -> None:
     async def main(runtime: Runtime) -> None:
-        script = Script(memory=Stubborn(None))
+        script = Script(memory=NoProducerIds(None))
         async with scripted(runtime, script) as log:
             producer = log.producer()
             with pytest.raises(UnknownServerError, match="producer id -5"):
@@ -145,8 +147,8 @@ def test_an_invalid_producer_id_is_not_used() -> None:
     run(main)
 
 
-class Stubborn(LeaderMemory):
-    """Gives no ids: it refuses, or answers nonsense."""
+class NoProducerIds(LeaderMemory):
+    """A broker that assigns no ids: it refuses, or sends an invalid response."""
 
     def __init__(self, refusal: QuorumlogError | None) -> None:
         super().__init__()
@@ -160,7 +162,7 @@ class Stubborn(LeaderMemory):
         return InitProducerIdResponse(producer=ProducerIdentity(producer_id=-5))
 
 
-def test_a_batch_that_is_bad_does_not_stop_those_behind_it_on_their_way() -> None:
+def test_refused_batch_does_not_stop_the_batches_behind_it_in_flight() -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(hold=asyncio.Event())
         assert script.hold is not None
@@ -185,12 +187,12 @@ def test_a_batch_that_is_bad_does_not_stop_those_behind_it_on_their_way() -> Non
     run(main)
 
 
-def test_a_leader_that_lost_what_it_knew_takes_what_comes_next() -> None:
+def test_leader_that_lost_its_producer_state_accepts_the_next_batches() -> None:
     async def main(runtime: Runtime) -> None:
         script = Script()
         async with scripted(runtime, script) as log, log.producer(linger_ms=0) as producer:
             await one_by_one(producer, 3)
-            script.logs[0].clear()  # an unclean election: all but the first batch is gone
+            script.logs[0].clear()  # an unclean election lost all but the first batch
             script.memory.forget()
             script.memory.note(0, parse_header(script.requests[0].partitions[0].records), 0)
             assert (await producer.send_and_wait("t", b"3")).offset == 0
@@ -199,11 +201,11 @@ def test_a_leader_that_lost_what_it_knew_takes_what_comes_next() -> None:
     run(main)
 
 
-# --- from leader to leader -----------------------------------------------------------------------
+# --- leader changes ------------------------------------------------------------------------------
 
 
-def moved(script: Script, epoch: int) -> NotLeaderOrFollower:
-    """What the broker that led before says: who leads now."""
+def not_leader(script: Script, epoch: int) -> NotLeaderOrFollower:
+    """Return the error of the previous leader with the name of the new one."""
     leader = NodeId(script.leaders[0])
     return NotLeaderOrFollower(
         "ask another",
@@ -213,17 +215,19 @@ def moved(script: Script, epoch: int) -> NotLeaderOrFollower:
     )
 
 
-def test_a_leader_that_is_named_in_a_refusal_is_asked_without_a_look_up() -> None:
+def test_leader_named_in_a_refusal_is_used_without_a_lookup() -> None:
     async def main(runtime: Runtime) -> None:
         script = Script()
         async with scripted(runtime, script, nodes=2) as log, log.producer() as producer:
             await producer.send_and_wait("t", b"0")
             looked_up, began_ms = script.lookups, runtime.clock.now_ms()
             script.leaders[0] = 2
-            script.refusal = moved(script, 1)
+            script.refusal = not_leader(script, 1)
             assert (await producer.send_and_wait("t", b"1")).offset == 1
             assert script.lookups == looked_up
-            assert runtime.clock.now_ms() - began_ms < 25  # no back-off either, beside the linger
+            assert (
+                runtime.clock.now_ms() - began_ms < 25
+            )  # without a backoff, apart from the linger time
 
     run(main)
 
@@ -234,7 +238,7 @@ def test_an_error_that_names_an_older_leader_is_ignored() -> None:
         async with scripted(runtime, script, nodes=2) as log, log.producer() as producer:
             await producer.send_and_wait("t", b"0")
             script.leaders[0] = 2
-            script.refusal = moved(script, 0)  # the epoch that is known
+            script.refusal = not_leader(script, 0)  # the current epoch
             looked_up = script.lookups
             assert (await producer.send_and_wait("t", b"1")).offset == 1
             assert script.lookups > looked_up
@@ -242,8 +246,8 @@ def test_an_error_that_names_an_older_leader_is_ignored() -> None:
     run(main)
 
 
-def test_what_is_under_way_at_one_leader_holds_up_what_is_for_the_next() -> None:
-    """The next leader may lack what is under way, and would take what comes behind it first."""
+def test_requests_in_flight_at_the_old_leader_delay_those_to_the_new_one() -> None:
+    """The new leader may lack the batches in flight and would accept later ones first."""
 
     async def main(runtime: Runtime) -> None:
         script = Script(hold=asyncio.Event(), partitions=2)
@@ -268,7 +272,7 @@ def test_what_is_under_way_at_one_leader_holds_up_what_is_for_the_next() -> None
     run(main)
 
 
-def test_records_without_a_key_keep_away_from_a_partition_without_a_leader() -> None:
+def test_records_without_a_key_avoid_a_partition_without_a_leader() -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(partitions=3, leaders={1: -1})
         async with scripted(runtime, script) as log:
@@ -286,7 +290,7 @@ def test_records_without_a_key_keep_away_from_a_partition_without_a_leader() -> 
     run(main)
 
 
-def test_a_running_producer_learns_of_more_partitions() -> None:
+def test_running_producer_uses_added_partitions() -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(partitions=1)
         async with scripted(runtime, script, metadata_max_age_ms=1_000) as log:
@@ -302,7 +306,7 @@ def test_a_running_producer_learns_of_more_partitions() -> None:
     run(main)
 
 
-def test_repeats_are_known_though_many_are_under_way_when_the_stream_breaks() -> None:
+def test_retries_of_many_batches_after_a_broken_stream_are_detected() -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(hold=asyncio.Event())
         assert script.hold is not None
@@ -330,7 +334,7 @@ def test_a_leader_that_hangs_is_left_when_another_leads() -> None:
             delivery = await producer.send("t", b"0")
             await wait_until(lambda: bool(script.requests))
             began_ms = runtime.clock.now_ms()
-            script.leaders[0], script.hold = 2, None  # the other one is well
+            script.leaders[0], script.hold = 2, None  # the other broker works
             assert (await delivery).offset == 0
             assert 1_000 < runtime.clock.now_ms() - began_ms < 3_000
         assert script.values() == [0]
@@ -338,7 +342,7 @@ def test_a_leader_that_hangs_is_left_when_another_leads() -> None:
     run(main)
 
 
-def test_without_numbers_a_leader_that_hangs_is_waited_for() -> None:
+def test_producer_without_sequences_waits_for_a_hanging_leader() -> None:
     async def main(runtime: Runtime) -> None:
         hold = asyncio.Event()
         script = Script(hold=hold)
@@ -357,11 +361,11 @@ def test_without_numbers_a_leader_that_hangs_is_waited_for() -> None:
     run(main)
 
 
-def test_a_broker_that_hangs_does_not_hold_up_a_look_up() -> None:
+def test_hanging_broker_does_not_block_a_lookup() -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(lookup=asyncio.Event())
         async with scripted(runtime, script, nodes=2) as log, log.producer() as producer:
-            await log.admin.describe_cluster()  # now the other one is known
+            await log.admin.describe_cluster()  # the other broker is known now
             sending = asyncio.create_task(producer.send_and_wait("t", b"0"))
             await wait_until(lambda: script.lookups == 1)
             began_ms = runtime.clock.now_ms()

@@ -1,5 +1,7 @@
-"""An idempotent producer's queue against a leader that remembers, over streams that break, answers
-that are lost, stragglers, deadlines and other leaders: nothing twice, nothing out of order."""
+"""A model test of an idempotent producer's queue: no duplicate, no reordering.
+
+Streams break, responses are lost, requests arrive late, deadlines pass, leaders change.
+"""
 
 import random
 from collections import deque
@@ -43,12 +45,12 @@ class Entry:
 
 @dataclass
 class PartitionLeader:
-    """A log, and what it knows of producers: as it follows from the log."""
+    """A log and the producer state that follows from it."""
 
     log: list[Entry] = field(default_factory=list)
 
     def take(self, copy: Copy) -> QuorumlogError | int:
-        """Return the place of a copy in the log, stored now or before, or a refusal."""
+        """Return the offset of a copy in the log, stored now or before, or a refusal."""
         number, count = copy.number, len(copy.values)
         own = [
             (place, entry.copy)
@@ -84,8 +86,11 @@ Result = QuorumlogError | int
 
 
 class Play:
-    """One partition. `stream` has what was sent and not answered; `answers` what of it, from its
-    front on, the leader has done with."""
+    """One partition.
+
+    `stream` has sent requests without responses; the leader has processed a prefix of them,
+    `answers`.
+    """
 
     def __init__(self, seed: int) -> None:
         self.drawn = drawn = random.Random(seed)
@@ -102,9 +107,9 @@ class Play:
         self.now_ms = self.ids = self.count = 0
         self.stream: deque[tuple[Part, Copy]] = deque()
         self.answers: deque[Result] = deque()
-        self.stragglers: list[deque[Copy]] = []  # of streams that broke, each in its order
+        self.stragglers: list[deque[Copy]] = []  # of broken streams, each in its order
         self.acknowledged: set[int] = set()
-        self.refused: set[int] = set()  # and certainly not stored
+        self.refused: set[int] = set()  # certainly not stored
         self.most_in_flight = 0
         steps = [
             (self.send, 6.0),
@@ -121,7 +126,7 @@ class Play:
         self.weights = [weight for _, weight in steps]
 
     def run(self, count: int) -> None:
-        """Take steps, then deliver what is left."""
+        """Take steps, then deliver the rest."""
         for step in self.drawn.choices(self.steps, self.weights, k=count):
             step()
             self.flow()
@@ -137,7 +142,7 @@ class Play:
             assert self.accumulator.accept("t", None, value, 1, (), 0) is not None
 
     def flow(self) -> None:
-        """Send what may be sent."""
+        """Send all requests that may be sent."""
         self.accumulator.close_due(self.now_ms)
         while self.buffer.queues.ready:
             queue = self.buffer.queues.ready.popleft()
@@ -152,21 +157,21 @@ class Play:
         self.most_in_flight = max(self.most_in_flight, len(self.stream))
 
     def pass_time(self) -> None:
-        """Parked queues go on, and what is late fails."""
+        """Resume parked queues and expire late batches."""
         self.now_ms += self.drawn.choice([1, 5, 30])
         if self.queue.is_parked:
             self.buffer.queues.unpark(self.queue)
         late, _ = self.buffer.incomplete.expired(self.now_ms)
         self.fail(late)
 
-    # --- the leader and the wire -----------------------------------------------------------------
+    # --- leader and network --------------------------------------------------------------------
 
     def deliver(self) -> None:
         if len(self.answers) < len(self.stream):
             self.answers.append(self.leader.take(self.stream[len(self.answers)][1]))
 
     def deliver_badly(self) -> None:
-        """It is refused for now; or stored, and then its leader resigns, or the time is over."""
+        """Refuse the request for now, or store it and lose the leadership or the time."""
         if len(self.answers) == len(self.stream):
             return
         if self.drawn.random() < 0.5:
@@ -197,7 +202,7 @@ class Play:
             self.buffer.queues.put_back(part, result)
 
     def refuse(self) -> None:
-        """The oldest is refused for good, unless it is stored."""
+        """Refuse the oldest batch with a final error unless it is stored."""
         if not self.answers or isinstance(self.answers[0], int | TimedOut):
             return
         self.answers.popleft()
@@ -209,7 +214,7 @@ class Play:
         self.fail(self.buffer.queues.refused(part))
 
     def break_stream(self) -> None:
-        """What the leader has not seen may come late, or a beginning of it."""
+        """Break the stream. Unprocessed requests may arrive late, or a prefix of them."""
         left = [copy for _, copy in self.stream][len(self.answers) :]
         self.stragglers.append(deque(left[: self.drawn.randint(0, len(left))]))
         self.hand_back(StreamBroken("cut"))
@@ -220,11 +225,11 @@ class Play:
             self.leader.take(self.drawn.choice(late).popleft())
 
     def change_leader(self) -> None:
-        """The next leader has what is committed, and more or less of the rest."""
+        """Change the leader. The new one has the committed batches and some of the others."""
         log = self.leader.log
         committed = sum(entry.is_committed for entry in log)
         del log[committed + self.drawn.randint(0, 6) :]
-        self.stragglers.clear()  # they were for the leader before
+        self.stragglers.clear()  # the requests were for the old leader
         self.hand_back(NotLeaderOrFollower("ask another"))
 
     def hand_back(self, error: QuorumlogError) -> None:
@@ -235,7 +240,7 @@ class Play:
             part.batches[0].may_be_stored = True
             self.buffer.queues.put_back(part, error)
 
-    # --- what must hold --------------------------------------------------------------------------
+    # --- checks ---------------------------------------------------------------------------------
 
     def fail(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
@@ -250,7 +255,7 @@ class Play:
         assert self.acknowledged <= set(values)
 
     def end(self) -> None:
-        """Without any more faults all that is left is delivered; the last stragglers come."""
+        """Deliver everything without further faults; the last late requests arrive."""
         self.accumulator.close_all()
         for _ in range(600):
             if self.queue.is_parked:

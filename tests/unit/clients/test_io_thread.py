@@ -1,4 +1,4 @@
-"""The I/O thread: calls that arrive while it ends."""
+"""Calls that arrive while the I/O thread ends."""
 
 import asyncio
 
@@ -8,8 +8,8 @@ from quorumlog.clients.blocking.io_thread import IoThread
 from quorumlog.errors import ClientClosed
 
 
-class Closing(asyncio.SelectorEventLoop):
-    """A loop that is closed by another thread just after it was looked at."""
+class ClosingLoop(asyncio.SelectorEventLoop):
+    """A loop that another thread closes just after the check."""
 
     was_looked_at = False
 
@@ -22,10 +22,10 @@ class Closing(asyncio.SelectorEventLoop):
 
 def test_a_call_during_the_end_of_the_thread_raises_stopping() -> None:
     async def work() -> None:
-        raise AssertionError("nobody runs it")
+        raise AssertionError("no thread runs it")
 
     io = IoThread()
-    io.loop = Closing()
+    io.loop = ClosingLoop()
     io.loop.close()
     with pytest.raises(ClientClosed, match="I/O thread has ended"):
         io.wait(work())

@@ -1,4 +1,4 @@
-"""JSON rows: the column-wise conversion equals the json module's."""
+"""The column-wise conversion to JSON rows equals that of the json module."""
 
 import datetime
 import decimal

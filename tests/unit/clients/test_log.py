@@ -1,4 +1,4 @@
-"""The asyncio client against a whole node, on the real and on the simulated runtime."""
+"""The asyncio client with a whole node, on the real and on the simulated runtime."""
 
 import asyncio
 from collections import defaultdict
@@ -83,7 +83,7 @@ def test_a_partitions_records_keep_the_order_of_sending(with_log: With) -> None:
     with_log(body)
 
 
-def test_a_record_keeps_all_it_has(with_log: With) -> None:
+def test_record_round_trip(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         headers = [("a", b"1"), ("a", None), ("ü", "text")]
@@ -100,7 +100,7 @@ def test_a_record_keeps_all_it_has(with_log: With) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec_goes_both_ways(with_log: With, compression: str) -> None:
+def test_every_codec_round_trip(with_log: With, compression: str) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         values = [b"value %d " % number * 20 for number in range(2_000)]
@@ -232,7 +232,7 @@ def test_flush_raises_a_failure_that_was_not_retrieved_once(with_log: With) -> N
     with_log(body)
 
 
-def test_a_topic_deleted_while_producing_fails_what_waits(with_log: With) -> None:
+def test_topic_deleted_during_production_fails_waiting_records(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         producer = log.producer()
@@ -246,7 +246,7 @@ def test_a_topic_deleted_while_producing_fails_what_waits(with_log: With) -> Non
     with_log(body)
 
 
-def test_a_closed_producer_takes_nothing(with_log: With) -> None:
+def test_closed_producer_refuses_records(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         producer = log.producer(linger_ms=60_000)
@@ -349,7 +349,7 @@ def test_only_assigned_partitions_are_read(with_log: With) -> None:
     with_log(body)
 
 
-def test_seeking_moves_the_position_and_drops_what_was_read_ahead(with_log: With) -> None:
+def test_seek_moves_the_position_and_drops_prefetched_records(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await fill(log, 100)
         async with log.consumer("t") as consumer:
@@ -370,7 +370,7 @@ def test_seeking_moves_the_position_and_drops_what_was_read_ahead(with_log: With
     with_log(body)
 
 
-def test_a_paused_partition_stays_where_it_is(with_log: With) -> None:
+def test_paused_partition_keeps_its_position(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await fill(log, 100, partitions=2)
         async with log.consumer("t") as consumer:
@@ -480,7 +480,7 @@ def test_topics_are_created_listed_described_and_deleted(with_log: With) -> None
     with_log(body)
 
 
-def test_what_is_wrong_with_a_topic_is_typed(with_log: With) -> None:
+def test_topic_errors_are_typed(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         first = await log.admin.create_topic("t")
         with pytest.raises(TopicAlreadyExists):
@@ -507,7 +507,7 @@ def test_what_is_wrong_with_a_topic_is_typed(with_log: With) -> None:
         ({"topics": "t", "start": "end"}, "'earliest', 'latest', an offset, a datetime"),
     ],
 )
-def test_a_consumer_of_nothing_is_refused_where_it_is_made(
+def test_consumer_without_topics_is_refused_at_construction(
     with_log: With, mistake: dict[str, Any], sentence: str
 ) -> None:
     async def body(log: AsyncLog) -> None:

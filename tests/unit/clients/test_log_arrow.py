@@ -153,7 +153,7 @@ def test_a_row_that_no_request_can_carry_is_refused_at_once(with_log: With) -> N
     with_log(body)
 
 
-def test_a_topic_forgotten_between_slices_is_asked_for_again(with_log: With) -> None:
+def test_topic_dropped_between_slices_is_looked_up_again(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         rows = pa.record_batch({"v": [b"v"]})
@@ -161,7 +161,7 @@ def test_a_topic_forgotten_between_slices_is_asked_for_again(with_log: With) -> 
         def batches() -> Iterator[pa.RecordBatch]:
             yield rows
             gone = UnknownTopicOrPartition("gone")
-            for batch in producer.accumulator.forget_topic("t"):  # as the sender does it
+            for batch in producer.accumulator.forget_topic("t"):  # as the sender does
                 batch.fail(gone)
             yield rows
 

@@ -34,14 +34,14 @@ print(sorted(heavy & set(sys.modules)))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [LIGHT, NO_COLUMNS], ids=["package", "clients"])
-def test_nothing_heavy_is_imported(code: str) -> None:
+def test_import_loads_no_heavy_module(code: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     for name in quorumlog.__all__:
         assert getattr(quorumlog, name) is not None
         assert name in dir(quorumlog)
@@ -49,7 +49,7 @@ def test_every_public_name_is_there() -> None:
         quorumlog.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_what_a_client_makes_can_be_annotated_from_the_root() -> None:
+def test_types_of_client_objects_are_in_the_root_package() -> None:
     names = {name for name in quorumlog.__all__ if isinstance(getattr(quorumlog, name), type)}
     for method in (quorumlog.Log.producer, quorumlog.Log.consumer, quorumlog.Log.group_consumer):
         assert inspect.get_annotations(method, eval_str=False)["return"].__name__ in names

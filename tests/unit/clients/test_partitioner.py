@@ -17,7 +17,7 @@ from quorumlog.records.murmur2 import murmur2
 @pytest.mark.parametrize(
     ("key", "hashed"),
     [
-        # From the tests of Apache Kafka's own Utils.murmur2.
+        # From the tests of Apache Kafka's Utils.murmur2.
         (b"21", -973932308),
         (b"foobar", -790332482),
         (b"a-little-bit-long-string", -985981536),
@@ -26,7 +26,7 @@ from quorumlog.records.murmur2 import murmur2
         (b"abc", 479470107),
     ],
 )
-def test_keys_hash_as_in_the_fields_java_client(key: bytes, hashed: int) -> None:
+def test_keys_hash_as_in_the_java_client(key: bytes, hashed: int) -> None:
     assert murmur2(key) == hashed
     assert KeyPartitioner()("t", key, None, 10) == (hashed & 0x7FFFFFFF) % 10
 
@@ -55,13 +55,13 @@ def test_long_keys_are_not_kept_in_memory() -> None:
     assert not partitioner._hashes
 
 
-def test_round_robin_deals_out_a_topics_records_whatever_their_keys() -> None:
+def test_round_robin_ignores_keys() -> None:
     partitioner = resolve_partitioner("round_robin")
     assert [partitioner("t", b"k", b"v", 3) for _ in range(5)] == [0, 1, 2, 0, 1]
     assert partitioner("u", None, b"v", 3) == 0
 
 
-def test_sticky_leaves_the_choice_to_the_producer_whatever_the_key() -> None:
+def test_sticky_ignores_keys() -> None:
     assert resolve_partitioner("sticky")("t", b"k", b"v", 3) is None
 
 
@@ -72,7 +72,7 @@ def test_crc32_hashes_as_librdkafka_does_by_default() -> None:
     assert partitioner("t", None, None, 100) is None
 
 
-def test_a_name_that_is_none_lists_those_that_are() -> None:
+def test_unknown_name_lists_the_valid_ones() -> None:
     with pytest.raises(InvalidConfig, match="murmur2, sticky, round_robin, crc32, or a callable"):
         resolve_partitioner("murmur3")
     with pytest.raises(InvalidConfig, match="partitioner is 5"):
@@ -80,12 +80,12 @@ def test_a_name_that_is_none_lists_those_that_are() -> None:
 
 
 @pytest.mark.parametrize("answer", [3, -1, "0", 1.0, True, b"", object()])
-def test_an_answer_that_is_no_partition_is_a_typed_error(answer: Any) -> None:
+def test_invalid_result_of_a_partitioner_is_a_typed_error(answer: Any) -> None:
     with pytest.raises(PartitionerFailed, match="one of the 3 partitions"):
         choose(lambda *record: answer, "t", None, b"v", 3)
 
 
-def test_what_a_partitioner_raises_is_a_typed_error_with_its_cause() -> None:
+def test_exception_of_a_partitioner_is_a_typed_error_with_its_cause() -> None:
     def broken(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
         raise KeyError("region")
 

@@ -1,4 +1,4 @@
-"""Plans of moves: what they read, what they keep, and where they put replicas."""
+"""Reassignment plans: parsing, kept replicas, and placement of new replicas."""
 
 import json
 from collections import Counter
@@ -32,7 +32,7 @@ def brokers(*ids: int, racks: str = "", down: tuple[int, ...] = ()) -> list[Brok
     ]
 
 
-def test_draining_replaces_only_the_broker_that_goes_and_keeps_the_order() -> None:
+def test_draining_replaces_only_the_drained_broker_and_keeps_the_order() -> None:
     present = {("t", 0): (1, 2, 3), ("t", 1): (2, 3, 1), ("t", 2): (4, 1, 2)}
     plan = plan_reassignment(present, present.keys(), brokers(1, 2, 3, 4), allowed={1, 2, 4})
     assert plan == {("t", 0): (1, 2, 4), ("t", 1): (2, 4, 1)}
@@ -46,14 +46,14 @@ def test_leaderships_of_a_drained_broker_go_to_those_that_lead_least() -> None:
     assert leaders == {1: 1, 2: 1, 3: 2}
 
 
-def test_a_new_replica_goes_to_a_rack_without_one_though_its_broker_holds_more() -> None:
+def test_new_replica_prefers_a_rack_without_one_over_an_emptier_broker() -> None:
     present = {("t", 0): (1,), ("u", 0): (3,), ("u", 1): (3,)}
     known = brokers(1, 2, 3, racks="aab")
     plan = plan_reassignment(present, [("t", 0)], known, allowed={1, 2, 3}, replication=2)
     assert plan == {("t", 0): (1, 3)}
 
 
-def test_fewer_replicas_give_up_the_rack_that_is_used_twice_and_never_the_first() -> None:
+def test_fewer_replicas_drop_the_duplicate_rack_and_never_the_first() -> None:
     known = brokers(1, 2, 3, racks="aab")
     plan = plan_reassignment(
         {("t", 0): (1, 2, 3)}, [("t", 0)], known, allowed={1, 2, 3}, replication=2
@@ -65,7 +65,7 @@ def test_fewer_replicas_give_up_the_rack_that_is_used_twice_and_never_the_first(
     assert plan == {("t", 0): (1,)}
 
 
-def test_fewer_replicas_give_up_those_on_brokers_that_are_down() -> None:
+def test_fewer_replicas_drop_those_on_brokers_that_are_down() -> None:
     known = brokers(1, 2, 3, down=(1, 2))
     plan = plan_reassignment(
         {("t", 0): (1, 2, 3)}, [("t", 0)], known, allowed={1, 2, 3}, replication=1
@@ -106,14 +106,14 @@ def test_a_plan_obeys_its_rule_and_moves_nothing_without_need(
         assert len(new) == len(set(new)) == (replication or len(now))
         assert set(new) <= allowed
         if now[0] in allowed:
-            assert new[0] == now[0], "the preferred leader stays where it may"
+            assert new[0] == now[0], "the preferred leader stays if it is allowed"
         wanted = replication or len(now)
         kept = sum(node in new for node in now)
         assert kept == min(wanted, sum(node in allowed for node in now))
     assert plan_reassignment(after, after, known, allowed=allowed, replication=replication) == {}
 
 
-def test_a_plan_goes_through_a_file_as_it_is() -> None:
+def test_plan_file_round_trip() -> None:
     plan = {("t", 0): (1, 2), ("u", 3): (3,)}
     assert parse_plan(json.dumps(plan_json(plan)), source="f") == plan
 
@@ -138,7 +138,7 @@ def test_a_plan_goes_through_a_file_as_it_is() -> None:
         ),
     ],
 )
-def test_what_is_no_plan_is_refused_with_the_reason(text: str, why: str) -> None:
+def test_invalid_plan_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         parse_plan(text, source="f")
 

@@ -14,15 +14,15 @@ def at_follower() -> PreferredReplica:
     assert nearby.source(LEADER, 0) == LEADER
     assert nearby.rack_to_send("a", 0) == "a"
     nearby.named("near:1", 0)
-    assert nearby.source(LEADER, 0) == replace(LEADER, address="near:1"), "fenced by its epoch"
+    assert nearby.source(LEADER, 0) == replace(LEADER, address="near:1"), "refused with its epoch"
     return nearby
 
 
-def test_the_replica_that_was_named_is_read_until_the_leader_is_asked_again() -> None:
+def test_named_replica_is_read_until_the_leader_is_asked_again() -> None:
     nearby = at_follower()
     assert nearby.source(LEADER, STAY_MS - 1).address == "near:1"
     assert nearby.source(LEADER, STAY_MS) == LEADER
-    assert nearby.rack_to_send("a", STAY_MS) == "a", "it may name one again"
+    assert nearby.rack_to_send("a", STAY_MS) == "a", "the leader may name a replica again"
 
 
 def test_another_leader_is_asked_first() -> None:
@@ -34,7 +34,7 @@ def test_another_leader_is_asked_first() -> None:
 def test_after_a_refusal_the_leader_alone_is_read_for_a_while() -> None:
     nearby = at_follower()
     assert nearby.leave(10)
-    assert not nearby.leave(10), "the leader has no other one to go back to"
+    assert not nearby.leave(10), "the leader has no replica to fall back from"
     assert nearby.source(LEADER, 10) == LEADER
     assert nearby.rack_to_send("a", 10 + LEADER_MS - 1) == ""
     assert nearby.rack_to_send("a", 10 + LEADER_MS) == "a"
@@ -44,4 +44,6 @@ def test_a_replica_without_a_known_address_leaves_the_leader_to_be_read() -> Non
     nearby = PreferredReplica()
     nearby.named(None, 0)
     assert nearby.source(LEADER, 0) == LEADER
-    assert nearby.rack_to_send("a", 0) == "", "it would name that one again, and send no records"
+    assert nearby.rack_to_send("a", 0) == "", (
+        "the leader would name that replica again and send no records"
+    )

@@ -1,4 +1,7 @@
-"""The producer against a real node: times, partitioners, bulk, Arrow sources, on both runtimes."""
+"""The producer with a real node: timestamps, partitioners, bulk and Arrow sources.
+
+The tests run on both runtimes.
+"""
 
 import asyncio
 from array import array
@@ -65,7 +68,7 @@ def test_a_time_is_milliseconds_or_an_aware_datetime(with_log: With) -> None:
         (datetime(2024, 1, 1), "no time zone"),
     ],
 )
-def test_a_time_out_of_range_is_refused_where_it_is_given(
+def test_timestamp_out_of_range_is_refused_at_once(
     with_log: With, time: int | datetime, sentence: str
 ) -> None:
     async def body(log: AsyncLog) -> None:
@@ -103,7 +106,7 @@ def test_every_partitioner_by_name_delivers_everything(with_log: With, name: str
         records = await read(log)
         assert sorted(int(record.value or b"") for record in records) == list(range(60))
         used = {record.partition for record in records}
-        if name == "sticky":  # moves on to one that is drawn among the others
+        if name == "sticky":  # moves to a random one of the other partitions
             assert len(used) > 1
         else:
             assert used == {0, 1, 2}
@@ -111,7 +114,7 @@ def test_every_partitioner_by_name_delivers_everything(with_log: With, name: str
     with_log(body)
 
 
-def test_a_callable_sees_the_record_and_a_named_partition_goes_before_it(with_log: With) -> None:
+def test_callable_partitioner_gets_the_record_unless_a_partition_is_given(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t", partitions=3)
         seen: list[object] = []
@@ -134,7 +137,7 @@ def test_a_callable_sees_the_record_and_a_named_partition_goes_before_it(with_lo
 
 
 @pytest.mark.parametrize(("codec", "level"), [("gzip", 9), ("lz4", 12), ("zstd", 19)])
-def test_levels_of_codecs_go_both_ways(with_log: With, codec: str, level: int) -> None:
+def test_compression_levels_round_trip(with_log: With, codec: str, level: int) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         async with log.producer(compression=codec, compression_level=level) as producer:
@@ -166,7 +169,7 @@ def test_many_records_are_one_call_with_a_handle_for_each(with_log: With) -> Non
     with_log(body)
 
 
-def test_many_records_with_keys_go_where_single_ones_go(with_log: With) -> None:
+def test_bulk_records_with_keys_use_the_partitions_of_single_ones(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t", partitions=4)
         keys: list[bytes | str | None] = [f"key {number % 9}" for number in range(200)]
@@ -182,7 +185,7 @@ def test_many_records_with_keys_go_where_single_ones_go(with_log: With) -> None:
     with_log(body)
 
 
-def test_many_records_wait_for_room_as_single_ones_do(with_log: With) -> None:
+def test_bulk_records_wait_for_buffer_space_like_single_ones(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         async with log.producer(buffer_size=20_000, linger_ms=60_000) as producer:
@@ -214,7 +217,7 @@ def test_wrong_bulk_input_is_refused_as_a_whole(with_log: With) -> None:
     with_log(body)
 
 
-def test_many_records_that_find_no_room_have_that_outcome(with_log: With) -> None:
+def test_bulk_records_without_buffer_space_have_that_outcome(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         producer = log.producer(buffer_size=2_000, on_full="raise", linger_ms=60_000)
@@ -229,7 +232,7 @@ def test_many_records_that_find_no_room_have_that_outcome(with_log: With) -> Non
         assert (await sent[taken - 1]).offset == taken - 1
         with pytest.raises(Overloaded):
             await sent[taken]
-        await producer.close()  # all was looked at
+        await producer.close()  # every record was tried
         assert len(await read(log)) == taken
 
     with_log(body)
@@ -254,8 +257,8 @@ def test_a_partitioner_that_fails_for_one_of_many_refuses_that_one(with_log: Wit
 # --- Arrow ---------------------------------------------------------------------------------------
 
 
-class Frame:
-    """What a frame of another library shows."""
+class ForeignFrame:
+    """The Arrow interface of a frame of another library."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -271,12 +274,12 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "reader": lambda: TABLE.to_reader(max_chunksize=7),
     "list": lambda: TABLE.to_batches(max_chunksize=7),
     "generator": lambda: (batch for batch in TABLE.to_batches(max_chunksize=7)),
-    "frame": lambda: Frame(TABLE),
+    "frame": lambda: ForeignFrame(TABLE),
 }
 
 
 @pytest.mark.parametrize("source", SOURCES.values(), ids=list(SOURCES))
-def test_whatever_carries_arrow_data_is_sent(with_log: With, source: Callable[[], Any]) -> None:
+def test_any_arrow_source_is_sent(with_log: With, source: Callable[[], Any]) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         async with log.producer() as producer:
@@ -287,7 +290,7 @@ def test_whatever_carries_arrow_data_is_sent(with_log: With, source: Callable[[]
     with_log(body)
 
 
-def test_a_column_names_the_rows_partitions(with_log: With) -> None:
+def test_column_sets_the_partitions_of_the_rows(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t", partitions=3)
         table = pa.table({"p": [2, 0, 2, 0, 2], "k": ["a", "b", "a", None, "c"]})
@@ -386,7 +389,7 @@ def test_rows_that_the_topic_refuses_are_named(with_log: With) -> None:
     with_log(body)
 
 
-def test_a_full_buffer_ends_an_arrow_source_where_that_was_chosen(with_log: With) -> None:
+def test_full_buffer_ends_an_arrow_source_if_configured(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         batch = pa.record_batch({"v": [b"v" * 1_000] * 80})
@@ -404,7 +407,7 @@ def test_a_full_buffer_ends_an_arrow_source_where_that_was_chosen(with_log: With
     with_log(body)
 
 
-def test_a_reader_is_read_no_further_than_the_buffer_has_room(with_log: With) -> None:
+def test_arrow_reader_is_read_only_as_far_as_the_buffer_has_space(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         most = 0

@@ -1,5 +1,4 @@
-"""Every wait of a producer ends: for room, for a connection, for an answer behind another one, and
-for the end of it, wherever that is interrupted."""
+"""Every wait of a producer is bounded: for space, a connection, a response, and its close."""
 
 import asyncio
 import os
@@ -25,7 +24,7 @@ from quorumlog.simulation import SimWorld, run
 from .scripted_broker import Script, scripted
 from .storing_broker import Broker, cluster
 
-# --- for room ------------------------------------------------------------------------------------
+# --- buffer space --------------------------------------------------------------------------------
 
 
 def test_max_block_ms_elapses_while_other_senders_take_the_space() -> None:
@@ -49,7 +48,7 @@ def test_max_block_ms_elapses_while_other_senders_take_the_space() -> None:
             tasks = [scope.spawn(send(), name="send") for _ in range(20)]
             for _ in range(30):
                 await asyncio.sleep(0.2)
-                broker.hold.set()  # one answer, and room for one record
+                broker.hold.set()  # one response, and space for one record
                 broker.hold.clear()
             await asyncio.gather(*tasks)
             assert max(ended_ms) - began_ms < 1_100
@@ -59,14 +58,14 @@ def test_max_block_ms_elapses_while_other_senders_take_the_space() -> None:
     run(main)
 
 
-# --- for a connection, and for answers -----------------------------------------------------------
+# --- connections and responses -------------------------------------------------------------------
 
 SHORT = NotEnoughReplicas("one of two is down")
 
 
-def test_what_is_encoded_too_late_fails_with_what_the_broker_said_last() -> None:
-    """Large batches of other partitions are compressed meanwhile, on a slow machine: the second one
-    for the request that would have repeated the record."""
+def test_record_encoded_too_late_fails_with_the_last_broker_error() -> None:
+    """Large batches of other partitions are compressed in between on a slow machine, the second one
+    for the request that would retry the record."""
 
     async def main(runtime: Runtime) -> None:
         script = Script(partitions=3)
@@ -79,25 +78,25 @@ def test_what_is_encoded_too_late_fails_with_what_the_broker_said_last() -> None
             for partition in (1, 2):
                 value = os.urandom(INLINE_BYTES_MAX)
                 others.append(await producer.send("t", value, partition=partition))
-                await asyncio.sleep(0.01)  # the first one is taken alone
+                await asyncio.sleep(0.01)  # the first batch is taken alone
             with pytest.raises(TimedOut, match="the last attempt: one of two is down") as caught:
                 await late
             assert isinstance(caught.value.__cause__, NotEnoughReplicas)
             await asyncio.gather(*others, return_exceptions=True)
             await producer.close()
         sent = [part.partition for request in script.requests for part in request.partitions]
-        assert sent == [0, 1], "only the other two were encoded after that"
+        assert sent == [0, 1], "only the other two batches were encoded after that"
 
     with SimWorld(0) as world:
         node = world.node("node")
         task = node.spawn(main)
-        node.machine.device_slow_ms = 100  # and as much again until it is known
+        node.machine.device_slow_ms = 100  # and as much again until the failure is detected
         world.run_until(task, virtual_ms=60_000, why="the end of main")
         task.result()
 
 
-def test_an_attempt_that_the_deadline_cuts_short_does_not_hide_why_the_one_before_failed() -> None:
-    """Another broker leads after the first refusal, and its machine has lost its power."""
+def test_attempt_cut_short_by_the_deadline_does_not_hide_the_error_before() -> None:
+    """After the first refusal another broker leads, whose machine has lost its power."""
 
     async def serve(runtime: Runtime) -> None:
         await runtime.network.serve("dark:9094", {})
@@ -143,7 +142,7 @@ def test_the_timeout_of_a_partition_without_leader_has_the_reason() -> None:
 
 @pytest.mark.parametrize("delivery_ms", [3_000, 600])
 def test_the_timeout_after_failed_leader_lookups_has_the_reason(delivery_ms: int) -> None:
-    """Also where a look-up may take longer than the record's delivery."""
+    """Also if a lookup may take longer than the delivery timeout."""
 
     async def main(runtime: Runtime) -> None:
         script = Script()
@@ -160,7 +159,7 @@ def test_the_timeout_after_failed_leader_lookups_has_the_reason(delivery_ms: int
 
 
 @pytest.mark.slow
-def test_a_port_that_never_speaks_does_not_hold_records_beyond_their_deadline() -> None:
+def test_silent_port_does_not_keep_records_beyond_their_deadline() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         with socket.create_server(("127.0.0.1", 0)) as mute:
@@ -182,9 +181,9 @@ def test_a_port_that_never_speaks_does_not_hold_records_beyond_their_deadline() 
     real.run(main)
 
 
-def test_an_answer_is_overdue_though_the_one_before_it_is_not() -> None:
+def test_response_can_be_overdue_before_an_earlier_one() -> None:
     async def main(runtime: Runtime) -> None:
-        script = Script(partitions=2, leaders={1: 9})  # nobody leads 1
+        script = Script(partitions=2, leaders={1: 9})  # partition 1 has no leader
         async with scripted(runtime, script) as log:
             producer = log.producer(linger_ms=0, delivery_timeout_ms=20_000)
             late = await producer.send("t", b"1", partition=1)
@@ -193,7 +192,7 @@ def test_an_answer_is_overdue_though_the_one_before_it_is_not() -> None:
             young = await producer.send("t", b"2", partition=0)
             await wait_until(lambda: len(script.requests) == 1)
             del script.leaders[1]
-            await asyncio.sleep(10)  # less than the young one has
+            await asyncio.sleep(10)  # less than the remaining time of the younger record
             assert isinstance(late.exception(), TimedOut)
             assert not young.done()
             script.hold.set()
@@ -203,7 +202,7 @@ def test_an_answer_is_overdue_though_the_one_before_it_is_not() -> None:
     run(main)
 
 
-def test_a_request_has_no_batch_too_many() -> None:
+def test_request_contains_no_batch_beyond_the_limit() -> None:
     async def main(runtime: Runtime) -> None:
         script = Script(partitions=6)
         async with (
@@ -218,11 +217,11 @@ def test_a_request_has_no_batch_too_many() -> None:
     run(main)
 
 
-# --- for the end ---------------------------------------------------------------------------------
+# --- close ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("acks", ["all", "none"])
-def test_closing_that_is_interrupted_anywhere_leaves_nothing_without_an_outcome(acks: str) -> None:
+def test_close_interrupted_anywhere_leaves_no_record_without_an_outcome(acks: str) -> None:
     async def close(runtime: Runtime, first: int, second: int) -> None:
         broker = Broker(partitions=2)
         broker.hold = asyncio.Event()
@@ -247,7 +246,7 @@ def test_closing_that_is_interrupted_anywhere_leaves_nothing_without_an_outcome(
             broker.hold.set()
 
     async def main(runtime: Runtime) -> None:
-        for first in range(1, 10):  # it has begun
+        for first in range(1, 10):  # the close has started
             for second in range(6):
                 await close(runtime, first, second)
 
@@ -277,7 +276,7 @@ def test_closing_the_client_waits_for_a_producer_that_is_being_closed() -> None:
     run(main)
 
 
-def test_flushing_that_is_interrupted_anywhere_loses_nothing() -> None:
+def test_flush_interrupted_anywhere_loses_nothing() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         async with cluster(runtime, broker) as log, runtime.tasks.scope("flushing") as scope:

@@ -23,7 +23,7 @@ from quorumlog.simulation import run
 
 from .storing_broker import Broker, Spoil, cluster
 
-# --- a broker that answers nonsense --------------------------------------------------------------
+# --- invalid responses ---------------------------------------------------------------------------
 
 
 def negative_offset(response: log_pb2.ProduceResponse) -> None:
@@ -97,7 +97,7 @@ def test_a_broker_with_only_invalid_responses_is_named_in_the_timeout() -> None:
     run(main)
 
 
-def test_an_error_of_a_newer_broker_fails_the_record_and_keeps_its_words() -> None:
+def test_unknown_error_of_a_newer_broker_fails_the_record_with_its_message() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         broker.spoil = [an_unknown_error]
@@ -108,7 +108,7 @@ def test_an_error_of_a_newer_broker_fails_the_record_and_keeps_its_words() -> No
     run(main)
 
 
-def test_every_answer_of_another_leader_has_the_metadata_looked_up() -> None:
+def test_every_not_leader_error_triggers_a_metadata_lookup() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         refusals = 3
@@ -126,7 +126,7 @@ def test_every_answer_of_another_leader_has_the_metadata_looked_up() -> None:
     run(main)
 
 
-def test_a_broker_that_restarts_gets_what_waited() -> None:
+def test_restarted_broker_gets_the_waiting_records() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         listener = await runtime.network.serve("127.0.0.1:0", broker.handlers())
@@ -192,7 +192,7 @@ def test_a_deleted_topic_fails_each_of_its_records_and_no_others() -> None:
     run(main)
 
 
-def test_a_topic_made_again_with_fewer_partitions_fails_what_waits_for_the_others_soon() -> None:
+def test_topic_recreated_with_fewer_partitions_fails_records_of_the_others_soon() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker(partitions=3)
         async with cluster(runtime, broker) as log:
@@ -205,14 +205,16 @@ def test_a_topic_made_again_with_fewer_partitions_fails_what_waits_for_the_other
                 await gone
             assert runtime.clock.now_ms() - began_ms < 5_000
             for _ in range(20):
-                await producer.send("t", b"3", key=b"any")  # only what is left is chosen
+                await producer.send(
+                    "t", b"3", key=b"any"
+                )  # only the remaining partitions are chosen
             await producer.close()
         assert broker.logs[0] == [b"3"] * 20
 
     run(main)
 
 
-def test_a_partition_that_was_added_is_found_when_it_is_named() -> None:
+def test_added_partition_is_found_when_a_record_uses_it() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker(partitions=1)
         async with cluster(runtime, broker) as log, log.producer() as producer:
@@ -220,7 +222,7 @@ def test_a_partition_that_was_added_is_found_when_it_is_named() -> None:
             with pytest.raises(UnknownTopicOrPartition, match="1 partition, number 0"):
                 await producer.send("t", b"2", partition=1)
             broker.partitions = 2
-            await asyncio.sleep(0.01)  # callers within a millisecond share an answer
+            await asyncio.sleep(0.01)  # callers within a millisecond share a response
             assert (await producer.send_and_wait("t", b"2", partition=1)).offset == 0
 
     run(main)
@@ -311,7 +313,7 @@ def test_a_bad_batch_neither_holds_nor_fails_its_neighbours_of_a_request() -> No
     run(main)
 
 
-def test_callbacks_come_in_the_order_of_offsets_with_one_of_two_arguments() -> None:
+def test_callbacks_run_in_offset_order_with_a_result_or_an_error() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         broker.refuse[b"7"] = InvalidRecord("seven")
@@ -329,7 +331,7 @@ def test_callbacks_come_in_the_order_of_offsets_with_one_of_two_arguments() -> N
 
             for number in range(20):
                 await producer.send("t", b"%d" % number, on_delivery=note(number))
-            await producer.close()  # the one failure was told to its callback
+            await producer.close()  # the failure was passed to its callback
         offsets = [*range(7), "InvalidRecord", *range(7, 19)]
         assert reported == list(enumerate(offsets))
 

@@ -1,4 +1,4 @@
-"""Behaviour that only real sockets, threads and interpreters show: foreign ports, ended loops."""
+"""Behaviour that needs real sockets, threads and interpreters: foreign ports, ended loops."""
 
 import socket
 import subprocess
@@ -38,12 +38,12 @@ def address() -> Iterator[str]:
         yield broker.grpc
 
 
-# --- what else listens ---------------------------------------------------------------------------
+# --- foreign servers -----------------------------------------------------------------------------
 
 
 @contextmanager
 def listening(answer: bytes) -> Iterator[str]:
-    """A port that answers the first bytes of each connection and hangs up."""
+    """A port that answers the first bytes of each connection, then closes it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -65,7 +65,7 @@ def listening(answer: bytes) -> Iterator[str]:
 
 
 FOREIGN = {
-    # the alert that a TLS server sends for plain bytes
+    # the alert that a TLS server sends for plaintext bytes
     "tls": (bytes.fromhex("15030100020246"), "whether it requires TLS"),
     "http": (b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "a web server's port"),
     "nonsense": (bytes(64), "not a gRPC server"),
@@ -93,8 +93,8 @@ def test_an_address_that_does_not_resolve_is_reported() -> None:
     with_blocking_time(800, check)
 
 
-def test_bytes_that_are_no_message_are_a_lost_answer_and_then_a_time_out() -> None:
-    """A gRPC server whose answers cannot be parsed."""
+def test_unparsable_responses_count_as_lost_and_lead_to_a_timeout() -> None:
+    """A gRPC server whose responses cannot be parsed."""
 
     async def main(runtime: Runtime) -> None:
         address = ""
@@ -193,7 +193,7 @@ def test_a_callback_may_send_and_may_not_wait(address: str) -> None:
         assert reported == ["quorumlog-io", True]
 
 
-def test_many_records_in_one_call_of_the_blocking_face(address: str) -> None:
+def test_bulk_send_of_the_blocking_producer(address: str) -> None:
     with quorumlog.connect(address, connect_timeout_ms=AMPLE_MS) as log:
         log.admin.create_topic("many")
         with log.producer(buffer_size=100_000) as producer:
@@ -206,7 +206,7 @@ def test_many_records_in_one_call_of_the_blocking_face(address: str) -> None:
         assert [record.value for record in records] == [b"%d" % n for n in range(5_000)]
 
 
-def test_threads_that_send_many_and_one_keep_their_own_order(address: str) -> None:
+def test_threads_with_bulk_and_single_sends_keep_their_own_order(address: str) -> None:
     with quorumlog.connect(address, connect_timeout_ms=AMPLE_MS) as log:
         log.admin.create_topic("threads", partitions=2)
         with log.producer(linger_ms=1, buffer_size=50_000, batch_size=3_000) as producer:

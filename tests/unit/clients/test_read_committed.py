@@ -38,7 +38,7 @@ def plain(offset: int) -> bytes:
 
 
 def written(producer: int, offset: int, sequence: int = 0) -> bytes:
-    """A batch of a producer's transaction."""
+    """Build a batch of a producer's transaction."""
     return encode_batch(
         [Record(0, offset, b"k", b"%d" % offset)],
         producer_id=producer,
@@ -214,7 +214,7 @@ def test_calls_read_at_the_requested_isolation_level(
 
 
 async def _subscribe(channel: Any, request: log_pb2.SubscribeRequest) -> tuple[list[int], int]:
-    """Return the offsets of all records of a stream, and the last next offset."""
+    """Return the offsets of all records of a stream, and its last next offset."""
     offsets, next_offset = [], 0
     async with asyncio.timeout(AMPLE_S):
         stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=AMPLE_MS)

@@ -1,4 +1,4 @@
-"""A topic that is deleted and created again: no record or offset is taken for the other topic."""
+"""A recreated topic is never confused with the deleted topic of its name."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -25,7 +25,7 @@ def play(main: Callable[[Brokers], Coroutine[Any, Any, None]]) -> None:
 
 
 def with_node(body: Body) -> None:
-    """Runs a test's body with two clients of a node that know nothing of each other."""
+    """Return a function that runs a test's body with two independent clients of a node."""
 
     async def main(runtime: Runtime) -> None:
         async with (
@@ -54,20 +54,20 @@ async def make_anew(log: AsyncLog, name: str, partitions: int = 1) -> None:
 
 
 async def stored(log: AsyncLog, name: str) -> list[bytes]:
-    """The values of a topic, as a client reads them that has not read it before."""
+    """Return the values of a topic, read by a client that has not read it before."""
     async with log.consumer(name, until_end=True) as consumer:
         return [record.value or b"" async for record in consumer]
 
 
 async def raised_error(consumer: AsyncConsumer, kind: type[QuorumlogError]) -> QuorumlogError:
-    """The next error; fails when records come before it."""
+    """Return the next error. Fail if records arrive before it."""
     with pytest.raises(kind) as raised:
         assert not await consumer.poll(timeout_ms=20_000)
     return raised.value
 
 
 async def drain(consumer: AsyncConsumer, read: list[int]) -> None:
-    """Poll to the end; the offsets are in `read`, also of what came before an error."""
+    """Poll to the end. The offsets are in `read`, also those before an error."""
     while records := await consumer.poll(timeout_ms=20_000):
         read += offsets(records)
 
@@ -77,7 +77,7 @@ async def drain(consumer: AsyncConsumer, read: list[int]) -> None:
 
 @pytest.mark.parametrize("length", [1, 5, 9])
 def test_a_position_reads_nothing_of_the_recreated_topic(length: int) -> None:
-    """However long the new one is, and though no request failed in between."""
+    """For any length of the new topic, and without a failed request in between."""
 
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
@@ -144,12 +144,14 @@ def test_prefetched_records_of_the_old_topic_are_delivered_before_the_error() ->
     play(main)
 
 
-def test_a_beginning_that_was_not_found_yet_is_that_of_the_new_topic() -> None:
+def test_unresolved_beginning_is_that_of_the_new_topic() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
         brokers.append(("t", 0), 5)
         async with brokers.client() as log:
-            assert await log.partition_count("t") == 1, "the client knows the topic before"
+            assert await log.partition_count("t") == 1, (
+                "the client has the old topic in its metadata"
+            )
             brokers.delete("t")
             brokers.create("t")
             brokers.append(("t", 0), 3)
@@ -160,7 +162,7 @@ def test_a_beginning_that_was_not_found_yet_is_that_of_the_new_topic() -> None:
     play(main)
 
 
-def test_reading_to_the_end_ends_where_the_new_topic_did() -> None:
+def test_reading_to_the_end_ends_at_the_end_of_the_new_topic() -> None:
     async def main(brokers: Brokers) -> None:
         brokers.create("t")
         brokers.append(("t", 0), 9, batches=4, size=1_000)
@@ -181,7 +183,7 @@ def test_reading_to_the_end_ends_where_the_new_topic_did() -> None:
             read: list[int] = []
             with pytest.raises(UnknownTopicId):
                 await drain(consumer, read)
-            assert read == list(range(9, 9 + len(read))), "some were read ahead"
+            assert read == list(range(9, 9 + len(read))), "some records were prefetched"
             assert [record.offset async for record in consumer] == [0, 1, 2]
 
     play(main)
@@ -229,8 +231,8 @@ def test_records_for_the_old_topic_fail_and_later_ones_go_to_the_new_one() -> No
     with_node(body)
 
 
-def test_nothing_of_what_lingers_for_the_old_topic_is_stored() -> None:
-    """In several partitions, of which the new topic has fewer."""
+def test_lingering_records_for_the_old_topic_are_not_stored() -> None:
+    """In several partitions; the new topic has fewer."""
 
     async def body(log: AsyncLog, other: AsyncLog) -> None:
         await log.admin.create_topic("t", partitions=4)
@@ -247,7 +249,7 @@ def test_nothing_of_what_lingers_for_the_old_topic_is_stored() -> None:
     with_node(body)
 
 
-def test_a_producer_learns_of_the_new_topic_from_its_clients_other_calls() -> None:
+def test_producer_detects_the_new_topic_by_other_calls_of_its_client() -> None:
     async def body(log: AsyncLog, other: AsyncLog) -> None:
         await log.admin.create_topic("t", partitions=1)
         async with log.producer(linger_ms=200) as producer:
@@ -262,7 +264,7 @@ def test_a_producer_learns_of_the_new_topic_from_its_clients_other_calls() -> No
     with_node(body)
 
 
-def test_flush_tells_of_the_records_of_the_old_topic() -> None:
+def test_flush_reports_the_records_of_the_old_topic() -> None:
     async def body(log: AsyncLog, other: AsyncLog) -> None:
         await log.admin.create_topic("t", partitions=1)
         producer = log.producer(linger_ms=200)

@@ -11,7 +11,7 @@ from quorumlog.runtime.error_detail import encode_error
 
 
 def answer(*partitions: int) -> admin_pb2.DescribeTopicsResponse:
-    """What a broker says of topic "t" with these partitions."""
+    """Return a description of topic "t" with these partitions."""
     response = admin_pb2.DescribeTopicsResponse()
     topic = response.results.add(name="t").topic
     topic.name = "t"
@@ -20,11 +20,11 @@ def answer(*partitions: int) -> admin_pb2.DescribeTopicsResponse:
     return response
 
 
-def test_the_topic_that_was_asked_for_is_returned() -> None:
+def test_requested_topic_is_returned() -> None:
     assert len(described_topic(answer(1, 0, 2), "t").partitions) == 3
 
 
-def test_the_error_in_its_place_is_raised() -> None:
+def test_error_of_the_topic_is_raised() -> None:
     response = admin_pb2.DescribeTopicsResponse()
     response.results.add(name="t").error.CopyFrom(encode_error(UnknownTopicOrPartition("gone")))
     with pytest.raises(UnknownTopicOrPartition, match="gone"):
@@ -32,7 +32,7 @@ def test_the_error_in_its_place_is_raised() -> None:
 
 
 @pytest.mark.parametrize("partitions", [(), (1,), (0, 0), (0, 2), (-1, 0)])
-def test_partitions_that_are_missing_or_twice_make_no_sense(partitions: tuple[int, ...]) -> None:
+def test_missing_or_duplicate_partitions_are_invalid(partitions: tuple[int, ...]) -> None:
     with pytest.raises(UnknownServerError, match="t with the partitions"):
         described_topic(answer(*partitions), "t")
 
@@ -56,6 +56,6 @@ def test_a_response_to_another_request_is_invalid(
         described_topic(response, "t")
 
 
-def test_a_created_topic_is_the_one_that_was_asked_for() -> None:
+def test_created_topic_must_be_the_requested_one() -> None:
     with pytest.raises(UnknownServerError, match="'t' where other was asked for"):
         check_topic(answer(0).results[0].topic, "other")

@@ -28,7 +28,7 @@ def simulated(main: Callable[[Runtime, Retrier], Coroutine[Any, Any, None]]) -> 
     simulation.run(with_retrier)
 
 
-def test_the_last_error_comes_before_the_deadline() -> None:
+def test_last_error_is_raised_before_the_deadline() -> None:
     async def main(runtime: Runtime, retrier: Retrier) -> None:
         calls: list[int] = []
 
@@ -46,7 +46,7 @@ def test_the_last_error_comes_before_the_deadline() -> None:
     simulated(main)
 
 
-def test_what_may_not_be_repeated_is_not() -> None:
+def test_non_retriable_error_is_not_retried() -> None:
     async def main(runtime: Runtime, retrier: Retrier) -> None:
         calls: list[int] = []
 

@@ -22,7 +22,7 @@ from quorumlog.records.compression import Codec
 
 
 class Bench:
-    """One partition of an idempotent producer whose sender is the test; a batch a record."""
+    """One partition of an idempotent producer whose sender is the test, one record to a batch."""
 
     def __init__(self) -> None:
         self.buffer = RecordBuffer(
@@ -39,7 +39,7 @@ class Bench:
             assert self.accumulator.accept("t", None, b"v", 1, (), 0) is not None
 
     def take(self, now_ms: int = 0) -> list[Part]:
-        """Take all that may be sent."""
+        """Take all batches that may be sent."""
         parts = []
         while self.buffer.queues.ready and not self.buffer.queues.lacks_id(self.queue):
             part = self.buffer.queues.take(self.buffer.queues.ready.popleft(), 1 << 20, now_ms)
@@ -52,7 +52,7 @@ class Bench:
             self.buffer.queues.stored(part, now_ms)
 
     def fail(self, parts: list[Part], *, is_unknown: bool = True) -> None:
-        """A stream breaks with them, or they are refused for now; then the queue goes on."""
+        """Fail the batches with a broken stream or a retriable error, then resume the queue."""
         for part in parts:
             part.batches[0].may_be_stored |= is_unknown
             self.buffer.queues.put_back(part, StreamBroken("cut"))
@@ -85,13 +85,13 @@ def test_the_first_goes_alone_and_five_go_once_it_is_acknowledged() -> None:
     assert sequences(bench.take()) == [6, 7]
 
 
-def test_what_failed_keeps_its_numbers_and_the_oldest_goes_alone() -> None:
+def test_failed_batches_keep_their_numbers_and_the_oldest_is_sent_alone() -> None:
     bench = Bench()
     bench.send(6)
     bench.store(bench.take())
     several = bench.take()
     bench.fail(several[:1])
-    assert bench.take() == []  # the others are under way
+    assert bench.take() == []  # the other batches are in flight
     bench.fail(several[1:])
     again = bench.take()
     assert sequences(again) == [1]
@@ -99,7 +99,7 @@ def test_what_failed_keeps_its_numbers_and_the_oldest_goes_alone() -> None:
     assert sequences(bench.take()) == [2, 3, 4, 5]
 
 
-def test_after_a_long_pause_the_leader_may_have_forgotten() -> None:
+def test_after_a_long_pause_the_producer_state_may_have_expired() -> None:
     bench = Bench()
     bench.send(1)
     bench.store(bench.take(1_000), 1_000)
@@ -108,7 +108,7 @@ def test_after_a_long_pause_the_leader_may_have_forgotten() -> None:
     assert len(bench.queue.parts) == 1
 
 
-def test_what_is_given_up_is_followed_by_the_next_epoch() -> None:
+def test_expired_batch_is_followed_by_the_next_epoch() -> None:
     bench = Bench()
     bench.send(1)
     bench.store(bench.take())
@@ -121,7 +121,7 @@ def test_what_is_given_up_is_followed_by_the_next_epoch() -> None:
     assert numbers(bench.take()) == [(7, 1, 0)]
 
 
-def test_what_may_be_stored_behind_a_gap_is_resolved_under_its_old_number() -> None:
+def test_batch_possibly_stored_behind_a_gap_keeps_its_number() -> None:
     bench = Bench()
     bench.send(1)
     bench.store(bench.take())
@@ -129,14 +129,14 @@ def test_what_may_be_stored_behind_a_gap_is_resolved_under_its_old_number() -> N
     several = bench.take()
     bench.fail(several)
     first = bench.queue.closed[0]
-    bench.buffer.queues.refused(bench.take()[0])  # it is given up
+    bench.buffer.queues.refused(bench.take()[0])  # it expired
     assert first.number == (7, 0, 1)
     second = bench.take()
     assert numbers(second) == [(7, 0, 2)]
     bench.store(second)
     third = bench.take()
     (lost,) = bench.misplace(third[0], OutOfOrderSequence("1 is next"))
-    assert lost.number == (7, 0, 3)  # nothing can tell whether a straggler brings it
+    assert lost.number == (7, 0, 3)  # a late request may still bring it
     fourth = bench.take()
     assert numbers(fourth) == [(7, 0, 4)]
     bench.misplace(fourth[0], OutOfOrderSequence("1 is next"))
@@ -159,7 +159,7 @@ def test_batches_certainly_not_stored_after_a_gap_are_renumbered() -> None:
     assert numbers(bench.take()) == [(7, 1, 1)]
 
 
-def test_a_leader_that_lost_its_log_is_met_with_the_next_epoch() -> None:
+def test_producer_uses_the_next_epoch_after_the_leader_lost_its_log() -> None:
     bench = Bench()
     bench.send(1)
     bench.store(bench.take())
@@ -180,7 +180,7 @@ def test_a_fenced_producer_takes_a_new_id() -> None:
     assert numbers(bench.take()) == [(8, 0, 0)]
 
 
-def test_epochs_end_and_another_id_begins() -> None:
+def test_exhausted_epochs_are_followed_by_another_id() -> None:
     numbering = SequenceNumbers(producer_id=7, epoch=EPOCH_MAX - 1, has_gap=True)
     numbering.begin(-1)
     assert numbering.give(1) == (7, EPOCH_MAX, 0)
@@ -208,8 +208,8 @@ def test_sequences_begin_again_behind_the_largest() -> None:
     assert numbering.give(1).sequence == 3
 
 
-def test_a_partition_that_comes_back_gets_another_id() -> None:
-    """Its numbers of before would be taken for repeats."""
+def test_partition_that_returns_gets_another_id() -> None:
+    """With its former numbers, batches would count as duplicates."""
     bench = Bench()
     bench.send(1)
     bench.store(bench.take())

@@ -14,7 +14,7 @@ Main = Callable[[Runtime], Coroutine[Any, Any, None]]
 def test_clients_of_one_runtime_draw_different_topic_ids(
     run: Callable[[Main], None], client: Any
 ) -> None:
-    """Otherwise the second one's first topic is taken for a repeat of the first one's."""
+    """Otherwise the second client's first topic counts as a retry of the first client's."""
 
     async def main(runtime: Runtime) -> None:
         async with client(runtime) as first:
@@ -29,8 +29,8 @@ def test_clients_of_one_runtime_draw_different_topic_ids(
 
 
 def test_clients_of_one_runtime_draw_different_pauses(run: Callable[[Main], None]) -> None:
-    """Otherwise they come back to a broker that was away all at once: jitter would be for
-    nothing."""
+    """Otherwise all clients would reconnect to a returning broker at once, in spite of the
+    jitter."""
 
     async def main(runtime: Runtime) -> None:
         first, second = (Connection(runtime, ["h:1"], ClientConfig()) for _ in range(2))

@@ -1,4 +1,4 @@
-"""The admin client against a slow server: every call ends within call_timeout_ms."""
+"""Every admin call to a slow server ends within call_timeout_ms."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -75,7 +75,7 @@ class SlowServer:
             raise TopicAlreadyExists("the topic exists", topic=request.name)
         if method is services.ADMIN_DESCRIBE_LOG_DIRS:
             return admin_pb2.DescribeLogDirsResponse()
-        raise TimedOut("not in time")  # may be repeated
+        raise TimedOut("not in time")  # may be retried
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,8 @@ class SlowServer:
 )
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_to_a_slow_server_ends_in_time(call: str, answer_s: float) -> None:
-    """Late: each answer comes in time, and what needs two of them must not."""
+    """Late: each response arrives in time, but a call of two responses must not exceed its
+    timeout."""
 
     async def main(runtime: Runtime) -> None:
         server = SlowServer(answer_s)
@@ -93,7 +94,7 @@ def test_a_call_to_a_slow_server_ends_in_time(call: str, answer_s: float) -> Non
             began_ms = runtime.clock.now_ms()
             with suppress(TransportError, TimedOut, TopicAlreadyExists):
                 await CALLS[call](log.admin)
-                assert answer_s < 2, "nobody has answered"
+                assert answer_s < 2, "no broker has answered"
             assert runtime.clock.now_ms() - began_ms <= CALL_TIMEOUT_MS + 100
         await listener.close(0)
 
@@ -128,7 +129,7 @@ def test_reads_of_metadata_leave_a_silent_broker_for_good() -> None:
         async with make_log(runtime, ",".join(addresses), call_timeout_ms=CALL_TIMEOUT_MS) as log:
             silent.is_slow = True
             began_ms = runtime.clock.now_ms()
-            # Each of them notices it; together they must not return to it.
+            # Each call detects it; together they must not return to it.
             await asyncio.gather(*(log.admin.describe_cluster() for _ in range(2)))
             assert runtime.clock.now_ms() - began_ms <= CALL_TIMEOUT_MS // 2 + 200
             began_ms = runtime.clock.now_ms()

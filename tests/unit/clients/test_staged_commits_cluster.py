@@ -39,7 +39,7 @@ async def run_tasks(log: AsyncLog, write: StagedWrite, tasks: int = TASKS) -> li
 
 
 async def read(log: AsyncLog) -> list[str]:
-    """Return the values that readers get now, sorted."""
+    """Return the values that a reader gets now, sorted."""
     async with log.consumer("out", until_end=True) as consumer:
         return sorted([str(record.text) async for record in consumer])
 
@@ -103,7 +103,7 @@ def test_commit_survives_the_failure_of_its_coordinator(cluster: Cluster) -> Non
         committed = await log.commit_write(write, results)
         assert committed is not None
         assert committed.count == 36
-        await asyncio.sleep(60)  # the partitions that it led get their markers from the next leader
+        await asyncio.sleep(60)  # the next leader writes the markers of its partitions
         assert await read(log) == expected(0)
 
     cluster.run(work, virtual_ms=400_000)

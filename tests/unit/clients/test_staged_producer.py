@@ -1,4 +1,4 @@
-"""Staged writes: drivers and tasks against a broker with the state machine of staged commits."""
+"""Staged writes: drivers and tasks with a broker that runs the state machine of staged commits."""
 
 import asyncio
 import logging
@@ -376,7 +376,7 @@ def test_failure_drops_the_records_that_are_not_sent() -> None:
         broker.hold = asyncio.Event()
         async with log.staged_producer(write, 0, linger_ms=0) as producer:
             await producer.send("t", b"bad", partition=0)
-            await asyncio.sleep(0.1)  # the request is under way
+            await asyncio.sleep(0.1)  # the request is in flight
             waiting = await producer.send("t", b"waits", partition=0)
             broker.hold.set()
             with pytest.raises(StageLost, match="not good"):

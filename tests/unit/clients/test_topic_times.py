@@ -29,7 +29,9 @@ def test_a_producer_gets_the_append_time_of_its_records(with_log: With, compress
             ]
         records = await read(log)
         assert [place.timestamp_ms for place in placed] == [r.timestamp_ms for r in records]
-        assert min(record.timestamp_ms for record in records) > 1_700_000_000_000, "a clock's time"
+        assert min(record.timestamp_ms for record in records) > 1_700_000_000_000, (
+            "a time of the clock"
+        )
         table = await log.read_arrow("t", columns=("timestamp", "timestamp_type"))
         assert table.column("timestamp_type").to_pylist() == [1, 1]
         assert [time.timestamp() * 1000 for time in table.column("timestamp").to_pylist()] == [
@@ -39,7 +41,7 @@ def test_a_producer_gets_the_append_time_of_its_records(with_log: With, compress
     with_log(body)
 
 
-def test_a_topic_whose_time_becomes_the_logs_keeps_the_times_it_had(with_log: With) -> None:
+def test_change_to_log_append_time_keeps_earlier_timestamps(with_log: With) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
         async with log.producer() as producer:
@@ -53,7 +55,7 @@ def test_a_topic_whose_time_becomes_the_logs_keeps_the_times_it_had(with_log: Wi
 
 
 def test_timestamp_too_far_ahead_is_rejected_with_a_remedy(with_log: With) -> None:
-    """Two hours ahead, say: the producer's clock is wrong, and retention would wait for it."""
+    """For example by two hours: the producer's clock is wrong, and retention would wait for it."""
 
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t")
@@ -66,9 +68,7 @@ def test_timestamp_too_far_ahead_is_rejected_with_a_remedy(with_log: With) -> No
 
 
 @pytest.mark.parametrize("kept", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_a_reader_sees_no_difference_in_how_a_topic_keeps_its_batches(
-    with_log: With, kept: str
-) -> None:
+def test_reader_gets_the_same_records_under_every_topic_config(with_log: With, kept: str) -> None:
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("t", configs={"compression.type": kept})
         for compression in ("none", "zstd"):

@@ -1,4 +1,4 @@
-"""The metadata cache: the newer epoch wins, a stale entry is looked up again."""
+"""The metadata cache keeps the newest epoch and looks up stale entries again."""
 
 from quorumlog.clients.topology import Topology
 from quorumlog.ids import Epoch
@@ -38,7 +38,7 @@ def test_a_new_topic_of_the_same_name_starts_over() -> None:
     assert (leader.address, leader.epoch) == ("b2:1", Epoch(0))
 
 
-def test_doubt_keeps_the_epoch() -> None:
+def test_invalidation_keeps_the_epoch() -> None:
     topology = known()
     topology.mark_stale("t")
     topology.merge_topic(described(epoch=4, leader=2), now_ms=20)
@@ -57,7 +57,7 @@ def test_a_partition_without_leader_or_address_has_no_leader() -> None:
     assert topology.leader("other", 0) is None
 
 
-def test_the_metadata_offset_never_goes_back() -> None:
+def test_metadata_offset_never_decreases() -> None:
     topology = known()
     topology.record_offset(7)
     topology.record_offset(3)

@@ -1,4 +1,4 @@
-"""The state machine of a transactional producer, step by step and against a model."""
+"""The state machine of a transactional producer, step by step and in a model test."""
 
 import pytest
 from hypothesis import settings
@@ -176,8 +176,10 @@ def test_commit_whose_end_was_not_sent_can_be_aborted() -> None:
 
 
 class ProducerAgainstCoordinator(RuleBasedStateMachine):
-    """The machine against a model of the coordinator: the outcome of each transaction is the one
-    that the application was told."""
+    """The state machine with a model of the coordinator.
+
+    Each transaction ends with the outcome that the application received.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,7 +189,7 @@ class ProducerAgainstCoordinator(RuleBasedStateMachine):
         self.may_commit = False  # the application asked for a commit of this transaction
         self.may_abort = False
         self.outcome: bool | None = None  # of the last transaction: True is a commit
-        self.is_decided = False  # and its answer did not arrive
+        self.is_decided = False  # and its response was lost
 
     @initialize()
     def start(self) -> None:
@@ -202,7 +204,7 @@ class ProducerAgainstCoordinator(RuleBasedStateMachine):
             assert was is not TransactionPhase.READY
             return
         assert was is TransactionPhase.READY
-        assert not self.is_open, "a transaction before is not ended"
+        assert not self.is_open, "the previous transaction is not ended"
         assert self.machine.identity == (7, self.epoch)
         self.may_commit = self.may_abort = self.is_decided = False
         self.outcome = None
@@ -232,7 +234,9 @@ class ProducerAgainstCoordinator(RuleBasedStateMachine):
             ClientClosed,
         ):
             return
-        assert not (self.may_commit and self.is_decided and not commit), "aborts what may commit"
+        assert not (self.may_commit and self.is_decided and not commit), (
+            "aborts a transaction that may commit"
+        )
         self.may_commit, self.may_abort = commit, not commit
 
     @precondition(
@@ -252,7 +256,7 @@ class ProducerAgainstCoordinator(RuleBasedStateMachine):
             self.epoch += 1
             self.is_open, self.is_decided, self.outcome = False, True, commit
         if self.is_decided and answered:
-            assert self.outcome is commit, "the answer is about the other outcome"
+            assert self.outcome is commit, "the response is for the other outcome"
             machine.ended(ProducerIdentity(7, self.epoch))
 
     @invariant()

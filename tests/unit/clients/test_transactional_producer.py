@@ -1,4 +1,4 @@
-"""The producer with transactions against a broker with a transaction coordinator."""
+"""The producer with transactions and a broker with a transaction coordinator."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -339,7 +339,7 @@ def test_fatal_error_during_an_abort_is_raised_by_the_next_transaction() -> None
     with_producer(body)
 
 
-def test_lost_answers_of_the_coordinator_are_asked_for_again() -> None:
+def test_requests_with_lost_responses_of_the_coordinator_are_retried() -> None:
     async def body(
         producer: AsyncTransactionalProducer, broker: TransactionBroker, log: AsyncLog
     ) -> None:
@@ -627,7 +627,7 @@ class GroupBroker(TransactionBroker):
 
 
 def test_offsets_stored_after_the_member_joined_again_abort_the_transaction() -> None:
-    """The new assignment has begun at the offsets before."""
+    """The new assignment starts at the offsets before."""
 
     async def main(runtime: Runtime) -> None:
         broker, lost, assigned = GroupBroker(), asyncio.Event(), asyncio.Event()
@@ -660,7 +660,7 @@ def test_offsets_stored_after_the_member_joined_again_abort_the_transaction() ->
 
 
 def test_send_offsets_that_is_cancelled_makes_the_transaction_abortable() -> None:
-    """The offsets may arrive after the end of the transaction, and are not in it then."""
+    """The offsets may arrive after the end of the transaction, and then do not belong to it."""
 
     async def main(runtime: Runtime) -> None:
         broker = GroupBroker()

@@ -31,7 +31,7 @@ async def values(log: AsyncLog, topic: str, level: str = "read_committed") -> li
 
 
 async def until_values(log: AsyncLog, topic: str, count: int) -> list[bytes | None]:
-    """Wait for this number of committed values: the markers of a decided transaction are written
+    """Wait for this number of committed values. The markers of a decided transaction follow
     soon."""
     async with log.consumer(topic) as consumer:
         reading = consumer.records(max_records=count, timeout_ms=AMPLE_MS)
@@ -127,7 +127,7 @@ def test_offsets_that_are_not_sent_begin_no_transaction(with_log: WithLog) -> No
     async def body(log: AsyncLog) -> None:
         await log.admin.create_topic("in")
         await log.admin.create_topic("out")
-        stranger = log.group_consumer("h", "in", auto_commit=False)  # has not joined
+        stranger = log.group_consumer("h", "in", auto_commit=False)  # it has not joined
         async with (
             log.producer(transactional_id="a") as producer,
             log.group_consumer("g", "in", auto_commit=False) as consumer,

@@ -186,8 +186,8 @@ async def coordinators_of(log: AsyncLog, name: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("is_long", [False, True])
 def test_abort_of_a_batch_survives_an_outage_of_the_group(is_long: bool) -> None:
-    """After a short outage the abort is repeated; during a long one the member loses its
-    partitions, and the records come again with the next assignment."""
+    """After a short outage the abort is retried. During a long one the member loses its partitions,
+    and the next assignment delivers the records again."""
     with world() as simulated:
         cluster = Cluster(simulated, NODES)
         groups = GroupConfig(offsets_replicas=1, consumer_session_ms=10_000)

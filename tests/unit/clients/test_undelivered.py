@@ -22,7 +22,7 @@ from quorumlog.simulation import run
 
 from .storing_broker import Broker, cluster
 
-# --- what was not delivered ----------------------------------------------------------------------
+# --- undelivered records --------------------------------------------------------------------------
 
 
 def test_flush_reports_only_failures_that_were_not_retrieved() -> None:
@@ -38,12 +38,12 @@ def test_flush_reports_only_failures_that_were_not_retrieved() -> None:
                 await producer.flush()
             assert [record.value for record in caught.value.records] == [b"0", b"2", b"3"]
             assert not any(record.may_be_stored for record in caught.value.records)
-            await producer.close()  # each is told once
+            await producer.close()  # each is reported once
 
     run(main)
 
 
-def test_what_is_kept_of_many_failures_is_bounded_and_the_rest_counted() -> None:
+def test_kept_failures_are_bounded_and_the_rest_is_counted() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         broker.hold = asyncio.Event()
@@ -52,7 +52,7 @@ def test_what_is_kept_of_many_failures_is_bounded_and_the_rest_counted() -> None
             await producer.ensure_topic("t")
             for n in range(3_000):
                 await producer.send("t", b"%d" % n)
-            await asyncio.sleep(10)  # simulated: the answer is given up
+            await asyncio.sleep(10)  # simulated: the response times out
             with pytest.raises(NotDelivered, match="2000 more were only counted") as caught:
                 await producer.close()
             broker.hold.set()
@@ -62,7 +62,7 @@ def test_what_is_kept_of_many_failures_is_bounded_and_the_rest_counted() -> None
     run(main)
 
 
-def test_closing_in_bounded_time_tells_what_was_left() -> None:
+def test_close_with_a_timeout_reports_undelivered_records() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         broker.hold = asyncio.Event()
@@ -110,7 +110,7 @@ def test_a_full_buffer_is_an_error_at_once_where_that_was_chosen() -> None:
             with pytest.raises(Overloaded, match="buffer_size is 1000"):
                 await producer.send("t", b"2" * 700)
             assert runtime.clock.now_ms() - began_ms < 1_000
-            broker.hold.set()  # what lingered was sent: its room is needed
+            broker.hold.set()  # lingering batches were sent: their space is needed
             await wait_until(lambda: producer.statistics().buffered_bytes == 0)
             await producer.send("t", b"3" * 700)
             await producer.close()
@@ -119,7 +119,7 @@ def test_a_full_buffer_is_an_error_at_once_where_that_was_chosen() -> None:
     run(main)
 
 
-def test_the_buffer_counts_what_records_hold_and_then_their_encoded_batch() -> None:
+def test_buffer_counts_records_and_then_their_encoded_batch() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         broker.hold = asyncio.Event()
@@ -154,7 +154,7 @@ def test_the_append_time_is_returned_if_the_topic_uses_it() -> None:
 # --- times and numbers ---------------------------------------------------------------------------
 
 
-def test_statistics_are_a_snapshot_of_what_is_held_and_done() -> None:
+def test_statistics_are_a_snapshot_of_the_buffer_and_the_counters() -> None:
     async def main(runtime: Runtime) -> None:
         broker = Broker()
         broker.hold = asyncio.Event()
@@ -190,7 +190,7 @@ def test_rows_of_unknown_outcome_are_distinguished_from_rows_not_stored() -> Non
 
         def garble(response: log_pb2.ProduceResponse) -> None:
             for result in response.results:
-                if result.partition == 1:  # stored, and nobody can tell
+                if result.partition == 1:  # stored, but the response is invalid
                     result.partition = 7
 
         async with cluster(runtime, broker) as log:

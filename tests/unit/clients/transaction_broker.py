@@ -1,5 +1,4 @@
-"""A minimal broker with a transaction coordinator that answers as KIP-890 says, and refuses as a
-test says."""
+"""A minimal broker with a transaction coordinator of KIP-890 and configurable errors."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ NEW = ProducerIdentity(7, -1)
 
 @dataclass
 class Ended:
-    """A transaction that ended, or a try of it."""
+    """An end of a transaction, or an attempt at it."""
 
     producer: ProducerIdentity
     commit: bool
@@ -38,7 +37,7 @@ class Coordinator:
     identity: ProducerIdentity = NEW
     timeout_ms: int = 0
     inits: int = 0
-    last_end: tuple[ProducerIdentity, bool] | None = None  # to repeat its answer
+    last_end: tuple[ProducerIdentity, bool] | None = None  # to repeat its response
 
 
 class TransactionBroker(Broker):
@@ -56,7 +55,7 @@ class TransactionBroker(Broker):
         self.committed_offsets: list[groups_pb2.CommitOffsetsRequest] = []
         self.init_errors: list[QuorumlogError] = []
         self.end_errors: list[QuorumlogError] = []  # of the next requests
-        self.lose_end_answers = 0  # that many ends are carried out and fail
+        self.lose_end_answers = 0  # number of ends that are executed and then fail
         self.sequences: list[tuple[ProducerIdentity, int]] = []
 
     def handlers(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A simulated node with a topic, and records of what group members read."""
+"""A simulated node with a topic, and helpers that record what group members read."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -37,7 +37,7 @@ def make_config(folder: Path, **settings: Any) -> NodeConfig:
 async def node_with_topic(
     runtime: Runtime, folder: Path, *, partitions: int = 4, records: int = 5
 ) -> AsyncIterator[AsyncLog]:
-    """A client of a node with the topic "t", of so many records in each partition."""
+    """A client of a node with the topic "t" of so many records in each partition."""
     config = make_config(folder)
     await format_directory(runtime, config)
     async with (
@@ -80,7 +80,7 @@ class Callbacks:
 
 
 async def read_all(*consumers: AsyncGroupConsumer, for_ms: int) -> list[list[tuple[Place, int]]]:
-    """Have all poll in turns for a time; return what each got."""
+    """Poll all consumers in turn for a time. Return the records of each."""
     got: list[list[tuple[Place, int]]] = [[] for _ in consumers]
 
     async def read(consumer: AsyncGroupConsumer, into: list[tuple[Place, int]]) -> None:

@@ -21,13 +21,13 @@ LONG_MS = 600_000
 
 @dataclass(slots=True)
 class Stage:
-    """The machines, and the tasks of who plays on them."""
+    """The machines, and the client tasks that run on them."""
 
     world: SimWorld
     tasks: "list[asyncio.Task[Any]]" = field(default_factory=list)
 
     def enter(self, name: str, play: Callable[[AsyncLog], Coroutine[Any, Any, None]]) -> None:
-        """Have somebody play on a machine, with a client of their own."""
+        """Run a client program on a machine."""
 
         async def main(runtime: Runtime) -> None:
             settings: dict[str, Any] = {"request_timeout_ms": 2_000}
@@ -37,34 +37,34 @@ class Stage:
         self.tasks.append(self.world.node(name).spawn(main))
 
     def cut(self, name: str) -> None:
-        """Nothing comes through between a machine and the node."""
+        """Partition a machine from the node."""
         self.world.fabric.barriers.close(apart([name], ["server"]))
 
     def heal(self, name: str) -> None:
-        """It does again."""
+        """Heal the partition."""
         self.world.fabric.barriers.open(apart([name], ["server"]))
 
     def stop(self, name: str, for_ms: int) -> None:
-        """Stop a machine's process, and let it go on."""
+        """Pause a machine's process, then resume it."""
         self.world.node(name).pause()
         self.run(for_ms)
         self.world.node(name).resume()
 
     def run(self, for_ms: int) -> None:
-        """Let time pass; raises what a player met."""
+        """Let time pass. Raise the error of a client program."""
         self.world.run_for(for_ms)
         for task in self.tasks:
             if task.done():
                 task.result()
 
     def until(self, condition: Callable[[], bool], why: str) -> None:
-        """Let time pass until something is so."""
+        """Let time pass until a condition is true."""
         self.world.run_until(condition, virtual_ms=LONG_MS, why=why)
 
 
 @contextmanager
 def staged(*, partitions: int = 4, records: int = 5) -> Iterator[Stage]:
-    """A node with the topic "t", of so many records in each partition."""
+    """A node with the topic "t" of so many records in each partition."""
     config = NodeConfig(
         data_dir="/data",
         grpc_listener="server:9094",

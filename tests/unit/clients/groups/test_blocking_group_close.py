@@ -1,5 +1,5 @@
-"""Blocking group consumers that close after a callback error, from another thread, or after a
-failed table; and one with a busy loop."""
+"""Blocking group consumers that close after callback errors, from other threads or with work
+left."""
 
 import subprocess
 import sys
@@ -106,7 +106,7 @@ def test_a_callback_may_close_its_consumer(log: Log, topic: str) -> None:
 def test_a_poll_whose_records_a_callback_discards_by_closing_raises(log: Log, topic: str) -> None:
     def on_assigned(places: list[Place]) -> None:
         assert consumer._running is not None
-        consumer._io.wait(consumer._ran(consumer._running[1]))  # as close() begins
+        consumer._io.wait(consumer._ran(consumer._running[1]))  # while close() starts
         while not consumer._ahead:
             time.sleep(0.001)
         consumer.close()
@@ -141,7 +141,7 @@ def test_a_callback_runs_once_though_two_threads_wait(log: Log, topic: str) -> N
 
     def on_revoked(places: list[Place]) -> None:
         calls.append(threading.current_thread().name)
-        time.sleep(0.2)  # long enough for the other one to run it too
+        time.sleep(0.2)  # long enough for another thread to run it as well
 
     consumer = log.group_consumer("g-two-threads", topic, on_revoked=on_revoked)
     is_read = threading.Event()

@@ -1,5 +1,7 @@
-"""The blocking consumers of a group against a node in a process of its own: real time, real
-deaths, callbacks on the thread that reads."""
+"""The blocking group consumers with a node in its own process: real time, killed members.
+
+Callbacks run on the thread that polls.
+"""
 
 import signal
 import subprocess
@@ -16,12 +18,12 @@ from quorumlog.clients.blocking import Log
 from quorumlog.ids import TopicPartition
 from quorumlog.testing import Broker
 
-SESSION_S = 3.0  # the node's process may be kept from running for a second
+SESSION_S = 3.0  # the node's process may get no processor time for a second
 SETTINGS = {
     "group.consumer.session.timeout.ms": round(1_000 * SESSION_S),
     "group.consumer.heartbeat.interval.ms": 200,
 }
-WAIT_S = AMPLE_S / 3  # three attempts have the time
+WAIT_S = AMPLE_S / 3  # time for three attempts
 STALL_S = 0.5  # some heartbeats come late
 
 READER = """
@@ -58,14 +60,14 @@ with quorumlog.connect(sys.argv[1]) as log:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A node whose groups notice a death soon."""
+    """A node with a short session timeout."""
     with Broker(settings=SETTINGS) as broker:
         yield broker.grpc
 
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, log: Log) -> str:
-    """A topic of the test's own, with two partitions of 10 records."""
+    """A topic for one test, with two partitions of 10 records."""
     name = str(request.node.name).strip("]").replace("[", "-")[:200]
     log.admin.create_topic(name, partitions=2)
     with log.producer() as producer:
@@ -75,14 +77,14 @@ def topic(request: pytest.FixtureRequest, log: Log) -> str:
 
 
 @pytest.mark.slow
-def test_the_partitions_of_a_killed_member_go_to_the_other(
+def test_partitions_of_a_killed_member_move_to_the_other(
     address: str, log: Log, topic: str
 ) -> None:
     command = [sys.executable, "-c", READER, address, topic, "g-killed"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
         try:
             assert victim.stdout is not None
-            assert victim.stdout.readline() == "0\n"  # it is a member, and at work
+            assert victim.stdout.readline() == "0\n"  # it is a member and processes records
         finally:
             victim.kill()
         everything = {(partition, offset) for partition in range(2) for offset in range(10)}
@@ -102,7 +104,7 @@ def test_the_partitions_of_a_killed_member_go_to_the_other(
 def test_a_member_stopped_beyond_its_session_delivers_no_buffered_record(
     address: str, topic: str, iteration: str
 ) -> None:
-    """Others may have its partitions: it lets go of them, whatever is read ahead."""
+    """Other members may own its partitions: it drops them with everything that was prefetched."""
     program = STOPPED.replace("{iteration}", iteration)
 
     def check(number: int) -> None:
@@ -112,12 +114,14 @@ def test_a_member_stopped_beyond_its_session_delivers_no_buffered_record(
                 assert member.stdout is not None
                 said = [member.stdout.readline() for _ in range(3)]
                 assert said == ["assigned\n", "0\n", "1\n"]
-                time.sleep(0.1)  # it works on that one
+                time.sleep(0.1)  # it processes that record
                 member.send_signal(signal.SIGSTOP)
                 time.sleep(2 * SESSION_S)
                 member.send_signal(signal.SIGCONT)
                 assert [member.stdout.readline() for _ in range(2)] == ["lost\n", "assigned\n"]
-                assert member.stdout.readline().strip() in "012"  # where the group is
+                assert (
+                    member.stdout.readline().strip() in "012"
+                )  # the committed offset of the group
             finally:
                 member.kill()
 
@@ -125,7 +129,7 @@ def test_a_member_stopped_beyond_its_session_delivers_no_buffered_record(
 
 
 @pytest.mark.slow
-def test_work_that_takes_longer_than_the_session_keeps_the_membership(log: Log, topic: str) -> None:
+def test_processing_longer_than_the_session_keeps_the_membership(log: Log, topic: str) -> None:
 
     def check(number: int) -> None:
         lost: list[object] = []
@@ -170,9 +174,7 @@ def test_callbacks_run_on_the_thread_that_reads_and_may_use_the_consumer(
     assert [(each.committed, each.note) for each in stored] == [(9, "mine"), (9, "mine")]
 
 
-def test_records_that_wait_are_not_committed_and_those_being_worked_on_neither(
-    log: Log, topic: str
-) -> None:
+def test_buffered_and_current_records_are_not_committed(log: Log, topic: str) -> None:
     def check(number: int) -> None:
         done: list[tuple[int, int]] = []
 
@@ -195,7 +197,7 @@ def test_records_that_wait_are_not_committed_and_those_being_worked_on_neither(
 
 
 @pytest.mark.slow
-def test_a_member_that_iterates_gives_half_to_one_that_comes(log: Log, topic: str) -> None:
+def test_iterating_member_gives_half_to_a_new_member(log: Log, topic: str) -> None:
     def check(number: int) -> None:
         with log.group_consumer(f"g-shared-{number}", topic) as first:
             got = [(r.partition, r.offset) for r in (next(first), next(first))]
@@ -213,15 +215,15 @@ def test_a_member_that_iterates_gives_half_to_one_that_comes(log: Log, topic: st
             other = threading.Thread(target=read_second)
             other.start()
             is_alone = False
-            while not is_alone:  # what the other one leaves is read behind it
+            while not is_alone:  # records that the other member left are read after it
                 is_alone = not other.is_alive()
                 for record in first.records(idle_ms=1_000):
                     got.append((record.partition, record.offset))
-                    time.sleep(0.2)  # while others of this poll wait
+                    time.sleep(0.2)  # while other records of this poll are buffered
             other.join()
         everything = {(partition, offset) for partition in range(2) for offset in range(10)}
         assert {*got, *thread_got} == everything
         assert thread_got
-        assert not {*got} & {*thread_got}  # given back behind what was done
+        assert not {*got} & {*thread_got}  # revoked behind the processed records
 
     undisturbed(check, stall_s=STALL_S)

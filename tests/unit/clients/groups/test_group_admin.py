@@ -1,4 +1,4 @@
-"""Group calls of the admin client, against a coordinator that is still loading."""
+"""Group calls of the admin client while the coordinator is loading."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from quorumlog.runtime import Handler, Runtime
 from quorumlog.runtime.error_detail import encode_error
 
 
-def test_what_the_coordinator_cannot_do_yet_is_asked_for_again() -> None:
+def test_calls_to_a_loading_coordinator_are_retried() -> None:
     errors: list[QuorumlogError] = [CoordinatorLoading("it reads what is stored")] * 2
     asked: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Group consumers with failing or slow callbacks, closes during a rebalance, and deleted topics."""
+"""Group consumers with failing or slow callbacks, closes during a rebalance, deleted topics."""
 
 import asyncio
 from contextlib import suppress
@@ -24,7 +24,7 @@ from .group_topic import HEARTBEAT_MS, Callbacks, Place, play, produce, read_all
 ALL: list[Place] = [("t", number) for number in range(4)]
 
 
-def test_a_callback_may_name_a_topic_whose_partitions_have_just_come() -> None:
+def test_callback_may_use_a_topic_whose_partitions_were_just_assigned() -> None:
     async def main(log: AsyncLog) -> None:
         async def on_assigned(places: list[TopicPartition]) -> None:
             await consumer.seek_to_end("t")
@@ -91,7 +91,7 @@ def test_a_slow_callback_during_close_affects_no_other_consumer() -> None:
     play(main)
 
 
-def test_a_callback_that_awaits_what_was_cancelled_ends_no_rebalances() -> None:
+def test_callback_that_awaits_a_cancelled_task_stops_no_rebalance() -> None:
     async def main(log: AsyncLog) -> None:
         async def on_assigned(places: list[TopicPartition]) -> None:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -152,8 +152,8 @@ def test_joining_waits_for_a_callback_that_takes_longer_than_a_call_may() -> Non
     play(main)
 
 
-def test_what_closing_has_committed_is_not_taken_back_by_the_commits_that_come_by_and_by() -> None:
-    """Of the records that were handed out last these know only that nobody has come back."""
+def test_automatic_commits_do_not_lower_the_offsets_committed_by_close() -> None:
+    """An automatic commit only covers the records before the last poll."""
 
     async def main(log: AsyncLog) -> None:
         async def on_revoked(places: list[TopicPartition]) -> None:
@@ -171,7 +171,7 @@ def test_what_closing_has_committed_is_not_taken_back_by_the_commits_that_come_b
     play(main)
 
 
-def test_what_a_callback_raises_at_the_end_is_raised_by_close_and_the_group_is_left() -> None:
+def test_close_raises_the_error_of_a_callback_and_leaves_the_group() -> None:
     async def main(log: AsyncLog) -> None:
         def on_revoked(places: list[TopicPartition]) -> None:
             raise ZeroDivisionError
@@ -185,9 +185,7 @@ def test_what_a_callback_raises_at_the_end_is_raised_by_close_and_the_group_is_l
     play(main)
 
 
-def test_what_was_had_of_a_partition_before_it_was_lost_does_not_count_when_it_comes_again() -> (
-    None
-):
+def test_position_before_a_loss_does_not_count_when_the_partition_returns() -> None:
     async def main(log: AsyncLog) -> None:
         settings: dict[str, Any] = {"auto_commit_interval_ms": 500, "max_poll_interval_ms": 2_000}
         async with log.group_consumer("g", "t", **settings) as consumer:
@@ -223,7 +221,9 @@ def test_close_does_not_wait_for_partitions_assigned_during_it() -> None:
             async with log.group_consumer("g", "t"):
                 async with asyncio.timeout(5):
                     await is_asked.wait()
-            await asyncio.sleep(2 * HEARTBEAT_MS / 1000)  # all of it is the first one's again
+            await asyncio.sleep(
+                2 * HEARTBEAT_MS / 1000
+            )  # the first member owns all partitions again
             began = asyncio.get_running_loop().time()
             await first.close()
             assert asyncio.get_running_loop().time() - began < 4
@@ -279,7 +279,7 @@ def test_a_callback_of_the_end_may_close_too_and_the_group_is_left() -> None:
     play(main)
 
 
-def test_two_that_close_at_one_time_both_leave_behind_a_group_that_was_left() -> None:
+def test_concurrent_closes_return_after_the_group_was_left() -> None:
     async def main(log: AsyncLog) -> None:
         async with log.group_consumer("g", "t") as consumer:
             await produce(log, 4, 1)
@@ -307,12 +307,12 @@ def test_a_cancelled_close_leaves_no_task_running() -> None:
     play(main)
 
 
-def test_closing_tells_what_was_lost_just_before() -> None:
+def test_close_reports_partitions_lost_just_before() -> None:
     async def main(log: AsyncLog) -> None:
         calls = Callbacks()
         async with log.group_consumer("g", "t", **calls.callbacks()) as consumer:
             await read_all(consumer, for_ms=1_000)
-            consumer.membership.member._fenced("it was")  # the very moment before
+            consumer.membership.member._fenced("it was")  # immediately before
             await consumer.close()
         assert calls.events == [("assigned", ALL), ("lost", ALL)]
 
@@ -321,7 +321,7 @@ def test_closing_tells_what_was_lost_just_before() -> None:
 
 @pytest.mark.parametrize("meanwhile_ms", [0, 3 * HEARTBEAT_MS])
 def test_a_recreated_topic_is_read_from_its_beginning(meanwhile_ms: int) -> None:
-    """Whether or not a heartbeat came in between that told of it."""
+    """With and without a heartbeat in between that reports the new topic."""
 
     async def main(log: AsyncLog) -> None:
         async with log.group_consumer("g", "t", auto_commit_interval_ms=100) as consumer:
@@ -341,7 +341,7 @@ def test_a_recreated_topic_is_read_from_its_beginning(meanwhile_ms: int) -> None
     async def read_on(
         consumer: AsyncGroupConsumer, got: list[tuple[Place, int]], for_ms: int
     ) -> None:
-        """Read for `for_ms`; record the errors of absent topics."""
+        """Read for `for_ms`. Record the errors of absent topics."""
         clock = asyncio.get_running_loop()
         end = clock.time() + for_ms / 1000
         while clock.time() < end:

@@ -1,4 +1,4 @@
-"""Commits that are queued, late, or limited by a timeout: their order and validity."""
+"""Queued, late and bounded commits: their order and validity."""
 
 import asyncio
 from typing import Any
@@ -24,8 +24,8 @@ from .partitioned_members import Stage, staged
 ALL: list[Place] = [("t", number) for number in range(4)]
 
 
-class Slow:
-    """A member that is far away, with commits that wait, and another one that joins meanwhile."""
+class SlowCommits:
+    """A member with a slow link and queued commits, while another one joins."""
 
     def __init__(self, stage: Stage, *, commits: int) -> None:
         self.stage = stage
@@ -67,25 +67,25 @@ class Slow:
         await asyncio.Event().wait()
 
 
-def test_a_commit_that_waited_is_not_stored_once_its_partition_is_given_back() -> None:
-    """Another member has read further by then: its offset must not be set back."""
+def test_queued_commit_is_dropped_once_its_partition_is_revoked() -> None:
+    """Another member has read further by then: its offset must not decrease."""
     with staged() as stage:
-        slow = Slow(stage, commits=40)
+        slow = SlowCommits(stage, commits=40)
         assert set(slow.stored.values()) == {4}
         assert slow.outcomes[0] is None
         assert isinstance(slow.outcomes[-1], StaleMemberEpoch)
         assert "revoked" in slow.outcomes[-1].message
 
 
-def test_what_is_being_committed_is_waited_for_before_its_partition_is_given_back() -> None:
+def test_revocation_waits_for_commits_in_flight() -> None:
     with staged() as stage:
-        slow = Slow(stage, commits=6)
+        slow = SlowCommits(stage, commits=6)
         assert slow.outcomes == [None] * 6
         assert slow.joined_ms > slow.ended_ms > 0
 
 
-class Cut:
-    """A member that is cut off before what it does then."""
+class PartitionedMember:
+    """A member that is partitioned off before its action."""
 
     def __init__(self, stage: Stage, **settings: Any) -> None:
         self.stage = stage
@@ -115,8 +115,8 @@ class Cut:
         self.stage.until(lambda: self.took_ms >= 0, "it is done")
 
 
-def test_a_commit_ends_in_the_time_that_it_was_given_though_another_one_waits() -> None:
-    class Commits(Cut):
+def test_commit_obeys_its_timeout_behind_another_commit() -> None:
+    class Commits(PartitionedMember):
         async def act(self, consumer: AsyncGroupConsumer) -> None:
             consumer.commit_nowait()
             await asyncio.sleep(0)
@@ -130,7 +130,7 @@ def test_a_commit_ends_in_the_time_that_it_was_given_though_another_one_waits() 
 
 
 def test_close_waits_for_background_commits_within_their_time_limit() -> None:
-    class Closes(Cut):
+    class Closes(PartitionedMember):
         async def act(self, consumer: AsyncGroupConsumer) -> None:
             consumer.commit_nowait()
             await consumer.close()
@@ -141,10 +141,8 @@ def test_close_waits_for_background_commits_within_their_time_limit() -> None:
         assert member.took_ms <= 15_000
 
 
-def test_what_the_application_commits_is_not_taken_back_by_the_commits_that_come_by_and_by() -> (
-    None
-):
-    """Nor where it ends by an error then."""
+def test_automatic_commits_do_not_lower_the_offsets_of_the_application() -> None:
+    """Also if the program ends with an error."""
 
     async def main(log: AsyncLog) -> None:
         async def committed() -> list[int]:
@@ -174,7 +172,7 @@ def test_what_the_application_commits_is_not_taken_back_by_the_commits_that_come
 
 
 def test_background_commits_are_bounded() -> None:
-    class Floods(Cut):
+    class Floods(PartitionedMember):
         taken = 0
         error = ""
 
@@ -214,8 +212,8 @@ def test_commits_without_a_wait_are_stored_in_their_order() -> None:
     play(main)
 
 
-def test_a_refused_commit_has_the_member_ask_at_once_whether_it_is_one() -> None:
-    """It would go on with what others have until its next heartbeat."""
+def test_refused_commit_triggers_a_heartbeat_at_once() -> None:
+    """Otherwise it would use partitions of other members until its next heartbeat."""
 
     async def main(log: AsyncLog) -> None:
         calls = Callbacks()
@@ -223,7 +221,7 @@ def test_a_refused_commit_has_the_member_ask_at_once_whether_it_is_one() -> None
         async with log.group_consumer("g", "t", **settings) as consumer:
             await read_all(consumer, for_ms=1_000)
             joining, leave = consumer.membership.joining, GroupHeartbeat(epoch=LEAVE_EPOCH)
-            await consumer.membership._beats.wait()  # the next one is a second away
+            await consumer.membership._beats.wait()  # the next heartbeat is a second away
             await heartbeat(consumer._connection, joining, leave, retry=leave)
             with pytest.raises(UnknownMember):
                 await consumer.commit()
@@ -245,7 +243,7 @@ def test_a_refused_commit_has_the_member_ask_at_once_whether_it_is_one() -> None
         (("t", 0), CommittedOffset(5, topic_id="t")),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_commit_is_refused_at_once_and_harms_no_other_one(place: Any, what: Any) -> None:
+def test_invalid_commit_is_refused_at_once_and_affects_no_other(place: Any, what: Any) -> None:
     async def main(log: AsyncLog) -> None:
         async with log.group_consumer("g", "t", auto_commit=False) as consumer:
             with pytest.raises(InvalidRequest):

@@ -1,4 +1,4 @@
-"""Consumers of a group against a whole simulated node."""
+"""Group consumers with a whole simulated node."""
 
 import asyncio
 from typing import Any
@@ -34,8 +34,8 @@ def test_one_member_reads_everything_once_and_the_next_continues() -> None:
     play(main)
 
 
-def test_a_member_is_known_by_what_its_program_is_and_stays_in_its_epoch() -> None:
-    """Whoever names itself now and then only would be another member each time."""
+def test_member_keeps_its_id_and_its_epoch() -> None:
+    """A member that sent its id only at times would join as another member each time."""
 
     async def main(log: AsyncLog) -> None:
         async with log.group_consumer("g", "t") as consumer:
@@ -49,7 +49,7 @@ def test_a_member_is_known_by_what_its_program_is_and_stays_in_its_epoch() -> No
     play(main)
 
 
-def test_a_second_member_gets_half_and_what_stays_is_read_without_a_stop() -> None:
+def test_second_member_gets_half_and_the_first_reads_on_without_a_pause() -> None:
     async def main(log: AsyncLog) -> None:
         calls, other = Callbacks(), Callbacks()
         async with log.group_consumer("g", "t", **calls.callbacks()) as first:
@@ -68,7 +68,7 @@ def test_a_second_member_gets_half_and_what_stays_is_read_without_a_stop() -> No
             assert sorted(await first.assignment()) == ALL
         assert calls.events == [
             ("assigned", ALL),
-            ("revoked", sorted(given)),  # nothing of what stays
+            ("revoked", sorted(given)),  # no record of the kept partitions
             ("assigned", sorted(given)),
             ("revoked", ALL),
         ]
@@ -77,7 +77,7 @@ def test_a_second_member_gets_half_and_what_stays_is_read_without_a_stop() -> No
     play(main)
 
 
-def test_a_partition_is_not_given_back_before_the_application_is_done_with_its_records() -> None:
+def test_partition_is_revoked_after_the_application_processed_its_records() -> None:
     async def main(log: AsyncLog) -> None:
         calls = Callbacks()
         async with log.group_consumer("g", "t", **calls.callbacks()) as first:
@@ -91,11 +91,11 @@ def test_a_partition_is_not_given_back_before_the_application_is_done_with_its_r
                 (got,) = await read_all(second, for_ms=5 * HEARTBEAT_MS)
                 mine = {(record.topic, record.partition) for record in last}
                 assert mine
-                assert not mine & {place for place, _ in got}  # it works on them
+                assert not mine & {place for place, _ in got}  # it processes the records
                 assert not mine & set(await second.assignment())
                 got = (await read_all(first, second, for_ms=4 * HEARTBEAT_MS))[1]
                 assert len(await second.assignment()) == 2
-                assert all(offset >= 6 for _, offset in got)  # committed before they were given
+                assert all(offset >= 6 for _, offset in got)  # committed before the revocation
 
     play(main)
 
@@ -110,12 +110,12 @@ def test_a_failed_member_is_replaced_after_its_session_and_its_unfinished_record
         await asyncio.sleep(1)
         last = await dead.poll(timeout_ms=1_000)
         await asyncio.sleep(1)
-        dead.membership._cancel()  # not a word any more: as of a killed process
+        dead.membership._cancel()  # no further message, as from a killed process
         async with log.group_consumer("g", "t") as heir:
             (got,) = await read_all(heir, for_ms=SESSION_MS + 5 * HEARTBEAT_MS)
         again = [(("t", record.partition), record.offset) for record in last]
         assert set(again) <= set(got)
-        assert {offset for _, offset in got} <= {5}  # what was done with was committed
+        assert {offset for _, offset in got} <= {5}  # processed records were committed
 
     play(main)
 
@@ -140,7 +140,7 @@ def test_a_member_that_does_not_poll_leaves_raises_and_rejoins() -> None:
     play(main)
 
 
-def test_iterating_slowly_over_records_that_are_there_counts_as_reading_on() -> None:
+def test_slow_iteration_over_buffered_records_counts_as_polling() -> None:
     async def main(log: AsyncLog) -> None:
         count = 0
         consumer = log.group_consumer("g", "t", max_poll_interval_ms=3_000)
@@ -154,7 +154,7 @@ def test_iterating_slowly_over_records_that_are_there_counts_as_reading_on() -> 
     play(main)
 
 
-def test_an_error_leaves_what_was_being_worked_on_to_be_read_again() -> None:
+def test_error_leaves_the_current_record_to_be_read_again() -> None:
     async def main(log: AsyncLog) -> None:
         seen = []
 
@@ -207,7 +207,7 @@ def test_a_commit_stores_the_positions_after_the_last_poll() -> None:
     play(main)
 
 
-def test_a_commit_by_hand_has_notes_and_nothing_is_committed_by_itself_without() -> None:
+def test_explicit_commit_stores_metadata_and_automatic_commits_are_off() -> None:
     async def main(log: AsyncLog) -> None:
         async with log.group_consumer("g", "t", auto_commit=False) as consumer:
             await read_all(consumer, for_ms=1_000)
@@ -283,7 +283,7 @@ def test_a_callback_may_seek_before_the_first_record() -> None:
     play(main)
 
 
-def test_what_a_callback_raises_is_raised_by_the_next_poll() -> None:
+def test_error_of_a_callback_is_raised_by_the_next_poll() -> None:
     async def main(log: AsyncLog) -> None:
         def on_assigned(places: list[TopicPartition]) -> None:
             raise ZeroDivisionError
@@ -297,7 +297,7 @@ def test_what_a_callback_raises_is_raised_by_the_next_poll() -> None:
     play(main)
 
 
-def test_a_pattern_wants_topics_that_come_later() -> None:
+def test_pattern_subscribes_to_topics_created_later() -> None:
     async def main(log: AsyncLog) -> None:
         async with log.group_consumer("g", pattern="new-.*") as consumer:
             assert await consumer.assignment() == []
@@ -331,7 +331,8 @@ def test_a_restarted_static_member_keeps_its_partitions() -> None:
 def test_two_static_members_of_one_instance_id_get_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """At once in the log, and by the poll when the other one has not left in time."""
+    """Committed positions are rejected at once, a poll fails if the other member does not leave in
+    time."""
 
     async def main(log: AsyncLog) -> None:
         async with log.group_consumer("g", "t", instance_id="one") as first:

@@ -1,6 +1,8 @@
-"""A member that reaches nobody, or was stopped, for longer than its session: others may have its
-partitions by then, so it hands out nothing more of them and commits nothing (KIP-848; librdkafka
-revokes so too, "session timed out ... revoking assignment and rejoining")."""
+"""A member without a response for a session delivers no record and commits nothing.
+
+Other members may own its partitions then (KIP-848). librdkafka revokes in the same way: "session
+timed out ... revoking assignment and rejoining".
+"""
 
 import asyncio
 from typing import Any
@@ -19,12 +21,12 @@ ROUND_MS = 500
 
 
 class Reader:
-    """Iterates over a group's records, one each `ROUND_MS`."""
+    """A group member that reads one record each `ROUND_MS`."""
 
     def __init__(self, stage: Stage, name: str, **settings: Any) -> None:
         self.stage = stage
         self.calls = Callbacks()
-        self.got: list[tuple[int, Place, int]] = []  # when, where, which
+        self.got: list[tuple[int, Place, int]] = []  # time, partition, offset
         self.consumer: AsyncGroupConsumer | None = None
         self.settings = {"auto_commit_interval_ms": 200, **settings}
         stage.enter(name, self.play)
@@ -48,7 +50,7 @@ class Reader:
 
 
 class Iterating(Reader):
-    """The same by `async for`, which makes no call that waits while records are there."""
+    """The same with `async for`, which makes no waiting call while records are buffered."""
 
     async def read(self, consumer: AsyncGroupConsumer) -> None:
         async for record in consumer:
@@ -76,7 +78,7 @@ def test_a_member_without_responses_for_a_session_delivers_nothing_more(
     assert "reason=no heartbeat was answered for " in logged
 
 
-def test_the_other_one_gets_all_and_no_record_comes_twice_after_it_was_given_away() -> None:
+def test_other_member_gets_all_partitions_without_duplicates_after_the_reassignment() -> None:
     with staged(records=100) as stage:
         reader = Reader(stage, "one")
         stage.until(lambda: len(reader.got) > 5, "it reads")
@@ -108,7 +110,7 @@ def test_it_rejoins_at_the_committed_offsets() -> None:
         assert reader.events("assigned") == sorted(ALL + ALL)
 
 
-def test_a_cut_shorter_than_the_session_is_not_noticed() -> None:
+def test_partition_shorter_than_the_session_has_no_effect() -> None:
     with staged(records=100) as stage:
         reader = Reader(stage, "one")
         stage.until(lambda: len(reader.got) > 5, "it reads")
@@ -129,7 +131,7 @@ def test_a_member_stopped_beyond_a_session_delivers_nothing_before_a_response(
         reader = kind(stage, "one")
         stage.until(lambda: len(reader.got) > 5, "it reads")
         before = list(reader.got)
-        stage.cut("one")  # so that it hears nothing afterwards, either
+        stage.cut("one")  # so that it receives nothing afterwards
         stage.stop("one", SESSION_MS + HEARTBEAT_MS)
         stage.run(SESSION_MS)
         assert reader.got == before
@@ -165,9 +167,9 @@ def test_a_stopped_member_commits_nothing_of_lost_partitions() -> None:
         assert "nothing is committed" in outcomes[0]
 
 
-def test_what_must_be_given_back_in_time_and_is_not_takes_the_rest_with_it() -> None:
-    """The coordinator shuts out who does not give back within the rebalance time-out (KIP-848), and
-    what that member keeps others get too: it lets go of everything before."""
+def test_late_revocation_drops_all_partitions() -> None:
+    """The coordinator removes a member that does not revoke within the rebalance timeout (KIP-848)
+    and reassigns its partitions, so the member drops them before."""
     rebalance_ms = 6_000
 
     class Stuck(Reader):

@@ -1,4 +1,4 @@
-"""The member state machine: reported partitions and its lease on them."""
+"""The member state machine: reported partitions and their lease."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ ONE, TWO, THREE = ("t", 0), ("t", 1), ("t", 2)
 
 
 class Talk:
-    """A member and what its coordinator says, a millisecond after it was asked."""
+    """A member and its coordinator, which responds after a millisecond."""
 
     def __init__(self) -> None:
         self.now_ms = 100_000
@@ -75,15 +75,16 @@ class Talk:
         self.beats()
 
 
-def test_what_was_given_is_reported_before_it_is_taken() -> None:
-    """What is not reported others get at once; it may be taken while the heartbeat is under way."""
+def test_assigned_partition_is_reported_before_it_is_used() -> None:
+    """Other members may get an unreported partition at once. It may be used while the heartbeat is
+    in flight."""
     talk = Talk()
     talk.beats({ONE: b"id", TWO: b"id"})
     assert talk.reconciler.owned == {}
     assert talk.asks().owned == (ONE, TWO)
 
 
-def test_what_is_being_taken_is_reported_though_it_is_wanted_back_already() -> None:
+def test_partition_being_added_is_reported_even_if_already_revoked() -> None:
     talk = Talk()
     talk.joins(ONE)
     talk.passes(INTERVAL_MS)
@@ -116,7 +117,7 @@ def test_a_partition_of_a_recreated_topic_is_lost_and_assigned() -> None:
     assert talk.reconciler.owned == {ONE: b"id", TWO: b"another"}
 
 
-def test_a_session_counts_from_when_what_was_answered_was_sent() -> None:
+def test_session_starts_at_the_send_time_of_the_answered_heartbeat() -> None:
     talk = Talk()
     talk.joins(ONE)
     talk.passes(INTERVAL_MS)
@@ -130,7 +131,7 @@ def test_a_session_counts_from_when_what_was_answered_was_sent() -> None:
     assert talk.member.holds_until_ms == FOREVER_MS
 
 
-def test_an_answer_that_comes_too_late_is_of_no_use() -> None:
+def test_late_response_does_not_extend_the_session() -> None:
     talk = Talk()
     talk.joins(ONE)
     talk.passes(INTERVAL_MS)
@@ -146,14 +147,14 @@ def test_an_answer_that_comes_too_late_is_of_no_use() -> None:
     assert talk.asks().epoch == 0
 
 
-def test_a_broker_that_does_not_say_its_session_is_taken_to_have_the_fields_default() -> None:
+def test_missing_session_timeout_uses_the_default_of_kafka() -> None:
     talk = Talk()
     talk.beats({ONE: b"id"}, session_ms=0)
     assert talk.member.holds_until_ms == talk.now_ms - 1 + int(KAFKAS_SESSION_MS * CERTAIN)
 
 
-def test_what_is_wanted_back_counts_from_the_first_heartbeat_that_was_not_answered() -> None:
-    """The coordinator may have wanted it back then, in an answer that was lost."""
+def test_revocation_time_counts_from_the_first_unanswered_heartbeat() -> None:
+    """A lost response may have had the revocation already."""
     talk = Talk()
     talk.joins(ONE, TWO)
     talk.passes(INTERVAL_MS)
@@ -173,7 +174,7 @@ def test_what_is_wanted_back_counts_from_the_first_heartbeat_that_was_not_answer
 
 
 @pytest.mark.parametrize("is_repeated", [False, True])
-def test_what_was_given_back_counts_as_such_once_that_was_heard(is_repeated: bool) -> None:
+def test_revoked_partition_is_released_after_the_response(is_repeated: bool) -> None:
     lease = MemberLease(back_ms=POLL_MS)
     lease.asks(1_000)
     lease.answered(sent_ms=1_000, session_ms=SESSION_MS, reported=[ONE, TWO], target=[ONE])

@@ -19,7 +19,7 @@ Contents = list[tuple[int, bytes | None, bytes | None, int]]
 
 
 class Clusters:
-    """A source, a target, and the mirrors that run between them."""
+    """A source, a target, and the mirrors between them."""
 
     def __init__(
         self, world: SimWorld, *, source: Sequence[int] = (1,), target: Sequence[int] = (2,)
@@ -27,14 +27,14 @@ class Clusters:
         self.world = world
         self.source = Cluster(world, source)
         self.target = Cluster(world, target)
-        self.target._clients = 50  # both name the machines of their clients by number
+        self.target._clients = 50  # both number the machines of their clients
         self.source.start()
         self.target.start()
         self.said: list[str] = []
         self.mirror: Mirror | None = None
         self.target_type: type[Target] = Target
         self.source_type: Callable[[Connection], MirrorSource] = ClusterSource
-        self.copy_groups: CopyGroups | None = None  # instead of what the command does
+        self.copy_groups: CopyGroups | None = None  # in place of the command
         self._mirrors = 0
 
     async def _mirror(self, runtime: Runtime, topics: str, once: bool) -> MirrorReport:
@@ -63,14 +63,14 @@ class Clusters:
             await target.close()
 
     def start(self, topics: str = ".*") -> str:
-        """Run a mirror until it is crashed; returns the name of its machine."""
+        """Run a mirror until it crashes. Return the name of its machine."""
         self._mirrors += 1
         name = f"mirror{self._mirrors}"
         self.world.node(name).spawn(lambda runtime: self._mirror(runtime, topics, False))
         return name
 
     def once(self, topics: str = ".*", *, virtual_ms: int = 120_000) -> MirrorReport:
-        """Run a mirror until its copies have everything."""
+        """Run a mirror until its copies are complete."""
         self._mirrors += 1
         found: list[MirrorReport] = []
 
@@ -108,7 +108,7 @@ class Clusters:
         self.in_source(work)
 
     def same(self, topic: str, partition: int = 0) -> Contents:
-        """What both sides hold, which is the same."""
+        """Return the contents of both sides, which must be equal."""
         theirs = contents(self.source, topic, partition)
         mine = contents(self.target, topic, partition)
         assert mine == theirs
@@ -120,7 +120,7 @@ class Clusters:
 
 
 def contents(cluster: Cluster, topic: str, partition: int = 0) -> Contents:
-    """Offset, key, value and time of every record of a partition."""
+    """Return offset, key, value and timestamp of every record of a partition."""
 
     async def work(log: AsyncLog) -> Contents:
         assign = {topic: [partition]}

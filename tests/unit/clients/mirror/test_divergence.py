@@ -17,7 +17,7 @@ from .clusters import Clusters, contents
 
 
 def theirs(*offsets: int, epoch: int, value: bytes = b"v") -> bytes:
-    """A batch as a source has it."""
+    """Build a batch as the source has it."""
     records = [Record(offset, 1, b"k", value) for offset in offsets]
     return encode_batch(
         records,
@@ -31,11 +31,11 @@ def theirs(*offsets: int, epoch: int, value: bytes = b"v") -> bytes:
 
 
 def copied(*offsets: int, epoch: int, value: bytes = b"v") -> bytes:
-    """The same in a copy."""
+    """Return the same batch as in a copy."""
     return prepare(theirs(*offsets, epoch=epoch, value=value), offsets[0]).records
 
 
-def test_a_copied_batch_names_the_epoch_that_it_has_in_the_source_and_no_producer() -> None:
+def test_copied_batch_has_the_source_epoch_and_no_producer() -> None:
     sent = prepare(theirs(0, 1, epoch=7) + theirs(2, 3, epoch=8), 1)
     found = [
         (head.base_offset, head.producer_id, head.producer_epoch, head.base_sequence)
@@ -54,22 +54,23 @@ def test_a_copy_continues_after_as_many_batches_as_an_append_may_have() -> None:
 
 
 @pytest.mark.parametrize("position", [30, 47, 62, -1])
-def test_what_was_damaged_on_its_way_gets_no_new_checksum(position: int) -> None:
-    """Its producer is taken off, which the checksum covers: a new one must not hide the damage."""
+def test_damaged_batch_gets_no_new_checksum(position: int) -> None:
+    """The copy removes the producer, which the checksum covers. A new checksum must not hide
+    damage."""
     damaged = bytearray(theirs(0, 1, epoch=7))
     damaged[position] ^= 0x10
     with pytest.raises(CorruptionError, match="CRC"):
         prepare(bytes(damaged), 0)
 
 
-def test_a_batch_that_is_cut_ends_where_the_last_of_its_records_does() -> None:
-    """Compaction has taken its last record, and the batch still spans its offset."""
+def test_shortened_batch_ends_at_its_last_record() -> None:
+    """Compaction removed its last record, but the batch still spans that offset."""
     batch = bytearray(theirs(0, 1, 2, epoch=7))
     struct.pack_into(">i", batch, 23, 3)
     struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
     whole, cut = prepare(bytes(batch), 0), prepare(bytes(batch), 1)
     assert (whole.next_offset, whole.end_offset) == (4, 4)
-    assert (cut.next_offset, cut.end_offset) == (4, 3), "the copy ends there once it has it"
+    assert (cut.next_offset, cut.end_offset) == (4, 3), "the copy ends there once it has the batch"
     nothing = prepare(bytes(batch), 3)
     assert (nothing.next_offset, nothing.end_offset, nothing.records) == (4, 3, b"")
 
@@ -90,25 +91,25 @@ def test_a_batch_that_is_cut_ends_where_the_last_of_its_records_does() -> None:
         (theirs(4, 5, 6, epoch=-1), None),
     ],
 )
-def test_epochs_tell_though_no_record_does(source: bytes, where: int | None) -> None:
+def test_divergence_is_found_by_epochs_without_records(source: bytes, where: int | None) -> None:
     found = find_divergence(copied(4, 5, 6, epoch=3), source)
     assert (found and found.offset) == where
-    assert find_divergence(theirs(4, 5, 6, epoch=3), source) is None, "a copy without known epochs"
+    assert find_divergence(theirs(4, 5, 6, epoch=3), source) is None, "a copy without stored epochs"
 
 
-def test_records_tell_first() -> None:
+def test_divergence_is_found_by_records_first() -> None:
     found = find_divergence(copied(4, 5, epoch=3), theirs(5, epoch=4, value=b"w"))
     assert found == Divergence(5, "another record")
 
 
-def test_batches_meet_where_they_have_an_offset_in_common() -> None:
+def test_batches_are_compared_from_their_first_common_offset() -> None:
     assert overlap(copied(4, 6, epoch=3), theirs(5, 9, epoch=3))
     assert not overlap(copied(4, 6, epoch=3), theirs(7, epoch=3))
     assert not overlap(copied(4, 6, epoch=3), b"")
 
 
 def append(clusters: Clusters, *, to_source: bool, source: str, batches: bytes) -> None:
-    """Make a copy of anything."""
+    """Append a batch to the copy, whatever the source has."""
 
     async def work(log: AsyncLog) -> None:
         await log.admin.create_topic("t", partitions=1, configs={"mirror.source": source})
@@ -139,7 +140,7 @@ def test_equal_records_of_another_leader_epoch_count_as_divergence(
     assert "another leader epoch" in report.problems[0]
 
 
-def test_a_mirror_looks_back_over_what_the_source_has_compacted(clusters: Clusters) -> None:
+def test_mirror_compares_across_compacted_ranges_of_the_source(clusters: Clusters) -> None:
     append(
         clusters,
         to_source=True,

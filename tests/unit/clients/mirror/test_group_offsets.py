@@ -1,4 +1,4 @@
-"""Groups continue at their offsets in the copy."""
+"""Consumer groups continue in the copy at their committed offsets."""
 
 import asyncio
 from collections.abc import Mapping
@@ -39,10 +39,12 @@ def test_an_offset_behind_a_marker_becomes_the_end_of_the_copy() -> None:
     assert offsets_to_commit({P: at(7)}, {}, behind) == {}
 
 
-def test_offsets_go_forward_to_what_is_copied_and_without_the_sources_epochs() -> None:
+def test_offsets_advance_to_the_copied_end_without_source_epochs() -> None:
     theirs = {P: at(5), Q: at(7), R: at(3)}
     news = offsets_to_commit(theirs, {Q: at(8)}, ends({P: 5, Q: 10, R: 2}))
-    assert news == {P: CommittedOffset(5, "note")}, "Q is further here, R is not copied so far"
+    assert news == {P: CommittedOffset(5, "note")}, (
+        "Q is further in the copy, R is not copied so far"
+    )
     assert offsets_to_commit(theirs, {P: at(5), Q: at(6)}, ends({P: 9, Q: 9})) == {
         Q: CommittedOffset(7, "note")
     }
@@ -70,7 +72,7 @@ def committed(cluster: Cluster, group: str) -> int | None:
     return cluster.run(work)
 
 
-def test_a_group_continues_in_the_copy_and_is_never_set_back(
+def test_group_continues_in_the_copy_and_its_offsets_never_decrease(
     clusters: Clusters,
 ) -> None:
     clusters.create("t")
@@ -83,8 +85,8 @@ def test_a_group_continues_in_the_copy_and_is_never_set_back(
     assert committed(clusters.target, "billing") == 3
 
 
-class LacksOne(Connection):
-    """Its cluster lists group `a`, and has it no more."""
+class MissingGroup(Connection):
+    """A cluster that lists group `a` but cannot describe it."""
 
     async def call_any(self, method: Any, request: Any, **how: Any) -> Any:
         if getattr(request, "group", "") == "a":
@@ -92,8 +94,8 @@ class LacksOne(Connection):
         return await super().call_any(method, request, **how)
 
 
-def test_a_group_that_cannot_be_read_keeps_no_other_out(clusters: Clusters) -> None:
-    """It may have gone since it was listed, or its coordinator may be away."""
+def test_group_that_cannot_be_read_delays_no_other(clusters: Clusters) -> None:
+    """The group may be deleted after the listing, or its coordinator may be unavailable."""
     clusters.create("t")
     clusters.send("t", b"a", b"b", b"c")
     commit(clusters.source, "a", 1)
@@ -102,20 +104,20 @@ def test_a_group_that_cannot_be_read_keeps_no_other_out(clusters: Clusters) -> N
 
     async def work(log: AsyncLog) -> None:
         target = log._connection
-        source = LacksOne(target.runtime, target._bootstrap, target.config)
+        source = MissingGroup(target.runtime, target._bootstrap, target.config)
         await source.open()
         try:
             done = await copy_group_offsets(source, target, ends({P: 3}))
         finally:
             await source.close()
-        assert done.groups == 1, "that is b"
+        assert done.groups == 1, "group b"
         assert "it was deleted" in done.refused["a"]
 
     clusters.in_source(work)
 
 
-def test_groups_are_copied_by_one_look_at_a_time(clusters: Clusters) -> None:
-    """Of two at once, the one that began earlier could set back what the other has set."""
+def test_groups_are_copied_by_one_pass_at_a_time(clusters: Clusters) -> None:
+    """Of two concurrent passes, the earlier one could lower the offsets that the later one set."""
     clusters.create("t")
     clusters.send("t", b"a")
     under_way, most = 0, 0

@@ -69,13 +69,13 @@ class Message:
         return 1, 1_000
 
 
-class Reader:
-    """Librdkafka's consumer: messages come in the order in which they were put here."""
+class FakeConsumer:
+    """A librdkafka consumer that returns messages in the order in which the test adds them."""
 
     def __init__(self) -> None:
         self.coming: list[list[Message]] = []
         self.moves: list[tuple[str, int]] = []
-        self.marks = (-1001, -1001)  # as they are cached
+        self.marks = (-1001, -1001)  # the cached watermark offsets
         self.start = 0
 
     def assign(self, partitions: Sequence[Any]) -> None:
@@ -98,13 +98,13 @@ class Reader:
 
 
 @pytest.fixture
-def reader() -> Reader:
-    return Reader()
+def reader() -> FakeConsumer:
+    return FakeConsumer()
 
 
 @pytest.fixture
-def source(reader: Reader) -> Iterator[KafkaSource]:
-    runtime: Any = None  # nothing is offloaded
+def source(reader: FakeConsumer) -> Iterator[KafkaSource]:
+    runtime: Any = None  # no work is offloaded
     made = KafkaSource(runtime, "127.0.0.1:9")
     real, made._reader = made._reader, reader
     yield made
@@ -122,10 +122,10 @@ def offsets(piece: PartitionData) -> list[int]:
     return [record.offset for record in decode_all(piece.records)]
 
 
-def test_what_came_before_an_error_of_the_whole_client_comes_again(
-    source: KafkaSource, reader: Reader
+def test_messages_before_a_client_error_are_read_again(
+    source: KafkaSource, reader: FakeConsumer
 ) -> None:
-    """Librdkafka has moved on behind it: read on from there, it would be a hole in the copy."""
+    """librdkafka's position is behind them: without a seek the copy would have a gap."""
     reader.coming = [[Message(0), Message(1), Message(-1, place=(None, -1), error=-187)]]
     with pytest.raises(OutcomeUnknown):
         read(source, 0)
@@ -134,7 +134,7 @@ def test_what_came_before_an_error_of_the_whole_client_comes_again(
     assert reader.moves == [("assign", 0), ("assign", 0)]
 
 
-def test_a_read_seeks_only_if_the_offset_changed(source: KafkaSource, reader: Reader) -> None:
+def test_a_read_seeks_only_if_the_offset_changed(source: KafkaSource, reader: FakeConsumer) -> None:
     for first, wanted in ((0, 0), (1, 1), (1, 1)):
         reader.coming = [[Message(first)]]
         read(source, wanted)
@@ -142,9 +142,9 @@ def test_a_read_seeks_only_if_the_offset_changed(source: KafkaSource, reader: Re
 
 
 def test_a_partition_that_ends_in_markers_stays_at_its_end_until_more_comes(
-    source: KafkaSource, reader: Reader
+    source: KafkaSource, reader: FakeConsumer
 ) -> None:
-    """Its end is told once; with two such partitions, never of both in one read."""
+    """librdkafka reports the end once; with two such partitions, never both ends in one read."""
     reader.marks = (-1001, 4)
     reader.coming = [[Message(0), Message(1), Message(4, error=-191)]]
     assert read(source, 0).end == 2
@@ -155,38 +155,36 @@ def test_a_partition_that_ends_in_markers_stays_at_its_end_until_more_comes(
     assert read(source, 2).end == 6
 
 
-def test_a_start_that_librdkafka_has_not_cached_is_asked_for(
-    source: KafkaSource, reader: Reader
-) -> None:
+def test_uncached_log_start_is_queried(source: KafkaSource, reader: FakeConsumer) -> None:
     reader.marks, reader.start = (-1001, 9), 5
     assert read(source, 9).start == 5
 
 
-def test_records_too_far_apart_for_one_batch_come_in_two(
-    source: KafkaSource, reader: Reader
+def test_records_too_far_apart_for_one_batch_become_two(
+    source: KafkaSource, reader: FakeConsumer
 ) -> None:
-    """Else one partition, most of which compaction took, would end the whole mirror."""
+    """Otherwise a strongly compacted partition would stop the whole mirror."""
     reader.coming = [[Message(0), Message(2**31 - 1), Message(2**31)]]
     piece = read(source, 0)
     assert offsets(piece) == [0, 2**31 - 1, 2**31]
     assert len(list(iterate_batches(piece.records))) == 2
 
 
-def test_every_partitions_start_is_asked_for_whatever_their_order(
-    source: KafkaSource, reader: Reader
+def test_log_start_of_every_partition_is_queried_in_any_order(
+    source: KafkaSource, reader: FakeConsumer
 ) -> None:
-    """A mirror puts first who had nothing for longest, so the order changes from read to read."""
+    """A mirror sorts partitions by their last data, so the order changes from read to read."""
     wants = [PartitionFetch(("t", number), 0, 0) for number in range(2)]
     for turn in range(4):
         source._read(wants if turn % 2 else wants[::-1], 0.5)
     assert source._starts.keys() == {("t", 0), ("t", 1)}
 
 
-def test_checksums_are_looked_at_before_batches_get_new_ones() -> None:
+def test_checksums_are_checked_before_batches_get_new_ones() -> None:
     assert reader_settings("127.0.0.1:9")["check.crcs"] is True
 
 
-def test_a_batch_has_records_of_one_leader_epoch(source: KafkaSource, reader: Reader) -> None:
+def test_a_batch_has_records_of_one_leader_epoch(source: KafkaSource, reader: FakeConsumer) -> None:
     epochs = (None, 3, 3, 5)
     reader.coming = [[Message(offset, epoch=epoch) for offset, epoch in enumerate(epochs)]]
     piece = read(source, 0)
@@ -194,7 +192,9 @@ def test_a_batch_has_records_of_one_leader_epoch(source: KafkaSource, reader: Re
     assert found == [(0, -1), (1, 3), (3, 5)]
 
 
-def test_a_read_takes_no_more_than_one_answer_holds(source: KafkaSource, reader: Reader) -> None:
+def test_read_is_bounded_by_the_size_of_one_response(
+    source: KafkaSource, reader: FakeConsumer
+) -> None:
     size = 1 << 20
     reader.coming = [[Message(offset, bytes(size)) for offset in range(100)]]
     piece = read(source, 0)
@@ -202,12 +202,12 @@ def test_a_read_takes_no_more_than_one_answer_holds(source: KafkaSource, reader:
     assert offsets(read(source, offsets(piece)[-1] + 1))[0] == offsets(piece)[-1] + 1
 
 
-def test_password_of_an_encrypted_key_is_read_from_its_place(tmp_path: Path) -> None:
+def test_password_of_an_encrypted_key_is_read_from_its_source(tmp_path: Path) -> None:
     place = tmp_path / "password"
     place.write_text("secret\n")
     place.chmod(0o600)
     tls = TLS(ca="ca", certificate="own", key="own.key", key_password=f"file:{place}")
-    no_clock: Any = None  # is needed with tokens
+    no_clock: Any = None  # required with tokens
     assert security_settings(no_clock, tls, None) == {
         "security.protocol": "SSL",
         "ssl.ca.location": "ca",

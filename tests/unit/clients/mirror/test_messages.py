@@ -1,4 +1,4 @@
-"""The mirror's message codec against the generated messages: equal bytes and contents."""
+"""The mirror's message codec produces the same bytes as the generated messages."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def test_any_bytes_are_refused_or_read_as_the_message_reads_them(raw: bytes) -> 
         read: Any = parsed(mine, raw)
         message: Any = parsed(generated, raw)
         if read is None or message is None:
-            continue  # groups, which nobody sends, are refused here alone
+            continue  # unknown groups, which no broker sends, are refused here only
         elements = read.partitions if mine is MirrorBatches else read.results
         expected = message.partitions if mine is MirrorBatches else message.results
         assert [bytes(records) for _, records in elements] == [each.records for each in expected]

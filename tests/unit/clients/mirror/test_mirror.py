@@ -71,12 +71,12 @@ def test_a_topic_that_exists_and_is_no_mirror_is_left_alone(clusters: Clusters) 
 
     clusters.in_target(create)
     report = clusters.once()
-    assert report.topics == 1, "the other one is mirrored"
+    assert report.topics == 1, "the other topic is mirrored"
     assert contents(clusters.target, "t") == []
     assert "no mirror" in report.problems[0]
 
 
-def test_new_topics_partitions_and_configs_are_followed(clusters: Clusters) -> None:
+def test_new_topics_partitions_and_configs_are_copied(clusters: Clusters) -> None:
     clusters.create("t")
     clusters.start()
     clusters.until(clusters.is_caught_up)
@@ -97,7 +97,7 @@ def test_new_topics_partitions_and_configs_are_followed(clusters: Clusters) -> N
     assert topic.configs["retention.ms"] == "5000000"
 
 
-def test_what_the_source_deleted_goes_and_a_deleted_topic_stays(clusters: Clusters) -> None:
+def test_deleted_records_are_removed_and_a_deleted_topic_stays(clusters: Clusters) -> None:
     clusters.create("t")
     clusters.send("t", b"a", b"b", b"c")
     clusters.start()
@@ -114,7 +114,7 @@ def test_what_the_source_deleted_goes_and_a_deleted_topic_stays(clusters: Cluste
     assert len(contents(clusters.target, "t")) == 2
 
 
-def test_a_source_that_begins_above_0_has_a_copy_that_does(clusters: Clusters) -> None:
+def test_copy_of_a_source_that_starts_above_0_starts_there(clusters: Clusters) -> None:
     clusters.create("t")
     clusters.send("t", *[b"%d" % each for each in range(10)])
     clusters.in_source(lambda log: log.admin.delete_records("t", {0: 7}))
@@ -176,10 +176,10 @@ def test_a_mirror_survives_the_loss_of_either_side_for_minutes(
         ([b"a", b"b", b"lost"], "the source ends at offset 2 and the copy at 3"),
     ],
 )
-def test_a_source_that_lost_what_was_copied_stops_its_partition_with_a_reason(
+def test_source_that_lost_copied_records_stops_its_partition_with_a_reason(
     clusters: Clusters, copied: list[bytes], why: str
 ) -> None:
-    """The copy has what the source had before an unclean election, say."""
+    """The copy has the records that the source had before, for example, an unclean election."""
     clusters.create("t")
     clusters.create("fine")
     clusters.send("t", b"a", b"b")
@@ -205,5 +205,5 @@ def test_a_source_that_lost_what_was_copied_stops_its_partition_with_a_reason(
     report = clusters.once()
     assert (report.diverged, report.stopped, report.caught_up) == (1, 1, 1)
     assert why in report.problems[0]
-    assert len(contents(clusters.target, "t")) == len(copied), "nothing of the copy was cut"
+    assert len(contents(clusters.target, "t")) == len(copied), "the copy was not truncated"
     assert len(clusters.same("fine")) == 1

@@ -1,4 +1,4 @@
-"""Errors of one topic, partition or group: each is reported and does not affect others."""
+"""Errors of one topic, partition or group are reported and do not affect others."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ def copies(clusters: Clusters) -> dict[tuple[str, int], CopyProgress]:
 
 
 def copied_to(clusters: Clusters, topic: str, partition: int = 0) -> int:
-    """-1 where nothing has begun."""
+    """Return the copied end offset, -1 if the copy has not started."""
     progress = copies(clusters).get((topic, partition))
     return -1 if progress is None else progress.copied_to
 
@@ -36,10 +36,10 @@ def report(clusters: Clusters) -> MirrorReport:
     return mirror.report()
 
 
-def test_partitions_with_much_to_read_keep_none_with_little_waiting(clusters: Clusters) -> None:
-    """An answer is filled in the order of the request, and the first partition may fill it."""
+def test_busy_partitions_do_not_starve_quiet_ones(clusters: Clusters) -> None:
+    """A response is filled in request order, and the first partition may fill it."""
     clusters.create("t", partitions=3)
-    for number in range(12):  # a batch each
+    for number in range(12):  # one batch each
         clusters.send("t", b"%d" % number, partition=0)
     clusters.send("t", b"a", partition=2)
     clusters.source_type = partial(ClusterSource, fetch_bytes_max=1)
@@ -50,8 +50,8 @@ def test_partitions_with_much_to_read_keep_none_with_little_waiting(clusters: Cl
     assert len(clusters.same("t", 0)) == 12
 
 
-class Slow(Target):
-    """Its disk takes its time; notes which partitions' appends are under way at once."""
+class SlowTarget(Target):
+    """A target with a slow disk that records the partitions of concurrent appends."""
 
     under_way: ClassVar[list[int]] = []
     together: ClassVar[set[tuple[int, ...]]] = set()
@@ -68,22 +68,24 @@ class Slow(Target):
         return found
 
 
-def test_appends_of_several_partitions_go_on_at_once_and_of_one_in_turn(clusters: Clusters) -> None:
+def test_appends_of_several_partitions_are_concurrent_and_of_one_in_turn(
+    clusters: Clusters,
+) -> None:
     clusters.create("t", partitions=2)
     for number in range(6):
         clusters.send("t", b"%d" % number, partition=0)
         clusters.send("t", b"%d" % number, partition=1)
-    Slow.together.clear()
-    clusters.target_type = Slow
+    SlowTarget.together.clear()
+    clusters.target_type = SlowTarget
     clusters.source_type = partial(ClusterSource, fetch_bytes_max=1)
     report = clusters.once()
     assert (report.records, report.problems) == (12, ())
     assert [len(clusters.same("t", partition)) for partition in range(2)] == [6, 6]
-    assert Slow.together == {(), (0,), (1,), (0, 1)}
+    assert SlowTarget.together == {(), (0,), (1,), (0, 1)}
 
 
-class Full(Target):
-    """Has no room for the partitions of `a`."""
+class FullTarget(Target):
+    """A target without space for the partitions of `a`."""
 
     async def append(self, address: str, chunks: Sequence[CopyChunk]) -> list[CopyBounds]:
         taken = [each for each in chunks if not _is_refused(each)]
@@ -107,18 +109,18 @@ def test_a_partition_that_cannot_be_copied_reports_the_reason(clusters: Clusters
     clusters.create("b")
     clusters.send("a", b"1")
     clusters.send("b", b"1")
-    clusters.target_type = Full
+    clusters.target_type = FullTarget
     clusters.start()
     clusters.until(lambda: copied_to(clusters, "b") == 1)
     clusters.until(lambda: bool(report(clusters).problems))
     assert "a-0" in report(clusters).problems[0]
     assert "no space is left" in report(clusters).problems[0]
-    assert report(clusters).stopped == 0, "it is tried again for ever"
+    assert report(clusters).stopped == 0, "the copy is retried without end"
     assert any("no space is left" in sentence for sentence in clusters.said)
 
 
-class KeepsWhatIsOld(Target):
-    """Deletes nothing of `a`."""
+class UndeletableRecords(Target):
+    """A target that cannot delete records of `a`."""
 
     async def delete_before(self, topic: str, starts: Mapping[int, int]) -> None:
         if topic == "a":
@@ -126,11 +128,11 @@ class KeepsWhatIsOld(Target):
         await super().delete_before(topic, starts)
 
 
-def test_a_topic_whose_beginning_cannot_be_deleted_keeps_no_other_out(clusters: Clusters) -> None:
+def test_topic_whose_records_cannot_be_deleted_delays_no_other(clusters: Clusters) -> None:
     for topic in ("a", "b"):
         clusters.create(topic)
         clusters.send(topic, b"1", b"2", b"3")
-    clusters.target_type = KeepsWhatIsOld
+    clusters.target_type = UndeletableRecords
     clusters.start()
     clusters.until(clusters.is_caught_up)
 
@@ -146,8 +148,8 @@ def test_a_topic_whose_beginning_cannot_be_deleted_keeps_no_other_out(clusters: 
     )
 
 
-class Narrow(Target):
-    """Cannot give a topic more partitions now."""
+class FixedPartitions(Target):
+    """A target that cannot add partitions to a topic now."""
 
     async def follow(self, mirror: Topic, topic: SourceTopic) -> list[str]:
         if len(mirror.partitions) < topic.partitions:
@@ -155,20 +157,20 @@ class Narrow(Target):
         return await super().follow(mirror, topic)
 
 
-def test_a_topic_that_cannot_get_its_new_partitions_is_copied_on_in_the_others(
+def test_topic_without_its_new_partitions_is_copied_in_the_others(
     clusters: Clusters,
 ) -> None:
     clusters.create("t")
     clusters.once()
     clusters.in_source(lambda log: log.admin.create_partitions("t", 2))
     clusters.send("t", b"1")
-    clusters.target_type = Narrow
+    clusters.target_type = FixedPartitions
     clusters.start()
     clusters.until(lambda: copied_to(clusters, "t") == 1)
     assert "too few brokers live" in report(clusters).problems[0]
 
 
-def test_what_diverged_is_the_last_of_the_problems(clusters: Clusters) -> None:
+def test_divergence_is_reported_last(clusters: Clusters) -> None:
     """The command ends with it."""
     clusters.create("a")
     clusters.create("b")
@@ -181,7 +183,7 @@ def test_what_diverged_is_the_last_of_the_problems(clusters: Clusters) -> None:
     assert [problem[:3] for problem in found.problems] == ["b-0", "a-0"]
 
 
-def test_two_mirrors_at_once_make_no_hole_and_no_double(clusters: Clusters) -> None:
+def test_two_concurrent_mirrors_create_no_gap_and_no_duplicate(clusters: Clusters) -> None:
     clusters.create("t", partitions=2)
     clusters.source_type = partial(ClusterSource, fetch_bytes_max=1)
     clusters.start()
@@ -193,7 +195,7 @@ def test_two_mirrors_at_once_make_no_hole_and_no_double(clusters: Clusters) -> N
     assert report(clusters).problems == ()
 
 
-def test_a_mirror_killed_in_the_midst_of_appends_is_gone_on_from(clusters: Clusters) -> None:
+def test_copy_resumes_after_a_mirror_was_killed_during_appends(clusters: Clusters) -> None:
     clusters.create("t", partitions=2)
     for number in range(20):
         clusters.send("t", b"%d" % number, partition=number % 2)

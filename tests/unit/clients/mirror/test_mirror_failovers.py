@@ -23,7 +23,7 @@ def is_copied(mirror: Mirror, end: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_leaders_that_die_on_both_sides_make_no_hole_and_no_double(seed: int) -> None:
+def test_leader_failures_on_both_sides_create_no_gap_and_no_duplicate(seed: int) -> None:
     with world(seed) as simulated:
         clusters = Clusters(simulated, source=(1, 2, 3), target=(4, 5, 6))
 
@@ -57,8 +57,8 @@ def batch(*offsets: int, value: bytes = b"kept") -> bytes:
 
 
 @pytest.mark.slow
-def test_a_leader_that_comes_back_keeps_nothing_in_a_gap_in_front_of_a_new_epoch() -> None:
-    """It had batches that nobody acknowledged, and that the source has compacted since."""
+def test_returning_leader_truncates_unacknowledged_batches_before_a_gap_and_a_new_epoch() -> None:
+    """Its batches were never acknowledged, and the source has compacted those offsets since."""
     with world() as simulated:
         cluster = Cluster(simulated)
         cluster.start()

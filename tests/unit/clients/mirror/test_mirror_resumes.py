@@ -27,7 +27,7 @@ def test_a_copy_deleted_after_it_stopped_is_copied_again(clusters: Clusters) -> 
     assert len(clusters.same("t")) == 2
 
 
-def test_a_topic_that_was_not_listed_for_a_while_is_copied_on(clusters: Clusters) -> None:
+def test_topic_that_was_temporarily_unlisted_is_copied_again(clusters: Clusters) -> None:
     clusters.create("t")
     clusters.send("t", b"a")
     clusters.start()
@@ -56,11 +56,13 @@ def test_a_topic_recreated_under_a_running_mirror_is_not_reported_as_promoted(
     assert mirror is not None
     clusters.until(lambda: bool(mirror._problems))
     assert "deleted and created again" in mirror.report().problems[0]
-    assert contents(clusters.target, "t") == [], "an empty copy is not of the new topic either"
+    assert contents(clusters.target, "t") == [], (
+        "an empty copy does not belong to the new topic either"
+    )
 
 
-class RefusesOne(Target):
-    """Makes no topic `a`, for reasons that may pass."""
+class FailingCreation(Target):
+    """A target that temporarily fails to create topic `a`."""
 
     async def create(self, topic: SourceTopic, source: str) -> None:
         if topic.name == "a":
@@ -68,11 +70,11 @@ class RefusesOne(Target):
         await super().create(topic, source)
 
 
-def test_a_topic_that_cannot_be_made_now_keeps_no_other_out(clusters: Clusters) -> None:
+def test_topic_that_cannot_be_created_now_delays_no_other(clusters: Clusters) -> None:
     clusters.create("a")
     clusters.create("b")
     clusters.send("b", b"1")
-    clusters.target_type = RefusesOne
+    clusters.target_type = FailingCreation
     clusters.start()
     mirror = clusters.mirror
     clusters.until(lambda: bool(clusters.mirror and clusters.mirror.copies))
@@ -80,23 +82,23 @@ def test_a_topic_that_cannot_be_made_now_keeps_no_other_out(clusters: Clusters) 
     mirror = clusters.mirror
     assert mirror is not None
     assert "the controller does not answer" in mirror.report().problems[0]
-    assert not mirror._is_done(), "`--once` goes on as long as something may pass"
+    assert not mirror._is_done(), "`--once` continues while an error may be temporary"
 
 
-class ComesLate(Target):
-    """Another mirror makes each topic just before."""
+class ConcurrentCreation(Target):
+    """A target where another mirror creates each topic just before."""
 
     async def create(self, topic: SourceTopic, source: str) -> None:
         await super().create(topic, source)
         raise TopicAlreadyExists(f"{topic.name} exists")
 
 
-def test_a_topic_that_another_mirror_has_just_made_is_copied_before_once_ends(
+def test_topic_created_by_another_mirror_is_copied_before_once_ends(
     clusters: Clusters,
 ) -> None:
     clusters.create("t")
     clusters.send("t", b"1")
-    clusters.target_type = ComesLate
+    clusters.target_type = ConcurrentCreation
     assert clusters.once().records == 1
 
 

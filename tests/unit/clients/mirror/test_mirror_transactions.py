@@ -25,7 +25,7 @@ def ended(producer: int, kind: MarkerType) -> bytes:
 
 
 def put(clusters: Clusters, *batches: bytes) -> None:
-    """Append batches of transactions to the source's log, past all clients."""
+    """Append batches of transactions to the source's log, without a client."""
 
     async def main(runtime: Runtime) -> None:
         parts = clusters.source.nodes[1].parts
