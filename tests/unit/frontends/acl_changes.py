@@ -1,4 +1,4 @@
-"""ACLs of a node, set without a client that is authorized for it."""
+"""ACLs of a node, set without an authorized client."""
 
 from collections.abc import Collection
 
@@ -26,7 +26,7 @@ async def allow(
     principal: str = "User:ANONYMOUS",
     name: str = "secret",
 ) -> None:
-    """Replace the ACLs by those of the needs on the resources of a name."""
+    """Replace the ACLs by those that the needs require on the resources of a name."""
     session, publisher = node.parts.session, node.parts.publisher
     assert session is not None
     assert publisher is not None

@@ -1,4 +1,4 @@
-"""Both runtimes behind one fixture, and a folder for a node's data."""
+"""Fixtures for both runtimes, and a folder for a node's data."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ from quorumlog.runtime import real
 
 @pytest.fixture(params=["real", "simulated"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """What runs a main on one runtime after the other."""
+    """Return a function that runs a main on both runtimes in turn."""
     return real.run if request.param == "real" else simulation.run
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    """Where a node keeps its data: nothing is there yet."""
+    """Return the data folder of a node; it does not exist yet."""
     return str(tmp_path / "data")

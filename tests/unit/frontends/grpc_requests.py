@@ -1,4 +1,4 @@
-"""gRPC requests about resources of a name, made from the descriptors."""
+"""gRPC requests about resources of a name, built from the descriptors."""
 
 import asyncio
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ _SPECIAL: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def filled(message: Message, name: str, fields: Mapping[str, Any]) -> Message:
-    """Fill a request: every text has the name, every list one element."""
+    """Fill a request: every string is the name, every list has one element."""
     for field in message.DESCRIPTOR.fields:
         value = fields.get(field.name, ...)
         if value is None or (field.containing_oneof and not _is_first(field)):
@@ -98,7 +98,7 @@ async def answer_about(
 
 
 async def asked(channel: Channel, method: Method[Q, R], request: Q) -> R:
-    """Call, and again as long as that may help: a coordinator is being found, or reads."""
+    """Call, and retry while a coordinator is being found or loads."""
     for _ in range(TRIES):
         try:
             return await channel.call(method, request, timeout_ms=WAIT_MS)
@@ -106,4 +106,4 @@ async def asked(channel: Channel, method: Method[Q, R], request: Q) -> R:
             if not error.retriable:
                 raise
             await asyncio.sleep(0.1)
-    raise AssertionError(f"{method.path} is never answered")
+    raise AssertionError(f"{method.path} was never answered")

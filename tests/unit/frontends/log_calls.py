@@ -29,7 +29,7 @@ def produce_request(
 async def produce(
     channel: Channel, requests: Sequence[log_pb2.ProduceRequest]
 ) -> list[log_pb2.ProduceResponse]:
-    """Send everything, then collect every answer until the stream's end."""
+    """Send all requests, then collect every response until the end of the stream."""
     stream = await channel.stream(LOG_PRODUCE, timeout_ms=WAIT_MS)
     for request in requests:
         await stream.send(request)

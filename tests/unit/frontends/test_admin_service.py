@@ -95,7 +95,7 @@ def test_the_cluster_names_its_only_node(run: Run, folder: str) -> None:
     run(main)
 
 
-def test_a_created_topic_is_usable_when_the_answer_comes(run: Run, folder: str) -> None:
+def test_created_topic_is_usable_after_the_response(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             for number in range(5):
@@ -111,7 +111,7 @@ def test_a_created_topic_is_usable_when_the_answer_comes(run: Run, folder: str) 
     run(main)
 
 
-def test_topics_are_described_in_the_order_asked(run: Run, folder: str) -> None:
+def test_topics_are_described_in_request_order(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             configs = [{"name": "max.message.bytes", "value": "5000"}]
@@ -171,7 +171,7 @@ def test_validate_only_changes_nothing(folder: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_created_says_why_and_changes_nothing(
+def test_refused_creation_has_a_reason_and_changes_nothing(
     run: Run, folder: str, fields: dict[str, Any], error: type[QuorumlogError], message: str
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -183,8 +183,8 @@ def test_what_cannot_be_created_says_why_and_changes_nothing(
     run(main)
 
 
-def test_a_deleted_topic_is_gone_and_its_name_free(run: Run, folder: str) -> None:
-    """R29: a new topic of an old name holds nothing of the old one."""
+def test_deleted_topic_is_removed_and_its_name_can_be_reused(run: Run, folder: str) -> None:
+    """R29: a recreated topic has no records of the deleted one."""
 
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
@@ -202,7 +202,7 @@ def test_a_deleted_topic_is_gone_and_its_name_free(run: Run, folder: str) -> Non
     run(main)
 
 
-def test_a_deleted_topics_folder_leaves_the_disk(tmp_path: Path) -> None:
+def test_folder_of_a_deleted_topic_is_removed(tmp_path: Path) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, str(tmp_path / "data")) as channel:
             await create(channel, name="t")
@@ -214,7 +214,7 @@ def test_a_deleted_topics_folder_leaves_the_disk(tmp_path: Path) -> None:
     assert not [path.name for path in (tmp_path / "data").iterdir() if path.name.startswith("t-0")]
 
 
-def test_deleting_what_is_not_there_says_so(run: Run, folder: str) -> None:
+def test_deletion_of_an_unknown_topic_is_an_error(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             with pytest.raises(UnknownTopicOrPartition):
@@ -232,7 +232,7 @@ def test_deleting_what_is_not_there_says_so(run: Run, folder: str) -> None:
     run(main)
 
 
-def test_metadata_that_is_not_there_yet_is_waited_for_and_then_refused(folder: str) -> None:
+def test_request_waits_for_its_metadata_offset_and_then_times_out(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             request = admin_pb2.ListTopicsRequest(min_metadata_offset=10_000)
@@ -242,7 +242,7 @@ def test_metadata_that_is_not_there_yet_is_waited_for_and_then_refused(folder: s
     simulation.run(main)
 
 
-def test_a_call_that_does_not_exist_is_unimplemented(run: Run, folder: str) -> None:
+def test_unknown_method_is_unimplemented(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             method = Method(
@@ -259,7 +259,7 @@ def test_a_call_that_does_not_exist_is_unimplemented(run: Run, folder: str) -> N
 # --- configs and log directories ---------------------------------------------------------------
 
 
-def test_each_resource_is_answered_or_refused_in_its_place(run: Run, folder: str) -> None:
+def test_each_config_resource_has_a_result_or_an_error_in_its_place(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, name="t")
@@ -283,7 +283,9 @@ def test_each_resource_is_answered_or_refused_in_its_place(run: Run, folder: str
     run(main)
 
 
-def test_an_altered_config_is_seen_at_the_offset_of_the_answer(run: Run, folder: str) -> None:
+def test_altered_config_is_visible_at_the_metadata_offset_of_the_response(
+    run: Run, folder: str
+) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, name="t")
@@ -368,7 +370,7 @@ def test_an_altered_config_is_seen_at_the_offset_of_the_answer(run: Run, folder:
         ),
     ],
 )
-def test_a_senseless_request_for_configs_is_refused(
+def test_invalid_request_for_configs_is_refused(
     run: Run,
     folder: str,
     method: Method[Any, Any],
@@ -384,8 +386,8 @@ def test_a_senseless_request_for_configs_is_refused(
     run(main)
 
 
-def test_log_directories_name_what_cannot_be_read(run: Run, folder: str) -> None:
-    """A partition that is damaged is told in its place, and the others as ever."""
+def test_log_directories_report_unreadable_partitions(run: Run, folder: str) -> None:
+    """A damaged partition has an error in its place, and the others have their results."""
 
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
@@ -397,7 +399,7 @@ def test_log_directories_name_what_cannot_be_read(run: Run, folder: str) -> None
         name = f"{folder}/bad-0/{0:020}.log"
         files.remove(f"{folder}/.kafka_cleanshutdown")
         file = files.open(name)
-        file.write(8, [bytes(4)])  # its length
+        file.write(8, [bytes(4)])  # the length of the batch
         file.close()
         async with serving(runtime, folder) as channel:
             answer = await channel.call(
@@ -424,7 +426,7 @@ async def delete_records(
     return list(response.results)
 
 
-def test_each_partition_has_its_own_answer_to_a_deletion_of_records(run: Run, folder: str) -> None:
+def test_each_partition_has_its_own_result_of_a_deletion_of_records(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, name="t", topic_id=b"t" * 16, partitions=2)
@@ -457,7 +459,7 @@ def test_each_partition_has_its_own_answer_to_a_deletion_of_records(run: Run, fo
     run(main)
 
 
-def test_a_deletion_of_records_that_cannot_be_meant_is_refused(run: Run, folder: str) -> None:
+def test_invalid_deletion_of_records_is_refused(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             for parts in ([], [("t", 0, 1), ("t", 0, 2)], [("t", -1, 0)]):

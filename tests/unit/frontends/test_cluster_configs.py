@@ -45,7 +45,7 @@ def test_every_config_of_the_cluster_is_described(folder: str) -> None:
     simulation.run(main)
 
 
-def test_a_config_of_the_cluster_holds_for_topics_that_say_nothing(folder: str) -> None:
+def test_cluster_config_applies_to_topics_without_an_own_value(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             for name, configs in (("said", [{"name": UNCLEAN, "value": "false"}]), ("unsaid", [])):
@@ -122,7 +122,7 @@ def test_a_bad_config_of_the_cluster_changes_nothing(folder: str) -> None:
     simulation.run(main)
 
 
-def test_features_are_described_and_a_level_nobody_knows_is_refused(folder: str) -> None:
+def test_features_are_described_and_an_unknown_level_is_refused(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             described = await channel.call(
@@ -143,7 +143,7 @@ def test_features_are_described_and_a_level_nobody_knows_is_refused(folder: str)
     simulation.run(main)
 
 
-def test_only_a_broker_that_is_gone_is_taken_out_of_the_cluster(folder: str) -> None:
+def test_only_a_broker_that_is_down_can_be_unregistered(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             for broker, kind in ((1, InvalidRequest), (2, BrokerIdNotRegistered)):

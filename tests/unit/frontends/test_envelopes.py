@@ -1,4 +1,4 @@
-"""Hand-made envelopes against the generated messages: the same bytes mean the same."""
+"""The hand-written envelope codecs agree with the generated messages."""
 
 from typing import Any
 
@@ -73,7 +73,7 @@ def test_a_produce_request_reads_as_the_message_does(fields: dict[str, Any]) -> 
 def test_any_bytes_are_refused_or_read_as_the_message_reads_them(raw: bytes) -> None:
     read, message = parsed(ProduceBatches, raw), parsed(log_pb2.ProduceRequest, raw)
     if read is None or message is None:
-        return  # groups, which nobody sends, are refused here alone
+        return  # unknown groups, which no client sends, are refused here only
     expected = [
         {
             "topic": part.topic,
@@ -93,7 +93,7 @@ def test_any_bytes_are_refused_or_read_as_the_message_reads_them(raw: bytes) -> 
 
 
 def parsed(kind: Any, raw: bytes) -> Any:
-    """The message, or None when it does not parse; anything but a DecodeError is a failure."""
+    """Return the message, or None if it does not parse. Only a DecodeError is expected."""
     try:
         return kind.FromString(raw)
     except DecodeError:
@@ -134,7 +134,7 @@ def test_the_batches_of_a_request_are_views_of_it() -> None:
 @pytest.mark.parametrize(
     "raw", [b"\x0a", b"\x08", b"\x22\x05abc", b"\x00\x01", b"\x0b", b"\x22\x03"]
 )
-def test_what_runs_off_its_end_is_refused(raw: bytes) -> None:
+def test_field_beyond_the_end_is_refused(raw: bytes) -> None:
     with pytest.raises(DecodeError):
         ProduceBatches.FromString(raw)
 
@@ -157,9 +157,7 @@ OUTCOMES = st.lists(
 
 
 @given(OUTCOMES, INT64)
-def test_a_fetch_response_reads_back_as_what_it_was_made_of(
-    outcomes: list[FetchOutcome], metadata_offset: int
-) -> None:
+def test_fetch_response_round_trip(outcomes: list[FetchOutcome], metadata_offset: int) -> None:
     raw = encode_fetch(outcomes, metadata_offset=metadata_offset).SerializeToString()
     message = log_pb2.FetchResponse.FromString(raw)
     assert message.metadata_offset == metadata_offset
@@ -179,7 +177,7 @@ def test_a_fetch_response_reads_back_as_what_it_was_made_of(
 
 
 @given(st.binary(min_size=1, max_size=300), INT64, INT64)
-def test_a_subscribe_response_reads_back_as_what_it_was_made_of(
+def test_subscribe_response_round_trip(
     batches: bytes, next_offset: int, high_watermark: int
 ) -> None:
     rest = log_pb2.SubscribeResponse(next_offset=next_offset, high_watermark=high_watermark)

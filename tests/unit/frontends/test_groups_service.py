@@ -1,4 +1,4 @@
-"""Groups by gRPC: members, offsets and descriptions, at any broker, and the same by both doors."""
+"""Groups by gRPC at any broker, and shared with Kafka clients."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -29,7 +29,7 @@ from .kafka.three_nodes import create
 
 
 def joining(group: str = "g", member: str = "me") -> pb.GroupHeartbeatRequest:
-    """The first heartbeat of a member that wants topic `t`."""
+    """Return the first heartbeat of a member that subscribes to topic `t`."""
     return pb.GroupHeartbeatRequest(
         group=group,
         member_id=member,
@@ -89,7 +89,7 @@ def test_a_member_joins_owns_commits_and_leaves(folder: str) -> None:
     on_a_node(folder, main)
 
 
-def test_a_program_sets_a_group_back_while_it_is_empty_and_deletes_it(folder: str) -> None:
+def test_empty_group_can_be_reset_and_deleted(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         channel = kafka.channel
         reset = pb.CommitOffsetsRequest(
@@ -119,10 +119,10 @@ def test_a_program_sets_a_group_back_while_it_is_empty_and_deletes_it(folder: st
     on_a_node(folder, main)
 
 
-def test_both_doors_see_the_same_groups_members_and_offsets(folder: str) -> None:
+def test_both_front_ends_return_the_same_groups_members_and_offsets(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         channel, client = kafka.channel, kafka.client
-        member = await calls.alone(client)  # classic, in "g", owns partition 0
+        member = await calls.alone(client)  # a classic member in "g" that owns partition 0
         await asked(channel, GROUPS_HEARTBEAT, joining("other"))
         topic_id = b""
         member_fields = {"member_id": member.member_id, "generation_id_or_member_epoch": 1}
@@ -153,7 +153,7 @@ def test_both_doors_see_the_same_groups_members_and_offsets(folder: str) -> None
     on_a_node(folder, main)
 
 
-def test_members_of_both_doors_share_one_group(folder: str) -> None:
+def test_members_of_both_front_ends_share_one_group(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         channel, client = kafka.channel, kafka.client
         await asked(channel, GROUPS_HEARTBEAT, joining())
@@ -170,7 +170,7 @@ def test_members_of_both_doors_share_one_group(folder: str) -> None:
         ours = pb.GroupHeartbeatRequest(group="g", member_id="me", member_epoch=1)
         listing = await asked(channel, GROUPS_HEARTBEAT, ours)
         (kept,) = listing.assignment.partitions
-        ours.owned.partitions.append(kept)  # the other one is given up
+        ours.owned.partitions.append(kept)  # the other partition is revoked
         assert (await asked(channel, GROUPS_HEARTBEAT, ours)).member_epoch == 2
         staying = {"rebalance_timeout": -1, "subscribed_topic_names": None}
         got = await client.ask(
@@ -212,7 +212,7 @@ def test_members_of_both_doors_share_one_group(folder: str) -> None:
         (GROUPS_DELETE, pb.DeleteGroupsRequest(groups=["g", "g"])),
     ],
 )
-def test_what_cannot_be_asked_is_refused_before_anything_is_done(
+def test_invalid_request_is_refused_before_any_effect(
     folder: str, method: Method[Any, Any], request_: Message
 ) -> None:
     async def main(kafka: KafkaNode) -> None:
@@ -227,14 +227,14 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_done(
 
 @pytest.fixture
 def play() -> Iterator[Play]:
-    """Nodes 1 to 3, and topic `t` of two partitions."""
+    """Start nodes 1 to 3 with topic `t` of two partitions."""
     with cluster(brokers=3, combined=True, kafka=("{}:9092",)) as play:
         create(play, "t", (1, 2, 3), (2, 3, 1))
         yield play
 
 
-def test_any_broker_is_asked_about_any_group(play: Play) -> None:
-    """Groups are coordinated by different brokers, and each broker answers for all of them."""
+def test_any_broker_serves_requests_about_any_group(play: Play) -> None:
+    """Different brokers coordinate the groups, and each broker forwards for all of them."""
     names = [f"group {number}" for number in range(9)]
 
     async def main(runtime: Runtime) -> None:

@@ -1,6 +1,6 @@
-"""Every gRPC method for clients asks for authorization.
+"""Every gRPC method for clients checks authorization.
 
-The requests are made from the descriptors, so a new method is in the tests as soon as it is listed.
+The requests are built from the descriptors, so the tests include every new method.
 """
 
 import asyncio
@@ -117,7 +117,7 @@ async def errors_of(kafka: KafkaNode, path: str, name: str = "secret") -> set[st
 
 
 async def read_to_end(stream: Any) -> None:
-    """Receive until the stream ends; raises its error."""
+    """Receive until the stream ends. Raise its error."""
     while await stream.receive() is not None:
         continue
 
@@ -277,7 +277,7 @@ def test_acls_need_an_authorizer(folder: str) -> None:
 
 
 def test_denials_do_not_disclose_topics(folder: str) -> None:
-    """With rights on the groups and transactional ids, the answers about a topic that exists and
+    """With rights on the groups and transactional ids, the responses about a topic that exists and
     one that does not have the same errors."""
     failures: list[str] = []
     read, write = AclOperation.READ, AclOperation.WRITE
@@ -301,7 +301,7 @@ def test_denials_do_not_disclose_topics(folder: str) -> None:
 
 
 def test_description_or_deletion_of_a_group_creates_no_topic(folder: str) -> None:
-    """Without a group, neither of a client without rights nor of one with them."""
+    """For a missing group, by a client with or without rights."""
 
     async def main(kafka: KafkaNode) -> None:
         publisher = kafka.node.parts.publisher
@@ -347,7 +347,8 @@ def test_assignment_leaves_out_topics_that_the_client_may_no_longer_describe(fol
 def test_rights_on_an_attempt_are_those_on_the_name_of_its_commits(
     folder: str, has_right: bool
 ) -> None:
-    """Without them, with rights on a transactional id that equals the id of the attempt."""
+    """With rights only on a transactional id that equals the id of the attempt, the request is
+    denied."""
     begin = staged_commits_pb2.BeginAttemptRequest(name="secret", write_id=1)
 
     async def main(kafka: KafkaNode) -> None:

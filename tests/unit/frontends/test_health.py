@@ -1,4 +1,4 @@
-"""What health checks are told of a whole node, as load balancers ask."""
+"""The health check of a whole node, as load balancers use it."""
 
 import asyncio
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_a_stopping_node_is_not_serving_before_its_streams_end(tmp_path: Path) -
         async def follow(stream: Any) -> None:
             try:
                 while await stream.receive() is not None:
-                    pass  # signs of life
+                    pass  # heartbeats of the stream
             except Stopping:
                 seen.append("stream ended")
 

@@ -1,5 +1,5 @@
-"""Producers with an id through the front door: a repeated batch is stored once, and what does not
-fit is refused by name."""
+"""Produce by gRPC with a producer id: duplicates are stored once, invalid batches refused by
+name."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_a_repeated_batch_is_answered_with_its_first_offsets(
     run(main)
 
 
-def test_a_batch_and_its_copy_under_way_at_once_are_stored_once() -> None:
+def test_batch_and_its_duplicate_in_flight_are_stored_once() -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, "/data") as channel:
             await create(channel, "t")
@@ -71,7 +71,7 @@ def test_a_batch_and_its_copy_under_way_at_once_are_stored_once() -> None:
     ],
     ids=["gap", "old epoch", "transactional", "two at once"],
 )
-def test_what_does_not_fit_its_producer_is_refused_by_name(
+def test_batch_that_contradicts_its_producer_state_is_refused_by_name(
     batches: list[bytes], error: str
 ) -> None:
     async def main(runtime: Runtime) -> None:

@@ -16,11 +16,11 @@ from quorumlog.services import LOG_FETCH, LOG_LIST_OFFSETS, LOG_PRODUCE, LOG_PUB
 
 from .log_calls import create, fetch, produce, produce_one, produce_request
 
-# --- in and out --------------------------------------------------------------------------------
+# --- produce -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("acks", [log_pb2.ACKS_ALL, log_pb2.ACKS_LEADER])
-def test_what_is_produced_is_fetched_as_it_was_sent(run: Run, folder: str, acks: int) -> None:
+def test_produced_batch_is_fetched_unchanged(run: Run, folder: str, acks: int) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
@@ -38,7 +38,7 @@ def test_what_is_produced_is_fetched_as_it_was_sent(run: Run, folder: str, acks:
     run(main)
 
 
-def test_answers_come_in_request_order_with_many_under_way(run: Run, folder: str) -> None:
+def test_responses_are_in_request_order_with_many_in_flight(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder, produce_inflight_requests_max=4) as channel:
             await create(channel, "t", partitions=3)
@@ -67,7 +67,7 @@ def test_acks_none_has_no_answer_and_is_stored_in_order(run: Run, folder: str) -
     run(main)
 
 
-def test_one_request_spans_partitions_and_a_bad_one_stops_no_other(run: Run, folder: str) -> None:
+def test_request_spans_partitions_and_an_invalid_one_stops_no_other(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t", partitions=2)
@@ -121,9 +121,7 @@ def test_a_batch_too_large_is_refused_naming_the_config(run: Run, folder: str) -
     run(main)
 
 
-def test_a_request_that_makes_no_sense_ends_its_stream_after_the_answers(
-    run: Run, folder: str
-) -> None:
+def test_invalid_request_ends_its_stream_after_the_responses(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
@@ -163,7 +161,7 @@ def test_publish_builds_the_batch(run: Run, folder: str) -> None:
     run(main)
 
 
-def test_publish_places_by_the_key_as_the_clients_do(run: Run, folder: str) -> None:
+def test_publish_chooses_the_partition_of_a_key_as_the_clients_do(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t", partitions=5)
@@ -195,7 +193,7 @@ def test_publish_places_by_the_key_as_the_clients_do(run: Run, folder: str) -> N
         ),
     ],
 )
-def test_publish_refuses_what_no_batch_can_be_built_of(
+def test_publish_refuses_records_that_fit_no_batch(
     run: Run, folder: str, request_: log_pb2.PublishRequest, error: str
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -261,7 +259,7 @@ def test_a_long_poll_ends_empty_when_its_time_is_up(run: Run, folder: str) -> No
     run(main)
 
 
-def test_each_failed_partition_of_a_fetch_says_why_at_once(run: Run, folder: str) -> None:
+def test_each_failed_partition_of_a_fetch_has_its_error_at_once(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
@@ -299,7 +297,7 @@ def test_a_fetch_is_bounded_and_gives_one_batch_even_if_larger(run: Run, folder:
 
 
 def test_a_fetch_gives_as_many_whole_batches_as_fit(run: Run, folder: str) -> None:
-    """Also behind the first one, where the index's nearest place lies before the offset."""
+    """Also behind the first batch, where the nearest index entry is below the offset."""
 
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
@@ -326,9 +324,7 @@ def test_a_fetch_gives_as_many_whole_batches_as_fit(run: Run, folder: str) -> No
         ({"partitions": [{"topic": "t"}, {"topic": "t"}]}, "twice"),
     ],
 )
-def test_a_fetch_that_makes_no_sense_names_the_field(
-    folder: str, change: dict[str, Any], message: str
-) -> None:
+def test_invalid_fetch_names_the_field(folder: str, change: dict[str, Any], message: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             request = log_pb2.FetchRequest(**({"partitions": [{"topic": "t"}]} | change))
@@ -338,7 +334,7 @@ def test_a_fetch_that_makes_no_sense_names_the_field(
     simulation.run(main)
 
 
-def test_a_fetch_does_not_answer_from_metadata_older_than_asked(folder: str) -> None:
+def test_fetch_waits_for_the_requested_metadata_offset(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             request = log_pb2.FetchRequest(min_metadata_offset=1_000_000)
@@ -410,7 +406,7 @@ async def subscribed(
     return responses
 
 
-def test_a_subscription_gives_raw_batches_up_to_its_end(run: Run, folder: str) -> None:
+def test_subscription_returns_raw_batches_up_to_its_end(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
@@ -426,7 +422,7 @@ def test_a_subscription_gives_raw_batches_up_to_its_end(run: Run, folder: str) -
     run(main)
 
 
-def test_a_decoded_subscription_gives_exactly_the_records_of_its_range(
+def test_decoded_subscription_returns_exactly_the_records_of_its_range(
     run: Run, folder: str
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -444,9 +440,7 @@ def test_a_decoded_subscription_gives_exactly_the_records_of_its_range(
     run(main)
 
 
-def test_a_subscription_follows_what_is_produced_later_and_shows_life_when_idle(
-    run: Run, folder: str
-) -> None:
+def test_subscription_returns_later_records_and_heartbeats_when_idle(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder, subscribe_heartbeat_ms=100) as channel:
             await create(channel, "t")

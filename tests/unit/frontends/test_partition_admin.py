@@ -1,4 +1,4 @@
-"""The calls of the service `Admin` about where partitions are and who leads them, by raw calls."""
+"""The methods of the service `Admin` for placement and leadership, by raw calls."""
 
 from typing import Any
 
@@ -139,7 +139,7 @@ REFUSED: list[tuple[Method[Any, Any], Any, type[QuorumlogError], str]] = [
 ]
 
 
-def test_what_cannot_be_meant_is_refused_before_the_controller_is_asked(folder: str) -> None:
+def test_invalid_request_is_refused_without_the_controller(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             for method, request, kind, why in REFUSED:
@@ -149,7 +149,7 @@ def test_what_cannot_be_meant_is_refused_before_the_controller_is_asked(folder: 
     simulation.run(main)
 
 
-def test_nothing_is_moved_in_a_quiet_cluster(folder: str) -> None:
+def test_idle_cluster_lists_no_reassignment(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             created = await channel.call(
@@ -163,7 +163,7 @@ def test_nothing_is_moved_in_a_quiet_cluster(folder: str) -> None:
     simulation.run(main)
 
 
-def test_a_topic_gets_more_partitions_and_as_many_again_is_a_success(folder: str) -> None:
+def test_repeated_growth_to_the_same_count_succeeds(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             create = pb.CreateTopicRequest(name="t")
@@ -183,7 +183,7 @@ def test_a_topic_gets_more_partitions_and_as_many_again_is_a_success(folder: str
     simulation.run(main)
 
 
-def test_moves_and_elections_are_answered_by_the_partition(folder: str) -> None:
+def test_reassignments_and_elections_have_a_result_for_each_partition(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             create = pb.CreateTopicRequest(name="t", assignments=[{"replicas": [1]}] * 3)
@@ -215,7 +215,7 @@ def test_moves_and_elections_are_answered_by_the_partition(folder: str) -> None:
     simulation.run(main)
 
 
-def test_a_leader_tells_how_replicas_stand_of_what_it_leads_and_why_not_of_the_rest(
+def test_leader_describes_replicas_of_its_partitions_and_errors_for_the_others(
     folder: str,
 ) -> None:
     async def main(runtime: Runtime) -> None:

@@ -1,4 +1,4 @@
-"""The bound on a stream's requests under way."""
+"""The bound on a stream's requests in flight."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -13,7 +13,7 @@ def run(main: Callable[[Runtime], Coroutine[Any, Any, None]]) -> None:
     simulation.run(main)
 
 
-def test_room_is_bounded_by_number_and_comes_back_with_an_answer() -> None:
+def test_requests_in_flight_are_bounded_in_number_until_answered() -> None:
     async def main(runtime: Runtime) -> None:
         pipeline: Pipeline[str] = Pipeline(count_max=2, bytes_max=1000)
         for entry in ("a", "b"):
@@ -23,14 +23,14 @@ def test_room_is_bounded_by_number_and_comes_back_with_an_answer() -> None:
             waiting = scope.spawn(pipeline.room(1), name="room")
             assert await pipeline.take() == ("a", 1)
             await asyncio.sleep(0)
-            assert not waiting.done(), "taken is not answered"
+            assert not waiting.done(), "a taken request is not answered yet"
             pipeline.answered(1)
             await waiting
 
     run(main)
 
 
-def test_room_is_bounded_by_bytes_and_a_large_one_goes_alone() -> None:
+def test_requests_in_flight_are_bounded_in_bytes_except_for_a_single_one() -> None:
     async def main(runtime: Runtime) -> None:
         pipeline: Pipeline[str] = Pipeline(count_max=100, bytes_max=10)
         await pipeline.room(50)
@@ -47,7 +47,7 @@ def test_room_is_bounded_by_bytes_and_a_large_one_goes_alone() -> None:
     run(main)
 
 
-def test_entries_come_out_in_order_and_then_the_end() -> None:
+def test_entries_are_returned_in_order_and_then_the_end() -> None:
     async def main(runtime: Runtime) -> None:
         pipeline: Pipeline[int] = Pipeline(count_max=10, bytes_max=10)
         taken: list[tuple[int, int] | None] = []

@@ -1,5 +1,7 @@
-"""Publish and Subscribe as callers without a batch codec use them: plain records in and out, of a
-whole node, on the real and the simulated runtime."""
+"""Publish and Subscribe with plain records, for clients without a batch codec.
+
+The tests use a whole node on the real and on the simulated runtime.
+"""
 
 import asyncio
 import itertools
@@ -44,7 +46,7 @@ async def create(channel: Channel, name: str, partitions: int = 1, **configs: st
 async def publish(
     channel: Channel, *keys: bytes | None, topic: str = "t", **fields: Any
 ) -> log_pb2.PublishResponse:
-    """Publish one record for each key; its value is its place in the request."""
+    """Publish one record for each key. Its value is its index in the request."""
     request = log_pb2.PublishRequest(topic=topic, **fields)
     for index, key in enumerate(keys):
         request.records.add(key=key, value=b"%d" % index)
@@ -52,7 +54,7 @@ async def publish(
 
 
 async def responses_of(channel: Channel, **wanted: Any) -> list[log_pb2.SubscribeResponse]:
-    """Every response of a decoded subscription that ends."""
+    """Return all responses of a decoded subscription that ends."""
     stream = await channel.stream(LOG_SUBSCRIBE, timeout_ms=WAIT_MS)
     await stream.send(log_pb2.SubscribeRequest(topic="t", decoded=True, **wanted))
     await stream.finish()
@@ -66,10 +68,10 @@ async def records_of(channel: Channel, **wanted: Any) -> list[log_pb2.Record]:
     return [record for each in await responses_of(channel, **wanted) for record in each.records]
 
 
-# --- where records go ----------------------------------------------------------------------------
+# --- partitions of records -----------------------------------------------------------------------
 
 
-def test_keyless_requests_go_round_the_partitions_of_each_topic(run: Run, folder: str) -> None:
+def test_keyless_requests_rotate_over_the_partitions_of_each_topic(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t", partitions=3)
@@ -79,7 +81,7 @@ def test_keyless_requests_go_round_the_partitions_of_each_topic(run: Run, folder
                 for topic, partitions in taken.items():
                     answer = await publish(channel, None, None, topic=topic)
                     (result,) = answer.results
-                    assert list(result.records) == [0, 1], "a request is not torn apart"
+                    assert list(result.records) == [0, 1], "a request goes to one partition"
                     partitions.append(answer.partition)
             assert taken == {"t": [0, 1, 2, 0, 1, 2], "u": [0, 1, 0, 1, 0, 1]}
 
@@ -87,7 +89,7 @@ def test_keyless_requests_go_round_the_partitions_of_each_topic(run: Run, folder
 
 
 def test_each_keyed_record_goes_to_its_own_keys_partition(run: Run, folder: str) -> None:
-    """One request may hold many keys: none is stored where no client would look for it."""
+    """A request may have many keys: each record is stored where clients look for its key."""
 
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
@@ -111,7 +113,7 @@ def test_each_keyed_record_goes_to_its_own_keys_partition(run: Run, folder: str)
     run(main)
 
 
-def test_a_partition_asked_for_takes_all_records_whatever_their_keys(run: Run, folder: str) -> None:
+def test_requested_partition_gets_all_records_regardless_of_keys(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t", partitions=4)
@@ -132,7 +134,7 @@ def test_a_partition_that_refuses_stops_no_other_where_errors_are_read_in_result
             request = log_pb2.PublishRequest(topic="t")
             request.records.add(key=keys[0], value=b"small")
             request.records.add(key=keys[1], value=bytes(1000))
-            with pytest.raises(MessageTooLarge):  # before anything is stored
+            with pytest.raises(MessageTooLarge):  # before any record is stored
                 await channel.call(LOG_PUBLISH, request, timeout_ms=WAIT_MS)
             request.errors_in_results = True
             answer = await channel.call(LOG_PUBLISH, request, timeout_ms=WAIT_MS)
@@ -155,10 +157,10 @@ def test_records_of_an_unknown_topic_are_refused_with_or_without_keys(folder: st
     simulation.run(main)
 
 
-# --- what comes out ------------------------------------------------------------------------------
+# --- subscriptions -------------------------------------------------------------------------------
 
 
-def test_a_subscription_begins_at_a_time(run: Run, folder: str) -> None:
+def test_subscription_starts_at_a_timestamp(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
@@ -175,7 +177,7 @@ def test_a_subscription_begins_at_a_time(run: Run, folder: str) -> None:
     run(main)
 
 
-def test_a_time_after_all_records_means_what_comes_next(run: Run, folder: str) -> None:
+def test_timestamp_after_all_records_means_the_next_record(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder, subscribe_heartbeat_ms=100) as channel:
             await create(channel, "t")
@@ -205,9 +207,7 @@ def test_a_time_after_all_records_means_what_comes_next(run: Run, folder: str) -
         ({"start_time_ms": -5}, "start_time_ms: -5"),
     ],
 )
-def test_a_start_that_makes_no_sense_names_the_field(
-    folder: str, wanted: dict[str, int], sentence: str
-) -> None:
+def test_invalid_start_names_the_field(folder: str, wanted: dict[str, int], sentence: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
@@ -217,7 +217,7 @@ def test_a_start_that_makes_no_sense_names_the_field(
     simulation.run(main)
 
 
-def test_decoded_responses_keep_the_bound_with_headers_and_all(run: Run, folder: str) -> None:
+def test_decoded_responses_with_headers_stay_within_the_bound(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
@@ -243,8 +243,8 @@ def test_decoded_responses_keep_the_bound_with_headers_and_all(run: Run, folder:
     run(main)
 
 
-def test_batches_are_inflated_beside_the_loop(folder: str) -> None:
-    """A megabyte of them may be seconds of work, in which the node would do nothing else."""
+def test_batches_are_decompressed_beside_the_loop(folder: str) -> None:
+    """A megabyte may take seconds to decompress, which would block the node."""
     free = threading.Event()
 
     async def main(runtime: Runtime) -> None:
@@ -286,8 +286,8 @@ def test_a_deleted_topic_ends_its_subscriptions_with_its_error(run: Run, folder:
 
 
 @pytest.mark.slow
-def test_the_largest_batch_that_a_topic_may_take_comes_out_by_every_call(folder: str) -> None:
-    """One that is stored and fits no answer would hold its readers up for ever."""
+def test_largest_batch_of_a_topic_is_returned_by_every_call(folder: str) -> None:
+    """A stored batch that fits no response would block its readers forever."""
     largest = TOPIC_CONFIGS["max.message.bytes"].high
 
     async def main(runtime: Runtime) -> None:
@@ -297,7 +297,7 @@ def test_the_largest_batch_that_a_topic_may_take_comes_out_by_every_call(folder:
             await create(channel, "t", max_message_bytes=str(largest))
             await publish(channel, b"before")
             request = log_pb2.PublishRequest(topic="t")
-            request.records.add(value=bytes(largest - 74))  # the rest of a batch, to the byte
+            request.records.add(value=bytes(largest - 74))  # the other bytes of a batch
             await channel.call(LOG_PUBLISH, request, timeout_ms=WAIT_MS)
             poll = log_pb2.FetchRequest()
             poll.partitions.add(topic="t", offset=1)
@@ -323,13 +323,13 @@ def waiting_fetch(max_wait_ms: int = 60_000) -> log_pb2.FetchRequest:
     return request
 
 
-def test_a_long_poll_answers_before_the_callers_deadline(run: Run, folder: str) -> None:
-    """With what there is: an answer with positions in it is worth more than a failure."""
+def test_long_poll_responds_before_the_deadline_of_the_call(run: Run, folder: str) -> None:
+    """With the available records: a response with positions is better than an error."""
 
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
-            # Where a machine stalls for longer than is left, the answer is late.
+            # If a machine stalls for longer than the remaining time, the response is late.
             for timeout_ms in (300, 1_000, 3_000, 10_000, 30_000):
                 before = runtime.clock.now_ms()
                 with suppress(TimedOut):
@@ -339,12 +339,12 @@ def test_a_long_poll_answers_before_the_callers_deadline(run: Run, folder: str) 
                     break
                 assert run is not simulation.run, "code takes no time there"
             else:
-                pytest.fail("no answer came before the caller's deadline")
+                pytest.fail("no response arrived before the deadline of the call")
 
     run(main)
 
 
-def test_a_cancelled_long_poll_gives_its_place_back_at_once(run: Run, folder: str) -> None:
+def test_cancelled_long_poll_releases_its_place_at_once(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder, fetch_waits_max=1) as channel:
             await create(channel, "t")
@@ -365,7 +365,7 @@ def test_a_cancelled_long_poll_gives_its_place_back_at_once(run: Run, folder: st
 
 
 async def hold_the_place(channel: Channel) -> None:
-    """Wait as a long poll, as soon as the others leave room."""
+    """Wait as a long poll once other fetches leave a place."""
     while True:
         try:
             await channel.call(LOG_FETCH, waiting_fetch(), timeout_ms=WAIT_MS)
@@ -374,7 +374,7 @@ async def hold_the_place(channel: Channel) -> None:
 
 
 async def take_the_place(channel: Channel) -> None:
-    """Wait in the only place, as soon as no other fetch has it."""
+    """Wait in the only place once no other fetch has it."""
     while True:
         try:
             await channel.call(LOG_FETCH, waiting_fetch(), timeout_ms=WAIT_MS)
@@ -383,7 +383,7 @@ async def take_the_place(channel: Channel) -> None:
 
 
 async def until_overloaded(channel: Channel) -> None:
-    """Return once another fetch holds the only place."""
+    """Return once another fetch has the only place."""
     while True:
         try:
             await channel.call(LOG_FETCH, waiting_fetch(1), timeout_ms=WAIT_MS)
@@ -391,7 +391,7 @@ async def until_overloaded(channel: Channel) -> None:
             return
 
 
-def test_a_cancelled_wait_for_metadata_holds_nobody_up(run: Run, folder: str) -> None:
+def test_cancelled_wait_for_metadata_delays_no_other(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
@@ -415,10 +415,10 @@ def test_a_cancelled_wait_for_metadata_holds_nobody_up(run: Run, folder: str) ->
 
 
 @pytest.mark.slow
-def test_a_reader_that_stops_taking_stops_the_brokers_reading(
+def test_client_that_stops_reading_stops_the_reads_of_the_broker(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Measured on the real network: what the broker has read for it and cannot have been taken."""
+    """Measured on the real network: the bytes read for the client that it cannot have received."""
     from quorumlog.broker.shell.reads import ReplicaReader
 
     read = 0
@@ -443,10 +443,11 @@ def test_a_reader_that_stops_taking_stops_the_brokers_reading(
             await stream.send(log_pb2.SubscribeRequest(topic="t", end_offset=64, decoded=True))
             assert await stream.receive() is not None
             before = -1
-            while read != before:  # at rest: nothing was read for a while
+            while read != before:  # at rest: no read for a while
                 before = read
                 await asyncio.sleep(0.3)
-            # Two answers, one under way, and the windows of HTTP/2, which gRPC widens with the
+            # Two responses, one of them in flight, and the windows of HTTP/2, which gRPC extends
+            # with the measured rate: 8 to 15 MB here.
             # rate that it measures: 8 to 15 MB here.
             assert read <= 32 << 20
             seen = 1
@@ -457,9 +458,7 @@ def test_a_reader_that_stops_taking_stops_the_brokers_reading(
     real.run(main)
 
 
-def test_subscriptions_beyond_the_bound_are_refused_and_a_place_comes_back(
-    run: Run, folder: str
-) -> None:
+def test_subscriptions_above_the_limit_are_refused_until_one_ends(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder, subscribe_streams_max=2) as channel:
             await create(channel, "t")

@@ -1,5 +1,7 @@
-"""What a caller of Publish is told when only some of its records can be stored, or none: the
-service over a replica manager on a simulated disk, without a node around it."""
+"""Results of Publish calls when only some records, or none, can be stored.
+
+The service runs with a replica manager on a simulated disk, without a node.
+"""
 
 import asyncio
 import errno
@@ -49,8 +51,8 @@ LIMITS = RequestConfig(
 )
 
 
-class Door:
-    """The service with the metadata that drives its partitions."""
+class PublishService:
+    """The service, with the metadata records that drive its partitions."""
 
     def __init__(self, runtime: Runtime, replicas: ReplicaManager) -> None:
         self.replicas = replicas
@@ -72,7 +74,7 @@ class Door:
     async def publish(
         self, *partitions: int, size: int = 1, **fields: Any
     ) -> log_pb2.PublishResponse:
-        """Publish one record to each partition by its key; the last has `size` bytes."""
+        """Publish one record to each partition by its key. The last has `size` bytes."""
         request = log_pb2.PublishRequest(topic="t", **fields)
         for partition in partitions:
             request.records.add(key=KEYS[partition], value=b"x")
@@ -80,14 +82,14 @@ class Door:
         return await self.service.publish(request, CallContext(NO_DEADLINE_MS, "peer"))
 
     async def ends(self) -> list[int]:
-        """The log end offset of each partition that is led here."""
+        """Return the log end offset of each partition that this node leads."""
         return [size.log_end_offset for size in await self.replicas.log_admin.log_sizes(())]
 
 
 def topic(
     *partitions: Sequence[int], topic_id: bytes = OLD, leader: int = ME, **configs: str
 ) -> list[pb.MetadataRecord]:
-    """A topic whose partitions have these replicas; `leader` is the last partition's."""
+    """Return a topic whose partitions have these replicas; `leader` leads the last partition."""
     records = [pb.MetadataRecord(topic=pb.TopicRecord(topic_id=topic_id, name="t"))]
     for index, replicas in enumerate(partitions):
         partition = pb.PartitionRecord(
@@ -102,7 +104,9 @@ def topic(
 
 
 @asynccontextmanager
-async def door(runtime: Runtime, folder: str = "/data", waits_max: int = 10) -> AsyncIterator[Door]:
+async def door(
+    runtime: Runtime, folder: str = "/data", waits_max: int = 10
+) -> AsyncIterator[PublishService]:
     await DataDirectory.format(runtime, folder, cluster_id=ClusterId("c" * 22), node_id=NodeId(ME))
     async with runtime.tasks.scope("test") as scope:
         directory = await DataDirectory.open(runtime, scope, folder)
@@ -114,7 +118,7 @@ async def door(runtime: Runtime, folder: str = "/data", waits_max: int = 10) -> 
             requests=RequestConfig(produce_waits_max=waits_max, fetch_waits_max=10),
             replication=ReplicationConfig(),
         )
-        yield Door(runtime, replicas)
+        yield PublishService(runtime, replicas)
         await replicas.close()
         await directory.close()
 
@@ -127,11 +131,11 @@ def simulate(main: Callable[[Runtime, SimNode], Coroutine[Any, Any, None]]) -> N
         task.result()
 
 
-# --- some stored, some not -----------------------------------------------------------------------
+# --- partial failures ----------------------------------------------------------------------------
 
 
 def test_a_call_fails_when_not_all_of_its_records_are_stored() -> None:
-    """Who looks at the status alone must not believe that all is stored."""
+    """A client that checks only the status must not assume that all records are stored."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with door(runtime) as d:
@@ -141,8 +145,8 @@ def test_a_call_fails_when_not_all_of_its_records_are_stored() -> None:
             with pytest.raises(PartlyStored, match=r"1 of 2 records .* STORAGE_ERROR") as caught:
                 await d.publish(0, 1)
             assert (caught.value.topic, caught.value.partition) == ("t", 1)
-            assert not caught.value.retriable, "a repeat would store the first record twice"
-            assert await d.ends() == [2, 0], "the second log is given up"
+            assert not caught.value.retriable, "a retry would store the first record twice"
+            assert await d.ends() == [2, 0], "the second log failed"
 
     simulate(main)
 
@@ -173,7 +177,7 @@ def test_a_caller_that_reads_results_gets_each_partitions_own() -> None:
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_what_can_be_refused_beforehand_is_refused_before_anything_is_stored(
+def test_detectable_errors_are_returned_before_anything_is_stored(
     records: list[pb.MetadataRecord], size: int, kind: type[QuorumlogError]
 ) -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
@@ -186,12 +190,12 @@ def test_what_can_be_refused_beforehand_is_refused_before_anything_is_stored(
                 await d.publish(0, 1, size=size)
             assert (await d.ends())[0] == 0
             first, _ = (await d.publish(0, 1, size=size, errors_in_results=True)).results
-            assert first.base_offset == 0, "who reads results gets what can be had"
+            assert first.base_offset == 0, "a client that reads results gets partial success"
 
     simulate(main)
 
 
-def test_when_all_fail_the_call_tells_of_what_may_be_stored() -> None:
+def test_error_of_a_failed_call_covers_records_that_may_be_stored() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with door(runtime) as d:
             d.apply(*topic([ME], [ME, OTHER]))
@@ -203,7 +207,7 @@ def test_when_all_fail_the_call_tells_of_what_may_be_stored() -> None:
     simulate(main)
 
 
-def test_a_failure_is_told_without_acknowledgement_too() -> None:
+def test_failure_is_returned_with_acks_none_as_well() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with door(runtime) as d:
             d.apply(*topic([ME], [ME]))
@@ -215,15 +219,15 @@ def test_a_failure_is_told_without_acknowledgement_too() -> None:
     simulate(main)
 
 
-def test_records_laid_out_for_a_topic_do_not_go_to_its_namesake() -> None:
-    """Which may have other partitions: they would be where no reader looks for their keys."""
+def test_records_partitioned_for_a_topic_are_not_stored_in_a_recreated_one() -> None:
+    """The recreated topic may have other partitions, where no consumer looks for these keys."""
 
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with door(runtime) as d:
             d.apply(*topic([ME], [ME]))
             for in_results in (False, True):
                 first = asyncio.ensure_future(d.publish(0, 1, errors_in_results=in_results))
-                await asyncio.sleep(0)  # it waits for the first log to open
+                await asyncio.sleep(0)  # it waits for the opening of the first log
                 d.apply(pb.MetadataRecord(remove_topic=pb.RemoveTopicRecord(topic_id=OLD)))
                 d.apply(*topic([ME], [ME], topic_id=NEW))
                 if in_results:
@@ -243,12 +247,12 @@ def test_records_laid_out_for_a_topic_do_not_go_to_its_namesake() -> None:
 # --- waiting -------------------------------------------------------------------------------------
 
 
-def test_a_cancelled_publish_gives_its_place_back() -> None:
+def test_cancelled_publish_releases_its_place() -> None:
     async def main(runtime: Runtime, node: SimNode) -> None:
         async with door(runtime, waits_max=1) as d:
             d.apply(*topic([ME, OTHER]))
             first = asyncio.ensure_future(d.publish(0, partition=0))
-            while True:  # until it holds the only place
+            while True:  # until it has the only place
                 try:
                     await d.publish(0, partition=0, timeout_ms=1)
                 except Overloaded:
@@ -265,7 +269,7 @@ def test_a_cancelled_publish_gives_its_place_back() -> None:
 
 
 def test_a_large_request_is_built_beside_the_loop(tmp_path: Path) -> None:
-    """To compress 64 MiB takes seconds, in which the node would do nothing else."""
+    """Compressing 64 MiB takes seconds, which would block the node."""
     free = threading.Event()
 
     async def main(runtime: Runtime) -> None:
@@ -275,7 +279,7 @@ def test_a_large_request_is_built_beside_the_loop(tmp_path: Path) -> None:
             gzip = log_pb2.COMPRESSION_GZIP
             large = asyncio.ensure_future(d.publish(0, size=1 << 20, compression=gzip))
             try:
-                for _ in range(5):  # small ones do not wait for the lane
+                for _ in range(5):  # small requests do not wait for the lane
                     await d.publish(1, compression=gzip)
                 assert not large.done()
             finally:

@@ -1,4 +1,4 @@
-"""Quotas of clients by raw calls."""
+"""Client quotas by raw calls."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ async def described(
     ]
 
 
-def test_quotas_that_were_set_are_told_and_what_was_refused_is_named(run: Run, folder: str) -> None:
+def test_set_quotas_are_described_and_refused_ones_named(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             assert await described(channel) == []
@@ -80,7 +80,7 @@ def test_quotas_that_were_set_are_told_and_what_was_refused_is_named(run: Run, f
     run(main)
 
 
-def test_filters_choose_whose_quotas_are_told(folder: str) -> None:
+def test_filters_select_the_described_quotas(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             one = [{"key": PRODUCER_BYTE_RATE, "value": 1}]
@@ -107,7 +107,7 @@ def test_filters_choose_whose_quotas_are_told(folder: str) -> None:
     simulation.run(main)
 
 
-def test_a_look_changes_nothing(folder: str) -> None:
+def test_validate_only_changes_nothing(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             change = {"entity": [ALICE], "changes": [{"key": PRODUCER_BYTE_RATE, "value": 5}]}
@@ -118,7 +118,7 @@ def test_a_look_changes_nothing(folder: str) -> None:
     simulation.run(main)
 
 
-def test_requests_that_say_nothing_or_too_much_are_refused(folder: str) -> None:
+def test_empty_and_oversized_requests_are_refused(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             change = {"entity": [ALICE], "changes": [{"key": PRODUCER_BYTE_RATE, "value": 5}]}

@@ -1,4 +1,4 @@
-"""Queries that require stable offsets, while a transaction has a pending one: both front ends."""
+"""Queries of stable offsets while a transaction has a pending one, by both front ends."""
 
 from typing import Any
 

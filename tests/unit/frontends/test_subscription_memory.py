@@ -1,4 +1,4 @@
-"""Subscribe streams whose clients do not read: what a broker keeps for them."""
+"""Memory that a broker keeps for Subscribe streams whose clients do not read."""
 
 import asyncio
 import gc
@@ -43,13 +43,13 @@ async def subscribed(channel: Channel, **wanted: Any) -> Stream[Any, Any]:
 
 
 async def store(channel: Channel, count: int, size: int) -> None:
-    """Store one small batch that inflates to `count` records of `size` bytes."""
+    """Store one small batch that decompresses to `count` records of `size` bytes."""
     records = [Record(number, 1, None, bytes(size)) for number in range(count)]
     result = await produce_one(channel, encode_batch(records, codec=Codec.ZSTD))
     assert not result.error.code
 
 
-def test_stream_that_is_not_read_keeps_no_inflated_batch(folder: str) -> None:
+def test_stream_without_a_reader_keeps_no_decompressed_batch(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, folder) as channel:
             await create(channel, "t")
@@ -149,7 +149,7 @@ async def count_of(stream: Stream[Any, Any]) -> int:
 
 
 class Users:
-    """A `CallAuthenticator` that takes each call for one of the present user."""
+    """A `CallAuthenticator` that assigns each call to the current user of the test."""
 
     def __init__(self) -> None:
         self.present = "User:mallory"
@@ -188,7 +188,7 @@ def test_oldest_stream_of_the_user_with_the_most_ends_for_another_user() -> None
             assert runtime.clock.now_ms() - began_ms < limits.subscribe_heartbeat_ms
             assert service.subscriptions == 3
             for stream in (*many[1:], other):
-                assert await count_of(stream) == 0  # after the heartbeat's interval
+                assert await count_of(stream) == 0  # after the interval of the heartbeats
                 stream.abort("seen")
             await channel.close()
             await listener.close(0)

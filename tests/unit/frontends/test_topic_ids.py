@@ -1,4 +1,4 @@
-"""A topic that was deleted and made anew is another one: requests that name the id are refused."""
+"""Requests with the id of a deleted topic never reach a recreated topic of its name."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -85,7 +85,7 @@ async def drained(stream: Any, value: bytes) -> None:
         assert set(values_of(response.batches)) <= {value}, "records of another topic"
 
 
-def test_every_way_in_and_out_takes_the_id_of_the_topic_as_it_is_now() -> None:
+def test_every_request_accepts_the_current_topic_id() -> None:
     async def body(channel: Channel) -> None:
         await make_anew(channel)
         for topic_id in (NEW, b""):
@@ -98,7 +98,7 @@ def test_every_way_in_and_out_takes_the_id_of_the_topic_as_it_is_now() -> None:
     simulate(body)
 
 
-def test_the_id_of_the_topic_before_is_refused_and_nothing_is_stored() -> None:
+def test_id_of_the_deleted_topic_is_refused_and_nothing_is_stored() -> None:
     async def body(channel: Channel) -> None:
         await make_anew(channel)
         for result in (
@@ -116,7 +116,7 @@ def test_the_id_of_the_topic_before_is_refused_and_nothing_is_stored() -> None:
     simulate(body)
 
 
-def test_a_poll_that_waited_through_it_all_is_not_answered_from_the_new_topic() -> None:
+def test_waiting_poll_is_not_answered_from_the_recreated_topic() -> None:
     async def body(channel: Channel) -> None:
         poll = asyncio.ensure_future(fetch(channel, OLD, wait_ms=10_000))
         await asyncio.sleep(0.1)
@@ -128,8 +128,8 @@ def test_a_poll_that_waited_through_it_all_is_not_answered_from_the_new_topic() 
 
 
 @pytest.mark.parametrize("topic_id", [OLD, b""], ids=["with its id", "by name alone"])
-def test_a_subscription_never_goes_on_in_the_topic_made_anew(topic_id: bytes) -> None:
-    """Its reader is slow: the broker waits for room while the topic is made anew."""
+def test_subscription_does_not_continue_in_the_recreated_topic(topic_id: bytes) -> None:
+    """Its client is slow: the broker waits for buffer space while the topic is recreated."""
 
     async def body(channel: Channel) -> None:
         big = b"o" * 200_000
@@ -147,7 +147,7 @@ def test_a_subscription_never_goes_on_in_the_topic_made_anew(topic_id: bytes) ->
     simulate(body)
 
 
-def test_what_is_no_id_is_named() -> None:
+def test_invalid_topic_id_is_named() -> None:
     async def body(channel: Channel) -> None:
         result = await produce(channel, b"x", b"short")
         assert isinstance(decode_error(result.error), InvalidRequest)

@@ -64,7 +64,7 @@ def test_every_producer_gets_an_id_of_its_own(run: Run, folder: str) -> None:
     run(main)
 
 
-def test_no_id_comes_again_after_a_restart() -> None:
+def test_no_producer_id_repeats_after_a_restart() -> None:
     async def main(runtime: Runtime) -> None:
         seen: list[int] = []
         for _ in range(2):
@@ -93,7 +93,7 @@ def test_a_producer_with_an_id_gets_its_next_epoch_until_they_are_used_up() -> N
 
 
 @pytest.mark.parametrize("current", [(-2, 0), (7, -1), (7, 32_768)], ids=str)
-def test_an_identity_that_nobody_has_is_refused(current: tuple[int, int]) -> None:
+def test_unknown_identity_is_refused(current: tuple[int, int]) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving(runtime, "/data") as channel:
             with pytest.raises(InvalidRequest, match=r"current\.producer_"):
@@ -114,7 +114,7 @@ def test_staged_attempt_is_produced_by_stream_and_committed(run: Run, folder: st
         async def begun() -> staged_pb2.BeginAttemptResponse:
             return await channel.call(STAGED_COMMITS_BEGIN, begin, timeout_ms=WAIT_MS)
 
-        producer = (await tried(begun)).producer  # the first one creates the topic
+        producer = (await tried(begun)).producer  # the first request creates the topic
         for number, partition in enumerate((0, 1)):
             batch = encode_batch(
                 [Record(0, 1, None, b"%d" % partition)],
@@ -161,7 +161,7 @@ def test_transactional_id_gets_the_next_epoch_of_its_producer_id() -> None:
             async def initialized() -> tuple[int, int]:
                 return await ask(channel, transactional_id="a", timeout_ms=60_000)
 
-            producer_id, epoch = await tried(initialized)  # the first one creates the topic
+            producer_id, epoch = await tried(initialized)  # the first request creates the topic
             assert await initialized() == (producer_id, epoch + 1)
             with pytest.raises(InvalidTransactionTimeout):
                 await ask(channel, transactional_id="a", timeout_ms=0)

@@ -1,4 +1,4 @@
-"""A caller over the runtime's byte connections that keeps every byte it gets."""
+"""An HTTP client over the runtime's byte connections that keeps every received byte."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -12,7 +12,7 @@ WAIT_S = 60
 
 
 class Caller:
-    """A `ByteProtocol` that speaks as a client."""
+    """A `ByteProtocol` of a client."""
 
     def __init__(self, connection: ByteConnection) -> None:
         self.connection = connection
@@ -27,28 +27,28 @@ class Caller:
         self._changed = asyncio.Event()
 
     def buffer(self, size_hint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return memoryview(self._buffer)
 
     def received(self, count: int) -> None:
-        """Parse them."""
+        """Parse the received bytes."""
         self.bytes += count
         self._machine.receive_data(bytes(self._buffer[:count]))
         self._parse()
         self._changed.set()
 
     def sent(self) -> None:
-        """Nothing waits for it."""
+        """Do nothing: no caller waits for sent bytes."""
 
     def closed(self, error: Exception | None) -> None:
-        """Note the end."""
+        """Record the end of the connection."""
         self.is_closed = True
         self._changed.set()
 
     async def get(
         self, path: str, *, method: str = "GET", **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        """Ask and wait for the answer."""
+        """Send a request and wait for the response."""
         lines = [f"{method} {path} HTTP/1.1"]
         headers = {"Host": "localhost"} | headers
         lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -56,7 +56,7 @@ class Caller:
         return await self.next_answer(method=method)
 
     async def next_answer(self, *, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
-        """The oldest answer to what was written to the connection."""
+        """Return the oldest response to the bytes written to the connection."""
         self._machine.send(h11.Request(method=method, target="/", headers=[("Host", "here")]))
         self._machine.send(h11.EndOfMessage())
         self._parse()
@@ -64,7 +64,7 @@ class Caller:
         return self.answers.pop(0)
 
     async def wait(self, condition: Callable[[], bool]) -> None:
-        """Return when the condition holds."""
+        """Return when the condition is true."""
         async with asyncio.timeout(WAIT_S):
             while not condition():
                 self._changed.clear()
@@ -72,7 +72,7 @@ class Caller:
 
     def _parse(self) -> None:
         if self._machine.our_state is h11.IDLE:
-            return  # an answer that nobody has asked for yet
+            return  # a response without a request yet
         while True:
             event = self._machine.next_event()
             if isinstance(event, h11.Response):

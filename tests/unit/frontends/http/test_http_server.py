@@ -1,4 +1,4 @@
-"""The HTTP front door, on both runtimes: what it answers, and what it does not put up with."""
+"""The HTTP server on both runtimes: responses, invalid requests, limits and close."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -84,7 +84,7 @@ def test_head_gets_the_length_and_no_body(run: Run) -> None:
     run(main)
 
 
-def test_what_is_not_there_is_answered_with_what_is(run: Run) -> None:
+def test_unknown_path_returns_the_list_of_paths(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as (_, caller):
             status, _, body = await caller.get("/elsewhere")
@@ -125,7 +125,7 @@ def test_a_body_is_dropped_and_one_that_does_not_end_is_refused(run: Run) -> Non
     ],
     ids=["http2", "tls", "no host", "endless head", "zeros"],
 )
-def test_what_is_no_request_ends_its_connection_and_nothing_else(run: Run, sent: bytes) -> None:
+def test_invalid_request_ends_its_connection_only(run: Run, sent: bytes) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime) as (server, caller):
             async with calling(runtime, server.address) as stranger:
@@ -137,7 +137,7 @@ def test_what_is_no_request_ends_its_connection_and_nothing_else(run: Run, sent:
     run(main)
 
 
-def test_a_caller_that_never_asks_is_dropped_in_time(run: Run) -> None:
+def test_client_without_a_request_is_closed_in_time(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with served(runtime, idle_ms_max=50) as (_, caller):
             caller.connection.write([b"GET /here HTTP/1.1\r\nHo"])
@@ -147,7 +147,7 @@ def test_a_caller_that_never_asks_is_dropped_in_time(run: Run) -> None:
     run(main)
 
 
-def test_a_slow_route_is_waited_for_longer_than_a_slow_caller() -> None:
+def test_slow_route_has_more_time_than_a_slow_client() -> None:
     async def slow(request: HttpRequest) -> HttpResponse:
         await asyncio.sleep(0.1)
         return HttpResponse()
@@ -244,8 +244,8 @@ def test_connection_with_a_delayed_refusal_ends_at_the_bound(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_a_caller_that_reads_nothing_holds_one_answer_and_is_cut_off(run: Run) -> None:
-    """An answer a request would fill the memory of the node; the next one waits for its leaving."""
+def test_client_that_reads_nothing_keeps_one_response_and_is_closed(run: Run) -> None:
+    """A buffered response for each request would fill the node's memory: the next request waits."""
     asked: list[str] = []
 
     async def large(request: HttpRequest) -> HttpResponse:
@@ -257,14 +257,14 @@ def test_a_caller_that_reads_nothing_holds_one_answer_and_is_cut_off(run: Run) -
             caller.connection.pause_reading()
             caller.connection.write([b"GET /here HTTP/1.1\r\nHost: h\r\n\r\n" * 10])
             async with asyncio.timeout(60):
-                while not asked or server.connection_count:  # noqa: ASYNC110 - nothing tells
+                while not asked or server.connection_count:  # noqa: ASYNC110 - there is no event
                     await asyncio.sleep(0.01)
             assert len(asked) == 1
 
     run(main)
 
 
-def test_closing_answers_what_is_under_way_and_ends_idle_connections(run: Run) -> None:
+def test_close_completes_requests_in_flight_and_ends_idle_connections(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         began, goes_on = asyncio.Event(), asyncio.Event()
 

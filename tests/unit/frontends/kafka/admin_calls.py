@@ -1,4 +1,4 @@
-"""Requests of administrators in plain fields, for the tests of many keys."""
+"""Requests of administrators with plain fields, for the tests of many API keys."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from quorumlog.runtime import Channel
 from quorumlog.services import ADMIN_CREATE_TOPIC, ADMIN_DESCRIBE_TOPICS
 
 TIMEOUT_MS = 60_000
-NODE = 1  # the one node's id
+NODE = 1  # the id of the only node
 
 
 async def create_topic(
@@ -22,7 +22,7 @@ async def create_topic(
     configs: Mapping[str, str] | None = None,
     assignments: tuple[tuple[int, ...], ...] = (),
 ) -> bytes:
-    """Create a topic by gRPC; returns its id."""
+    """Create a topic by gRPC. Return its id."""
     request = admin_pb2.CreateTopicRequest(
         name=name,
         partitions=0 if assignments else partitions,
@@ -36,17 +36,17 @@ async def create_topic(
 
 
 async def described(channel: Channel, name: str) -> admin_pb2.DescribeTopicResult:
-    """What gRPC says of a topic."""
+    """Return the gRPC description of a topic."""
     request = admin_pb2.DescribeTopicsRequest(names=[name])
     answer = await channel.call(ADMIN_DESCRIBE_TOPICS, request, timeout_ms=WAIT_MS)
     return answer.results[0]
 
 
 def codes(results: Any) -> list[tuple[str, int]]:
-    """Name and error code of each result."""
+    """Return name and error code of each result."""
     return [(each.name, each.error_code) for each in results]
 
 
 async def timed(client: RawClient, key: int, version: int, /, **fields: Any) -> Any:
-    """Ask with a timeout that suffices."""
+    """Send a request with a sufficient timeout."""
     return await client.ask(key, version, timeout=TIMEOUT_MS, **fields)

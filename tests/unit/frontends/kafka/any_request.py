@@ -1,4 +1,4 @@
-"""Requests of any schema with random content, from the schemas themselves."""
+"""Requests of any schema with random content, generated from the schemas."""
 
 import typing
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def schema_of(key: int, version: int) -> type[Any]:
 
 
 def bytes_of(message: Any) -> bytes:
-    """Return a message as it is sent, without a header."""
+    """Return the encoded message without a header."""
     from kio.serial import entity_writer
 
     out = BytesIO()
@@ -34,7 +34,7 @@ def bytes_of(message: Any) -> bytes:
 
 
 def any_message(schema: type[Any], random: Random) -> Any:
-    """Return a message of a schema, or a part of one."""
+    """Return a random message of a schema, or a part of one."""
     hints = typing.get_type_hints(schema)
     values: dict[str, Any] = {}
     for field in fields(schema):
@@ -98,7 +98,7 @@ _VALUES: dict[str, Callable[[Random], Any]] = {
 
 
 def answer_bytes(key: int, version: int, newest: int, fields: dict[str, Any]) -> bytes:
-    """An answer as the schemas write it."""
+    """Return a response as the schemas encode it."""
     from kio.index import load_response_schema
 
     shape = MessageShape(load_response_schema(key, version))

@@ -1,4 +1,4 @@
-"""Kafka listeners without a node behind them: the test says what requests do."""
+"""Kafka listeners without a node; the test supplies the handlers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -14,14 +14,14 @@ from quorumlog.frontends.kafka.api import Answer, BrokerContext, Call, KafkaApi
 from quorumlog.runtime import Runtime
 
 GRACE_MS = 500
-PLAIN_KEY, GATED_KEY, BROKEN_KEY = 19, 20, 21  # whose schemas the requests of the tests have
+PLAIN_KEY, GATED_KEY, BROKEN_KEY = 19, 20, 21  # the schemas of the test requests
 
 
 class Gate:
-    """An API whose requests wait until the test lets them go, in whatever order."""
+    """An API whose requests wait until the test releases them, in any order."""
 
     def __init__(self) -> None:
-        self.begun: list[int] = []  # timeouts that requests gave, which tell them apart
+        self.begun: list[int] = []  # request timeouts, which identify the requests
         self._opened: dict[int, asyncio.Event] = {}
         self._news = asyncio.Event()
         self.api = KafkaApi(
@@ -29,11 +29,11 @@ class Gate:
         )
 
     def open(self, number: int) -> None:
-        """Let a request go."""
+        """Release a request."""
         self._opened.setdefault(number, asyncio.Event()).set()
 
     async def reached(self, count: int) -> None:
-        """Wait until so many requests have begun."""
+        """Wait until so many requests have started."""
         async with asyncio.timeout(60):
             while len(self.begun) < count:
                 self._news.clear()
@@ -48,13 +48,13 @@ class Gate:
 
 
 async def plain(door: BrokerContext, call: Call) -> Answer:
-    """Answer at once with the names that were asked for."""
+    """Respond at once with the requested names."""
     rows = [{"name": topic.name, "topic_id": bytes(16)} for topic in call.body.topics]
     return {"topics": [{**row, "error_code": 0, "error_message": None} for row in rows]}
 
 
 async def broken(door: BrokerContext, call: Call) -> Answer:
-    """A bug."""
+    """Raise an unexpected exception."""
     raise ZeroDivisionError("one of ours")
 
 
@@ -82,8 +82,9 @@ async def bare_server(
     unsent_bytes_max: int = 1 << 20,
     **settings: Any,
 ) -> AsyncIterator[tuple[KafkaServer, dict[str, str]]]:
-    """A server with these keys beside `PLAIN` and `BROKEN`, and its addresses by listener."""
-    absent = cast(Any, None)  # no handler of a test reaches for the node
+    """A server with these API keys in addition to `PLAIN` and `BROKEN`, and its addresses by
+    listener."""
+    absent = cast(Any, None)  # no handler of a test uses the node
     bounds: dict[str, Any] = {
         "request_bytes_max": 1 << 20,
         "connections_max": 100,

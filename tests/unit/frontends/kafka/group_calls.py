@@ -1,5 +1,7 @@
-"""Members of groups in plain fields: raw requests of any version, and patience with a coordinator
-that is about to begin."""
+"""Requests of group members with plain fields in any version.
+
+They are retried until the coordinator is ready.
+"""
 
 import asyncio
 import struct
@@ -18,26 +20,26 @@ OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT = 8, 9, 10,
 LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS = 13, 14, 15, 16, 42
 OFFSET_DELETE, CONSUMER_HEARTBEAT, CONSUMER_DESCRIBE = 47, 68, 69
 
-NOT_READY: Final = (14, 15, 16)  # loading, nobody, somebody else: ask again
+NOT_READY: Final = (14, 15, 16)  # loading, no coordinator, another broker: retry
 GROUP: Final = "g"
 TRIES: Final = 100
 
 
 def subscription(*topics: str) -> bytes:
-    """What a classic consumer says that it wants."""
+    """Return the subscription of a classic consumer."""
     names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
     return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
 
 
 def assignment(topic: str, *partitions: int) -> bytes:
-    """What a classic consumer is given."""
+    """Return the assignment of a classic consumer."""
     name = struct.pack(">h", len(topic)) + topic.encode()
     indexes = struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
     return struct.pack(">hi", 0, 1) + name + indexes + struct.pack(">i", -1)
 
 
 async def ready(client: RawClient, group: str = GROUP) -> None:
-    """Wait until the group's coordinator is there, and has read what is stored."""
+    """Wait until the group has a coordinator that has loaded its state."""
     for _ in range(TRIES):
         found = await client.ask(FIND_COORDINATOR, 6, key_type=0, coordinator_keys=(group,))
         if not found.coordinators[0].error_code:
@@ -51,7 +53,7 @@ async def ready(client: RawClient, group: str = GROUP) -> None:
 
 
 def join_fields(version: int = 9, **others: Any) -> dict[str, Any]:
-    """What a join says; `others` are its fields' names."""
+    """Return the fields of a join. `others` have their schema names."""
     fields = {
         "group_id": GROUP,
         "session_timeout": 10_000,
@@ -67,7 +69,7 @@ def join_fields(version: int = 9, **others: Any) -> dict[str, Any]:
 
 
 async def joined(client: RawClient, version: int = 9, **others: Any) -> Any:
-    """Join, with the id that the coordinator draws where it draws one first."""
+    """Join with the member id that the coordinator generates, if the version requires one."""
     answer = await client.ask(JOIN_GROUP, version, **join_fields(version, **others))
     if int(answer.error_code) == 79:
         others["member_id"] = answer.member_id
@@ -79,7 +81,7 @@ async def joined(client: RawClient, version: int = 9, **others: Any) -> Any:
 async def synced(
     client: RawClient, joined: Any, parts: Mapping[str, bytes], version: int = 5
 ) -> Any:
-    """Sync; the group's leader brings `parts` by member id."""
+    """Sync. The leader sends `parts`, the assignments by member id."""
     return await client.ask(
         SYNC_GROUP,
         version,
@@ -94,7 +96,8 @@ async def synced(
 
 
 async def alone(client: RawClient) -> Any:
-    """Be the only member of a classic group that reads partition 0 of `t`; returns the join."""
+    """Join as the only member of a classic group that reads partition 0 of `t`. Return the
+    response."""
     await ready(client)
     member = await joined(client)
     answer = await synced(client, member, {member.member_id: assignment("t", 0)})
@@ -103,7 +106,7 @@ async def alone(client: RawClient) -> Any:
 
 
 def commit_fields(version: int, topic_id: bytes, *offsets: tuple[int, int]) -> dict[str, Any]:
-    """What a commit of partitions and offsets of topic `t` says of them."""
+    """Return the fields of a commit of partitions and offsets of topic `t`."""
     named = {"topic_id": topic_id} if version >= 10 else {"name": "t"}
     parts = [
         {
@@ -125,7 +128,7 @@ async def committed(
     *offsets: tuple[int, int],
     **member_fields: Any,
 ) -> list[tuple[int, int]]:
-    """Commit; returns partitions and error codes."""
+    """Commit. Return partitions and error codes."""
     answer = await client.ask(
         OFFSET_COMMIT,
         version,
@@ -147,7 +150,7 @@ Main = Callable[[KafkaNode, bytes], Awaitable[None]]
 
 
 def on_a_node(folder: str, main: Main, **settings: Any) -> None:
-    """Run with a node that has topic `t` of two partitions, and its id."""
+    """Run with a node that has topic `t` of two partitions, and the topic's id."""
 
     async def serve(runtime: Runtime) -> None:
         settings.setdefault("group_initial_rebalance_delay_ms", 0)

@@ -1,4 +1,4 @@
-"""Kafka requests about resources of a name, made from the schemas."""
+"""Kafka requests about resources of a name, built from the schemas."""
 
 import dataclasses
 import typing
@@ -70,8 +70,10 @@ def filled(
     fields: Mapping[str, Any],
     number: int | None = None,
 ) -> Any:
-    """Return a request in which every resource has the name, and every list one element; `number`
-    is the value of integers, None for a usual one."""
+    """Return a request in which every resource has the name and every list one element.
+
+    `number` is the value of all integers; None: a usual value.
+    """
     hints = typing.get_type_hints(schema)
     values: dict[str, Any] = {}
     for field in dataclasses.fields(schema):
@@ -148,8 +150,10 @@ _SPECIAL: Final[Mapping[int, Mapping[str, Any]]] = {
 def request_about(
     key: int, version: int, name: str, topic_id: bytes, *, number: int | None = None
 ) -> bytes:
-    """Return the body of a request in which every resource has the name; `number` is the value of
-    every integer but acks, without which there is no answer."""
+    """Return the body of a request in which every resource has the name.
+
+    `number` is the value of every integer but acks, which needs a response.
+    """
     fields = {**_BY_FIELD, **_SPECIAL.get(key, {})}
     if number is not None:
         kept = {each: value for each, value in fields.items() if type(value) is not int}
@@ -158,8 +162,10 @@ def request_about(
 
 
 def long_fetch(topic: str, *, is_usual: bool = True) -> bytes:
-    """Return the body of a Fetch request of version 12 that waits for 20 s; `is_usual`: without
-    a rack and forgotten topics."""
+    """Return the body of a Fetch request of version 12 that waits for 20 s.
+
+    `is_usual`: without a rack and forgotten topics.
+    """
     fields = {**_BY_FIELD, **_LONG_FETCH}
     if is_usual:
         fields |= {"rack_id": "", "forgotten_topics_data": ()}

@@ -1,4 +1,4 @@
-"""Produce, Fetch and ListOffsets as a test says them, over the raw client."""
+"""Produce, Fetch and ListOffsets with plain arguments, over the raw client."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ NO_ID = bytes(16)
 
 
 async def create(kafka: KafkaNode, name: str, partitions: int = 1, **configs: str) -> bytes:
-    """Create a topic; returns its id."""
+    """Create a topic. Return its id."""
     request = admin_pb2.CreateTopicRequest(name=name, partitions=partitions)
     for key, value in configs.items():
         request.configs.add(name=key.replace("_", "."), value=value)
@@ -29,7 +29,7 @@ async def create(kafka: KafkaNode, name: str, partitions: int = 1, **configs: st
 
 
 def _title(version: int, topic: str, topic_id: bytes, *, name: str) -> dict[str, Any]:
-    """What names a topic in Produce and Fetch: its id since version 13."""
+    """Return the field that identifies a topic in Produce and Fetch: its id since version 13."""
     return {"topic_id": topic_id} if version >= 13 else {name: topic}
 
 
@@ -41,7 +41,7 @@ def produce_fields(
     acks: int = -1,
     **fields: Any,
 ) -> dict[str, Any]:
-    """A request for some partitions of one topic."""
+    """Return a Produce request for some partitions of one topic."""
     data = [{"index": index, "records": records} for index, records in parts]
     return {
         "transactional_id": None,
@@ -55,14 +55,14 @@ def produce_fields(
 async def produced(
     client: RawClient, *parts: tuple[int, bytes | None], version: int = 9, **fields: Any
 ) -> list[Any]:
-    """Produce to one topic; returns the partitions' results."""
+    """Produce to one topic. Return the results of the partitions."""
     answer = await client.ask(PRODUCE, version, **produce_fields(version, *parts, **fields))
     (topic,) = answer.responses
     return list(topic.partition_responses)
 
 
 async def produce(client: RawClient, records: bytes, index: int = 0, **fields: Any) -> int:
-    """Produce one batch, which must succeed; returns its base offset."""
+    """Produce one batch successfully. Return its base offset."""
     (result,) = await produced(client, (index, records), **fields)
     assert (result.index, result.error_code) == (index, 0), result
     return int(result.base_offset)
@@ -76,7 +76,8 @@ def fetch_fields(
     part: dict[str, Any] | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    """A request for (partition, offset) of one topic; `part` goes to each partition."""
+    """Return a Fetch request for (partition, offset) of one topic. `part` is added to each
+    partition."""
     partitions = [
         {
             "partition": index,
@@ -108,14 +109,14 @@ def fetch_fields(
 async def fetched(
     client: RawClient, *parts: tuple[int, int], version: int = 12, **fields: Any
 ) -> list[Any]:
-    """Fetch from one topic; returns the partitions' results."""
+    """Fetch from one topic. Return the results of the partitions."""
     answer = await client.ask(FETCH, version, **fetch_fields(version, *parts, **fields))
     (topic,) = answer.responses
     return list(topic.partitions)
 
 
 async def fetch(client: RawClient, offset: int, index: int = 0, **fields: Any) -> bytes:
-    """Fetch from one partition, which must succeed; returns its records."""
+    """Fetch from one partition successfully. Return its records."""
     (result,) = await fetched(client, (index, offset), **fields)
     assert (result.partition_index, result.error_code) == (index, 0), result
     return bytes(result.records or b"")
@@ -124,7 +125,7 @@ async def fetch(client: RawClient, offset: int, index: int = 0, **fields: Any) -
 async def listed(
     client: RawClient, *parts: tuple[int, int], version: int = 7, topic: str = "t", **fields: Any
 ) -> list[Any]:
-    """List offsets of (partition, timestamp); returns the results."""
+    """List offsets of (partition, timestamp). Return the results."""
     partitions = [
         {"partition_index": index, "current_leader_epoch": -1, "timestamp": timestamp}
         for index, timestamp in parts
@@ -151,7 +152,7 @@ async def epoch_ends(
     topic: str = "t",
     current: int = -1,
 ) -> list[Any]:
-    """Ask where (partition, leader epoch) end; returns the results."""
+    """Query the ends of (partition, leader epoch). Return the results."""
     partitions = [
         {"partition": index, "current_leader_epoch": current, "leader_epoch": epoch}
         for index, epoch in parts
@@ -168,7 +169,7 @@ async def epoch_ends(
 
 
 def stamped(records: Sequence[bytes]) -> list[int]:
-    """The base offsets that are written in batches."""
+    """Return the base offsets in the stored batches."""
     return [int.from_bytes(each[:8], "big") for each in records]
 
 

@@ -13,7 +13,7 @@ from .three_nodes import COMMIT, ask, coordinator, create
 WAITS_S = 0.2
 
 
-def test_who_goes_while_it_waits_for_a_commit_takes_nobodys_place() -> None:
+def test_connection_closed_during_a_commit_releases_its_place() -> None:
     with cluster(
         brokers=3,
         combined=True,

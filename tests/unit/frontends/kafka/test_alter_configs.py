@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs: each resource by itself, all of its changes or none."""
+"""AlterConfigs and IncrementalAlterConfigs apply each resource atomically, by itself."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def codes(results: list[Any]) -> list[tuple[int, str, int]]:
 
 
 async def set_configs(kafka: KafkaNode, topic: str = "") -> dict[str, str]:
-    """What is set for a topic, or for the cluster."""
+    """Return the configs that are set for a topic or for the cluster."""
     which = {"topic": topic} if topic else {"cluster": True}
     request = admin_pb2.DescribeConfigsRequest(resources=[which])
     answer = await kafka.channel.call(ADMIN_DESCRIBE_CONFIGS, request, timeout_ms=WAIT_MS)
@@ -57,7 +57,7 @@ async def set_configs(kafka: KafkaNode, topic: str = "") -> dict[str, str]:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_what_is_named_replaces_everything_in_every_version(
+def test_alter_configs_replaces_all_configs_in_every_version(
     run: Run, folder: str, version: int
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -181,7 +181,7 @@ REFUSED: list[tuple[int, dict[str, Any], int, str]] = [
 
 
 @pytest.mark.parametrize(("key", "wanted", "code", "message"), REFUSED)
-def test_a_change_that_cannot_be_is_refused_and_does_not_stop_others(
+def test_invalid_change_is_refused_and_does_not_stop_others(
     folder: str, key: int, wanted: dict[str, Any], code: int, message: str
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -212,7 +212,7 @@ def test_a_change_that_cannot_be_is_refused_and_does_not_stop_others(
         (resource("nope", to("leader.replication.throttled.replicas", None, DELETE)), 3),
     ],
 )
-def test_deleting_what_tools_clear_behind_them_is_no_error(
+def test_deleting_unset_throttle_configs_is_no_error(
     folder: str, wanted: dict[str, Any], code: int
 ) -> None:
     async def main(runtime: Runtime) -> None:

@@ -1,5 +1,7 @@
-"""Every well-formed request of an administrator, or about a group, is answered, whatever it asks
-for: no handler ends its connection."""
+"""Every well-formed request of an administrator or about a group gets a response.
+
+No handler ends the connection.
+"""
 
 import struct
 from dataclasses import fields, replace
@@ -52,7 +54,7 @@ NUMBERS = (0, 1, 2, 3, 4, 7, -1, -2)
 
 
 def near_the_truth(value: Any, random: Random) -> Any:
-    """Return a message with names and numbers that may mean something here."""
+    """Return the message with some names and numbers that exist in the cluster."""
     if hasattr(value, "__dataclass_fields__"):
         made = {
             each.name: near_the_truth(getattr(value, each.name), random) for each in fields(value)

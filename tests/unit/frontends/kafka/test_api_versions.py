@@ -1,4 +1,4 @@
-"""ApiVersions: what is offered, in every version, and what who asks for a newer one is told."""
+"""ApiVersions: the offered ranges in every version, and the response to a newer version."""
 
 import pytest
 from tests.kit.kafka_client import read_answer
@@ -46,7 +46,7 @@ def test_a_version_that_is_too_new_is_answered_in_version_0_with_this_keys_range
     run(main)
 
 
-def test_the_features_in_force_are_told_from_version_3_on(run: Run, folder: str) -> None:
+def test_finalized_features_are_returned_from_version_3_on(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             assert not hasattr(await kafka.client.ask(API_VERSIONS, 2), "supported_features")
@@ -70,7 +70,7 @@ def test_the_features_in_force_are_told_from_version_3_on(run: Run, folder: str)
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "ünder", "a\n", "."])
-def test_a_client_that_calls_itself_what_it_may_not_is_refused_and_may_ask_again(
+def test_invalid_client_software_name_is_refused_and_the_client_may_retry(
     name: str, folder: str
 ) -> None:
     from quorumlog.simulation import run

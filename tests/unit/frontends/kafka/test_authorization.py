@@ -1,6 +1,6 @@
-"""Every API of the Kafka front end asks for authorization.
+"""Every API of the Kafka front end checks authorization.
 
-The requests are made from the schemas, so a new API is in the tests as soon as it is offered.
+The requests are built from the schemas, so the tests include every new API.
 """
 
 import asyncio
@@ -140,14 +140,14 @@ PATTERN_HEARTBEAT: Final[Mapping[str, Any]] = {
 
 
 @dataclasses.dataclass
-class Asking:
+class SecretRequests:
     """A node with the topic "secret"."""
 
     kafka: KafkaNode
     topic_id: bytes
 
     def id_of(self, name: str) -> bytes:
-        """Return the topic id that requests for a name have."""
+        """Return the topic id that requests for a name use."""
         return self.topic_id if name == "secret" else bytes(15) + b"\x01"
 
     async def ask(
@@ -161,18 +161,18 @@ class Asking:
         return answer
 
     async def allow(self, needs: Collection[tuple[AclOperation, AclResourceType]]) -> None:
-        """Replace the ACLs by those of the needs on the resources named "secret"."""
+        """Replace the ACLs by those that the needs require on the resources named "secret"."""
         await allow(self.kafka.node, needs)
 
 
-def image_of(asking: Asking) -> MetadataImage:
+def image_of(asking: SecretRequests) -> MetadataImage:
     publisher = asking.kafka.node.parts.publisher
     assert publisher is not None
     return publisher.image
 
 
 def run_on_secret(
-    main: typing.Callable[[Asking], typing.Awaitable[None]],
+    main: typing.Callable[[SecretRequests], typing.Awaitable[None]],
     folder: str,
     authorizer: AuthorizerConfig,
     **settings: Any,
@@ -185,7 +185,7 @@ def run_on_secret(
         async with serving_kafka(
             runtime, folder, authorizer=authorizer, is_formatted=True, **settings
         ) as kafka:
-            await main(Asking(kafka, topic_id))
+            await main(SecretRequests(kafka, topic_id))
 
     simulation.run(serve)
 
@@ -196,7 +196,7 @@ def test_every_api_denies_a_client_without_rights_and_audits_it(
     audit = tmp_path / "audit.log"
     failures: list[str] = []
 
-    async def main(asking: Asking) -> None:
+    async def main(asking: SecretRequests) -> None:
         for api in APIS:
             if api.name in OPEN | FILTERED:
                 continue
@@ -218,8 +218,8 @@ def test_no_api_denies_a_super_user_and_changes_are_audited(folder: str, tmp_pat
     failures: list[str] = []
     audited: set[str] = set()
 
-    async def main(asking: Asking) -> None:
-        for api in sorted(APIS, key=lambda each: each.name == "DeleteTopics"):  # the last one
+    async def main(asking: SecretRequests) -> None:
+        for api in sorted(APIS, key=lambda each: each.name == "DeleteTopics"):  # the last request
             audit.write_text("")
             codes = set(codes_of(await asking.ask(api.key, api.high)))
             if codes & DENIALS:
@@ -233,7 +233,7 @@ def test_no_api_denies_a_super_user_and_changes_are_audited(folder: str, tmp_pat
 
 
 def test_denied_requests_change_nothing(folder: str) -> None:
-    async def main(asking: Asking) -> None:
+    async def main(asking: SecretRequests) -> None:
         before = image_of(asking)
         for api in APIS:
             await asking.ask(api.key, api.high)
@@ -244,11 +244,11 @@ def test_denied_requests_change_nothing(folder: str) -> None:
 
 
 def test_denials_do_not_disclose_topics(folder: str) -> None:
-    """The answers about a topic that exists and one that does not differ in nothing but the name
-    and the id that the client sent, also with the numbers of its partition and of its count."""
+    """The responses about a topic that exists and one that does not differ only in the name and the
+    id that the client sent, for any number of partitions."""
     failures: list[str] = []
 
-    async def main(asking: Asking) -> None:
+    async def main(asking: SecretRequests) -> None:
         for api, number in product(APIS, (None, 0, 1)):
             for version in (api.low, min(api.high, BY_ID.get(api.name, api.high + 1) - 1)):
                 answers = []
@@ -265,7 +265,7 @@ def test_denials_do_not_disclose_topics(folder: str) -> None:
 
 
 def test_deletion_by_id_does_not_confirm_a_guessed_name(folder: str) -> None:
-    async def main(asking: Asking) -> None:
+    async def main(asking: SecretRequests) -> None:
         client, answers = await asking.kafka.connect(), []
         by_id = {"name": None, "topic_id": asking.topic_id}
         for guess in ("secret", "absent"):
@@ -283,7 +283,7 @@ def test_deletion_by_an_id_that_the_broker_lacks_is_not_sent_to_the_controller(
     """The controller may have the topic already, and does not authorize clients."""
     audit = tmp_path / "audit.log"
 
-    async def main(asking: Asking) -> None:
+    async def main(asking: SecretRequests) -> None:
         client = await asking.kafka.connect()
         by_id = {"name": None, "topic_id": bytes(15) + b"\x01"}
         (unknown,) = (await client.ask(20, 6, topics=(by_id,), timeout=2_000)).responses
@@ -300,7 +300,7 @@ def test_assignment_leaves_out_topics_that_the_client_may_no_longer_describe(
     audit = tmp_path / "audit.log"
     epoch = 0
 
-    async def main(asking: Asking) -> None:
+    async def main(asking: SecretRequests) -> None:
         client = await asking.kafka.connect()
 
         async def assigned() -> list[bytes]:
@@ -324,9 +324,9 @@ def test_assignment_leaves_out_topics_that_the_client_may_no_longer_describe(
 
 
 def test_election_in_all_partitions_without_a_leader_is_denied(folder: str) -> None:
-    """There is none, which the answer does not disclose."""
+    """There is no such partition, which the response does not disclose."""
 
-    async def main(asking: Asking) -> None:
+    async def main(asking: SecretRequests) -> None:
         client = await asking.kafka.connect()
         answer = await client.ask(43, 2, election_type=1, topic_partitions=None, timeout=2_000)
         assert answer.error_code == error_code(31)
@@ -337,7 +337,7 @@ def test_election_in_all_partitions_without_a_leader_is_denied(folder: str) -> N
 def test_each_api_needs_exactly_its_acls(folder: str) -> None:
     failures: list[str] = []
 
-    async def main(asking: Asking) -> None:
+    async def main(asking: SecretRequests) -> None:
         for api in sorted(APIS, key=lambda api: api.name == "DeleteTopics"):  # at the end
             if api.name in OPEN | FILTERED:
                 continue
@@ -358,7 +358,7 @@ def test_lists_have_the_topics_and_groups_that_may_be_described(
 ) -> None:
     audit = tmp_path / "audit.log"
 
-    async def main(asking: Asking) -> None:
+    async def main(asking: SecretRequests) -> None:
         client = await asking.kafka.connect()
         await asking.allow([(_READ, _GROUP), (_READ, _TOPIC)])
         codes = LOADING
@@ -383,7 +383,7 @@ def test_list_of_resources_has_the_topics_and_groups_whose_configs_may_be_descri
 ) -> None:
     describe = AclOperation.DESCRIBE_CONFIGS
 
-    async def main(asking: Asking) -> None:
+    async def main(asking: SecretRequests) -> None:
         client = await asking.kafka.connect()
 
         async def names() -> list[str]:
@@ -405,7 +405,7 @@ def test_list_of_resources_has_the_topics_and_groups_whose_configs_may_be_descri
 
 
 def test_created_topic_is_described_to_clients_that_may_describe_its_configs(folder: str) -> None:
-    async def main(asking: Asking) -> None:
+    async def main(asking: SecretRequests) -> None:
         await asking.allow([(AclOperation.CREATE, _CLUSTER)])
         (created,) = (await asking.ask(19, 7, name="new")).topics
         assert created.error_code == error_code(0)
@@ -416,7 +416,7 @@ def test_created_topic_is_described_to_clients_that_may_describe_its_configs(fol
 
 
 def test_operations_in_responses_are_those_of_the_client(folder: str) -> None:
-    async def main(asking: Asking) -> None:
+    async def main(asking: SecretRequests) -> None:
         client = await asking.kafka.connect()
         await asking.allow([(_WRITE, _TOPIC)])
         answer = await client.ask(
@@ -435,7 +435,7 @@ def test_operations_in_responses_are_those_of_the_client(folder: str) -> None:
 def test_waiting_fetch_ends_when_the_right_is_withdrawn(folder: str, tmp_path: Path) -> None:
     audit = tmp_path / "audit.log"
 
-    async def main(asking: Asking) -> None:
+    async def main(asking: SecretRequests) -> None:
         client = await asking.kafka.connect()
         await asking.allow([(_READ, _TOPIC)])
         client.send_body(1, 12, long_fetch("secret"))

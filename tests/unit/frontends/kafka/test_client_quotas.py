@@ -63,7 +63,7 @@ def entries_of(answer: Any) -> list[tuple[list[tuple[str, str | None]], dict[str
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_quotas_are_set_told_and_cleared(run: Run, folder: str, version: int) -> None:
+def test_quotas_are_set_described_and_cleared(run: Run, folder: str, version: int) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             both = entity(user="alice", client_id=None)
@@ -71,7 +71,7 @@ def test_quotas_are_set_told_and_cleared(run: Run, folder: str, version: int) ->
             [entry] = await alter(kafka, {"entity": both, "ops": ops}, version=version)
             assert (entry.error_code, entry.error_message) == (0, None)
             assert [part.entity_name for part in entry.entity] == ["alice", None]
-            # The same broker tells at once what it was asked to change.
+            # The broker that applied the change describes it at once.
             assert entries_of(await described(kafka, version=version)) == [
                 (
                     [("client-id", None), ("user", "alice")],
@@ -86,7 +86,7 @@ def test_quotas_are_set_told_and_cleared(run: Run, folder: str, version: int) ->
     run(main)
 
 
-def test_what_is_wrong_with_an_entry_stands_in_its_place(folder: str) -> None:
+def test_error_of_an_entry_is_in_its_result(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             one = [op("producer_byte_rate", 1)]
@@ -106,7 +106,7 @@ def test_what_is_wrong_with_an_entry_stands_in_its_place(folder: str) -> None:
     simulation.run(main)
 
 
-def test_a_look_and_a_request_for_nothing_change_nothing(folder: str) -> None:
+def test_validation_and_an_empty_request_change_nothing(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             change = {"entity": entity(user="alice"), "ops": [op("producer_byte_rate", 1)]}
@@ -118,7 +118,7 @@ def test_a_look_and_a_request_for_nothing_change_nothing(folder: str) -> None:
     simulation.run(main)
 
 
-def test_a_filter_names_one_the_default_or_any(folder: str) -> None:
+def test_filter_matches_one_entity_the_default_or_any(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             one = [op("producer_byte_rate", 1)]
@@ -155,9 +155,7 @@ def test_a_filter_names_one_the_default_or_any(folder: str) -> None:
         ("", EXACT, "x"),
     ],
 )
-def test_a_filter_that_means_nothing_is_refused(
-    folder: str, component: tuple[str, int, str | None]
-) -> None:
+def test_invalid_filter_is_refused(folder: str, component: tuple[str, int, str | None]) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             answer = await described(kafka, component)
@@ -168,7 +166,7 @@ def test_a_filter_that_means_nothing_is_refused(
     simulation.run(main)
 
 
-def test_many_quotas_are_changed_and_told_as_few_are(folder: str) -> None:
+def test_many_quotas_are_changed_and_described_like_few(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             many = [entity(client_id=f"c{index:03}") for index in range(ELEMENTS_ON_THE_LOOP_MAX)]

@@ -1,4 +1,4 @@
-"""Moves, elections and members of three nodes, changed through the Kafka listener of one."""
+"""Reassignments, elections and quorum changes of three nodes by the Kafka listener of one."""
 
 import asyncio
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ DESCRIBE_QUORUM, UNREGISTER_BROKER, ADD_VOTER, REMOVE_VOTER = 55, 64, 80, 81
 
 @pytest.fixture
 def play() -> Iterator[Play]:
-    """Nodes 1 to 3 with both roles."""
+    """Start nodes 1 to 3 with both roles."""
     with cluster(brokers=3, combined=True, kafka=("{}:9092",)) as play:
         yield play
 
@@ -28,7 +28,7 @@ def play() -> Iterator[Play]:
 async def move(
     client: RawClient, *moves: tuple[str, int, tuple[int, ...] | None], **fields: Any
 ) -> list[tuple[str, int, int]]:
-    """Topic, partition and error code of each."""
+    """Reassign. Return topic, partition and error code of each result."""
     topics = [
         {"name": name, "partitions": [{"partition_index": index, "replicas": replicas}]}
         for name, index, replicas in moves
@@ -62,9 +62,9 @@ def replicas_of(play: Play, name: str, index: int) -> tuple[int, ...]:
     return topic.partitions[index].replicas
 
 
-def test_a_move_is_listed_while_it_lasts_and_can_be_cancelled(play: Play) -> None:
+def test_running_reassignment_is_listed_and_can_be_cancelled(play: Play) -> None:
     create(play, "t", (1,), (1,))
-    play[3].sim.crash()  # what moves there does not arrive
+    play[3].sim.crash()  # the moved replica receives no records
 
     async def work(client: RawClient) -> None:
         assert await move(client, ("t", 0, (3,)), ("t", 1, (2,))) == [("t", 0, 0), ("t", 1, 0)]
@@ -82,7 +82,7 @@ def test_a_move_is_listed_while_it_lasts_and_can_be_cancelled(play: Play) -> Non
     play.until(lambda: replicas_of(play, "t", 1) == (2,))
 
 
-def test_what_is_wrong_with_one_move_does_not_stop_the_others(play: Play) -> None:
+def test_invalid_reassignment_does_not_stop_the_others(play: Play) -> None:
     create(play, "t", *[(1, 2)] * 6)
 
     async def work(client: RawClient) -> list[tuple[str, int, int]]:
@@ -128,7 +128,7 @@ def test_a_move_may_have_to_keep_the_number_of_replicas(play: Play) -> None:
     assert replicas_of(play, "t", 0) == (1,)
 
 
-def test_a_preferred_replica_leads_again_and_one_that_is_gone_does_not(play: Play) -> None:
+def test_preferred_replica_leads_again_unless_it_is_down(play: Play) -> None:
     create(play, "t", (2, 1, 3), (3, 1, 2), (1, 2, 3))
     play[2].sim.crash()
     play.until(lambda: play.is_fenced(2))
@@ -176,7 +176,7 @@ def test_an_unclean_election_of_all_takes_those_without_a_leader(play: Play) -> 
     assert ask(play, work) == [("alone", 0, 83)]
 
 
-def test_a_broker_that_is_gone_is_taken_out(play: Play) -> None:
+def test_broker_that_is_down_is_unregistered(play: Play) -> None:
     play[3].sim.crash()
     play.until(lambda: play.is_fenced(3))
 
@@ -188,7 +188,7 @@ def test_a_broker_that_is_gone_is_taken_out(play: Play) -> None:
 
 
 @pytest.mark.parametrize("node", [1, 2, 3])
-def test_every_node_tells_of_the_quorum_what_its_leader_knows(play: Play, node: int) -> None:
+def test_every_node_describes_the_quorum_of_its_leader(play: Play, node: int) -> None:
     async def work(client: RawClient) -> Any:
         topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
         return await client.ask(DESCRIBE_QUORUM, 2, topics=topics)
@@ -225,7 +225,7 @@ def test_a_voter_is_removed_and_added_again(play: Play) -> None:
         listeners = [{"name": "CONTROLLER", "host": f"n{follower}", "port": 9093}]
         for _ in range(50):
             added = await client.ask(ADD_VOTER, 1, listeners=listeners, timeout=TIMEOUT_MS, **named)
-            if added.error_code != 7:  # it follows as an observer only after a moment
+            if added.error_code != 7:  # it follows as an observer after a moment
                 break
         assert (added.error_code, added.error_message) == (0, None)
         return [*seen, await voters()]
@@ -235,7 +235,7 @@ def test_a_voter_is_removed_and_added_again(play: Play) -> None:
 
 
 def changes(timeout_ms: int) -> dict[int, tuple[int, dict[str, Any]]]:
-    """A version and the fields of a change, by key."""
+    """Return a version and the fields of a change, by API key."""
     named = {"name": "t"}
     created = {"name": "u", "num_partitions": 1, "replication_factor": 1}
     config = {"name": "retention.ms", "config_operation": 0, "value": "1"}
@@ -266,7 +266,7 @@ def changes(timeout_ms: int) -> dict[int, tuple[int, dict[str, Any]]]:
 
 
 def error_in(answer: Any) -> int:
-    """The error of the whole, or of the only part."""
+    """Return the error of the response, or of its only result."""
     for name in ("topics", "responses", "results"):
         for part in getattr(answer, name, ()):
             answer = part
@@ -292,5 +292,5 @@ def test_without_a_controller_every_change_is_answered_in_time_with_an_error(pla
         codes = await asyncio.gather(*(ask_one(key, *each) for key, each in asked.items()))
         return dict(zip(asked, codes, strict=True))
 
-    unavailable = {7, 13, 41}  # timed out, outcome unknown, nobody is the controller
+    unavailable = {7, 13, 41}  # timed out, outcome unknown, no controller
     assert {key: code for key, code in play.ask(main).items() if code not in unavailable} == {}

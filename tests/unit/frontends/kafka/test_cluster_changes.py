@@ -33,7 +33,9 @@ async def updated(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_a_level_that_all_work_with_is_taken_by_every_version(folder: str, version: int) -> None:
+def test_level_that_all_nodes_support_is_accepted_in_every_version(
+    folder: str, version: int
+) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             answer = await updated(kafka, "metadata.version", 1, version=version)
@@ -58,7 +60,7 @@ def test_a_level_that_all_work_with_is_taken_by_every_version(folder: str, versi
         ("metadata.versions", 1, UPGRADE, 96, "did you mean metadata.version"),
     ],
 )
-def test_a_level_that_cannot_be_is_refused_by_its_code(
+def test_invalid_level_is_refused_with_its_code(
     folder: str, name: str, level: int, kind: int, code: int, message: str
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -83,9 +85,7 @@ def test_a_refused_update_has_no_results_of_features(folder: str) -> None:
     ("broker", "code"),
     [(77, 102), (-1, 42)],
 )
-def test_a_broker_that_is_not_there_cannot_be_taken_out(
-    folder: str, broker: int, code: int
-) -> None:
+def test_unknown_broker_cannot_be_unregistered(folder: str, broker: int, code: int) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             answer = await kafka.client.ask(UNREGISTER_BROKER, 0, broker_id=broker)
@@ -95,7 +95,7 @@ def test_a_broker_that_is_not_there_cannot_be_taken_out(
     simulation.run(main)
 
 
-def test_a_broker_that_lives_is_not_taken_out(folder: str) -> None:
+def test_live_broker_is_not_unregistered(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             answer = await kafka.client.ask(UNREGISTER_BROKER, 0, broker_id=NODE)
@@ -107,7 +107,7 @@ def test_a_broker_that_lives_is_not_taken_out(folder: str) -> None:
 @pytest.mark.parametrize(
     "topics", [None, (), ({"name": "t", "partition_indexes": (0, 9)},), ({"name": "nope"},)]
 )
-def test_nothing_is_moving_in_a_quiet_cluster(folder: str, topics: Any) -> None:
+def test_idle_cluster_lists_no_reassignment(folder: str, topics: Any) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await create_topic(kafka.channel, "t")
@@ -118,7 +118,7 @@ def test_nothing_is_moving_in_a_quiet_cluster(folder: str, topics: Any) -> None:
 
 
 @pytest.mark.parametrize("may_change", [False, True])
-def test_the_answer_to_moves_repeats_whether_they_may_change_the_number_of_replicas(
+def test_response_repeats_the_flag_for_changes_of_the_replication_factor(
     folder: str, may_change: bool
 ) -> None:
     async def main(runtime: Runtime) -> None:

@@ -1,4 +1,4 @@
-"""A quota applies at every broker of the cluster, at each on its own."""
+"""A quota applies at every broker of the cluster, at each one separately."""
 
 import pytest
 from tests.kit.batches import batch_of
@@ -18,7 +18,7 @@ BURST = 10 * RATE
 
 
 async def told_ms(runtime: Runtime, node: int, partition: int, size: int) -> int:
-    """Produce to the partition's leader; returns the throttle time."""
+    """Produce to the partition's leader. Return the throttle time."""
     async with connected(runtime, f"n{node}:9092") as client:
         fields = produce_fields(9, (partition, batch_of(bytes(size))), acks=1)
         answer = await client.ask(PRODUCE, 9, **fields)

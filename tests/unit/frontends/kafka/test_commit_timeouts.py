@@ -1,4 +1,4 @@
-"""Commits that the replicas do not store in time fail, and release their place."""
+"""Commits that the replicas do not store in time fail and release their place."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ PATIENCE_S = 2 * ANSWER_MS_MAX / 1_000
 
 
 async def commit(client: RawClient) -> int:
-    """Commit one partition; returns the error code."""
+    """Commit one partition. Return the error code."""
     client.patience_s = PATIENCE_S
     answer: Any = await client.ask(calls.OFFSET_COMMIT, 9, **COMMIT)
     return int(answer.topics[0].partitions[0].error_code)
@@ -32,13 +32,13 @@ async def committed(client: RawClient) -> None:
         if not await commit(client):
             return
         await asyncio.sleep(0.1)
-    raise AssertionError("the replicas are back, and nothing is committed")
+    raise AssertionError("the replicas are back, but no commit succeeded")
 
 
 @pytest.mark.slow
-def test_a_commit_that_is_not_stored_in_time_is_to_be_repeated_and_leaves_nothing() -> None:
-    """The controllers are heard, so the coordinator stays one; its replicas stand still, so the
-    high watermark does not come. `group_waits_max`: one that still waited would keep all out."""
+def test_commit_that_is_not_stored_in_time_is_retriable_and_leaves_nothing() -> None:
+    """The controllers are reachable, so the coordinator stays. Its replicas are partitioned off, so
+    the high watermark stays. With `group_waits_max` one waiting commit would block all others."""
     with cluster(
         brokers=3,
         kafka=("{}:9092",),
@@ -65,7 +65,7 @@ def test_a_commit_that_is_not_stored_in_time_is_to_be_repeated_and_leaves_nothin
         took_ms = play.world.now_ms() - began_ms
         assert ANSWER_MS_MAX <= took_ms <= ANSWER_MS_MAX + LATE_MS_MAX
         assert (server.figures.open, server.memory.taken) == (0, 0)
-        # Refused at once, and for the replicas that are missing: its place is free.
+        # Refused at once for the missing replicas: the place of the first commit is free.
         assert ask(play, commit, node=number) == CoordinatorNotAvailable.code
         assert play.world.now_ms() - began_ms < took_ms + LATE_MS_MAX
 

@@ -26,7 +26,7 @@ LARGE_KEY = 37
 
 
 async def large(door: BrokerContext, call: Call) -> Answer:
-    """Answer with 100 KB."""
+    """Respond with 100 KB."""
     row = {"name": "t", "error_code": 0, "error_message": "x" * 30_000}
     return {"results": [row] * 4}
 
@@ -36,7 +36,7 @@ ASKED: dict[str, Any] = {"topics": (), "timeout": 5, "validate_only": False}
 
 
 def at_once(door: BrokerContext, call: Call, done: Done) -> bool:
-    """Answer within the call, as the hot paths may."""
+    """Respond within the call, as the hot paths may."""
     done({"results": []})
     return True
 
@@ -45,7 +45,7 @@ AT_ONCE = replace(LARGE, name="AtOnce", begin=at_once, read=lambda version, body
 
 
 async def is_let_in(runtime: Runtime, address: str) -> bool:
-    """Whether a connection is accepted."""
+    """Return True if a connection is accepted."""
     try:
         async with connected(runtime, address) as client:
             return await is_served(client)
@@ -56,7 +56,7 @@ async def is_let_in(runtime: Runtime, address: str) -> bool:
 # --- time ----------------------------------------------------------------------------------------
 
 
-def test_a_connection_that_asks_for_nothing_is_closed_and_one_that_asks_is_not() -> None:
+def test_idle_connection_is_closed_and_an_active_one_is_not() -> None:
     async def main(runtime: Runtime) -> None:
         async with (
             bare_server(runtime, connections_idle_ms_max=60_000) as (server, addresses),
@@ -90,8 +90,8 @@ def test_a_connection_that_waits_for_its_answer_is_not_idle() -> None:
 
 
 @pytest.mark.parametrize("size", [100, 300_000])
-def test_a_request_that_comes_a_byte_now_and_then_ends_its_connection(size: int) -> None:
-    """It keeps the connection from being idle, and memory taken."""
+def test_request_that_arrives_byte_by_byte_ends_its_connection(size: int) -> None:
+    """The bytes keep the connection from being idle, and memory reserved."""
 
     async def main(runtime: Runtime) -> None:
         async with (
@@ -113,7 +113,7 @@ def test_a_request_that_comes_a_byte_now_and_then_ends_its_connection(size: int)
     simulation.run(main)
 
 
-def test_claimed_size_holds_no_memory_and_buys_no_time() -> None:
+def test_claimed_size_reserves_no_memory_and_extends_no_timeout() -> None:
     async def main(runtime: Runtime) -> None:
         async with (
             bare_server(runtime, frame_ms_max=5_000, requests_bytes_max=900_000) as (_, addresses),
@@ -157,7 +157,7 @@ def test_a_large_request_over_a_slow_link_has_its_time() -> None:
 # --- memory --------------------------------------------------------------------------------------
 
 
-def test_a_client_that_never_reads_is_read_no_more_and_ends_when_it_stays_so() -> None:
+def test_client_that_never_reads_is_paused_and_then_closed() -> None:
     async def main(runtime: Runtime) -> None:
         async with (
             bare_server(runtime, LARGE, connections_idle_ms_max=60_000) as (server, addresses),
@@ -165,13 +165,13 @@ def test_a_client_that_never_reads_is_read_no_more_and_ends_when_it_stays_so() -
             connected(runtime, addresses["one"]) as good,
         ):
             deaf.connection.pause_reading()
-            for _ in range(200):  # 20 MB of answers
+            for _ in range(200):  # 20 MB of responses
                 deaf.send(LARGE_KEY, 2, **ASKED)
             for _ in range(20):
                 await asyncio.sleep(1)
                 assert await is_served(good)
             answered = server.figures.apis["Large"].answered
-            assert 5 < answered < 60  # the bound, the kernel's buffers, and not more
+            assert 5 < answered < 60  # the bound and the kernel's buffers, no more
             while server.connection_count == 2:
                 await asyncio.sleep(5)
                 assert await is_served(good)
@@ -181,8 +181,8 @@ def test_a_client_that_never_reads_is_read_no_more_and_ends_when_it_stays_so() -
     simulation.run(main)
 
 
-def test_an_ended_connection_that_nobody_reads_does_not_stay() -> None:
-    """What was answered before may leave, and the client has a while for it."""
+def test_closing_connection_without_a_reader_is_aborted() -> None:
+    """Earlier responses may still be sent, and the client has some time for them."""
 
     async def main(runtime: Runtime) -> None:
         async with (
@@ -206,7 +206,7 @@ def test_an_ended_connection_that_nobody_reads_does_not_stay() -> None:
             assert runtime.clock.now_ms() - began_ms < 40_000
 
     async def deaf_end(server: KafkaServer) -> dict[str, int]:
-        while server.connection_count:  # noqa: ASYNC110 (nobody tells)
+        while server.connection_count:  # noqa: ASYNC110 (there is no event)
             await asyncio.sleep(1)
         return server.figures.listeners["one"].ended
 
@@ -231,7 +231,7 @@ def test_a_client_that_reads_late_gets_every_answer(run: Run) -> None:
     run(main)
 
 
-def test_when_requests_hold_all_the_memory_others_wait_for_room(run: Run) -> None:
+def test_requests_wait_while_the_request_memory_is_full(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         gate = Gate()
         async with (
@@ -258,7 +258,7 @@ def test_when_requests_hold_all_the_memory_others_wait_for_room(run: Run) -> Non
     run(main)
 
 
-def test_who_waits_for_memory_and_goes_is_forgotten(run: Run) -> None:
+def test_connection_closed_while_waiting_for_memory_leaves_the_queue(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         gate = Gate()
         async with (
@@ -279,7 +279,7 @@ def test_who_waits_for_memory_and_goes_is_forgotten(run: Run) -> None:
     run(main)
 
 
-def test_a_frame_larger_than_all_the_memory_is_read_when_nobody_else_holds_any(run: Run) -> None:
+def test_frame_larger_than_the_memory_is_read_once_no_other_holds_any(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         gate = Gate()
         async with (
@@ -295,7 +295,7 @@ def test_a_frame_larger_than_all_the_memory_is_read_when_nobody_else_holds_any(r
 
 
 def claim(client: RawClient, size: int, sent: int) -> None:
-    """Send the beginning of a request of a size, whose further bytes are zeros."""
+    """Send the start of a request of a size; its other bytes are zeros."""
     client.send_raw(struct.pack(">ihhih", size, GATED_KEY, 1, 1, -1) + bytes(sent - 10))
 
 
@@ -328,7 +328,7 @@ def test_large_frames_that_fill_the_memory_are_completed_one_after_another(run: 
 
 
 def test_large_frame_that_stops_does_not_keep_the_memory() -> None:
-    """One of several that fill the memory together, of a client that sends no more of it."""
+    """One of several clients that fill the memory together stops sending."""
 
     async def main(runtime: Runtime) -> None:
         gate = Gate()
@@ -350,7 +350,7 @@ def test_large_frame_that_stops_does_not_keep_the_memory() -> None:
 
 
 @pytest.mark.parametrize("before", ["a long wait", "an unread response"])
-def test_requests_that_cannot_begin_do_not_keep_the_memory(before: str) -> None:
+def test_requests_that_cannot_start_do_not_keep_the_memory(before: str) -> None:
     async def main(runtime: Runtime) -> None:
         gate, is_full = Gate(), asyncio.Event()
 
@@ -382,8 +382,8 @@ def test_requests_that_cannot_begin_do_not_keep_the_memory(before: str) -> None:
     simulation.run(main)
 
 
-def test_while_the_memory_is_full_a_connection_brings_no_more_than_a_little() -> None:
-    """Each has something to bring before it is read no more, and there may be thousands."""
+def test_connection_reads_little_while_the_memory_is_full() -> None:
+    """Each connection may read some bytes before it is paused, and there may be thousands."""
 
     async def main(runtime: Runtime) -> None:
         gate = Gate()
@@ -407,7 +407,7 @@ def test_while_the_memory_is_full_a_connection_brings_no_more_than_a_little() ->
 
 
 def test_any_number_of_connections_may_wait_for_memory() -> None:
-    """Who is answered at once gives back at once, and so lets the next one go on."""
+    """A request that completes at once releases its memory at once for the next one."""
 
     async def main(runtime: Runtime) -> None:
         gate = Gate()
@@ -436,27 +436,27 @@ def test_any_number_of_connections_may_wait_for_memory() -> None:
     simulation.run(main)
 
 
-class Broken(ClientQuotaManager):
-    """Fails when it is asked for the last of `answers` times."""
+class FailingQuotas(ClientQuotaManager):
+    """A quota manager that raises at the last of `answers` queries."""
 
     answers = -1
 
     @property
     def counts_work(self) -> bool:
-        """Asked where a request is answered, and where one of a hot path begins."""
+        """Queried where a request is answered and where one of a hot path starts."""
         self.answers -= 1
         if not self.answers:
             raise ZeroDivisionError("one of ours")
         return False
 
 
-def test_a_bug_met_by_whoever_goes_on_ends_one_connection_and_not_the_node(
+def test_bug_in_the_next_request_ends_one_connection_and_not_the_node(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What goes on behind an answer does so in the task of that answer."""
+    """The next request starts in the task that sent the previous response."""
 
     async def main(runtime: Runtime) -> None:
-        gate, throttling = Gate(), Broken()
+        gate, throttling = Gate(), FailingQuotas()
         async with (
             bare_server(runtime, gate.api, AT_ONCE, throttling=throttling) as (server, addresses),
             connected(runtime, addresses["one"]) as unlucky,
@@ -479,7 +479,7 @@ def test_a_bug_met_by_whoever_goes_on_ends_one_connection_and_not_the_node(
 # --- connections ---------------------------------------------------------------------------------
 
 
-def test_one_address_cannot_use_up_the_connections_of_all() -> None:
+def test_one_address_cannot_use_all_connections() -> None:
     async def main(runtime: Runtime) -> None:
         async with bare_server(runtime, address_connections_max=2) as (server, addresses):
             async with (
@@ -495,7 +495,7 @@ def test_one_address_cannot_use_up_the_connections_of_all() -> None:
     simulation.run(main)
 
 
-def test_connections_beyond_the_bound_are_closed_until_others_go(run: Run) -> None:
+def test_connections_above_the_limit_are_closed_until_others_end(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with bare_server(runtime, connections_max=3) as (server, addresses):
             clients = [await connect(runtime, addresses["one"]) for _ in range(3)]
@@ -514,7 +514,7 @@ def test_connections_beyond_the_bound_are_closed_until_others_go(run: Run) -> No
     run(main)
 
 
-def test_one_listener_cannot_take_the_connections_of_another(run: Run) -> None:
+def test_one_listener_cannot_use_the_connections_of_another(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with bare_server(
             runtime, listeners=("inside", "outside"), listener_connections_max=2
@@ -532,7 +532,7 @@ def test_one_listener_cannot_take_the_connections_of_another(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_a_thousand_clients_that_come_back_at_once_are_served(run: Run) -> None:
+def test_thousand_clients_that_reconnect_at_once_are_served(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with bare_server(runtime, connections_max=1_000, listener_connections_max=1_000) as (
             server,
@@ -555,8 +555,8 @@ def test_a_thousand_clients_that_come_back_at_once_are_served(run: Run) -> None:
 # --- throttling ----------------------------------------------------------------------------------
 
 
-class Dear(ClientQuotaManager):
-    """Every request costs its client some time."""
+class CostlyQuotas(ClientQuotaManager):
+    """A quota manager that throttles every request."""
 
     def __init__(self, wait_ms: int) -> None:
         super().__init__()
@@ -564,13 +564,13 @@ class Dear(ClientQuotaManager):
         self.apply({(("user", None),): {REQUEST_PERCENTAGE: 100.0}})
 
     def charge(self, **taken: object) -> int:
-        """What it costs."""
+        """Return the throttle time."""
         return self.wait_ms
 
 
-def test_an_answer_leaves_at_once_with_its_throttle_time_and_then_nothing_is_read() -> None:
+def test_response_has_its_throttle_time_and_then_reading_pauses() -> None:
     async def main(runtime: Runtime) -> None:
-        dear = Dear(4_000)
+        dear = CostlyQuotas(4_000)
         async with (
             bare_server(runtime, throttling=dear, connections_idle_ms_max=1_000) as (_, addresses),
             connected(runtime, addresses["one"]) as client,
@@ -590,9 +590,9 @@ def test_an_answer_leaves_at_once_with_its_throttle_time_and_then_nothing_is_rea
     simulation.run(main)
 
 
-def test_who_has_to_wait_holds_nobody_else_up() -> None:
+def test_throttled_client_delays_no_other() -> None:
     async def main(runtime: Runtime) -> None:
-        dear = Dear(60_000)
+        dear = CostlyQuotas(60_000)
         async with (
             bare_server(runtime, throttling=dear) as (_, addresses),
             connected(runtime, addresses["one"]) as greedy,
@@ -608,10 +608,10 @@ def test_who_has_to_wait_holds_nobody_else_up() -> None:
     simulation.run(main)
 
 
-# --- the end -------------------------------------------------------------------------------------
+# --- close ---------------------------------------------------------------------------------------
 
 
-def test_a_server_that_closes_lets_answers_under_way_leave_and_waits_for_nobody_else() -> None:
+def test_close_sends_responses_in_flight_and_starts_no_other_request() -> None:
     async def main(runtime: Runtime) -> None:
         gate = Gate()
         async with (
@@ -630,13 +630,13 @@ def test_a_server_that_closes_lets_answers_under_way_leave_and_waits_for_nobody_
             assert await waiting.ended() is None
             await closing
             assert runtime.clock.now_ms() - began_ms < 5_000
-            assert gate.begun == [1]  # the second was not begun any more
+            assert gate.begun == [1]  # the second request was not started
             assert server.figures.listeners["one"].ended == {"stopped": 2}
 
     simulation.run(main)
 
 
-def test_a_server_that_closes_does_not_wait_for_ever(run: Run) -> None:
+def test_close_has_a_time_limit(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         gate = Gate()
         async with (

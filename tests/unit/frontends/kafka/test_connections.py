@@ -1,4 +1,4 @@
-"""Connections: the order of answers, what ends them, and that each ends alone."""
+"""The order of responses in a connection, and the errors that end a connection alone."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ async def names_by(client: RawClient, *names: str, version: int = 5) -> list[str
     return [topic.name for topic in answer.topics]
 
 
-def test_requests_that_come_together_are_answered_in_their_order(run: Run) -> None:
+def test_requests_that_arrive_together_are_answered_in_order(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         async with (
             bare_server(runtime) as (_, addresses),
@@ -47,7 +47,7 @@ def test_requests_that_come_together_are_answered_in_their_order(run: Run) -> No
     run(main)
 
 
-def test_a_request_begins_when_the_one_before_it_is_answered(run: Run) -> None:
+def test_request_starts_after_the_response_to_the_one_before_it(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         gate = Gate()
         async with (
@@ -58,7 +58,7 @@ def test_a_request_begins_when_the_one_before_it_is_answered(run: Run) -> None:
             for number in (1, 2):
                 client.send(GATED_KEY, 4, topic_names=["t"], timeout=number)
             await gate.reached(1)
-            assert await names_by(other, "x") == ["x"]  # nobody else waits
+            assert await names_by(other, "x") == ["x"]  # no other connection waits
             assert gate.begun == [1]
             gate.open(2)
             gate.open(1)
@@ -98,7 +98,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("what", GARBAGE)
-def test_what_is_no_request_ends_its_connection_with_a_reason_and_no_other(
+def test_invalid_request_ends_its_connection_with_a_reason_and_no_other(
     what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -109,7 +109,7 @@ def test_what_is_no_request_ends_its_connection_with_a_reason_and_no_other(
         ):
             before = bad.send(PLAIN_KEY, 5, **topics("before"))
             bad.send_raw(GARBAGE[what])
-            correlation_id, _ = await bad.answer(PLAIN_KEY, 5)  # what came before is answered
+            correlation_id, _ = await bad.answer(PLAIN_KEY, 5)  # earlier requests are answered
             assert correlation_id == before
             with pytest.raises(ConnectionEnded):
                 await bad.frame()
@@ -123,7 +123,7 @@ def test_what_is_no_request_ends_its_connection_with_a_reason_and_no_other(
     assert line.startswith("kafka.connection_ended reason=invalid peer=")
 
 
-def test_clients_cannot_fill_the_journal(caplog: pytest.LogCaptureFixture) -> None:
+def test_clients_cannot_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async def main(runtime: Runtime) -> None:
         async with bare_server(runtime) as (server, addresses):
             for _ in range(3):
@@ -158,9 +158,7 @@ def test_a_frame_that_ends_with_its_connection_is_dropped(run: Run) -> None:
     run(main)
 
 
-def test_a_bug_ends_the_connection_that_met_it_and_no_other(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bug_ends_its_connection_and_no_other(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def main(runtime: Runtime) -> None:
         async with (
             bare_server(runtime) as (server, addresses),
@@ -180,7 +178,7 @@ def test_a_bug_ends_the_connection_that_met_it_and_no_other(
     assert caplog.records[0].exc_info is not None
 
 
-def test_a_failure_that_no_answer_can_tell_ends_the_connection_behind_those_before() -> None:
+def test_error_without_a_response_ends_the_connection_after_earlier_responses() -> None:
     async def fail(door: BrokerContext, call: Call) -> Answer:
         raise NotLeaderOrFollower("another leads; look who")
 
@@ -201,7 +199,7 @@ def test_a_failure_that_no_answer_can_tell_ends_the_connection_behind_those_befo
     simulation.run(main)
 
 
-def test_who_goes_has_its_requests_cancelled_and_what_they_held_given_back(run: Run) -> None:
+def test_closed_connection_cancels_its_requests_and_releases_their_memory(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         gate = Gate()
         async with bare_server(runtime, gate.api) as (server, addresses):
@@ -217,7 +215,7 @@ def test_who_goes_has_its_requests_cancelled_and_what_they_held_given_back(run: 
     run(main)
 
 
-def test_no_more_requests_of_a_connection_are_taken_than_may_be_under_way(run: Run) -> None:
+def test_requests_in_flight_of_a_connection_are_bounded(run: Run) -> None:
     async def main(runtime: Runtime) -> None:
         gate = Gate()
         async with (

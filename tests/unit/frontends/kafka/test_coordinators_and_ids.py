@@ -1,4 +1,4 @@
-"""FindCoordinator and InitProducerId: what is asked for before the first record."""
+"""FindCoordinator and InitProducerId in every version."""
 
 from typing import Any
 
@@ -14,7 +14,8 @@ EPOCH_MAX = 2**15 - 1
 
 
 async def sought(kafka: KafkaNode, version: int, kind: int = GROUP) -> list[tuple[int, int, str]]:
-    """Ask for two keys, or for one where a version takes one; error, node and host of each."""
+    """Find coordinators, by two keys where the version allows. Return error, node and host of
+    each."""
     if version >= 4:
         answer = await kafka.client.ask(
             FIND_COORDINATOR, version, key_type=kind, coordinator_keys=("a", "b")
@@ -28,9 +29,7 @@ async def sought(kafka: KafkaNode, version: int, kind: int = GROUP) -> list[tupl
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_a_group_is_found_at_the_address_that_its_client_has_reached(
-    folder: str, version: int
-) -> None:
+def test_coordinator_address_is_the_one_that_the_client_used(folder: str, version: int) -> None:
     async def main(kafka: KafkaNode) -> None:
         here = (0, NODE, kafka.address.rpartition(":")[0])
         assert await sought(kafka, version) == [here] * (2 if version >= 4 else 1)
@@ -57,7 +56,7 @@ def test_a_key_type_without_a_coordinator_is_refused_for_good(
 
 
 async def given(kafka: KafkaNode, version: int, **fields: Any) -> tuple[int, int, int]:
-    """Ask for a producer id; error, id and epoch."""
+    """Request a producer id. Return error, id and epoch."""
     answer = await kafka.client.ask(
         INIT_PRODUCER_ID,
         version,
@@ -86,7 +85,7 @@ def test_a_producer_that_has_an_id_gets_its_next_epoch(folder: str) -> None:
     run_on_kafka_node(main, folder)
 
 
-def test_a_producer_that_has_used_up_its_epochs_gets_another_id(folder: str) -> None:
+def test_producer_with_exhausted_epochs_gets_another_id(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         _, producer_id, _ = await given(kafka, 3)
         code, other, epoch = await given(
@@ -106,7 +105,7 @@ def test_a_producer_that_has_used_up_its_epochs_gets_another_id(folder: str) -> 
         ({"producer_id": 7, "producer_epoch": -1}, INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_given_is_refused_and_no_id_with_it(
+def test_invalid_request_is_refused_without_an_id(
     folder: str, fields: dict[str, Any], code: int
 ) -> None:
     async def main(kafka: KafkaNode) -> None:

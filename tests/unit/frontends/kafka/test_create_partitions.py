@@ -1,4 +1,4 @@
-"""CreatePartitions: topics grow, each by itself."""
+"""CreatePartitions grows each topic by itself."""
 
 from typing import Any
 
@@ -83,7 +83,7 @@ def test_validation_alone_changes_nothing(folder: str) -> None:
         (wanted("t", 3, (), placed=False), 39, "0 brokers; give 1"),
     ],
 )
-def test_a_growth_that_cannot_be_is_refused_by_its_code(
+def test_invalid_growth_is_refused_with_its_code(
     folder: str, topic: dict[str, Any], code: int, message: str
 ) -> None:
     async def main(runtime: Runtime) -> None:

@@ -1,4 +1,4 @@
-"""CreateTopics: what each topic of a request becomes, in every version."""
+"""CreateTopics: the result of each topic, in every version."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ CREATE_TOPICS = 19
 
 
 def wanted(name: str, **fields: Any) -> dict[str, Any]:
-    """A topic with one replica of one partition, but for `fields`."""
+    """Return a topic with one replica of one partition, overridden by `fields`."""
     return {
         "name": name,
         "num_partitions": 1,
@@ -55,7 +55,7 @@ def test_a_topic_is_created_by_every_version(run: Run, folder: str, version: int
     run(main)
 
 
-def test_the_answer_tells_every_config_and_who_set_it(folder: str) -> None:
+def test_response_has_every_config_with_its_source(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             configs = ({"name": "retention.ms", "value": "7d"},)
@@ -130,7 +130,7 @@ DEFAULTS = {"num_partitions": -1, "replication_factor": -1}
         ),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused_by_its_code(
+def test_invalid_topic_is_refused_with_its_code(
     folder: str, topic: dict[str, Any], code: int, message: str
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -154,7 +154,7 @@ def test_a_topic_that_exists_is_refused(folder: str) -> None:
     simulation.run(main)
 
 
-def test_a_name_that_comes_twice_is_refused_once_and_creates_nothing(folder: str) -> None:
+def test_duplicate_name_is_refused_once_and_creates_nothing(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             results = await created(kafka, wanted("t"), wanted("other"), wanted("t"))
@@ -164,7 +164,7 @@ def test_a_name_that_comes_twice_is_refused_once_and_creates_nothing(folder: str
     simulation.run(main)
 
 
-def test_validation_alone_creates_nothing_and_tells_what_would_be(folder: str) -> None:
+def test_validation_creates_nothing_and_returns_the_result(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             topic = wanted("t", num_partitions=4)
@@ -176,7 +176,7 @@ def test_validation_alone_creates_nothing_and_tells_what_would_be(folder: str) -
     simulation.run(main)
 
 
-def test_a_request_of_nothing_is_answered_with_nothing(folder: str) -> None:
+def test_empty_request_gets_an_empty_response(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             assert await created(kafka) == []
@@ -185,7 +185,7 @@ def test_a_request_of_nothing_is_answered_with_nothing(folder: str) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31), 2**31 - 1])
-def test_a_timeout_that_nobody_can_keep_is_answered_at_once(folder: str, timeout_ms: int) -> None:
+def test_extreme_timeout_is_answered_at_once(folder: str, timeout_ms: int) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             began_ms = runtime.clock.now_ms()
@@ -199,7 +199,7 @@ def test_a_timeout_that_nobody_can_keep_is_answered_at_once(folder: str, timeout
 
 
 @pytest.mark.parametrize("version", [4, 7])
-def test_many_topics_are_told_as_few_are(folder: str, version: int) -> None:
+def test_many_topics_have_the_same_results_as_few(folder: str, version: int) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             topics = [wanted(f"t{index}") for index in range(ELEMENTS_ON_THE_LOOP_MAX // 20)]
@@ -212,7 +212,7 @@ def test_many_topics_are_told_as_few_are(folder: str, version: int) -> None:
 
 
 @pytest.mark.slow
-def test_of_too_many_topics_none_is_created_and_each_is_told_why(folder: str) -> None:
+def test_too_many_topics_are_all_refused_with_a_reason(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             topics = [wanted(f"t{index}") for index in range(PARTS_MAX + 1)]
@@ -225,7 +225,7 @@ def test_of_too_many_topics_none_is_created_and_each_is_told_why(folder: str) ->
     simulation.run(main)
 
 
-def test_what_has_not_begun_when_the_time_is_over_never_does(folder: str) -> None:
+def test_creation_that_did_not_start_before_the_timeout_never_starts(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             topics = [wanted(f"t{index}") for index in range(2 * PARTS_AT_ONCE)]
@@ -240,7 +240,7 @@ def test_what_has_not_begun_when_the_time_is_over_never_does(folder: str) -> Non
             assert "t0" not in late
             assert f"t{2 * PARTS_AT_ONCE - 1}" in late
             assert all(each.error_code == 7 for each in answer.topics if each.name in late)
-            await created(kafka, wanted("another"))  # behind whatever is still on its way
+            await created(kafka, wanted("another"))  # behind all requests in flight
             for name in late:
                 assert (await described(kafka.channel, name)).HasField("error")
 

@@ -9,7 +9,7 @@ from quorumlog.frontends.kafka.deadlines import STEP_MS, RequestDeadlines
 from quorumlog.runtime import Runtime
 
 
-def test_each_is_told_once_soon_after_its_time_unless_it_was_taken_back() -> None:
+def test_each_deadline_runs_once_soon_after_its_time_unless_removed() -> None:
     async def main(runtime: Runtime) -> None:
         clock, deadlines = runtime.clock, RequestDeadlines()
         expired: list[tuple[int, int]] = []
@@ -35,8 +35,8 @@ def test_each_is_told_once_soon_after_its_time_unless_it_was_taken_back() -> Non
     simulation.run(main)
 
 
-def test_one_that_breaks_takes_nobody_else_along(caplog: pytest.LogCaptureFixture) -> None:
-    """They share a timer, and a request that is not told of its end is never answered."""
+def test_failing_callback_affects_no_other_deadline(caplog: pytest.LogCaptureFixture) -> None:
+    """They share a timer. A request whose deadline is lost would never be answered."""
 
     async def main(runtime: Runtime) -> None:
         deadlines, expired = RequestDeadlines(), asyncio.Event()

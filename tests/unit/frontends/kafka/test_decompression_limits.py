@@ -14,7 +14,7 @@ from .produce_fetch import create, produced
 
 MESSAGE_TOO_LARGE = 10
 INFLATED = 150 << 20
-HELD_MAX = 128 << 20  # twice the bound of 64 MiB: pieces, and what they are put together to
+HELD_MAX = 128 << 20  # twice the bound of 64 MiB: the chunks and their concatenation
 
 
 @pytest.mark.slow

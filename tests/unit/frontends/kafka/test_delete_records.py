@@ -1,4 +1,4 @@
-"""DeleteRecords: where partitions begin is raised, each partition by itself."""
+"""DeleteRecords raises the log start offset of each partition by itself."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ RECORDS = 5
 
 
 async def filled(kafka: KafkaNode, name: str, *, partitions: int = 1) -> None:
-    """A topic with records in partition 0."""
+    """Create a topic with records in partition 0."""
     await create_topic(kafka.channel, name, partitions=partitions)
     records = [log_pb2.Record(value=b"v") for _ in range(RECORDS)]
     request = log_pb2.PublishRequest(topic=name, partition=0, records=records)
@@ -33,7 +33,7 @@ def below(*places: tuple[int, int]) -> list[dict[str, int]]:
 
 
 async def deleted(kafka: KafkaNode, version: int = 2, **topics: Any) -> dict[tuple[str, int], Any]:
-    """Error code and new start of each partition."""
+    """Delete records. Return error code and new log start of each partition."""
     wanted = [{"name": name, "partitions": parts} for name, parts in topics.items()]
     answer = await timed(kafka.client, DELETE_RECORDS, version, topics=wanted)
     return {
@@ -67,7 +67,7 @@ def test_records_of_internal_topics_stay(folder: str) -> None:
     simulation.run(main)
 
 
-def test_what_is_wrong_with_one_partition_does_not_stop_the_others(folder: str) -> None:
+def test_invalid_partition_does_not_stop_the_others(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await filled(kafka, "t", partitions=4)
@@ -81,7 +81,7 @@ def test_what_is_wrong_with_one_partition_does_not_stop_the_others(folder: str) 
             assert results == {
                 ("t", 0): (0, 2),
                 ("t", 1): (1, -1),  # it has no records
-                ("t", 2): (1, -1),  # no offset
+                ("t", 2): (1, -1),  # an invalid offset
                 ("t", 3): (42, -1),
                 ("t", 9): (3, -1),
                 ("t", -1): (42, -1),
@@ -92,7 +92,7 @@ def test_what_is_wrong_with_one_partition_does_not_stop_the_others(folder: str) 
     simulation.run(main)
 
 
-def test_a_request_of_nothing_is_answered_with_nothing(folder: str) -> None:
+def test_empty_request_gets_an_empty_response(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             assert await deleted(kafka) == {}
@@ -101,7 +101,7 @@ def test_a_request_of_nothing_is_answered_with_nothing(folder: str) -> None:
     simulation.run(main)
 
 
-def test_of_too_many_partitions_each_is_refused_and_keeps_its_records(folder: str) -> None:
+def test_too_many_partitions_are_all_refused_and_keep_their_records(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await filled(kafka, "t")

@@ -1,4 +1,4 @@
-"""DeleteTopics: by name and by id, each topic by itself."""
+"""DeleteTopics deletes each topic by itself, by name or by id."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ async def is_there(kafka: KafkaNode, name: str) -> bool:
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_topics_go_by_name_in_every_version_that_has_names(
+def test_topics_are_deleted_by_name_in_every_version_with_names(
     run: Run, folder: str, version: int
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -49,7 +49,7 @@ def test_topics_go_by_name_in_every_version_that_has_names(
     run(main)
 
 
-def test_a_topic_goes_by_its_id_and_is_named_in_the_answer(run: Run, folder: str) -> None:
+def test_topic_is_deleted_by_its_id_and_named_in_the_response(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             topic_id = await create_topic(kafka.channel, "t")
@@ -60,7 +60,7 @@ def test_a_topic_goes_by_its_id_and_is_named_in_the_answer(run: Run, folder: str
     run(main)
 
 
-def test_an_id_that_is_gone_is_unknown_while_its_name_lives_on(folder: str) -> None:
+def test_id_of_a_deleted_topic_is_unknown_although_its_name_exists(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             old_id = await create_topic(kafka.channel, "t")
@@ -73,7 +73,7 @@ def test_an_id_that_is_gone_is_unknown_while_its_name_lives_on(folder: str) -> N
     simulation.run(main)
 
 
-def test_what_is_named_twice_in_whatever_way_stays(folder: str) -> None:
+def test_topic_listed_twice_by_name_or_id_is_not_deleted(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             ids = {name: await create_topic(kafka.channel, name) for name in "abc"}

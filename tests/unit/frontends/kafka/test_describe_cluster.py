@@ -1,4 +1,4 @@
-"""DescribeCluster and DescribeTopicPartitions: what administrators look at."""
+"""DescribeCluster and DescribeTopicPartitions in every version."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from quorumlog.proto import admin_pb2
 from quorumlog.services import ADMIN_CREATE_TOPIC
 
 DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 60, 75
-NODE = 1  # the one node's id
+NODE = 1  # the id of the only node
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC, INVALID_REQUEST = 3, 17, 42
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
 NOT_ASKED = -(2**31)
@@ -24,7 +24,7 @@ async def cluster(kafka: KafkaNode, version: int, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_every_version_tells_the_cluster_and_its_brokers(folder: str, version: int) -> None:
+def test_every_version_describes_the_cluster_and_its_brokers(folder: str, version: int) -> None:
     async def main(kafka: KafkaNode) -> None:
         answer = await cluster(kafka, version)
         host, _, port = kafka.address.rpartition(":")
@@ -41,7 +41,7 @@ def test_every_version_tells_the_cluster_and_its_brokers(folder: str, version: i
 @pytest.mark.parametrize(
     ("kind", "code"), [(2, MISMATCHED_ENDPOINT_TYPE), (3, UNSUPPORTED_ENDPOINT_TYPE)]
 )
-def test_a_broker_does_not_tell_of_controllers(folder: str, kind: int, code: int) -> None:
+def test_broker_returns_no_controllers(folder: str, kind: int, code: int) -> None:
     async def main(kafka: KafkaNode) -> None:
         answer = await cluster(kafka, 2, endpoint_type=kind)
         assert (answer.error_code, answer.brokers) == (code, ())
@@ -62,7 +62,7 @@ async def with_topics(kafka: KafkaNode, **sizes: int) -> None:
 async def page(
     kafka: KafkaNode, *names: str, limit: int = 2_000, cursor: tuple[str, int] | None = None
 ) -> tuple[list[tuple[str, int, list[int]]], tuple[str, int] | None]:
-    """Names, errors and partitions of a page, and where the next one begins."""
+    """Return names, errors and partitions of a page, and the cursor of the next one."""
     at = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
     answer = await kafka.client.ask(
         DESCRIBE_TOPIC_PARTITIONS,
@@ -81,7 +81,7 @@ async def page(
     )
 
 
-def test_topics_are_told_by_name_with_all_that_is_known_of_them(folder: str) -> None:
+def test_topics_are_described_by_name_with_all_fields(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         await with_topics(kafka, b=2, a=1)
         assert await page(kafka, "b", "a", "b") == ([("a", 0, [0]), ("b", 0, [0, 1])], None)
@@ -100,7 +100,7 @@ def test_topics_are_told_by_name_with_all_that_is_known_of_them(folder: str) -> 
     run_on_kafka_node(main, folder)
 
 
-def test_who_names_no_topic_is_told_all(folder: str) -> None:
+def test_request_without_topics_returns_all(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         await with_topics(kafka, b=1, a=1)
         assert await page(kafka) == ([("a", 0, [0]), ("b", 0, [0])], None)
@@ -108,7 +108,7 @@ def test_who_names_no_topic_is_told_all(folder: str) -> None:
     run_on_kafka_node(main, folder)
 
 
-def test_pages_follow_each_other_until_everything_was_told_once(folder: str) -> None:
+def test_pages_return_every_partition_once(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         await with_topics(kafka, a=3, b=2, c=4)
         listed, cursor, pages = [], None, 0
@@ -130,7 +130,7 @@ def test_a_page_that_ends_with_a_topic_begins_the_next_one_at_the_following(fold
     run_on_kafka_node(main, folder)
 
 
-def test_a_limit_below_one_still_tells_something(folder: str) -> None:
+def test_limit_below_one_still_returns_a_partition(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         await with_topics(kafka, a=2)
         assert await page(kafka, limit=0) == ([("a", 0, [0])], ("a", 1))
@@ -138,7 +138,7 @@ def test_a_limit_below_one_still_tells_something(folder: str) -> None:
     run_on_kafka_node(main, folder)
 
 
-def test_what_nobody_knows_is_told_in_its_place(folder: str) -> None:
+def test_unknown_topic_has_an_error_in_its_place(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         await with_topics(kafka, a=1)
         topics, cursor = await page(kafka, "a", "gone", "not/legal")
@@ -152,7 +152,7 @@ def test_what_nobody_knows_is_told_in_its_place(folder: str) -> None:
     run_on_kafka_node(main, folder)
 
 
-def test_a_page_goes_on_where_its_topic_was_deleted_meanwhile(folder: str) -> None:
+def test_next_page_continues_after_its_topic_was_deleted(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         await with_topics(kafka, a=1, c=1)
         assert await page(kafka, cursor=("b", 7)) == ([("c", 0, [0])], None)

@@ -1,4 +1,4 @@
-"""DescribeConfigs: what is told of topics, of the cluster and of the broker, in every version."""
+"""DescribeConfigs of topics, the cluster, brokers and groups, in every version."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ async def alter_cluster(kafka: KafkaNode, name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_every_config_of_a_topic_is_told_by_every_version(
+def test_every_config_of_a_topic_is_described_in_every_version(
     run: Run, folder: str, version: int
 ) -> None:
     async def main(runtime: Runtime) -> None:
@@ -85,7 +85,7 @@ def test_types_are_those_of_the_table(folder: str) -> None:
     simulation.run(main)
 
 
-def test_what_a_config_means_is_told_to_who_asks(folder: str) -> None:
+def test_documentation_of_a_config_is_returned_on_request(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await create_topic(kafka.channel, "t")
@@ -100,7 +100,7 @@ def test_what_a_config_means_is_told_to_who_asks(folder: str) -> None:
     simulation.run(main)
 
 
-def test_synonyms_tell_every_value_that_was_given(folder: str) -> None:
+def test_synonyms_have_every_configured_value(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await create_topic(kafka.channel, "said", configs={UNCLEAN: "false", "segment.ms": "9"})
@@ -143,7 +143,7 @@ def test_a_broker_without_a_name_is_the_whole_cluster(folder: str) -> None:
     simulation.run(main)
 
 
-def test_a_broker_tells_its_settings_and_those_of_the_cluster(folder: str) -> None:
+def test_broker_describes_its_settings_and_those_of_the_cluster(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             configs = await configs_of(kafka, resource(str(NODE), kind=BROKER))

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: what is on the disk, of all partitions or of those that are named."""
+"""DescribeLogDirs of all partitions, or of the given ones."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ BYTES = 500
 
 
 async def filled(kafka: KafkaNode) -> None:
-    """Topics a, and b with a record in partition 1."""
+    """Create topic a, and topic b with a record in partition 1."""
     await create_topic(kafka.channel, "b", partitions=2)
     await create_topic(kafka.channel, "a")
     records = [log_pb2.Record(value=b"v" * BYTES)]
@@ -42,7 +42,7 @@ def places(found: Any) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_all_partitions_are_told_by_every_version(run: Run, folder: str, version: int) -> None:
+def test_all_partitions_are_described_in_every_version(run: Run, folder: str, version: int) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await filled(kafka)
@@ -72,7 +72,7 @@ def test_all_partitions_are_told_by_every_version(run: Run, folder: str, version
         ([], []),
     ],
 )
-def test_of_what_is_named_that_is_told_which_is_there(
+def test_existing_partitions_of_the_request_are_described(
     folder: str, topics: Any, expected: list[tuple[str, int]]
 ) -> None:
     async def main(runtime: Runtime) -> None:

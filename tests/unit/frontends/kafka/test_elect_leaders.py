@@ -1,4 +1,4 @@
-"""ElectLeaders on one node: what is refused, and what is not needed."""
+"""ElectLeaders on one node: refusals, and elections that are not needed."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ INVALID_REQUEST = 42
 async def elected(
     kafka: KafkaNode, kind: int = PREFERRED, version: int = 2, **topics: tuple[int, ...]
 ) -> list[tuple[str, int, int]]:
-    """Topic, partition and error code of each result."""
+    """Elect leaders. Return topic, partition and error code of each result."""
     wanted: Any = [{"topic": name, "partitions": parts} for name, parts in topics.items()]
     fields = {"election_type": kind, "topic_partitions": wanted or None}
     answer = await timed(kafka.client, ELECT_LEADERS, version, **fields)
@@ -34,7 +34,9 @@ async def elected(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_who_leads_already_is_told_so_by_every_version(folder: str, version: int) -> None:
+def test_election_of_the_current_leader_is_not_needed_in_every_version(
+    folder: str, version: int
+) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await create_topic(kafka.channel, "t", partitions=2)
@@ -47,7 +49,7 @@ def test_who_leads_already_is_told_so_by_every_version(folder: str, version: int
 
 
 @pytest.mark.parametrize("kind", [PREFERRED, UNCLEAN])
-def test_of_all_partitions_those_that_need_nothing_are_left_out(folder: str, kind: int) -> None:
+def test_election_of_all_partitions_omits_those_that_need_none(folder: str, kind: int) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await create_topic(kafka.channel, "t", partitions=2)
@@ -56,7 +58,7 @@ def test_of_all_partitions_those_that_need_nothing_are_left_out(folder: str, kin
     simulation.run(main)
 
 
-def test_what_is_wrong_with_one_partition_does_not_stop_the_others(folder: str) -> None:
+def test_invalid_partition_does_not_stop_the_others(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await create_topic(kafka.channel, "t", partitions=2)
@@ -72,7 +74,7 @@ def test_what_is_wrong_with_one_partition_does_not_stop_the_others(folder: str) 
     simulation.run(main)
 
 
-def test_a_kind_that_is_none_is_refused_as_a_whole(folder: str) -> None:
+def test_unknown_election_type_is_refused_as_a_whole(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             fields = {"election_type": 2, "topic_partitions": None}
@@ -82,7 +84,7 @@ def test_a_kind_that_is_none_is_refused_as_a_whole(folder: str) -> None:
     simulation.run(main)
 
 
-def test_no_partition_is_not_all_partitions(folder: str) -> None:
+def test_empty_list_of_partitions_does_not_mean_all(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await create_topic(kafka.channel, "t")
@@ -94,10 +96,8 @@ def test_no_partition_is_not_all_partitions(folder: str) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_what_is_wrong_with_the_whole_is_told_of_each_partition_too(
-    folder: str, version: int
-) -> None:
-    """Version 0 has no other place for it: its answer would look like a success."""
+def test_error_of_the_request_is_repeated_for_each_partition(folder: str, version: int) -> None:
+    """Version 0 has no other field for it: its response would look like a success."""
 
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:

@@ -1,4 +1,4 @@
-"""Answers that a thread encodes are those that the loop would have made."""
+"""Responses encoded in a thread equal those encoded on the loop."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ API = {api.key: api for api in APIS}
     [(METADATA, version) for version in range(14)] + [(DESCRIBE_CONFIGS, v) for v in range(1, 5)],
 )
 @pytest.mark.parametrize("throttle_ms", [0, 1, 2**31 - 1])
-def test_the_throttle_time_stands_where_the_schema_has_it(
+def test_throttle_time_is_at_its_position_of_the_schema(
     key: int, version: int, throttle_ms: int
 ) -> None:
     api = API[key]
@@ -40,7 +40,7 @@ def test_the_throttle_time_stands_where_the_schema_has_it(
     assert made.size == 0
 
 
-def test_many_partitions_are_told_as_few_are(run: Run, folder: str) -> None:
+def test_many_partitions_are_encoded_like_few(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await create_topic(kafka.channel, "few", partitions=2)
@@ -62,7 +62,7 @@ def test_many_partitions_are_told_as_few_are(run: Run, folder: str) -> None:
     run(main)
 
 
-def test_many_configs_are_told_as_few_are(folder: str) -> None:
+def test_many_configs_are_encoded_like_few(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             names = [f"t{number}" for number in range(50)]

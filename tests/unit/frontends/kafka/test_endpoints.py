@@ -1,4 +1,4 @@
-"""Where a client is told that brokers are: by the listener and the host by which it has come."""
+"""Broker addresses in responses, by the listener and the host that the client used."""
 
 import pytest
 
@@ -58,7 +58,7 @@ class Brokers:
         return {each.node_id: f"{each.host}|{each.port}" for each in found.values()}
 
 
-def test_a_client_is_told_the_listeners_of_the_name_by_which_it_has_come() -> None:
+def test_client_gets_the_addresses_of_its_listener_name() -> None:
     brokers = Brokers()
     brokers.add(HERE, IN="in-1:9092", OUT="out-1:19092")
     brokers.add(OTHER, IN="in-2:9092", OUT="out-2:19092")
@@ -73,7 +73,7 @@ def test_a_broker_without_a_listener_of_the_name_is_left_out() -> None:
     assert brokers.advertised(listener="OUT") == {1: "out-1|19092"}
 
 
-def test_fenced_brokers_are_left_out_unless_they_are_asked_for() -> None:
+def test_fenced_brokers_are_left_out_unless_requested() -> None:
     brokers = Brokers()
     brokers.add(HERE, OUT="out-1:9092")
     brokers.add(OTHER, OUT="out-2:9092", fenced=True)
@@ -81,13 +81,13 @@ def test_fenced_brokers_are_left_out_unless_they_are_asked_for() -> None:
     assert brokers.advertised(with_fenced=True) == {1: "out-1|9092", 2: "out-2|9092"}
 
 
-def test_a_broker_on_every_interface_is_where_the_client_has_reached_it() -> None:
+def test_broker_on_all_interfaces_has_the_host_that_the_client_used() -> None:
     brokers = Brokers()
     brokers.add(HERE, grpc="internal:9094", OUT=":9092")
     assert brokers.advertised(local="203.0.113.7:9092") == {1: "203.0.113.7|9092"}
 
 
-def test_another_broker_on_every_interface_of_the_same_machine_is_at_the_same_host() -> None:
+def test_other_broker_on_all_interfaces_of_the_same_machine_has_the_same_host() -> None:
     brokers = Brokers()
     brokers.add(HERE, grpc="127.0.0.1:9094", OUT=":9092")
     brokers.add(OTHER, grpc="127.0.0.1:9194", OUT=":9192")
@@ -97,7 +97,7 @@ def test_another_broker_on_every_interface_of_the_same_machine_is_at_the_same_ho
     }
 
 
-def test_another_broker_on_every_interface_of_another_machine_is_at_its_own_host() -> None:
+def test_other_broker_on_all_interfaces_of_another_machine_has_its_own_host() -> None:
     brokers = Brokers()
     brokers.add(HERE, grpc="one.example.net:9094", OUT=":9092")
     brokers.add(OTHER, grpc="two.example.net:9094", OUT=":9092")
@@ -111,19 +111,19 @@ def test_another_broker_on_every_interface_of_another_machine_is_at_its_own_host
     ("local", "host"),
     [("[::1]:9092", "::1"), ("[::ffff:192.0.2.1]:9092", "192.0.2.1"), ("h.x:9092", "h.x")],
 )
-def test_a_host_is_told_without_what_belongs_to_addresses(local: str, host: str) -> None:
+def test_host_has_no_address_syntax(local: str, host: str) -> None:
     brokers = Brokers()
     brokers.add(HERE, OUT=":9092")
     assert brokers.advertised(local=local) == {1: f"{host}|9092"}
 
 
-def test_a_configured_ipv6_host_is_told_without_brackets() -> None:
+def test_configured_ipv6_host_has_no_brackets() -> None:
     brokers = Brokers()
     brokers.add(HERE, OUT="[2001:db8::1]:9092")
     assert brokers.advertised() == {1: "2001:db8::1|9092"}
 
 
-def test_changes_are_asked_of_the_controller_or_of_who_relays_them() -> None:
+def test_controller_id_is_the_controller_or_a_broker_that_forwards() -> None:
     brokers = Brokers()
     brokers.add(HERE, OUT="out-1:9092")
     brokers.add(OTHER, OUT="out-2:9092")

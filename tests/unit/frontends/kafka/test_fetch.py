@@ -1,4 +1,4 @@
-"""Fetch through the Kafka listener: bounds, waiting, errors, what lies where."""
+"""Fetch through the Kafka listener: bounds, waits, errors, offsets and memory."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ def values(records: bytes | None) -> list[bytes | None]:
 # --- errors --------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_read_is_refused_by_the_code_that_clients_know() -> None:
+def test_invalid_fetch_is_refused_with_the_code_of_kafka() -> None:
     async def work(kafka: KafkaNode) -> None:
         await produce(kafka.client, batch_of(b"a", b"b"))
         await produce(kafka.client, batch_of(b"c"))
@@ -73,7 +73,7 @@ def test_what_cannot_be_read_is_refused_by_the_code_that_clients_know() -> None:
     run_with_topic(work)
 
 
-def test_each_partition_of_a_request_stands_for_itself() -> None:
+def test_each_partition_of_a_fetch_has_its_own_result() -> None:
     async def work(kafka: KafkaNode) -> None:
         await produce(kafka.client, batch_of(b"a"), 1)
         results = await fetched(kafka.client, (9, 0), (1, 0), (0, 0), max_wait=60_000)
@@ -87,7 +87,7 @@ def test_each_partition_of_a_request_stands_for_itself() -> None:
     run_with_topic(work)
 
 
-def test_no_session_is_made_and_none_is_known() -> None:
+def test_fetch_sessions_are_refused_or_not_created() -> None:
     async def work(kafka: KafkaNode) -> None:
         await produce(kafka.client, batch_of(b"a"))
         for version in (7, 12):
@@ -105,7 +105,7 @@ def test_no_session_is_made_and_none_is_known() -> None:
 # --- bounds --------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_is_larger_than_all_bounds_comes_whole_and_alone() -> None:
+def test_batch_above_all_bounds_is_returned_whole_and_alone() -> None:
     async def work(kafka: KafkaNode) -> None:
         for index in (0, 1):
             await produce(kafka.client, batch_of(b"x" * 5_000), index)
@@ -118,7 +118,7 @@ def test_a_batch_that_is_larger_than_all_bounds_comes_whole_and_alone() -> None:
     run_with_topic(work)
 
 
-def test_a_partition_gives_whole_batches_up_to_its_bound() -> None:
+def test_partition_returns_whole_batches_up_to_its_bound() -> None:
     async def work(kafka: KafkaNode) -> None:
         for number in range(10):
             await produce(kafka.client, batch_of(b"%d" % number * 1_000))
@@ -131,7 +131,7 @@ def test_a_partition_gives_whole_batches_up_to_its_bound() -> None:
     run_with_topic(work)
 
 
-def test_an_answer_has_no_more_than_the_broker_lets_out_at_once() -> None:
+def test_response_is_bounded_by_the_broker_limit() -> None:
     async def work(kafka: KafkaNode) -> None:
         for _ in range(4):
             await produce(kafka.client, batch_of(bytes(40_000)))
@@ -161,7 +161,7 @@ def test_a_fetch_at_the_end_waits_for_records_or_its_time(run: Run, folder: str)
     run(main)
 
 
-def test_a_fetch_waits_until_there_is_as_much_as_it_wants() -> None:
+def test_fetch_waits_for_its_min_bytes() -> None:
     async def work(kafka: KafkaNode) -> None:
         other = await kafka.connect()
         wanted = fetch_fields(12, (0, 0), (1, 0), max_wait=60_000, min_bytes=1_000)
@@ -184,7 +184,7 @@ def waits(kafka: KafkaNode) -> int:
 
 
 def usual(kafka: KafkaNode) -> tuple[int, int]:
-    """Return the number of answered fetches, and of those in the short way."""
+    """Return the number of answered fetches, and of those on the fast path."""
     server = kafka.node.parts.kafka
     assert server is not None
     found = server.figures.apis["Fetch"]
@@ -192,8 +192,9 @@ def usual(kafka: KafkaNode) -> tuple[int, int]:
 
 
 async def begin_waiting(kafka: KafkaNode) -> RawClient:
-    """Return a client whose fetch waits for a minute, at the end of partition 0 with a record."""
-    await produce(kafka.client, batch_of(b"first"))  # which opens the log
+    """Return a client whose fetch waits for a minute at the end of partition 0, which has a
+    record."""
+    await produce(kafka.client, batch_of(b"first"))  # this opens the log
     other = await kafka.connect()
     other.send(FETCH, 12, **fetch_fields(12, (0, 1), max_wait=60_000))
     await wait_until(lambda: waits(kafka) > 0)
@@ -201,12 +202,12 @@ async def begin_waiting(kafka: KafkaNode) -> RawClient:
 
 
 async def waited_for(client: RawClient) -> Any:
-    """Return the result of the one partition that a waiting fetch asks for."""
+    """Return the result of the only partition of a waiting fetch."""
     _, answer = await client.answer(FETCH, 12)
     return answer.responses[0].partitions[0]
 
 
-def test_a_waiting_fetch_takes_the_short_way_and_frees_its_memory() -> None:
+def test_waiting_fetch_uses_the_fast_path_and_frees_its_memory() -> None:
     async def work(kafka: KafkaNode) -> None:
         other = await begin_waiting(kafka)
         await produce(kafka.client, batch_of(b"a"))
@@ -271,7 +272,7 @@ def test_a_fetch_beyond_the_limit_of_waiting_fetches_is_refused() -> None:
     run_with_topic(work, fetch_waits_max=1)
 
 
-def test_a_fetch_of_nothing_is_answered_at_once() -> None:
+def test_empty_fetch_is_answered_at_once() -> None:
     async def work(kafka: KafkaNode) -> None:
         wanted = {**fetch_fields(12, (0, 0), max_wait=60_000), "topics": ()}
         began_ms = kafka.runtime.clock.now_ms()
@@ -282,11 +283,11 @@ def test_a_fetch_of_nothing_is_answered_at_once() -> None:
     run_with_topic(work)
 
 
-# --- transactions that a folder brought along ----------------------------------------------------
+# --- transactions in a log folder ----------------------------------------------------------------
 
 
 async def append(kafka: KafkaNode, records: bytes) -> None:
-    """Append as a follower does: without the checks that a producer meets."""
+    """Append as a follower does, without the validation of a producer's batches."""
     replicas, directory = kafka.node.parts.replicas, kafka.node.parts.directory
     assert replicas is not None
     assert directory is not None
@@ -316,7 +317,7 @@ def marker(producer_id: int, kind: MarkerType) -> bytes:
     )
 
 
-def test_who_reads_what_is_committed_is_told_what_was_aborted_and_no_more_than_is_decided() -> None:
+def test_read_committed_fetch_gets_aborted_transactions_up_to_the_last_stable_offset() -> None:
     async def work(kafka: KafkaNode) -> None:
         await produce(kafka.client, batch_of(b"plain"))
         for records in (
@@ -327,9 +328,7 @@ def test_who_reads_what_is_committed_is_told_what_was_aborted_and_no_more_than_i
             transactional(b"open", 7),
         ):
             await append(kafka, records)
-        await produce(
-            kafka.client, batch_of(b"behind")
-        )  # acknowledged, and so is what is before it
+        await produce(kafka.client, batch_of(b"behind"))  # acknowledged, with everything before it
         for version in (4, 11, 12, 18):
             topic_id = kafka.node.parts.replicas.hosted.topic_id("t")  # type: ignore[union-attr]
             where: dict[str, Any] = {"version": version, "topic_id": topic_id}
@@ -382,7 +381,7 @@ def test_offsets_are_found_by_time_and_by_name() -> None:
 @pytest.mark.parametrize(
     ("timestamp", "first_version"), [(MAX_TIMESTAMP, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 12)]
 )
-def test_names_of_offsets_that_a_version_does_not_know_are_refused(
+def test_special_timestamps_unknown_to_a_version_are_refused(
     timestamp: int, first_version: int
 ) -> None:
     async def work(kafka: KafkaNode) -> None:
@@ -394,7 +393,7 @@ def test_names_of_offsets_that_a_version_does_not_know_are_refused(
     run_with_topic(work)
 
 
-def test_each_position_that_is_listed_stands_for_itself() -> None:
+def test_each_listed_position_has_its_own_result() -> None:
     async def work(kafka: KafkaNode) -> None:
         results = await listed(kafka.client, (0, LATEST), (9, LATEST), (1, LATEST), (0, EARLIEST))
         assert [int(one.error_code) for one in results] == [
@@ -407,8 +406,8 @@ def test_each_position_that_is_listed_stands_for_itself() -> None:
     run_with_topic(work)
 
 
-def test_a_reader_whose_past_is_another_is_told_where_they_part() -> None:
-    """As after an unclean election: the reader has records of epoch 0 up to 5, this log up to 2."""
+def test_reader_with_diverging_records_gets_the_diverging_epoch() -> None:
+    """After an unclean election: the reader has records of epoch 0 up to 5, this log up to 2."""
 
     async def work(kafka: KafkaNode) -> None:
         await produce(kafka.client, batch_of(b"a", b"b"))
@@ -437,14 +436,14 @@ def test_a_reader_whose_past_is_another_is_told_where_they_part() -> None:
     run_with_topic(work)
 
 
-# --- no record byte passes through Python --------------------------------------------------------
+# --- zero copy -----------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(sendfile is None, reason="this system has no sendfile")
 @pytest.mark.parametrize("is_hot", [True, False], ids=["cached", "cold"])
 def test_records_leave_without_being_copied_into_python(folder: str, is_hot: bool) -> None:
-    """Python's own memory is watched while eight megabytes leave. What was cold is read once, into
-    memory that is used again and again, before it leaves the same way."""
+    """Python's memory is measured while eight megabytes are sent. Uncached bytes are first read
+    into a reused buffer."""
     size = 8 << 20
 
     async def main(runtime: Runtime) -> None:
@@ -452,19 +451,19 @@ def test_records_leave_without_being_copied_into_python(folder: str, is_hot: boo
             await create(kafka, "t", max_message_bytes=str(size))
             for _ in range(8):
                 await produce(kafka.client, batch_of(bytes(1 << 20)))
-            await fetch(kafka.client, 0)  # takes the memory that reading always needs
+            await fetch(kafka.client, 0)  # allocates the memory that every read needs
             if not is_hot:
                 drop_from_cache(folder)
             peak, answer = await asyncio.to_thread(receive, kafka.address, size)
             (result,) = answer.responses[0].partitions
             assert [len(value or b"") for value in values(result.records)] == [1 << 20] * 8
-            assert peak < 64 << 10, f"{peak} bytes were taken at once"
+            assert peak < 64 << 10, f"{peak} bytes were allocated at once"
 
     real.run(main)
 
 
 def receive(address: str, size: int) -> tuple[int, Any]:
-    """Fetch into memory that was there before; returns the peak of what was taken meanwhile."""
+    """Fetch into preallocated memory. Return the peak of other allocations."""
     part = {"partition_max_bytes": 2 * size}
     body = body_of(FETCH, 12, fetch_fields(12, (0, 0), max_bytes=2 * size, part=part))
     request = framed(request_of(FETCH, 12, body, correlation_id=1))
@@ -488,7 +487,7 @@ def receive(address: str, size: int) -> tuple[int, Any]:
 
 
 def drop_from_cache(folder: str) -> None:
-    """Have the kernel forget what it holds of the partition's file."""
+    """Drop the partition's file from the page cache."""
     (path,) = Path(folder).glob("t-0/*.log")
     descriptor = os.open(path, os.O_RDONLY)
     try:

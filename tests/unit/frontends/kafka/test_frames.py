@@ -1,4 +1,4 @@
-"""Frames: cut alike however the bytes come, judged before memory is taken, kept by nobody else."""
+"""Frames are cut from chunks of any size and checked before memory is allocated."""
 
 import struct
 import tracemalloc
@@ -25,7 +25,7 @@ def reader(buffers: ReadBuffers | None = None, bytes_max: int = BYTES_MAX) -> Re
 
 
 def feed(frames: RequestFrameReader, data: bytes) -> list[bytes]:
-    """Give a reader bytes as a socket would; returns the frames that became whole."""
+    """Feed bytes to a reader as a socket does. Return the completed frames."""
     found = []
     while data:
         buffer = frames.buffer()
@@ -51,9 +51,7 @@ def framed(*requests: bytes) -> bytes:
     ),
     splits=st.lists(st.integers(1, 70_000), min_size=1, max_size=20),
 )
-def test_frames_come_out_alike_wherever_the_bytes_are_split(
-    sizes: list[int], splits: list[int]
-) -> None:
+def test_frames_are_equal_for_every_split_of_the_bytes(sizes: list[int], splits: list[int]) -> None:
     requests = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     flow = framed(*requests)
     frames, found, at = reader(), [], 0
@@ -83,7 +81,7 @@ def test_two_connections_never_see_each_others_bytes_in_the_shared_buffer(
     assert found == requests
 
 
-def test_a_frame_outlives_what_is_read_after_it() -> None:
+def test_frame_stays_valid_after_further_reads() -> None:
     frames = reader()
     buffer = frames.buffer()
     first = framed(b"a" * 20)
@@ -95,7 +93,7 @@ def test_a_frame_outlives_what_is_read_after_it() -> None:
     assert bytes(kept) == b"a" * 20
 
 
-def test_a_buffer_that_was_asked_for_and_not_filled_loses_nothing() -> None:
+def test_unfilled_buffer_loses_nothing() -> None:
     buffers = ReadBuffers()
     frames = reader(buffers)
     flow = framed(b"a" * 20)
@@ -106,12 +104,12 @@ def test_a_buffer_that_was_asked_for_and_not_filled_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("size", [-(1 << 31), -1, 0, 7, BYTES_MAX + 1, 0x7FFFFFFF])
-def test_a_size_that_no_request_has_is_refused(size: int) -> None:
+def test_invalid_frame_size_is_refused(size: int) -> None:
     with pytest.raises(InvalidRequest):
         feed(reader(), struct.pack(">ih", size, 3))
 
 
-def test_the_bound_is_that_of_the_frames_key() -> None:
+def test_frame_size_limit_depends_on_the_api_key() -> None:
     bounds = {0: 5_000, 3: 100}
     frames = RequestFrameReader(ReadBuffers(), bounds.__getitem__)
     assert feed(frames, framed(struct.pack(">h", 0) + bytes(4_998))) != []
@@ -119,14 +117,14 @@ def test_the_bound_is_that_of_the_frames_key() -> None:
         feed(frames, struct.pack(">ih", 101, 3))
 
 
-def test_other_protocols_are_told_from_this_one() -> None:
+def test_other_protocols_are_detected() -> None:
     for greeting in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"):
         with pytest.raises(InvalidRequest, match="Kafka protocol"):
             feed(reader(), greeting)
 
 
-def test_a_claimed_frame_takes_memory_only_as_bytes_come() -> None:
-    """Many claim the largest frame, and send nothing of it: that must not fill the machine."""
+def test_claimed_frame_takes_memory_only_as_bytes_arrive() -> None:
+    """Many connections claim the largest frame and send nothing: that must not fill the memory."""
     claims = [reader(bytes_max=64 << 20) for _ in range(40)]
     before = _resident_bytes()
     for frames in claims:
@@ -135,7 +133,7 @@ def test_a_claimed_frame_takes_memory_only_as_bytes_come() -> None:
     assert _resident_bytes() - before < 128 << 20  # of 2.5 GiB that were claimed
 
 
-def test_a_small_frame_that_has_begun_holds_the_bytes_that_came_and_no_buffer() -> None:
+def test_partial_small_frame_holds_its_bytes_and_no_buffer() -> None:
     buffers = ReadBuffers()
     readers = [reader(buffers) for _ in range(1_000)]
     tracemalloc.start()
@@ -149,7 +147,7 @@ def test_a_small_frame_that_has_begun_holds_the_bytes_that_came_and_no_buffer() 
 
 
 def feed_where_it_lies(frames: RequestFrameReader, content: bytes) -> None:
-    """Give a reader one large frame, and cut it after a look, as a run does."""
+    """Feed one large frame, and cut it after a check, as a produce run does."""
     feed_part(frames, framed(content))
     found = frames.large_frame()
     assert found is not None
@@ -159,7 +157,7 @@ def feed_where_it_lies(frames: RequestFrameReader, content: bytes) -> None:
 
 
 def feed_part(frames: RequestFrameReader, data: bytes) -> None:
-    """Give a reader bytes without cutting a complete frame."""
+    """Feed bytes without cutting a complete frame."""
     while data:
         buffer = frames.buffer()
         count = min(len(buffer), len(data), SCRATCH_BYTES // 2)
@@ -171,23 +169,23 @@ def feed_part(frames: RequestFrameReader, data: bytes) -> None:
 
 
 @given(st.lists(st.integers(SCRATCH_BYTES, 4 * SCRATCH_BYTES), min_size=2, max_size=4))
-def test_memory_of_a_cut_frame_serves_the_next_one_and_shows_none_of_it(sizes: list[int]) -> None:
+def test_memory_of_a_cut_frame_is_reused_without_its_bytes(sizes: list[int]) -> None:
     buffers = ReadBuffers()
     for number, size in enumerate(sizes):
         feed_where_it_lies(reader(buffers), bytes([number + 1]) * size)
     kept = buffers.take_large(SCRATCH_BYTES)
-    assert kept[0] == len(sizes), "the last one wrote to it"
+    assert kept[0] == len(sizes), "the last frame wrote to it"
     assert buffers.take_large(SCRATCH_BYTES)[0] in range(len(sizes))
 
 
-def test_memory_of_a_frame_that_is_used_further_serves_no_other() -> None:
+def test_memory_of_a_frame_in_use_is_not_reused() -> None:
     buffers = ReadBuffers()
     (first,) = feed(reader(buffers), framed(b"a" * SCRATCH_BYTES))
     feed_where_it_lies(reader(buffers), b"b" * SCRATCH_BYTES)
     assert first == b"a" * SCRATCH_BYTES
 
 
-def test_memory_of_large_frames_is_bounded_and_given_back() -> None:
+def test_memory_of_large_frames_is_bounded_and_released() -> None:
     buffers = ReadBuffers()
     ones = [buffers.take_large(4 << 20) for _ in range(6)]
     for one in ones:

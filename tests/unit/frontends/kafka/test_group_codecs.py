@@ -1,4 +1,4 @@
-"""The codecs of Heartbeat and OffsetCommit read and write the bytes of the schemas."""
+"""The codecs of Heartbeat and OffsetCommit produce the bytes of the schemas."""
 
 from dataclasses import asdict
 from struct import error as StructError
@@ -144,7 +144,7 @@ def test_string_above_the_limit_is_rejected() -> None:
 
 @pytest.mark.parametrize("api", [heartbeat, consumer_group_heartbeat])
 def test_long_heartbeat_is_not_decoded_before_rights_are_checked(api: ModuleType) -> None:
-    """Decoded ones are cached by their bytes, which a client without rights sends."""
+    """Decoded heartbeats are cached by their bytes, which an unauthorized client can send."""
     version = 1
     long = "g" * USUAL_BYTES_MAX
     body = (
@@ -153,7 +153,7 @@ def test_long_heartbeat_is_not_decoded_before_rights_are_checked(api: ModuleType
         else plain_bytes(version, PLAIN._replace(group=long))
     )
     client = Client(peer="127.0.0.1:1", local="127.0.0.1:2", listener="kafka", client_id="c")
-    no_broker = None  # whose authorizer would be asked
+    no_broker = None  # without an authorizer to call
     assert api.at_once(no_broker, client, version, memoryview(body)) is None
 
 
@@ -229,7 +229,7 @@ def test_commits_of_other_versions_are_left_to_the_schema(version: int) -> None:
 @pytest.mark.parametrize("version", range(6, 10))
 @pytest.mark.parametrize("topics", [1, 10, COMMIT_ENTRIES_MAX + 1])
 def test_a_commit_of_very_many_partitions_is_left_to_the_schema(version: int, topics: int) -> None:
-    """It holds the loop up, and what is made of it counts for the memory that all requests have."""
+    """Decoding it would block the loop, and its objects count for the request memory."""
     parts = [CommittedPart(each, 7, -1, "") for each in range(COMMIT_ENTRIES_MAX // topics)]
     large = COMMIT._replace(topics=[CommittedTopic(f"t{each}", parts) for each in range(topics)])
     assert read_commit(version, memoryview(commit_bytes(version, large))) is None

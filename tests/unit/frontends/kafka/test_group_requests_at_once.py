@@ -1,5 +1,7 @@
-"""Group requests that are answered at once (`KafkaApi.at_once`): each as the usual path answers it,
-with the same state afterwards, or it is left to that path without an effect."""
+"""Group requests on the synchronous path (`KafkaApi.at_once`).
+
+Each has the response and the state of the usual path, or is left to that path without an effect.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -49,7 +51,7 @@ ALTER_CONFIGS: Final = 44
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
+    """Wait until a condition is true."""
     for _ in range(600):
         if holds():
             return
@@ -114,7 +116,7 @@ class AtOnceRequests:
         return self.broker.groups._shards[0]
 
     def state(self) -> tuple[object, ...]:
-        """Return all that requests change: groups, sessions, offsets, and the end of the log."""
+        """Return the state that requests change: groups, sessions, offsets and the log end."""
         state = self.shard._state
         assert state is not None
         state.check_invariants()
@@ -142,7 +144,7 @@ class AtOnceRequests:
         ]
 
     def begin_transaction(self) -> None:
-        """Have an offset pending, of a transaction that is not stored."""
+        """Create a pending offset, of a transaction that is not stored."""
         state = self.shard._state
         assert state is not None
         record = OffsetCommitted(group=GROUP, topic="t", partition=0, offset=5, commit_ms=0)
@@ -158,7 +160,7 @@ class AtOnceRequests:
         state._end_transaction(marker)
 
     async def reload(self) -> None:
-        """Have the state loaded from the log."""
+        """Load the state from the log."""
         self.shard._discard(CoordinatorNotAvailable("a test"))
         await until(lambda: self.shard._state is not None)
 
@@ -231,7 +233,7 @@ def _known(fields: dict[str, Any], name: str, is_known: bool) -> dict[str, Any]:
 
 
 async def replicated(kafka: KafkaNode) -> None:
-    """Have commits acknowledged without a flush, and wait until that is applied."""
+    """Acknowledge commits without a flush, and wait until the config applies."""
     change = {"name": "flush.policy", "config_operation": 0, "value": "replicated"}
     resource = {"resource_type": 2, "resource_name": OFFSETS_TOPIC, "configs": [change]}
     await kafka.client.ask(ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
@@ -263,7 +265,7 @@ def with_member(folder: str, main: Play, *, replicates: bool = True) -> None:
 
 
 class History:
-    """Random requests to one node, each at a time that does not depend on the answers."""
+    """Random requests to one node, at times that do not depend on the responses."""
 
     def __init__(
         self, kafka: KafkaNode, at_once: AtOnceRequests, seed: int, *, is_at_once: bool
@@ -278,7 +280,7 @@ class History:
         self.answers: list[object] = []
 
     async def play(self, member: Any, steps: int) -> list[object]:
-        """Send requests; return the responses and the states after them."""
+        """Send requests. Return the responses and the states after them."""
         self.members.append(member)
         for _ in range(steps):
             await self._wait()
@@ -343,7 +345,7 @@ class History:
             self.epoch = group.state.current_of("m8").epoch  # type: ignore[union-attr]
 
     async def _join(self) -> None:
-        """Have one more member join; the rebalance stays open until the others rejoin."""
+        """Let one more member join. The rebalance stays open until the others rejoin."""
         client = await self.kafka.connect()
         self.clients.append(client)
         client.send_body(11, 9, body_of(11, 9, join_fields(member_id="", group_instance_id="s")))
@@ -365,7 +367,7 @@ class History:
         await asyncio.sleep(self.random.choice((4, 12)))  # with 12 s, all sessions end
 
     async def _transaction(self) -> None:
-        """Have an offset pending, or drop it: of a producer that is not verified here."""
+        """Create a pending offset, or drop it. Its producer is not verified here."""
         state = self.at_once.shard._state
         assert state is not None
         if state._offsets._pending:
@@ -549,7 +551,7 @@ def test_requests_during_a_rebalance_are_left_to_the_usual_path() -> None:
     with_member("/d", main)
 
 
-def test_requests_to_a_coordinator_that_may_not_answer_are_left_to_the_usual_path() -> None:
+def test_requests_to_a_coordinator_without_a_lease_are_left_to_the_usual_path() -> None:
     async def main(kafka: KafkaNode, at_once: AtOnceRequests, member: Any) -> None:
         requests = (
             (HEARTBEAT, 4, beat_body(member)),
@@ -577,7 +579,7 @@ def test_requests_to_a_coordinator_that_may_not_answer_are_left_to_the_usual_pat
         answers(at_once, *requests)
         shard._discard(CoordinatorNotAvailable("a test"))
         for key, version, body in requests:
-            assert at_once.ask(key, version, body) is None  # it loads
+            assert at_once.ask(key, version, body) is None  # it is loading
         with changed(groups, "_shards", {}), changed(groups, "_shards_by_key", {}):
             for key, version, body in requests:
                 assert at_once.ask(key, version, body) is None

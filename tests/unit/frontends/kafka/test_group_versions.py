@@ -1,4 +1,4 @@
-"""Every key of consumer groups in each of its versions, as a client of that version sees it."""
+"""Every API key of consumer groups in each of its versions."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ OK, UNKNOWN_PARTITION, UNKNOWN_MEMBER, NOT_FOUND, UNKNOWN_ID = 0, 3, 25, 69, 100
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_a_join_is_answered_with_what_its_version_knows(folder: str, version: int) -> None:
+def test_join_response_has_the_fields_of_its_version(folder: str, version: int) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         await ready(kafka.client)
         fields = calls.join_fields(version)
         first = await kafka.client.ask(calls.JOIN_GROUP, version, **fields)
-        if version >= 4:  # an id first, to come again with
+        if version >= 4:  # first a member id, to join with again
             assert (int(first.error_code), first.generation_id) == (79, -1)
             assert first.member_id.startswith("raw-")
             assert first.protocol_name == (None if version >= 7 else "")
@@ -38,7 +38,7 @@ def test_a_join_is_answered_with_what_its_version_knows(folder: str, version: in
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_sync_brings_a_member_its_part(folder: str, version: int) -> None:
+def test_sync_returns_the_assignment_of_the_member(folder: str, version: int) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         await ready(kafka.client)
         member = await joined(kafka.client)
@@ -63,7 +63,7 @@ def test_a_sync_brings_a_member_its_part(folder: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_a_heartbeat_says_whether_the_member_is_one(folder: str, version: int) -> None:
+def test_heartbeat_checks_the_membership(folder: str, version: int) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         member = await alone(kafka.client)
 
@@ -85,7 +85,7 @@ def test_a_heartbeat_says_whether_the_member_is_one(folder: str, version: int) -
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_leave_is_told_of_one_or_of_each(folder: str, version: int) -> None:
+def test_leave_has_one_result_or_one_for_each_member(folder: str, version: int) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         member = await alone(kafka.client)
 
@@ -122,7 +122,7 @@ def test_a_leave_is_told_of_one_or_of_each(folder: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_a_commit_is_stored_and_what_is_no_partition_is_told(folder: str, version: int) -> None:
+def test_commit_is_stored_and_unknown_partitions_have_an_error(folder: str, version: int) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         member = await alone(kafka.client)
         member_fields: dict[str, Any] = {
@@ -167,7 +167,7 @@ def test_a_commit_is_stored_and_what_is_no_partition_is_told(folder: str, versio
 async def fetched(
     kafka: KafkaNode, version: int, topic_id: bytes, partitions: tuple[int, ...] | None
 ) -> list[tuple[int, int, int, str | None, int]]:
-    """Ask what is stored of topic `t`, or of all."""
+    """Fetch the committed offsets of topic `t`, or of all topics."""
     named = {"topic_id": topic_id} if version >= 10 else {"name": "t"}
     topics = None if partitions is None else [{**named, "partition_indexes": partitions}]
     if version >= 8:
@@ -201,7 +201,7 @@ async def fetched(
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_what_is_stored_is_fetched_by_partition_or_all_of_it(folder: str, version: int) -> None:
+def test_offsets_are_fetched_by_partition_or_all(folder: str, version: int) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         await ready(kafka.client)
         assert await committed(kafka.client, 9, topic_id, (1, 6)) == [(1, OK)]
@@ -236,9 +236,7 @@ def test_a_negative_offset_is_stored_and_fetched(folder: str, version: int) -> N
 
 
 @pytest.mark.parametrize("version", range(1, 11))
-def test_a_group_that_no_group_can_be_is_refused_as_the_version_does_it(
-    folder: str, version: int
-) -> None:
+def test_invalid_group_id_is_refused_as_the_version_requires(folder: str, version: int) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         await ready(kafka.client)
         named = {"topic_id": topic_id} if version >= 10 else {"name": "t"}
@@ -331,7 +329,7 @@ def test_groups_without_members_are_deleted(folder: str, version: int) -> None:
     on_a_node(folder, main)
 
 
-def test_offsets_are_deleted_where_nobody_reads(folder: str) -> None:
+def test_offsets_of_unsubscribed_topics_are_deleted(folder: str) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         await create_topic(kafka.channel, "u")
         member = await alone(kafka.client)
@@ -360,7 +358,7 @@ def test_offsets_are_deleted_where_nobody_reads(folder: str) -> None:
 
 
 async def beaten(kafka: KafkaNode, version: int, group: str = GROUP, **others: Any) -> Any:
-    """Send a heartbeat of KIP-848, a join unless `others` say otherwise."""
+    """Send a KIP-848 heartbeat, by default a join; `others` override its fields."""
     await ready(kafka.client, group)
     fields = {
         "group_id": group,
@@ -375,9 +373,7 @@ async def beaten(kafka: KafkaNode, version: int, group: str = GROUP, **others: A
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_a_member_of_the_newer_protocol_is_given_its_part_and_described(
-    folder: str, version: int
-) -> None:
+def test_consumer_protocol_member_is_assigned_and_described(folder: str, version: int) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         answer = await beaten(kafka, version)
         assert (int(answer.error_code), answer.member_epoch) == (OK, 1)
@@ -417,7 +413,7 @@ def test_a_member_of_the_newer_protocol_is_given_its_part_and_described(
     on_a_node(folder, main)
 
 
-def test_the_newer_protocol_refuses_in_words(folder: str) -> None:
+def test_consumer_protocol_errors_have_a_message(folder: str) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         nameless = await beaten(kafka, 1, member_id="")
         assert (int(nameless.error_code), "choose a UUID" in nameless.error_message) == (42, True)
@@ -429,7 +425,7 @@ def test_the_newer_protocol_refuses_in_words(folder: str) -> None:
     on_a_node(folder, main)
 
 
-def test_each_kind_of_group_is_unknown_to_the_describer_of_the_other(folder: str) -> None:
+def test_each_group_type_is_unknown_to_the_description_of_the_other(folder: str) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         await alone(kafka.client)
         await beaten(kafka, 1, "other")

@@ -26,8 +26,8 @@ class Name:
         return isinstance(other, Name) and self._name == other._name
 
 
-def test_what_is_named_twice_is_found_without_comparing_each_with_each() -> None:
-    """A request may have a million parts: the square of that would hold the loop up for hours."""
+def test_duplicates_are_found_in_linear_time() -> None:
+    """A request may have a million items: a quadratic comparison would block the loop for hours."""
     count = 1_000
     twice = repeated(Name(str(index % count)) for index in range(2 * count))
     assert len(twice) == count
@@ -38,7 +38,7 @@ def test_what_is_named_twice_is_found_without_comparing_each_with_each() -> None
 
 
 def test_tasks_that_count_together_share_the_steps() -> None:
-    """A hundred tasks decide as many items between two turns of another task as one does."""
+    """A hundred tasks process as many items between two turns of another task as one task does."""
 
     async def main() -> None:
         take_turn = step_counter()

@@ -1,4 +1,4 @@
-"""JoinGroup requests that wait for other members longer than any other request may."""
+"""JoinGroup requests wait for other members longer than any other request may."""
 
 import pytest
 from tests.kit.kafka_client import RawClient
@@ -13,7 +13,7 @@ REBALANCE_MS = 2 * ANSWER_MS_MAX
 
 
 async def leads(client: RawClient) -> str:
-    """Be a member that is there for a while and does not hear of others; returns its id."""
+    """Join as a member that does not rejoin later. Return its id."""
     await ready(client)
     member = await joined(client, session_timeout=3 * ANSWER_MS_MAX, rebalance_timeout=REBALANCE_MS)
     await synced(client, member, {member.member_id: b""})
@@ -21,14 +21,14 @@ async def leads(client: RawClient) -> str:
 
 
 async def waits(client: RawClient) -> str:
-    """Begin to join beside it, and return the id that the coordinator has drawn."""
+    """Start a join beside it. Return the member id that the coordinator generated."""
     timeouts = {"session_timeout": 3 * ANSWER_MS_MAX, "rebalance_timeout": REBALANCE_MS}
     drawn = await client.ask(calls.JOIN_GROUP, 9, **join_fields(**timeouts))
     client.send(calls.JOIN_GROUP, 9, **join_fields(member_id=drawn.member_id, **timeouts))
     return str(drawn.member_id)
 
 
-def test_a_join_is_answered_when_the_rebalance_timeout_is_over_and_not_before(folder: str) -> None:
+def test_join_is_answered_at_the_rebalance_timeout_and_not_before(folder: str) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         clock = kafka.runtime.clock
         await leads(kafka.client)
@@ -45,7 +45,7 @@ def test_a_join_is_answered_when_the_rebalance_timeout_is_over_and_not_before(fo
     on_a_node(folder, main)
 
 
-def test_who_goes_while_it_waits_holds_nothing_and_the_group_goes_on(folder: str) -> None:
+def test_connection_closed_during_a_join_keeps_nothing_and_the_group_continues(folder: str) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:
         first = await leads(kafka.client)
         server = kafka.node.parts.kafka
@@ -54,8 +54,8 @@ def test_who_goes_while_it_waits_holds_nothing_and_the_group_goes_on(folder: str
         await waits(second)
         beat = {"group_id": GROUP, "generation_id": 1, "member_id": first}
         while not (await kafka.client.ask(calls.HEARTBEAT, 4, **beat)).error_code:
-            pass  # until the coordinator has taken the other one's join
-        assert (server.figures.open, server.memory.taken) == (1, 0)  # the one that waits
+            pass  # until the coordinator has the other join
+        assert (server.figures.open, server.memory.taken) == (1, 0)  # the waiting join
         second.connection.abort()
         answer = await joined(kafka.client, member_id=first, rebalance_timeout=REBALANCE_MS)
         assert answer.generation_id == 2
@@ -76,7 +76,7 @@ def test_who_goes_while_it_waits_holds_nothing_and_the_group_goes_on(folder: str
         ),
     ],
 )
-def test_a_group_that_is_not_there_has_no_member(
+def test_missing_group_has_no_member(
     folder: str, key: int, version: int, more: dict[str, object]
 ) -> None:
     async def main(kafka: KafkaNode, topic_id: bytes) -> None:

@@ -1,4 +1,4 @@
-"""docs/kafka.md says what is offered today."""
+"""docs/kafka.md matches the offered requests, the limits and the settings."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_the_table_of_requests_is_fresh() -> None:
 
 
 @pytest.mark.plain
-def test_every_request_has_a_sentence_of_its_own() -> None:
+def test_every_request_has_its_own_sentence() -> None:
     rows = re.findall(r"^\| (\d+) \| (\w+) \| [\d to]+ \| (.+)\. \|$", key_table(), re.MULTILINE)
     assert [(int(key), name) for key, name, _ in rows] == [(api.key, api.name) for api in APIS]
     assert all(sentence[0].isupper() for _, _, sentence in rows)
@@ -35,7 +35,7 @@ def test_requests_are_listed_by_ascending_key_each_once() -> None:
     assert keys == sorted(set(keys))
 
 
-def test_the_bounds_that_no_setting_has_are_those_of_the_code() -> None:
+def test_fixed_limits_of_the_page_equal_those_of_the_code() -> None:
     bounds = PAGE.partition("## Bounds")[2].partition("\n## ")[0]
     assert f"| any other request | {PLAIN_REQUEST_BYTES_MAX >> 20} MiB |" in bounds
     assert f"| elements of all lists in one request | {ELEMENTS_MAX:,} |" in bounds

@@ -1,4 +1,4 @@
-"""kafka-python's administrator works with a node as it works with Kafka's."""
+"""kafka-python's admin client works with a node."""
 
 import asyncio
 import warnings
@@ -11,7 +11,7 @@ from quorumlog.runtime import Runtime, real
 
 from .admin_calls import NODE
 
-with warnings.catch_warnings():  # it reads its own version in a way that Python gives up
+with warnings.catch_warnings():  # it reads its own version in a way that Python deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import TopicPartition
     from kafka.admin import (
@@ -28,12 +28,12 @@ with warnings.catch_warnings():  # it reads its own version in a way that Python
         UnknownTopicOrPartitionError,
     )
 
-pytestmark = pytest.mark.slow  # a client with threads of its own
+pytestmark = pytest.mark.slow  # a client with its own threads
 
 
 @pytest.fixture
 def with_admin(folder: str) -> Callable[[Callable[[KafkaAdminClient], None]], None]:
-    """What runs a function with a client of a new node."""
+    """Return a function that runs a function with a client of a new node."""
 
     def run(work: Callable[[KafkaAdminClient], None]) -> None:
         def connected(address: str) -> None:

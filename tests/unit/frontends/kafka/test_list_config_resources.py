@@ -1,4 +1,4 @@
-"""ListConfigResources: what has configs, by kind, in every version."""
+"""ListConfigResources lists the resources with configs by type, in every version."""
 
 from collections.abc import Collection
 from typing import Any
@@ -40,7 +40,7 @@ def test_topics_and_brokers_are_named_by_kind(folder: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [LOGGER, CLIENT_METRICS])
-def test_what_has_no_configs_here_is_none(folder: str, kind: int) -> None:
+def test_resource_types_without_configs_are_empty(folder: str, kind: int) -> None:
     async def main(kafka: KafkaNode) -> None:
         assert await named(kafka, kind) == []
         assert await named(kafka, kind, TOPIC) == [(TOPIC, "a")]
@@ -71,7 +71,7 @@ def test_the_oldest_version_asks_for_client_metrics(folder: str) -> None:
     run_with_topics(main, folder, "a")
 
 
-def test_a_kind_that_nobody_knows_is_refused(folder: str) -> None:
+def test_unknown_resource_type_is_refused(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         for kind in (0, 3, 64, -1):
             answer = await kafka.client.ask(LIST_CONFIG_RESOURCES, 1, resource_types=(TOPIC, kind))

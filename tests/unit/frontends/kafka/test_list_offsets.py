@@ -1,4 +1,4 @@
-"""ListOffsets: the codes of errors."""
+"""ListOffsets: error codes."""
 
 import pytest
 

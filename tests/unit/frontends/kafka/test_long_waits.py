@@ -18,13 +18,13 @@ LONG = "x" * 20_000
 
 
 def waiting() -> Gate:
-    """A gate whose requests wait for others."""
+    """A gate whose requests count as waiting for other clients."""
     gate = Gate()
     gate.api = replace(gate.api, waits_for_others=True)
     return gate
 
 
-def test_a_request_that_waits_for_others_holds_no_memory_up() -> None:
+def test_request_that_waits_for_others_keeps_no_request_memory() -> None:
     async def main(runtime: Runtime) -> None:
         gate = waiting()
         async with (
@@ -43,7 +43,7 @@ def test_a_request_that_waits_for_others_holds_no_memory_up() -> None:
     simulation.run(main)
 
 
-def test_who_goes_while_it_waits_for_others_leaves_nothing_behind() -> None:
+def test_connection_closed_during_a_long_wait_leaves_nothing() -> None:
     async def main(runtime: Runtime) -> None:
         gate = waiting()
         async with bare_server(runtime, gate.api) as (server, addresses):
@@ -58,7 +58,7 @@ def test_who_goes_while_it_waits_for_others_leaves_nothing_behind() -> None:
     simulation.run(main)
 
 
-def test_a_server_that_closes_waits_for_nobody_who_waits_for_others() -> None:
+def test_close_does_not_wait_for_long_waits() -> None:
     async def main(runtime: Runtime) -> None:
         gate = waiting()
         async with (
@@ -76,7 +76,7 @@ def test_a_server_that_closes_waits_for_nobody_who_waits_for_others() -> None:
 
 
 @pytest.mark.parametrize("size", [TEXT_BYTES_MAX, TEXT_BYTES_MAX + 1])
-def test_a_text_is_no_longer_than_every_version_can_say(size: int) -> None:
+def test_error_message_fits_every_version(size: int) -> None:
     body = memoryview(body_of(10, 6, {"key_type": 0, "coordinator_keys": ["x" * size]}))
     if size <= TEXT_BYTES_MAX:
         assert walk_message(step_over(schema_of(10, 6)), body, 0).cuts == []

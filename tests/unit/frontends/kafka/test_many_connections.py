@@ -1,4 +1,4 @@
-"""Thousands of clients that ask for nothing cost little, and nobody else notices them."""
+"""Thousands of idle clients take little memory and delay no other client."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ from quorumlog.runtime.real import run
 from .bare_server import PLAIN_KEY, bare_server, topics
 
 COUNT = 5_000
-BYTES_EACH_MAX = 12 << 10  # 7 KiB in truth
+BYTES_EACH_MAX = 12 << 10  # 7 KiB measured
 
 CROWD = """
 import socket, struct, sys
@@ -30,11 +30,11 @@ sys.stdin.readline()
 
 
 @pytest.mark.slow
-def test_five_thousand_idle_connections_take_little_memory_and_hold_nobody_up() -> None:
+def test_five_thousand_idle_connections_take_little_memory_and_delay_no_other() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < COUNT + 1_000:
         if hard != resource.RLIM_INFINITY and hard < COUNT + 1_000:
-            pytest.skip(f"a process may have {hard} descriptors here")
+            pytest.skip(f"the process limit is {hard} descriptors")
         resource.setrlimit(resource.RLIMIT_NOFILE, (COUNT + 1_000, hard))
 
     async def main(runtime: Runtime) -> None:
@@ -57,7 +57,7 @@ def test_five_thousand_idle_connections_take_little_memory_and_hold_nobody_up() 
             assert crowd.stdout is not None
             async with asyncio.timeout(240):
                 assert await crowd.stdout.readline() == b"here\n"
-                while server.connection_count <= COUNT:  # noqa: ASYNC110 (nobody tells)
+                while server.connection_count <= COUNT:  # noqa: ASYNC110 (there is no event)
                     await asyncio.sleep(0.01)
             for _ in range(20):
                 await busy.ask(PLAIN_KEY, 5, **topics("t"))
@@ -65,7 +65,7 @@ def test_five_thousand_idle_connections_take_little_memory_and_hold_nobody_up() 
             crowd.stdin.close()
             async with asyncio.timeout(240):
                 await crowd.wait()
-                while server.connection_count > 1:  # noqa: ASYNC110 (nobody tells)
+                while server.connection_count > 1:  # noqa: ASYNC110 (there is no event)
                     await asyncio.sleep(0.01)
             assert server.figures.listeners["one"].ended == {"client": COUNT}
 

@@ -13,7 +13,7 @@ from quorumlog.runtime import Runtime, real
 from quorumlog.services import ADMIN_CREATE_TOPIC
 
 METADATA = 3
-NODE = 1  # the one node's id
+NODE = 1  # the id of the only node
 UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE = 3, 5
 INVALID_TOPIC, INVALID_REPLICATION_FACTOR, INVALID_REQUEST, UNKNOWN_TOPIC_ID = 17, 38, 42, 100
 NOT_ASKED = -(2**31)
@@ -48,7 +48,7 @@ async def asked(
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_every_version_tells_brokers_and_leaders(run: Run, folder: str, version: int) -> None:
+def test_every_version_returns_brokers_and_leaders(run: Run, folder: str, version: int) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             topic_id = await created(kafka, "t", partitions=2)
@@ -80,7 +80,7 @@ def codes(answer: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("version", "every"), [(0, ()), (1, None), (13, None)])
-def test_every_topic_is_told_to_who_names_none(
+def test_request_without_topics_returns_all(
     folder: str, version: int, every: tuple[()] | None
 ) -> None:
     async def main(kafka: KafkaNode) -> None:
@@ -92,7 +92,7 @@ def test_every_topic_is_told_to_who_names_none(
     run_on_kafka_node(main, folder)
 
 
-def test_an_empty_list_asks_for_the_brokers_alone(folder: str) -> None:
+def test_empty_list_of_topics_returns_brokers_only(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         await created(kafka, "t")
         answer = await asked(kafka, version=1, topics=())
@@ -101,7 +101,7 @@ def test_an_empty_list_asks_for_the_brokers_alone(folder: str) -> None:
     run_on_kafka_node(main, folder)
 
 
-def test_a_topic_that_is_asked_for_twice_is_told_once(folder: str) -> None:
+def test_topic_requested_twice_is_returned_once(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         await created(kafka, "t")
         assert len((await asked(kafka, "t", "t")).topics) == 1
@@ -118,7 +118,7 @@ def test_an_unknown_topic_is_created_and_usable_at_once(folder: str) -> None:
     run_on_kafka_node(main, folder, num_partitions=3)
 
 
-def test_versions_that_cannot_forbid_it_create(folder: str) -> None:
+def test_versions_without_the_flag_create_topics(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         answer = await asked(kafka, "new", version=3)
         assert codes(answer) == {"new": 0}
@@ -126,7 +126,7 @@ def test_versions_that_cannot_forbid_it_create(folder: str) -> None:
     run_on_kafka_node(main, folder)
 
 
-def test_who_forbids_it_creates_nothing(folder: str) -> None:
+def test_request_without_auto_creation_creates_nothing(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         answer = await asked(kafka, "new", version=4)
         assert codes(answer) == {"new": UNKNOWN_TOPIC_OR_PARTITION}
@@ -135,7 +135,7 @@ def test_who_forbids_it_creates_nothing(folder: str) -> None:
     run_on_kafka_node(main, folder)
 
 
-def test_where_the_configuration_forbids_it_nothing_is_created(folder: str) -> None:
+def test_disabled_auto_creation_creates_nothing(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         answer = await asked(kafka, "new", may_create=True)
         assert codes(answer) == {"new": UNKNOWN_TOPIC_OR_PARTITION}
@@ -143,7 +143,7 @@ def test_where_the_configuration_forbids_it_nothing_is_created(folder: str) -> N
     run_on_kafka_node(main, folder, auto_create_topics_enable="false")
 
 
-def test_what_cannot_be_created_is_told_in_its_place(folder: str) -> None:
+def test_topic_that_cannot_be_created_has_an_error_in_its_place(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         await created(kafka, "a.b")
         answer = await asked(kafka, "a.b", "not/legal", "", "a_b", may_create=True)
@@ -157,7 +157,7 @@ def test_what_cannot_be_created_is_told_in_its_place(folder: str) -> None:
     run_on_kafka_node(main, folder)
 
 
-def test_too_few_brokers_for_the_default_is_said(folder: str) -> None:
+def test_too_few_brokers_for_the_default_replication_factor_is_reported(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         answer = await asked(kafka, "new", may_create=True)
         assert codes(answer) == {"new": INVALID_REPLICATION_FACTOR}
@@ -197,7 +197,7 @@ def test_a_topic_is_found_by_its_id(folder: str) -> None:
     run_on_kafka_node(main, folder)
 
 
-def test_an_unknown_id_is_told_in_its_place(folder: str) -> None:
+def test_unknown_id_has_an_error_in_its_place(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         unknown = bytes(15) + b"\x09"
         answer = await asked(kafka, version=12, topics=({"name": None, "topic_id": unknown},))
@@ -209,7 +209,7 @@ def test_an_unknown_id_is_told_in_its_place(folder: str) -> None:
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_versions_that_have_ids_and_do_not_know_them_refuse_them(folder: str, version: int) -> None:
+def test_versions_that_cannot_look_up_ids_refuse_them(folder: str, version: int) -> None:
     async def main(kafka: KafkaNode) -> None:
         topic_id = await created(kafka, "t")
         topics = ({"name": None, "topic_id": topic_id},)
@@ -229,7 +229,7 @@ def test_a_topic_without_name_and_id_is_refused(folder: str) -> None:
     run_on_kafka_node(main, folder)
 
 
-def test_rights_are_told_only_to_who_asks(folder: str) -> None:
+def test_authorized_operations_are_returned_on_request(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         await created(kafka, "t")
         answer = await asked(kafka, "t", version=8)
@@ -248,7 +248,7 @@ def test_rights_are_told_only_to_who_asks(folder: str) -> None:
     run_on_kafka_node(main, folder)
 
 
-def test_a_listener_on_every_interface_is_told_by_the_host_that_was_dialled(folder: str) -> None:
+def test_listener_on_all_interfaces_has_the_host_that_the_client_used(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(
             runtime, folder, allow_insecure_listeners=True, listeners_kafka=("0.0.0.0:0",)
@@ -262,7 +262,7 @@ def test_a_listener_on_every_interface_is_told_by_the_host_that_was_dialled(fold
     real.run(main)
 
 
-def test_a_listener_of_both_families_is_told_as_the_client_dials(folder: str) -> None:
+def test_dual_stack_listener_has_the_host_that_the_client_used(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         try:
             async with serving_kafka(
@@ -279,7 +279,7 @@ def test_a_listener_of_both_families_is_told_as_the_client_dials(folder: str) ->
     real.run(main)
 
 
-def test_a_port_that_is_taken_is_named_and_what_was_open_closes(run: Run, folder: str) -> None:
+def test_port_in_use_is_reported_and_open_listeners_close(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, f"{folder}-1") as first:
             listeners = ("127.0.0.1:0", f"OUT://{first.address}")
@@ -290,7 +290,7 @@ def test_a_port_that_is_taken_is_named_and_what_was_open_closes(run: Run, folder
     run(main)
 
 
-def test_each_listener_tells_its_own_addresses(folder: str) -> None:
+def test_each_listener_returns_its_own_addresses(folder: str) -> None:
     async def main(kafka: KafkaNode) -> None:
         listeners = {}
         for name, address in kafka.node.addresses.kafka_listeners.items():

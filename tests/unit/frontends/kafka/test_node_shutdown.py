@@ -13,7 +13,7 @@ from quorumlog.simulation import run
 from .produce_fetch import FETCH, create, fetch_fields, produce
 
 
-def test_a_node_that_stops_does_not_wait_for_those_who_wait_for_records() -> None:
+def test_node_stop_does_not_wait_for_long_polls() -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, "/data", shutdown_grace_ms=60_000) as kafka:
             await create(kafka, "t")

@@ -1,5 +1,7 @@
-"""Produce and Fetch at a broker that does not lead: the response names the leader (KIP-951), or a
-follower in the client's rack (KIP-392)."""
+"""Produce and Fetch at a broker that does not lead the partition.
+
+The response names the leader (KIP-951) or a follower in the client's rack (KIP-392).
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -30,14 +32,14 @@ from .three_nodes import ask, create
 
 @pytest.fixture
 def play() -> Iterator[Play]:
-    """Nodes 1 to 3 in racks a to c; topic "t" is led by 1 and followed by 2."""
+    """Start nodes 1 to 3 in racks a to c; topic "t" has leader 1 and follower 2."""
     with cluster(brokers=3, combined=True, racks="abc", kafka=("{}:9092",)) as play:
         create(play, "t", (1, 2))
         yield play
 
 
 def topic_id(play: Play) -> TopicId:
-    """The id of "t"."""
+    """Return the id of "t"."""
     return play[1].image.topics_by_name["t"]
 
 
@@ -46,8 +48,8 @@ def leaders(answer: Any) -> list[tuple[int, str, int, str | None]]:
 
 
 @pytest.mark.parametrize("node", [2, 3])
-def test_who_does_not_lead_says_who_does(play: Play, node: int) -> None:
-    """A follower, and a broker that holds nothing of it."""
+def test_broker_that_does_not_lead_names_the_leader(play: Play, node: int) -> None:
+    """A follower, and a broker without a replica."""
 
     async def work(client: RawClient) -> None:
         for version in (9, 10, 13):
@@ -75,7 +77,7 @@ def test_who_does_not_lead_says_who_does(play: Play, node: int) -> None:
     ask(play, work, node=node)
 
 
-def test_a_reader_is_sent_to_the_follower_in_its_rack_and_served_there(play: Play) -> None:
+def test_reader_is_redirected_to_the_follower_in_its_rack(play: Play) -> None:
     async def write(client: RawClient) -> None:
         assert await produce(client, batch_of(b"a")) == 0
         assert await produce(client, batch_of(b"b")) == 1
@@ -97,8 +99,8 @@ def test_a_reader_is_sent_to_the_follower_in_its_rack_and_served_there(play: Pla
     ask(play, read, node=2)
 
 
-def test_a_follower_that_is_cut_off_holds_an_answer_up_to_its_time(play: Play) -> None:
-    """acks=all: a batch is acknowledged by those in sync, or its time is up."""
+def test_isolated_follower_delays_a_response_up_to_its_timeout(play: Play) -> None:
+    """acks=all: the ISR acknowledges a batch, or the request times out."""
     play[2].sim.crash()
 
     async def work(client: RawClient) -> None:
@@ -107,19 +109,20 @@ def test_a_follower_that_is_cut_off_holds_an_answer_up_to_its_time(play: Play) -
         assert await produce(client, batch_of(b"b"), acks=1) == 1
         assert (
             await produce(client, batch_of(b"c"), timeout=60_000) == 2
-        )  # once 2 is out of the ISR
+        )  # once node 2 is out of the ISR
 
     ask(play, work)
 
 
-def test_what_waits_when_a_leadership_ends_is_told_so(play: Play) -> None:
-    """The leader keeps its link to the client, and loses those to the others for a while."""
+def test_waiting_requests_fail_when_a_leadership_ends(play: Play) -> None:
+    """The leader keeps its link to the client and loses its links to the other nodes for a
+    while."""
     barriers, barrier = play.world.fabric.barriers, list(apart(["n1"], ["n2", "n3"]))
 
     async def work(client: RawClient) -> set[int]:
         for _ in range(3):
             client.send(PRODUCE, 9, **produce_fields(9, (0, batch_of(b"a")), timeout=600_000))
-        await asyncio.sleep(20)  # of virtual time: another leads by then
+        await asyncio.sleep(20)  # of virtual time: another node leads by then
         barriers.open(barrier)
         answers = [await client.answer(PRODUCE, 9) for _ in range(3)]
         return {one.responses[0].partition_responses[0].error_code for _, one in answers}

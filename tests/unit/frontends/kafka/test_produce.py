@@ -1,4 +1,4 @@
-"""Produce through the Kafka listener: what is taken, what is refused and how, in which order."""
+"""Produce through the Kafka listener: accepted batches, refusals and the order."""
 
 import asyncio
 import gc
@@ -44,9 +44,9 @@ async def values(kafka: KafkaNode, index: int = 0) -> list[bytes | None]:
 
 
 async def stored(kafka: KafkaNode, *expected: bytes, index: int = 0) -> None:
-    """Wait until a partition has these records and no others, in any order."""
+    """Wait until a partition has exactly these records, in any order."""
     async with asyncio.timeout(60):
-        while len(found := await values(kafka, index)) < len(expected):  # noqa: ASYNC110 (nobody tells)
+        while len(found := await values(kafka, index)) < len(expected):  # noqa: ASYNC110 (there is no event)
             await asyncio.sleep(0.01)
     assert sorted(value or b"" for value in found) == sorted(expected)
 
@@ -71,7 +71,7 @@ REFUSED: list[tuple[bytes | None, dict[str, Any], ErrorCode]] = [
 ]
 
 
-def test_what_cannot_be_stored_is_refused_by_the_code_that_clients_know() -> None:
+def test_invalid_batch_is_refused_with_the_code_of_kafka() -> None:
     async def work(kafka: KafkaNode) -> None:
         for records, fields, code in REFUSED:
             (result,) = await produced(kafka.client, (0, records), **fields)
@@ -80,7 +80,7 @@ def test_what_cannot_be_stored_is_refused_by_the_code_that_clients_know() -> Non
             assert result.error_message, f"{fields} has no reason"
         (result,) = await produced(kafka.client, (7, batch_of(b"a")))
         assert result.error_code == ErrorCode.unknown_topic_or_partition
-        assert await produce(kafka.client, batch_of(b"z")) == 0  # nothing of all that was stored
+        assert await produce(kafka.client, batch_of(b"z")) == 0  # none of them was stored
 
     run_with_topic(work)
 
@@ -125,7 +125,7 @@ def test_produce_names_the_records_with_a_time_out_of_range(limit: str) -> None:
     simulation.run(main)
 
 
-def test_each_partition_of_a_request_stands_for_itself() -> None:
+def test_each_partition_of_a_produce_request_has_its_own_result() -> None:
     async def work(kafka: KafkaNode) -> None:
         results = await produced(
             kafka.client, (2, batch_of(b"c")), (0, batch_of(b"a")[:-1]), (1, batch_of(b"b", b"b"))
@@ -141,9 +141,7 @@ def test_each_partition_of_a_request_stands_for_itself() -> None:
 
 
 @pytest.mark.parametrize("policy", ["fsync", "replicated"])
-def test_requests_that_are_under_way_at_once_keep_their_order(
-    run: Run, folder: str, policy: str
-) -> None:
+def test_requests_in_flight_keep_their_order(run: Run, folder: str, policy: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await create(kafka, "t", flush_policy=policy)
@@ -158,11 +156,12 @@ def test_requests_that_are_under_way_at_once_keep_their_order(
     run(main)
 
 
-def test_a_log_that_must_open_first_lets_no_later_batch_pass() -> None:
-    """The second request's partition is open; its batch waits for the first one's all the same."""
+def test_opening_log_lets_no_later_batch_overtake() -> None:
+    """The log of the second request's partition is open, but its batch still waits for the first
+    one's."""
 
     async def work(kafka: KafkaNode) -> None:
-        await produce(kafka.client, batch_of(b"first"), 1)  # opens that log
+        await produce(kafka.client, batch_of(b"first"), 1)  # this opens the log
         both = produce_fields(9, (0, batch_of(b"opens")), (1, batch_of(b"second")))
         kafka.client.send(PRODUCE, 9, **both)
         kafka.client.send(PRODUCE, 9, **produce_fields(9, (1, batch_of(b"third"))))
@@ -173,7 +172,7 @@ def test_a_log_that_must_open_first_lets_no_later_batch_pass() -> None:
     run_with_topic(work)
 
 
-def test_who_goes_while_logs_open_for_it_leaves_its_records_and_nothing_else() -> None:
+def test_connection_closed_during_an_open_leaves_only_its_records() -> None:
     async def work(kafka: KafkaNode) -> None:
         machine = cast(Any, kafka.runtime.tasks).process.machine
         machine.device_slow_ms = 300
@@ -183,7 +182,7 @@ def test_who_goes_while_logs_open_for_it_leaves_its_records_and_nothing_else() -
         await asyncio.sleep(0.1)
         gone.connection.abort()
         await asyncio.sleep(0.1)
-        gc.collect()  # a coroutine that nobody has awaited would be told of now
+        gc.collect()  # an un-awaited coroutine would be reported now
         machine.device_slow_ms = 0
         for index in range(3):
             await produce(kafka.client, batch_of(b"b"), index)
@@ -203,8 +202,8 @@ def test_without_acks_there_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_a_time_out_is_for_acks_of_others_and_not_for_a_slow_disk(acks: int) -> None:
-    """So it is with the field's own brokers: without acks=all nobody waits in their purgatory."""
+def test_timeout_applies_to_acks_of_replicas_and_not_to_a_slow_disk(acks: int) -> None:
+    """As in Kafka: only acks=all waits in the purgatory."""
 
     async def work(kafka: KafkaNode) -> None:
         await create(kafka, "f", flush_policy="fsync")
@@ -221,7 +220,7 @@ def test_a_time_out_is_for_acks_of_others_and_not_for_a_slow_disk(acks: int) -> 
     run_with_topic(work)
 
 
-def test_without_acks_an_error_ends_the_connection_behind_what_was_asked_before() -> None:
+def test_error_without_acks_ends_the_connection_after_earlier_responses() -> None:
     async def work(kafka: KafkaNode) -> None:
         client = await kafka.connect()
         client.send(PRODUCE, 9, **produce_fields(9, (0, batch_of(b"a"))))
@@ -253,7 +252,7 @@ def test_a_repeated_batch_is_answered_with_its_first_offset() -> None:
     run_with_topic(work)
 
 
-def test_the_topics_time_and_codec_are_the_logs_to_give() -> None:
+def test_log_applies_the_timestamp_type_and_the_codec_of_the_topic() -> None:
     async def work(kafka: KafkaNode) -> None:
         await create(
             kafka, "stamped", message_timestamp_type="LogAppendTime", compression_type="zstd"
@@ -268,8 +267,8 @@ def test_the_topics_time_and_codec_are_the_logs_to_give() -> None:
     run_with_topic(work)
 
 
-def test_large_compressed_batches_keep_their_place_among_small_ones(run: Run, folder: str) -> None:
-    """They are looked into beside the loop; what comes behind them waits."""
+def test_large_compressed_batches_keep_their_order_among_small_ones(run: Run, folder: str) -> None:
+    """They are validated beside the loop; later batches wait for them."""
 
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
@@ -292,9 +291,9 @@ def test_large_compressed_batches_keep_their_place_among_small_ones(run: Run, fo
     run(main)
 
 
-def test_what_had_come_when_its_client_left_is_stored() -> None:
-    """Who asks for no acknowledgement does not wait for anything, also where the log is not open
-    yet and others of its requests stand behind."""
+def test_received_requests_are_stored_after_their_client_left() -> None:
+    """A request with acks=0 does not wait for anything, also if the log is not open yet and other
+    requests of the client are behind it."""
 
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, FOLDER) as kafka:
@@ -304,6 +303,6 @@ def test_what_had_come_when_its_client_left_is_stored() -> None:
                 leaving.send(PRODUCE, 9, **produce_fields(9, (0, batch_of(value)), acks=0))
             leaving.connection.close()
             await stored(kafka, b"a", b"b", b"c")
-            assert await values(kafka) == [b"a", b"b", b"c"], "in their order"
+            assert await values(kafka) == [b"a", b"b", b"c"], "in order"
 
     simulation.run(main)

@@ -1,4 +1,4 @@
-"""The codecs of Produce and Fetch read and write the bytes of the schemas."""
+"""The codecs of Produce and Fetch produce the bytes of the schemas."""
 
 from collections.abc import Sequence
 from struct import Struct
@@ -51,7 +51,7 @@ ENDPOINTS = st.lists(
 
 
 def title(version: int, *, name: str, topic_id: bytes, field: str) -> dict[str, Any]:
-    """How a topic is named in a version."""
+    """Return the field that identifies a topic in a version."""
     return {"topic_id": topic_id} if version >= 13 else {field: name}
 
 
@@ -107,7 +107,7 @@ def test_produce_requests_are_read_as_the_schemas_write_them(
 def produce_topic(
     version: int, name: str, topic_id: bytes, parts: Sequence[tuple[int, bytes | None]] = ()
 ) -> ProduceTopic:
-    """A topic as it is read."""
+    """Return a topic as the codec decodes it."""
     title = topic_id if version >= 13 else string_of(name, flexible=version >= 9)
     return ProduceTopic(
         name if version < 13 else "",
@@ -181,7 +181,7 @@ def test_produce_answers_are_written_as_the_schemas_write_them(
                             for index, message in one.record_errors
                         ],
                         "error_message": one.error_message,
-                        **told_leader(one.leader),
+                        **expected_leader(one.leader),
                     }
                     for one in results
                 ],
@@ -189,7 +189,7 @@ def test_produce_answers_are_written_as_the_schemas_write_them(
             for name, topic_id, results in topics
         ],
         "throttle_time": throttle_ms,
-        "node_endpoints": told_endpoints(endpoints),
+        "node_endpoints": expected_endpoints(endpoints),
     }
     ours = encode_produce(
         version,
@@ -200,13 +200,13 @@ def test_produce_answers_are_written_as_the_schemas_write_them(
     assert ours == answer_bytes(0, version, 13, fields)
 
 
-def told_leader(leader: CurrentLeader | None) -> dict[str, Any]:
+def expected_leader(leader: CurrentLeader | None) -> dict[str, Any]:
     if leader is None:
         return {}
     return {"current_leader": {"leader_id": leader.node_id, "leader_epoch": leader.epoch}}
 
 
-def told_endpoints(endpoints: Sequence[NodeEndpoint]) -> list[dict[str, Any]]:
+def expected_endpoints(endpoints: Sequence[NodeEndpoint]) -> list[dict[str, Any]]:
     return [
         {"node_id": one.node_id, "host": one.host, "port": one.port, "rack": one.rack}
         for one in endpoints
@@ -230,7 +230,7 @@ def asked_part(part: FetchPart) -> dict[str, Any]:
 
 
 def as_read(version: int, name: str, topic_id: bytes, parts: Sequence[FetchPart]) -> FetchTopic:
-    """What a request of a version can say of a topic."""
+    """Return the fields of a partition that a version has."""
     read = [
         part._replace(
             leader_epoch=part.leader_epoch if version >= 9 else -1,
@@ -355,7 +355,7 @@ def test_fetch_answers_are_written_as_the_schemas_write_them(
             }
             for name, topic_id, results in topics
         ],
-        "node_endpoints": told_endpoints(endpoints),
+        "node_endpoints": expected_endpoints(endpoints),
     }
     top = encode_top(
         version,
@@ -377,13 +377,13 @@ def test_fetch_answers_are_written_as_the_schemas_write_them(
     assert b"".join(ours) == answer_bytes(1, version, 18, fields)
 
 
-def test_tagged_fields_of_any_partition_of_a_fetch_are_passed_over() -> None:
-    """Partitions are read together where none has any."""
+def test_tagged_fields_of_any_partition_of_a_fetch_are_skipped() -> None:
+    """Partitions without tagged fields are decoded together."""
 
     def part(index: int, tags: bytes) -> bytes:
         return Struct(">iiqiqi").pack(index, -1, 10 + index, 4, -1, 99) + tags
 
-    some = b"\x02\x05\x01x\x09\x00"  # two fields, of a byte and of none
+    some = b"\x02\x05\x01x\x09\x00"  # two tagged fields, of one byte and of none
     for tagged in (set(), {0}, {1}, {3}, {0, 1, 2, 3}):
         parts = b"".join(part(n, some if n in tagged else b"\x00") for n in range(4))
         body = bytes(13) + bytes(8) + b"\x02" + bytes(16) + b"\x05" + parts + b"\x00\x01\x01\x00"
@@ -396,7 +396,7 @@ def test_tagged_fields_of_any_partition_of_a_fetch_are_passed_over() -> None:
 
 @pytest.mark.parametrize("tells_aborted", [False, True])
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-def test_usual_fetch_results_are_written_as_all_are(version: int, tells_aborted: bool) -> None:
+def test_usual_fetch_results_are_encoded_like_all_others(version: int, tells_aborted: bool) -> None:
     for size in (0, 1, 127, 128, 70_000, 2**31 - 2):
         usual = encode_found(
             version,
@@ -427,7 +427,7 @@ def fetch_result(one: FetchResult, records: bytes) -> dict[str, Any]:
         "last_stable_offset": one.last_stable_offset,
         "log_start_offset": one.log_start_offset,
         **diverging,
-        **told_leader(one.leader),
+        **expected_leader(one.leader),
         "aborted_transactions": None
         if aborted is None
         else [{"producer_id": each, "first_offset": first} for each, first in aborted],
@@ -436,7 +436,7 @@ def fetch_result(one: FetchResult, records: bytes) -> dict[str, Any]:
     }
 
 
-# --- what is no request --------------------------------------------------------------------------
+# --- malformed requests --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
@@ -459,7 +459,9 @@ def test_every_cut_of_a_produce_request_is_refused(version: int) -> None:
     for end in range(len(body)):
         with pytest.raises(InvalidRequest):
             read_produce(version, memoryview(body)[:end])
-    assert read_produce(version, memoryview(body + b"more")).acks == 1  # some clients send more
+    assert (
+        read_produce(version, memoryview(body + b"more")).acks == 1
+    )  # some clients send extra bytes
 
 
 @pytest.mark.parametrize("version", [4, 7, 11, 12, 18])
@@ -497,15 +499,15 @@ def test_every_cut_of_a_fetch_request_is_refused(version: int) -> None:
 
 
 @pytest.mark.parametrize("count", [b"\x7f\xff\xff\xff", b"\x00\x0f\x42\x41", b"\x00\x00\x00\x09"])
-def test_a_count_that_its_frame_cannot_hold_is_refused_before_memory_is_taken(count: bytes) -> None:
+def test_count_larger_than_its_frame_is_refused_before_memory_is_allocated(count: bytes) -> None:
     with pytest.raises(InvalidRequest, match="entries are claimed"):
         read_produce(3, memoryview(b"\xff\xff\x00\x01\x00\x00\x00\x01" + count + b"\x00" * 20))
     with pytest.raises(InvalidRequest, match="entries are claimed"):
         read_fetch(4, memoryview(bytes(17) + count + b"\x00" * 20))
 
 
-def test_a_produce_request_of_more_tiny_parts_than_anybody_needs_is_refused() -> None:
-    """Each costs hundreds of times the bytes that it takes in its frame."""
+def test_produce_request_with_too_many_tiny_partitions_is_refused() -> None:
+    """Each one takes hundreds of times its bytes in the frame."""
     part = b"\0\0\0\1\xff\xff\xff\xff"
     topic = b"\0\1t" + I32.pack(4_000) + 4_000 * part
     head = b"\xff\xff\0\1\0\0\0\1"
@@ -514,7 +516,7 @@ def test_a_produce_request_of_more_tiny_parts_than_anybody_needs_is_refused() ->
         read_produce(3, memoryview(head + I32.pack(3) + 3 * topic))
 
 
-def test_a_fetch_request_of_more_tiny_parts_than_anybody_needs_is_refused() -> None:
+def test_fetch_request_with_too_many_tiny_partitions_is_refused() -> None:
     topic = b"\0\1t" + I32.pack(4_000) + bytes(16 * 4_000)
     asked = memoryview(bytes(17) + I32.pack(3) + 3 * topic)
     with pytest.raises(InvalidRequest, match="at most 10000"):

@@ -16,7 +16,7 @@ from .produce_fetch import DESCRIBE_PRODUCERS, create, epoch_ends, fetch, listed
 CODECS = list(Codec)
 
 
-def test_records_come_back_as_they_went_in_by_every_version(run: Run, folder: str) -> None:
+def test_records_round_trip_in_every_version(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             topic_id = await create(kafka, "t")
@@ -29,7 +29,7 @@ def test_records_come_back_as_they_went_in_by_every_version(run: Run, folder: st
             for version in range(4, 19):
                 got = await fetch(kafka.client, 0, version=version, topic_id=topic_id)
                 stored = [got[at : at + header.size] for at, header in iterate_batches(got)]
-                # Base offset and leader epoch lie outside of what a producer's CRC covers.
+                # A producer's CRC does not cover base offset and leader epoch.
                 assert [each[16:] for each in stored] == [each[16:] for each in sent]
                 assert [record.offset for record in decode_all(got)] == list(range(22))
             for version in range(1, 12):
@@ -39,7 +39,7 @@ def test_records_come_back_as_they_went_in_by_every_version(run: Run, folder: st
     run(main)
 
 
-def test_where_an_epoch_ends_is_told_by_every_version(run: Run, folder: str) -> None:
+def test_end_of_an_epoch_is_returned_in_every_version(run: Run, folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             await create(kafka, "t")

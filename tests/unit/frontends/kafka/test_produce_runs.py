@@ -1,4 +1,4 @@
-"""Produce requests that arrive together have the results of the same requests one at a time."""
+"""Produce requests that arrive together have the same results as one at a time."""
 
 from collections.abc import Callable
 from typing import Any

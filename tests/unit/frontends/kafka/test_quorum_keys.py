@@ -29,7 +29,7 @@ async def quorum_of(kafka: KafkaNode) -> quorum_pb2.DescribeQuorumResponse:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_quorum_is_told_as_grpc_tells_it(run: Run, folder: str, version: int) -> None:
+def test_quorum_description_equals_that_of_grpc(run: Run, folder: str, version: int) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             expected = await quorum_of(kafka)
@@ -49,7 +49,7 @@ def test_the_quorum_is_told_as_grpc_tells_it(run: Run, folder: str, version: int
             if version >= 2:
                 assert voter.replica_directory_id.bytes == expected.voters[0].directory_id
                 (node,) = answer.nodes
-                assert (node.node_id, node.listeners) == (NODE, ())  # nobody needs to reach it
+                assert (node.node_id, node.listeners) == (NODE, ())  # without an address
 
     run(main)
 
@@ -126,7 +126,7 @@ def test_a_voter_that_cannot_be_removed_is_refused_by_its_code(
     simulation.run(main)
 
 
-def test_the_last_voter_stays_and_the_clusters_own_id_is_taken(folder: str) -> None:
+def test_last_voter_cannot_be_removed_and_the_cluster_id_is_accepted(folder: str) -> None:
     async def main(runtime: Runtime) -> None:
         async with serving_kafka(runtime, folder) as kafka:
             request = admin_pb2.DescribeClusterRequest()

@@ -1,4 +1,4 @@
-"""What a request costs: its bytes, and the time for which its steps keep the loop."""
+"""The cost of a request: its bytes, and the loop time of its steps."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -12,7 +12,7 @@ from quorumlog.runtime.real import run
 
 
 class Ticks:
-    """A clock that moves when it is told."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.us = 0
@@ -25,7 +25,7 @@ def measured(work: Awaitable[Any], ticks: Ticks) -> MeasuredAwaitable[Any]:
     return MeasuredAwaitable(work, ticks.now_us)
 
 
-def test_each_step_counts_and_what_is_waited_for_does_not() -> None:
+def test_steps_count_and_waits_do_not() -> None:
     async def main(runtime: Runtime) -> None:
         ticks = Ticks()
         gate = asyncio.Event()
@@ -41,7 +41,7 @@ def test_each_step_counts_and_what_is_waited_for_does_not() -> None:
         meter = measured(work(), ticks)
         task = asyncio.get_running_loop().create_task(awaiting(meter))
         await asyncio.sleep(0)
-        ticks.us += 1_000_000  # others are at work meanwhile
+        ticks.us += 1_000_000  # other tasks run in between
         gate.set()
         assert await task == "done"
         assert meter.work_us == 12
@@ -53,7 +53,7 @@ async def awaiting(meter: MeasuredAwaitable[Any]) -> Any:
     return await meter
 
 
-def test_an_error_comes_out_as_it_was_and_its_step_counts() -> None:
+def test_error_is_unchanged_and_its_step_counts() -> None:
     async def main(runtime: Runtime) -> None:
         ticks = Ticks()
 
@@ -69,7 +69,7 @@ def test_an_error_comes_out_as_it_was_and_its_step_counts() -> None:
     run(main)
 
 
-def test_a_cancellation_reaches_what_the_work_waits_for() -> None:
+def test_cancellation_reaches_the_awaited_future() -> None:
     async def main(runtime: Runtime) -> None:
         ticks = Ticks()
         seen: list[str] = []
@@ -94,7 +94,7 @@ def test_a_cancellation_reaches_what_the_work_waits_for() -> None:
     run(main)
 
 
-def test_work_that_goes_on_after_a_cancellation_is_still_measured() -> None:
+def test_work_after_a_cancellation_is_still_measured() -> None:
     async def main(runtime: Runtime) -> None:
         ticks = Ticks()
 

@@ -1,4 +1,4 @@
-"""What a request claims is looked through before its reader takes memory for it."""
+"""The sizes that a request claims are checked before its decoder allocates memory."""
 
 import struct
 from random import Random
@@ -32,7 +32,7 @@ def decoded(key: int, version: int, body: bytes) -> Any:
 
 @pytest.mark.slow
 def test_every_offered_request_is_walked_to_its_very_end() -> None:
-    """The walk and the reader of the schemas agree about where a message ends."""
+    """The check and the schema decoder agree about the end of a message."""
     random = Random(7)
     for key, version in OFFERED:
         step = step_over(schema_of(key, version))
@@ -48,7 +48,7 @@ def test_every_offered_request_is_walked_to_its_very_end() -> None:
             assert longer.cuts == [RequestCut(len(body), len(body) + 2, b"")]
 
 
-def test_what_is_walked_over_is_what_is_decoded() -> None:
+def test_walk_covers_the_decoded_bytes() -> None:
     random = Random(8)
     for key, version in OFFERED:
         message = any_message(schema_of(key, version), random)
@@ -56,7 +56,7 @@ def test_what_is_walked_over_is_what_is_decoded() -> None:
 
 
 def test_bytes_behind_a_request_are_not_read() -> None:
-    """librdkafka 2.16 asks for all topics so: an array of the old kind where a compact one goes."""
+    """librdkafka 2.16 requests all topics with an array of the old encoding in a compact field."""
     all_topics = decoded(METADATA, 13, bytes(7))
     assert all_topics == decoded(METADATA, 13, bytes(4))
     assert all_topics.topics is None
@@ -67,7 +67,7 @@ def test_bytes_behind_a_request_are_not_read() -> None:
     [
         (1, struct.pack(">i", 0x7FFFFFFF)),
         (1, struct.pack(">i", 1_000_000) + b"\0\0"),
-        (9, b"\xff\xff\xff\xff\x0f" + bytes(20)),  # 2**32 - 2: ends the process in the reader
+        (9, b"\xff\xff\xff\xff\x0f" + bytes(20)),  # 2**32 - 2: kills the process in the decoder
         (9, b"\xff\xff\xff\xff\xff\x0f" + bytes(20)),
         (9, b"\x80\x80\x80\x80\x08" + bytes(20)),
     ],
@@ -80,7 +80,7 @@ def test_an_array_longer_than_its_frame_is_refused_before_it_is_read(
 
 
 def test_arrays_of_a_request_may_not_have_too_many_elements_together() -> None:
-    """Even where the frame has room for them: each would become an object."""
+    """Also if the frame has space for them: each element becomes an object."""
     empty_names = struct.pack(">i", ELEMENTS_MAX + 1) + bytes(2 * (ELEMENTS_MAX + 1))
     with pytest.raises(InvalidRequest, match=f"{ELEMENTS_MAX + 1} elements"):
         decoded(METADATA, 0, empty_names)
@@ -92,8 +92,8 @@ def test_arrays_of_a_request_may_not_have_too_many_elements_together() -> None:
         decoded(CREATE_TOPICS, 2, body)
 
 
-def test_an_array_that_must_be_there_is_not_read_as_missing() -> None:
-    """The reader of the schemas does not mind, and gives out what handlers do not expect."""
+def test_null_for_a_required_array_is_refused() -> None:
+    """The schema decoder accepts it and returns a value that handlers do not expect."""
     for version, missing in ((2, struct.pack(">i", -1)), (5, b"\0")):
         rest = struct.pack(">ib", 1_000, 0) + (b"\0" if version >= 5 else b"")
         with pytest.raises(InvalidRequest, match="length -1; the least is 0"):
@@ -119,7 +119,7 @@ def _varint(value: int) -> bytes:
     return out + bytes([value])
 
 
-def test_tagged_fields_that_nobody_here_knows_are_skipped() -> None:
+def test_unknown_tagged_fields_are_skipped() -> None:
     plain = body_of(API_VERSIONS, 3, SAID)[:-1]
     for tags in (((0, b""),), ((3, b"xyz"), (9, b"1" * 200)), ((1 << 30, b"z"),)):
         read = decoded(API_VERSIONS, 3, plain + tagged(*tags))
@@ -139,7 +139,7 @@ def test_unknown_tagged_fields_are_skipped_in_every_part_of_a_request() -> None:
 @pytest.mark.parametrize(
     "tags",
     [
-        tagged((5, b""), (5, b"")),  # twice
+        tagged((5, b""), (5, b"")),  # duplicate
         tagged((5, b""), (4, b"")),  # not ascending
         tagged((5, b"abc"))[:-1],  # ends behind the frame
         tagged(count=10_001) + b"".join(_varint(n) + b"\0" for n in range(10_001)),
@@ -147,7 +147,7 @@ def test_unknown_tagged_fields_are_skipped_in_every_part_of_a_request() -> None:
         b"\x01\x05\xff\xff\xff\xff\x0f",
     ],
 )
-def test_a_list_of_tagged_fields_that_cannot_be_is_refused(tags: bytes) -> None:
+def test_invalid_list_of_tagged_fields_is_refused(tags: bytes) -> None:
     with pytest.raises(InvalidRequest):
         decoded(API_VERSIONS, 3, body_of(API_VERSIONS, 3, SAID)[:-1] + tags)
 

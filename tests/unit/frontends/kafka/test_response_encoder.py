@@ -1,4 +1,4 @@
-"""Answers are written byte for byte as the writer of the schemas writes them."""
+"""Responses have the bytes of the schema encoder."""
 
 import struct
 from dataclasses import fields
@@ -20,7 +20,7 @@ ANSWERS = [(api, version) for api in APIS for version in range(api.low, api.high
 
 
 def plain_of(message: Any) -> dict[str, Any]:
-    """Return a message as plain fields, as handlers say them."""
+    """Return a message as plain fields, as handlers return it."""
     return {field.name: plain_value(getattr(message, field.name)) for field in fields(message)}
 
 
@@ -62,7 +62,7 @@ def codes_of(message: Any) -> list[int]:
     return found
 
 
-def test_fields_that_a_version_lacks_are_left_out_and_those_that_none_has_are_a_mistake() -> None:
+def test_fields_missing_from_a_version_are_omitted_and_unknown_fields_raise() -> None:
     (api,) = (api for api in APIS if api.key == 18)
     row = {"api_key": 18, "min_version": 0, "max_version": 4}
     body = {"error_code": 0, "api_keys": [row], "finalized_features_epoch": 7}
@@ -79,13 +79,13 @@ def test_fields_that_a_version_lacks_are_left_out_and_those_that_none_has_are_a_
         messages.encode(api, 3, {"error_code": 0, "api_keys": [{"api_key": 1, "min_version": 0}]})
 
 
-def test_a_number_that_does_not_fit_is_a_mistake() -> None:
+def test_number_that_does_not_fit_raises() -> None:
     (api,) = (api for api in APIS if api.key == 18)
     with pytest.raises(struct.error):
         messages.encode(api, 0, {"error_code": 1 << 15, "api_keys": []})
 
 
-def test_what_must_be_there_may_not_be_missing() -> None:
+def test_missing_required_field_raises() -> None:
     (versions,) = (api for api in APIS if api.key == 18)
     (create,) = (api for api in APIS if api.key == 19)
     with pytest.raises(AssertionError, match="a required value is None"):

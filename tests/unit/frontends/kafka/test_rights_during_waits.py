@@ -1,7 +1,6 @@
-"""Requests with several steps, or with a wait before their effect, of a client that loses a right
-in between.
+"""Requests of a client that loses a right during a wait before their effect.
 
-The removal of the right is committed before the request, but the broker applies it only while the
+The removal of the right is committed before the request, but the broker applies it while the
 request waits for its first step.
 """
 
@@ -97,7 +96,7 @@ async def produce_in_transaction(kafka: KafkaNode, producer: ProducerIdentity) -
 
 
 def is_waiting(kafka: KafkaNode) -> bool:
-    """Return True if a coordinator stores a step of the request."""
+    """Return True if a coordinator is storing a step of the request."""
     parts = kafka.node.parts
     assert parts.groups is not None
     assert parts.transactions is not None
@@ -109,7 +108,7 @@ def is_waiting(kafka: KafkaNode) -> bool:
 async def lose_right_during(
     kafka: KafkaNode, request: Request, producer: ProducerIdentity
 ) -> list[int]:
-    """Return the answer to a request whose client loses its rights on the topic in its first
+    """Return the response to a request whose client loses its rights on the topic during its first
     wait."""
     session, publisher = kafka.node.parts.session, kafka.node.parts.publisher
     assert session is not None

@@ -1,4 +1,4 @@
-"""SASL on the Kafka listener: what an unauthenticated client may do, and each way to fail."""
+"""SASL on the Kafka listener: requests before authentication, and each kind of failure."""
 
 import asyncio
 from base64 import b64decode
@@ -50,7 +50,7 @@ async def _step(client: RawClient, message: str | bytes) -> Any:
 async def _log_in(
     client: RawClient, user: str, password: str, mechanism: str = "SCRAM-SHA-256"
 ) -> Any:
-    """Log in with SCRAM; return the last answer."""
+    """Log in with SCRAM. Return the last response."""
     await _begin(client, mechanism)
     exchange = scramp.ScramClient([mechanism], user, password, c_nonce="n" * 24)
     answer = await _step(client, exchange.get_client_first())
@@ -150,7 +150,7 @@ def test_unknown_user_gets_the_same_salt_every_time() -> None:
 
 
 def test_no_other_request_is_answered_before_the_login() -> None:
-    """Each offered key, except those of the login, ends the connection without an answer."""
+    """Each offered key except those of the login ends the connection without a response."""
 
     async def main(kafka: KafkaNode) -> None:
         for api in APIS:
@@ -167,7 +167,7 @@ def test_no_other_request_is_answered_before_the_login() -> None:
     run_on_kafka_node(main, "/node", **SASL)
 
 
-def test_request_behind_the_login_in_one_packet_is_not_begun_by_a_failed_login() -> None:
+def test_request_behind_a_failed_login_in_one_packet_is_not_started() -> None:
     async def main(kafka: KafkaNode) -> None:
         await set_password(kafka.node, "alice", PASSWORD)
         async with connected(kafka.runtime, _sasl_address(kafka)) as client:
@@ -299,7 +299,7 @@ def test_request_that_waits_for_an_earlier_one_does_not_begin_after_the_session(
 
 @pytest.mark.parametrize("is_usual", [True, False])
 def test_fetch_that_waits_returns_no_record_written_after_the_session(is_usual: bool) -> None:
-    """A fetch with a rack is not usual, and waits in a task."""
+    """A fetch with a rack is not usual, so it waits in a task."""
 
     async def main(kafka: KafkaNode) -> None:
         await create_topic(kafka.channel, "quiet")
@@ -415,7 +415,8 @@ def test_login_with_the_old_password_fails_after_it_has_changed() -> None:
 
 
 def test_long_names_are_refused_before_they_are_prepared() -> None:
-    """The preparation of a name takes quadratic time (RFC 3454): on the event loop, seconds."""
+    """The preparation of a name takes quadratic time (RFC 3454), which would block the event
+    loop."""
 
     async def main(kafka: KafkaNode) -> None:
         async with connected(kafka.runtime, _sasl_address(kafka)) as client:

@@ -1,5 +1,7 @@
-"""Quotas as clients of a whole node meet them: answered at once with the time to wait, then not
-read for as long. On virtual time, so that every wait is exact."""
+"""Quotas of clients on a whole node: responses at once with a throttle time, then a pause.
+
+The tests use virtual time, so every wait is exact.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -28,7 +30,7 @@ NO_TOPICS = {
 }
 RATE = 10_000  # bytes a second
 BURST = 10 * RATE
-NEARLY_MS = 100  # round trips, and what is in a request besides the records
+NEARLY_MS = 100  # round trips, and the bytes of a request besides its records
 
 
 def with_node(work: Callable[[KafkaNode, Runtime], Coroutine[Any, Any, None]]) -> None:
@@ -43,7 +45,7 @@ def with_node(work: Callable[[KafkaNode, Runtime], Coroutine[Any, Any, None]]) -
 async def set_quota(
     kafka: KafkaNode, key: str = "producer_byte_rate", value: float | None = RATE, **entity: str
 ) -> None:
-    """Of every client id, unless an entity is named."""
+    """Set a quota for every client id, unless an entity is given."""
     parts = [{"type": kind.replace("_", "-"), "name": name} for kind, name in entity.items()]
     request = pb.AlterClientQuotasRequest(
         alterations=[
@@ -62,7 +64,7 @@ async def ask(client: RawClient, key: int, version: int, client_id: str, **field
 
 
 async def produce(client: RawClient, size: int, *, client_id: str = "app", version: int = 9) -> int:
-    """Produce a batch of about so many bytes; returns the throttle time."""
+    """Produce a batch of about so many bytes. Return the throttle time."""
     fields = produce_fields(version, (0, batch_of(bytes(size))))
     answer = await ask(client, PRODUCE, version, client_id, **fields)
     (topic,) = answer.responses
@@ -80,7 +82,7 @@ async def ask_metadata(client: RawClient, client_id: str = "app") -> Any:
 
 
 @pytest.mark.parametrize("version", [3, 5, 9, 12])
-def test_who_produces_too_much_is_answered_at_once_and_not_read_for_the_time_it_is_told(
+def test_throttled_producer_is_answered_at_once_and_paused_for_the_throttle_time(
     version: int,
 ) -> None:
     async def work(kafka: KafkaNode, runtime: Runtime) -> None:
@@ -97,7 +99,7 @@ def test_who_produces_too_much_is_answered_at_once_and_not_read_for_the_time_it_
     with_node(work)
 
 
-def test_a_produce_request_that_wants_no_answer_is_charged_all_the_same() -> None:
+def test_produce_request_without_acks_is_charged() -> None:
     async def work(kafka: KafkaNode, runtime: Runtime) -> None:
         await set_quota(kafka)
         began_ms = runtime.clock.now_ms()
@@ -109,7 +111,7 @@ def test_a_produce_request_that_wants_no_answer_is_charged_all_the_same() -> Non
     with_node(work)
 
 
-def test_who_fetches_too_much_gets_the_records_at_once_and_waits_then() -> None:
+def test_throttled_consumer_gets_the_records_at_once_and_is_paused() -> None:
     async def work(kafka: KafkaNode, runtime: Runtime) -> None:
         for _ in range(4):
             await produce(kafka.client, 4 * RATE)
@@ -120,7 +122,7 @@ def test_who_fetches_too_much_gets_the_records_at_once_and_waits_then() -> None:
             (topic,) = answer.responses
             got.append(len(topic.partitions[0].records or b""))
             throttle_ms.append(ms_of(answer))
-        # No answer is larger than the burst: two of the four batches fit.
+        # No response is larger than the burst: two of the four batches fit.
         assert got[0] == got[1] > 2 * 4 * RATE
         assert got[1] <= BURST
         assert got[2] == 0
@@ -131,7 +133,7 @@ def test_who_fetches_too_much_gets_the_records_at_once_and_waits_then() -> None:
     with_node(work)
 
 
-def test_a_quota_of_one_thing_does_not_hold_up_the_other() -> None:
+def test_quota_of_one_direction_does_not_delay_the_other() -> None:
     async def work(kafka: KafkaNode, runtime: Runtime) -> None:
         await set_quota(kafka, "consumer_byte_rate", 1)
         assert await produce(kafka.client, 10 * BURST) == 0
@@ -146,7 +148,7 @@ def test_all_connections_of_a_client_share_its_quota() -> None:
         assert await produce(kafka.client, BURST) < NEARLY_MS
         told_ms = await produce(other, 5 * RATE)
         assert 5_000 <= told_ms <= 5_000 + NEARLY_MS
-        # A new connection does not help.
+        # A new connection does not avoid the quota.
         again_ms = await produce(await kafka.connect(), 0)
         assert told_ms - 2 * NEARLY_MS <= again_ms <= told_ms + 2 * NEARLY_MS
 
@@ -167,8 +169,8 @@ def test_others_are_served_while_a_client_waits() -> None:
     with_node(work)
 
 
-def test_a_client_that_obeys_gets_its_rate_and_is_free_again_after_a_pause() -> None:
-    """Twenty seconds of steady sending, one of rest for each that was owed."""
+def test_throttled_client_gets_its_rate_and_recovers_after_a_pause() -> None:
+    """Twenty seconds of steady sends, then one second of pause for each second of debt."""
 
     async def work(kafka: KafkaNode, runtime: Runtime) -> None:
         await set_quota(kafka)
@@ -186,7 +188,7 @@ def test_a_client_that_obeys_gets_its_rate_and_is_free_again_after_a_pause() -> 
     with_node(work)
 
 
-def test_clients_with_equal_quotas_get_equal_shares_whatever_they_send() -> None:
+def test_clients_with_equal_quotas_get_equal_shares_for_any_request_size() -> None:
     async def sending(client: RawClient, size: int, client_id: str, sent: dict[str, int]) -> None:
         while True:
             await produce(client, size, client_id=client_id)
@@ -208,7 +210,7 @@ def test_clients_with_equal_quotas_get_equal_shares_whatever_they_send() -> None
     with_node(work)
 
 
-def test_a_quota_that_goes_away_lets_go_of_those_who_wait() -> None:
+def test_removed_quota_resumes_paused_clients() -> None:
     async def work(kafka: KafkaNode, runtime: Runtime) -> None:
         await set_quota(kafka)
         assert await produce(kafka.client, 10 * BURST) > 60_000
@@ -223,7 +225,7 @@ def test_a_quota_that_goes_away_lets_go_of_those_who_wait() -> None:
     with_node(work)
 
 
-def test_answers_under_way_leave_and_the_longest_wait_counts() -> None:
+def test_responses_in_flight_are_sent_and_the_longest_throttle_time_counts() -> None:
     async def work(kafka: KafkaNode, runtime: Runtime) -> None:
         await set_quota(kafka)
         began_ms = runtime.clock.now_ms()
@@ -240,14 +242,14 @@ def test_answers_under_way_leave_and_the_longest_wait_counts() -> None:
 
 
 @pytest.mark.parametrize("kind", ["metadata", "produce", "fetch"])
-def test_who_takes_more_of_the_brokers_time_than_its_share_has_to_wait(kind: str) -> None:
-    """Simulated code takes no time: this one is real, and does not sit the wait out."""
+def test_client_above_its_request_percentage_is_throttled(kind: str) -> None:
+    """Simulated code takes no time, so this test runs on the real clock and skips the wait."""
 
     async def main(runtime: Runtime) -> None:
         with TemporaryDirectory() as folder:
             async with serving_kafka(runtime, f"{folder}/data") as kafka:
                 await create(kafka, "t")
-                # Of 10 microseconds a second there are 100 at once.
+                # 10 microseconds a second allow a burst of 100.
                 await set_quota(kafka, "request_percentage", 0.001)
                 for _ in range(20):
                     if kind == "metadata":

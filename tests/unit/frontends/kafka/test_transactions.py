@@ -58,8 +58,7 @@ def run(work: Work) -> None:
 
 
 async def committed(client: RawClient, *, version: int = 12) -> tuple[list[bytes | None], Any]:
-    """Return the values below the last stable offset of partition 0, markers left out, and the
-    result of the fetch."""
+    """Return the committed values of partition 0 without markers, and the result of the fetch."""
     (result,) = await fetched(client, (0, 0), version=version, isolation_level=READ_COMMITTED)
     return [record.value for record in decode_all(result.records or b"")], result
 
@@ -86,7 +85,7 @@ def test_a_producer_that_was_replaced_is_fenced_by_the_code_of_its_version(versi
             producer_id=old.producer_id,
             producer_epoch=old.producer_epoch,
         )
-        # KIP-360: a repeat of the last request is answered as that was; KIP-588
+        # KIP-360: a retry of the last request gets the same response; KIP-588
         assert code in (0, PRODUCER_FENCED if version >= 4 else INVALID_PRODUCER_EPOCH)
         await new_producer(client)
         code, _ = await initialised(
@@ -510,7 +509,7 @@ def test_staged_attempt_is_described_and_closed_to_producers() -> None:
 
 
 async def marked(client: RawClient, producer: ProducerIdentity, version: int, **fields: Any) -> int:
-    """Write an abort marker to partition 0 of topic `t`; return the error code."""
+    """Write an abort marker to partition 0 of topic `t`. Return the error code."""
     marker = {
         "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch,
@@ -561,7 +560,7 @@ def test_a_gap_in_the_sequence_is_refused_and_nothing_else_is_lost() -> None:
 
 @pytest.mark.parametrize(("version", "code"), [(3, INVALID_TXN_STATE), (4, TRANSACTION_ABORTABLE)])
 def test_offsets_of_another_group_are_refused(version: int, code: int) -> None:
-    """Its offsets are in another partition, which the transaction does not have."""
+    """Its offsets are in another partition, which the transaction does not include."""
     other = "other"
     assert partition_of(other, 50) != partition_of(GROUP, 50)
 
@@ -589,7 +588,7 @@ def test_a_marker_ends_a_transaction_in_a_partition_of_group_offsets(version: in
         ]
         producer = await new_producer(client)
         code = await marked(client, producer, version, topics=offsets)
-        assert code == NOT_LEADER_OR_FOLLOWER  # there are no groups yet
+        assert code == NOT_LEADER_OR_FOLLOWER  # there is no group yet
         await ready(client)
         assert await group_added(client, producer) == 0
         assert await offsets_sent(client, producer, (0, 12)) == [0]

@@ -1,4 +1,4 @@
-"""Requests to simulated nodes that are reached as n1, n2 and so on."""
+"""Requests to simulated nodes with the hosts n1, n2 and so on."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def ask(play: Play, work: Callable[[RawClient], Awaitable[T]], *, node: int = 1) -> T:
-    """Do something as a client of one node."""
+    """Run something as a client of one node."""
 
     async def main(runtime: Runtime) -> T:
         async with connected(runtime, f"n{node}:9092") as client:
@@ -68,7 +68,7 @@ COMMIT: dict[str, Any] = {
 
 
 def coordinator(play: Play) -> int:
-    """Who coordinates all groups, once it does."""
+    """Wait for the coordinator of all groups. Return its node id."""
 
     def leads() -> int:
         topic = play[1].image.topic(OFFSETS_TOPIC)

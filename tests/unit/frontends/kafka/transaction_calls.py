@@ -1,4 +1,4 @@
-"""Requests of transactional producers in plain fields, of any version."""
+"""Requests of transactional producers with plain fields, in any version."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,14 +14,19 @@ from .produce_fetch import NO_ID, produced
 INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN = 22, 24, 25, 26
 WRITE_MARKERS, TXN_OFFSET_COMMIT, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 27, 28, 65, 66
 
-NOT_READY: Final = (14, 15, 16, 51)  # loading, none, another broker, the last one is not complete
+NOT_READY: Final = (
+    14,
+    15,
+    16,
+    51,
+)  # loading, none, another broker, or the last transaction is not complete
 TRIES: Final = 200
 ID: Final = "payments"
 GROUP: Final = "g"
 
 
 def transactional_batch(producer: ProducerIdentity, sequence: int, *values: bytes) -> bytes:
-    """Return a batch of a transaction, without times: the markers have those of the broker."""
+    """Return a batch of a transaction, without timestamps: the markers have those of the broker."""
     return encode_batch(
         [Record(0, -1, None, value) for value in values],
         producer_id=producer.producer_id,
@@ -34,7 +39,7 @@ def transactional_batch(producer: ProducerIdentity, sequence: int, *values: byte
 async def initialised(
     client: RawClient, transactional_id: str | None = ID, *, version: int = 5, **fields: Any
 ) -> tuple[int, ProducerIdentity]:
-    """Initialise a producer once its coordinator is ready; return the error code and its
+    """Initialize a producer once its coordinator is ready. Return the error code and its
     identity."""
     for _ in range(TRIES):
         answer = await client.ask(
@@ -68,7 +73,7 @@ async def added(
     transactional_id: str = ID,
     verify_only: bool = False,
 ) -> list[int]:
-    """Add partitions; return the code of each, by ascending topic and index of the answer."""
+    """Add partitions. Return the code of each, by ascending topic and index of the response."""
     topics = [{"name": topic, "partitions": (index,)} for topic, index in partitions]
     if version >= 4:
         answer = await client.ask(
@@ -104,7 +109,7 @@ async def added(
 
 
 async def add(client: RawClient, producer: ProducerIdentity, *partitions: tuple[str, int]) -> None:
-    """Add partitions, which must succeed once the previous transaction is complete."""
+    """Add partitions successfully once the previous transaction is complete."""
     for _ in range(TRIES):
         codes = await added(client, producer, *partitions)
         if not set(codes).intersection(NOT_READY):
@@ -115,7 +120,7 @@ async def add(client: RawClient, producer: ProducerIdentity, *partitions: tuple[
 
 
 async def group_added(client: RawClient, producer: ProducerIdentity, *, version: int = 4) -> int:
-    """Add the offsets of the group; return the error code."""
+    """Add the offsets of the group. Return the error code."""
     answer = await client.ask(
         ADD_OFFSETS,
         version,
@@ -137,7 +142,7 @@ async def sent(
     topic_id: bytes = NO_ID,
     transactional_id: str | None = ID,
 ) -> int:
-    """Produce a batch of the transaction to topic `t`; return the error code."""
+    """Produce a batch of the transaction to topic `t`. Return the error code."""
     for _ in range(TRIES):
         (result,) = await produced(
             client,
@@ -160,7 +165,7 @@ async def ended(
     version: int = 4,
     transactional_id: str = ID,
 ) -> Any:
-    """End the transaction; return the answer once the coordinator is ready."""
+    """End the transaction. Return the response once the coordinator is ready."""
     for _ in range(TRIES):
         answer = await client.ask(
             END_TXN,
@@ -184,7 +189,7 @@ async def offsets_sent(
     topic: str = "t",
     **fields: Any,
 ) -> list[int]:
-    """Commit offsets of partitions of a topic in the transaction; return the code of each."""
+    """Commit offsets of partitions of a topic in the transaction. Return the code of each."""
     parts = [
         {
             "partition_index": index,
