@@ -1,4 +1,4 @@
-"""Both runtimes, and a cluster of commands that decides and replays without a log."""
+"""Both runtimes, and a cluster that decides and replays commands without a log."""
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Decisions by ACLs, compared with the rules applied to every ACL one by one."""
+"""Decisions by ACLs equal the documented rules applied to every ACL in turn."""
 
 import pytest
 from hypothesis import given
@@ -97,7 +97,7 @@ actions = st.builds(
 
 
 def by_rules(acls: list[Acl], action: Action, *, allow_if_none: bool) -> bool:
-    """The documented rules, in their words and without an index."""
+    """Apply the documented rules literally, without an index."""
     selecting = [each for each in acls if each.resource.selects(action.name)]
     mine = [
         each
@@ -129,7 +129,7 @@ def reason(acls: list[Acl], action: Action, **config: object) -> str:
     return decide(acls, action, **config).reason(action)
 
 
-def test_super_user_is_allowed_whatever_is_denied() -> None:
+def test_super_user_is_allowed_despite_denials() -> None:
     acls = [acl("*", AclOperation.ALL, AclPermission.DENY, principal=EVERY_PRINCIPAL)]
     action = on("a", AclOperation.WRITE)
     assert not decide(acls, action).is_allowed

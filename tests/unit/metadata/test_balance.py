@@ -1,4 +1,4 @@
-"""Leaders on demand, and leaderships given back to preferred replicas."""
+"""Elections on request, and the return of leaderships to preferred replicas."""
 
 import pytest
 from tests.kit.metadata_cluster import Cluster
@@ -42,7 +42,10 @@ def led_by(cluster: Cluster, name: str, count: int) -> list[int]:
 
 @pytest.fixture
 def moved(cluster: Cluster) -> Cluster:
-    """Ten partitions of topic a prefer broker 1, ten 2; all are led by 2, and all are in sync."""
+    """Return an image in which broker 2 leads 20 partitions of topic a, all in sync.
+
+    Ten of them prefer broker 1, ten broker 2.
+    """
     cluster.start(1, 2)
     cluster.assign("a", *[(1, 2)] * 10, *[(2, 1)] * 10)
     cluster.fence(1)
@@ -56,7 +59,7 @@ def moved(cluster: Cluster) -> Cluster:
 # --- on demand -----------------------------------------------------------------------------------
 
 
-def test_preferred_leaders_are_elected_where_they_are_named(moved: Cluster) -> None:
+def test_preferred_leaders_are_elected_in_the_given_partitions(moved: Cluster) -> None:
     decision = moved.do(ElectLeaders(partitions=(("a", 3), ("a", 12), ("a", 99), ("b", 0))))
     assert errors(decision) == [
         None,
@@ -67,10 +70,10 @@ def test_preferred_leaders_are_elected_where_they_are_named(moved: Cluster) -> N
     assert len(decision.records) == 1
     assert moved.standing("a", 3) == (1, (1, 2), ())
     assert moved.partition("a", 3).leader_epoch == 2
-    assert decision.brokers == (1, 2), "both must know who leads"
+    assert decision.brokers == (1, 2), "both must have the new leader"
 
 
-def test_preferred_leaders_are_elected_wherever_others_lead(moved: Cluster) -> None:
+def test_preferred_leaders_are_elected_in_all_partitions(moved: Cluster) -> None:
     decision = moved.do(ElectLeaders())
     assert changed(decision) == [("a", index) for index in range(10)]
     assert led_by(moved, "a", 20) == [1] * 10 + [2] * 10
@@ -85,13 +88,13 @@ def test_a_preferred_leader_that_is_not_in_sync_does_not_lead(moved: Cluster) ->
     assert ("a", 0) not in changed(moved.do(ElectLeaders()))
 
 
-def test_a_partition_is_named_once(moved: Cluster) -> None:
+def test_duplicate_partition_is_refused(moved: Cluster) -> None:
     decision = moved.do(ElectLeaders(partitions=(("a", 0), ("a", 0))))
     assert errors(decision) == [None, InvalidRequest]
     assert moved.partition("a").leader_epoch == 2
 
 
-def test_an_unclean_election_takes_whoever_is_alive(cluster: Cluster) -> None:
+def test_unclean_election_elects_a_live_replica(cluster: Cluster) -> None:
     cluster.start(1, 2, 3)
     cluster.assign("a", (1, 2, 3), (1, 2, 3))
     for index in range(2):
@@ -102,16 +105,16 @@ def test_an_unclean_election_takes_whoever_is_alive(cluster: Cluster) -> None:
     assert errors(decision) == [None]
     assert cluster.standing("a", 1) == (3, (3,), (1, 2))
     assert cluster.partition("a", 1).recovering
-    assert cluster.standing("a", 0) == (NO_NODE, (), (1, 2)), "it was not named"
+    assert cluster.standing("a", 0) == (NO_NODE, (), (1, 2)), "it was not in the request"
 
 
-def test_an_unclean_election_is_not_needed_where_somebody_leads(moved: Cluster) -> None:
+def test_unclean_election_is_not_needed_with_a_leader(moved: Cluster) -> None:
     decision = moved.do(ElectLeaders(unclean=True, partitions=(("a", 0),)))
     assert errors(decision) == [ElectionNotNeeded]
     assert str(outcomes(decision)[0].error) == "a-0: broker 2 is the leader already"
 
 
-def test_an_unclean_election_among_the_dead_elects_nobody(moved: Cluster) -> None:
+def test_unclean_election_without_a_live_replica_elects_none(moved: Cluster) -> None:
     moved.fence(2)
     moved.fence(1)
     decision = moved.do(ElectLeaders(unclean=True, partitions=(("a", 0),)))
@@ -119,7 +122,7 @@ def test_an_unclean_election_among_the_dead_elects_nobody(moved: Cluster) -> Non
     assert decision.records == ()
 
 
-def test_unclean_elections_are_never_asked_for_wholesale(moved: Cluster) -> None:
+def test_unclean_election_needs_a_list_of_partitions(moved: Cluster) -> None:
     with pytest.raises(InvalidRequest, match="name its partitions"):
         moved.do(ElectLeaders(unclean=True))
 
@@ -127,7 +130,7 @@ def test_unclean_elections_are_never_asked_for_wholesale(moved: Cluster) -> None
 # --- balance -------------------------------------------------------------------------------------
 
 
-def test_leaderships_go_back_where_too_many_are_elsewhere(moved: Cluster) -> None:
+def test_leaderships_return_above_the_imbalance_limit(moved: Cluster) -> None:
     decision = moved.do(BalanceLeaders())
     assert changed(decision) == [("a", index) for index in range(10)]
     assert led_by(moved, "a", 20) == [1] * 10 + [2] * 10
@@ -135,20 +138,20 @@ def test_leaderships_go_back_where_too_many_are_elsewhere(moved: Cluster) -> Non
 
 
 @pytest.mark.parametrize(("elsewhere", "moves"), [(1, 0), (2, 2)])
-def test_a_tenth_elsewhere_is_borne(moved: Cluster, elsewhere: int, moves: int) -> None:
+def test_imbalance_of_a_tenth_is_accepted(moved: Cluster, elsewhere: int, moves: int) -> None:
     back = tuple(("a", index) for index in range(elsewhere, 10))
     moved.do(ElectLeaders(partitions=back))
     assert len(moved.do(BalanceLeaders()).records) == moves
 
 
-def test_what_is_borne_is_a_config(moved: Cluster) -> None:
+def test_imbalance_limit_is_a_config(moved: Cluster) -> None:
     moved.do(ElectLeaders(partitions=tuple(("a", index) for index in range(1, 10))))
     name = "leader.imbalance.per.broker.percentage"
     moved.do(AlterClusterConfigs(changes=((name, "0"),)))
     assert changed(moved.do(BalanceLeaders())) == [("a", 0)]
 
 
-def test_balance_may_be_switched_off(moved: Cluster) -> None:
+def test_balance_can_be_disabled(moved: Cluster) -> None:
     moved.do(AlterClusterConfigs(changes=(("auto.leader.rebalance.enable", "false"),)))
     assert moved.do(BalanceLeaders()).records == ()
 
@@ -156,11 +159,11 @@ def test_balance_may_be_switched_off(moved: Cluster) -> None:
 def test_a_preferred_replica_that_is_not_in_sync_is_left_alone(moved: Cluster) -> None:
     for index in range(9):
         moved.set_isr("a", 2, index=index)
-    assert moved.do(BalanceLeaders()).records == (), "one of ten could go back, no more"
+    assert moved.do(BalanceLeaders()).records == (), "only one of ten could return"
 
 
 def test_a_round_elects_where_a_leader_has_become_possible(cluster: Cluster) -> None:
-    """As after a change of which nothing but the configs tells."""
+    """After a config change, for example, which no other event reports."""
     cluster.start(1, 2)
     cluster.assign("a", (1, 2))
     cluster.fence(1)

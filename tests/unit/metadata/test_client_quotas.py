@@ -1,4 +1,4 @@
-"""Quotas of clients in the metadata: what is refused, what is written, what comes of it."""
+"""Client quotas in the metadata: validation, records and effect."""
 
 import pytest
 from tests.kit.metadata_cluster import Cluster
@@ -40,7 +40,7 @@ def alteration(entity: QuotaEntity, **changes: float | None) -> QuotaAlteration:
 def alter(
     cluster: Cluster, *alterations: QuotaAlteration, validate_only: bool = False
 ) -> tuple[Decision, list[str]]:
-    """The decision, and in words why each was refused, "" for those that were not."""
+    """Return the decision, and the error message of each alteration, "" for none."""
     decision = cluster.do(AlterClientQuotas(alterations=alterations, validate_only=validate_only))
     assert isinstance(decision.reply, ClientQuotasAltered)
     return decision, [
@@ -52,7 +52,7 @@ def quotas_of(cluster: Cluster) -> dict[QuotaEntity, dict[str, float]]:
     return {entity: dict(values) for entity, values in cluster.image.client_quotas.items()}
 
 
-def test_the_table_is_in_order_and_says_what_it_takes() -> None:
+def test_table_is_in_order_with_its_value_ranges() -> None:
     assert list(QUOTAS) == sorted(QUOTAS)
     assert QUOTAS[PRODUCER_BYTE_RATE].takes == "a whole number above 0 (bytes a second)"
     assert all(row.doc.endswith(".") for row in QUOTAS.values())
@@ -69,14 +69,12 @@ def test_the_table_is_in_order_and_says_what_it_takes() -> None:
         ([("client-id", "x" * 256)], "256 characters"),
     ],
 )
-def test_an_entity_that_no_client_can_be_is_refused(
-    parts: list[tuple[str, str | None]], why: str
-) -> None:
+def test_invalid_entity_is_refused(parts: list[tuple[str, str | None]], why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         check_entity(parts)
 
 
-def test_the_parts_of_an_entity_come_in_one_order() -> None:
+def test_parts_of_an_entity_have_one_order() -> None:
     assert check_entity([("user", "alice"), ("client-id", None)]) == BOTH
     assert entity_text(BOTH) == "the default client-id, user alice"
 
@@ -96,18 +94,16 @@ def test_the_parts_of_an_entity_come_in_one_order() -> None:
         ([(PRODUCER_BYTE_RATE, 1.0), (PRODUCER_BYTE_RATE, None)], "more than once"),
     ],
 )
-def test_a_quota_that_cannot_be_kept_is_refused(
-    changes: list[tuple[str, float | None]], why: str
-) -> None:
+def test_invalid_quota_value_is_refused(changes: list[tuple[str, float | None]], why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         check_quota_changes(changes)
 
 
-def test_a_share_of_a_percent_is_a_quota_of_time() -> None:
+def test_fraction_of_a_percent_is_a_valid_request_percentage() -> None:
     assert check_quota_changes([(REQUEST_PERCENTAGE, 0.5)]) == {REQUEST_PERCENTAGE: 0.5}
 
 
-def test_quotas_are_set_and_cleared_and_an_entity_without_any_is_gone(cluster: Cluster) -> None:
+def test_entity_without_quotas_is_removed(cluster: Cluster) -> None:
     cluster.start(1, 2)
     decision, errors = alter(
         cluster,
@@ -128,7 +124,7 @@ def test_quotas_are_set_and_cleared_and_an_entity_without_any_is_gone(cluster: C
     assert quotas_of(cluster) == {ALICE: {REQUEST_PERCENTAGE: 20.0}}
 
 
-def test_what_is_refused_stops_nothing_else(cluster: Cluster) -> None:
+def test_refused_alteration_stops_no_other(cluster: Cluster) -> None:
     cluster.start(1)
     _, errors = alter(
         cluster,
@@ -158,7 +154,7 @@ def test_an_entity_that_is_named_twice_is_refused_both_times(cluster: Cluster) -
     assert quotas_of(cluster) == {ALICE: {PRODUCER_BYTE_RATE: 6.0}}
 
 
-def test_a_repeat_and_a_look_change_nothing(cluster: Cluster) -> None:
+def test_repeat_and_validation_change_nothing(cluster: Cluster) -> None:
     cluster.start(1)
     change = alteration(ALICE, producer_byte_rate=5.0, consumer_byte_rate=None)
     looked, errors = alter(cluster, change, alteration(BOTH, nothing=1.0), validate_only=True)
@@ -176,7 +172,7 @@ def test_many_alterations_are_decided_in_steps(cluster: Cluster) -> None:
     assert len(cluster.image.client_quotas) == 1_000
 
 
-def test_no_more_entities_have_quotas_than_may(
+def test_entities_with_quotas_are_limited(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quotas, "ENTITIES_MAX", 2)
@@ -185,7 +181,7 @@ def test_no_more_entities_have_quotas_than_may(
     _, errors = alter(cluster, *(alteration(each, producer_byte_rate=1.0) for each in named))
     assert [bool(error) for error in errors] == [False, False, True]
     assert "set a default" in errors[2]
-    # Others may change theirs, and who has none may be told so once more.
+    # Existing entities may change theirs, and removals of missing ones succeed.
     _, errors = alter(
         cluster,
         alteration(named[0], consumer_byte_rate=1.0),
@@ -197,7 +193,7 @@ def test_no_more_entities_have_quotas_than_may(
     assert errors == [""]
 
 
-def test_a_snapshot_has_the_quotas_in_order_and_gives_them_back(cluster: Cluster) -> None:
+def test_snapshot_restores_the_quotas_in_order(cluster: Cluster) -> None:
     cluster.start(1)
     entities: list[QuotaEntity] = [
         (("client-id", "app"),),
@@ -223,7 +219,7 @@ def test_a_snapshot_has_the_quotas_in_order_and_gives_them_back(cluster: Cluster
 
 
 @pytest.mark.parametrize("entity", [(), BOTH[::-1], (("user", "a"), ("user", "b"))])
-def test_a_record_of_nobody_or_out_of_order_is_damage(
+def test_record_without_an_entity_or_out_of_order_is_corruption(
     cluster: Cluster, entity: QuotaEntity
 ) -> None:
     with pytest.raises(CorruptionError, match="is empty or not sorted"):
@@ -248,7 +244,7 @@ def test_a_record_of_nobody_or_out_of_order_is_damage(
         ([EntityFilter(type="client-id", name="bob")], False, []),
     ],
 )
-def test_filters_find_who_has_every_part_that_is_asked_for(
+def test_filters_match_entities_with_every_requested_part(
     cluster: Cluster, filters: list[EntityFilter], strict: bool, found: list[int]
 ) -> None:
     entities = [(("client-id", "app"),), BOTH, ALICE, (("user", None),)]
@@ -258,7 +254,7 @@ def test_filters_find_who_has_every_part_that_is_asked_for(
     assert matching_entities(all_quotas, filters, strict=strict) == [entities[n] for n in found]
 
 
-def test_filters_that_can_find_nobody_are_refused() -> None:
+def test_filters_that_match_no_entity_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="'ip'"):
         check_filters([EntityFilter(type="ip", is_any=True)])
     with pytest.raises(InvalidRequest, match="more than one filter for user"):

@@ -1,4 +1,4 @@
-"""Configs of the whole cluster: the table, what is refused, and what a change sets off."""
+"""Configs of the cluster: the table, refused changes, and their consequences."""
 
 import pytest
 from tests.kit.metadata_cluster import Cluster
@@ -57,7 +57,7 @@ def test_bad_changes_are_refused_with_the_reason(
         check_cluster_changes(changes)
 
 
-def test_what_was_set_is_in_force_and_the_rest_has_its_default(cluster: Cluster) -> None:
+def test_set_values_apply_and_others_have_their_default(cluster: Cluster) -> None:
     cluster.start(1, 2)
     decision = alter(cluster, (RATE, "10MiB"), (UNCLEAN, "TRUE"))
     assert decision.reply == ClusterConfigsAltered(
@@ -72,7 +72,7 @@ def test_what_was_set_is_in_force_and_the_rest_has_its_default(cluster: Cluster)
     assert cluster_number(cluster.image.cluster_configs, RATE) == -1
 
 
-def test_a_repeat_and_a_look_change_nothing(cluster: Cluster) -> None:
+def test_repeat_and_validation_change_nothing(cluster: Cluster) -> None:
     cluster.start(1)
     alter(cluster, (RATE, "5"))
     assert alter(cluster, (RATE, "5")).records == ()
@@ -84,7 +84,7 @@ def test_a_repeat_and_a_look_change_nothing(cluster: Cluster) -> None:
         alter(cluster)
 
 
-def test_replacing_sets_what_is_named_and_deletes_the_rest(cluster: Cluster) -> None:
+def test_replacement_sets_the_given_configs_and_deletes_the_others(cluster: Cluster) -> None:
     cluster.start(1)
     alter(cluster, (RATE, "5"), (UNCLEAN, "true"))
     command = AlterClusterConfigs(changes=((RATE, "6"),), replace=True)
@@ -108,7 +108,7 @@ def test_no_config_of_the_cluster_is_a_list(cluster: Cluster) -> None:
         ({UNCLEAN: "true"}, {}, True),
     ],
 )
-def test_a_topic_overrules_the_cluster_in_unclean_elections(
+def test_topic_config_overrides_the_cluster_in_unclean_elections(
     topic: dict[str, str], cluster: dict[str, str], may: bool
 ) -> None:
     assert may_elect_unclean(topic, cluster) is may
@@ -119,7 +119,7 @@ def test_a_topic_overrules_the_cluster_in_unclean_elections(
 def test_allowing_unclean_elections_gives_leaders_to_partitions_without_one(
     cluster: Cluster,
 ) -> None:
-    """2 fell out of sync, then 1 died: nobody may lead without possible loss."""
+    """Broker 2 left the ISR, then broker 1 died: no broker can lead without a possible loss."""
     cluster.start(1, 2)
     cluster.assign("a", (1, 2), min_insync_replicas="1")
     cluster.set_isr("a", 1)

@@ -1,4 +1,4 @@
-"""Commands and replies as messages: every command of RelayRequest, every reply."""
+"""The messages of commands and replies: every command of RelayRequest and every reply."""
 
 from typing import Any, get_args
 
@@ -400,7 +400,7 @@ def test_feature_of_a_newer_controller_has_no_description() -> None:
     assert [bool(each.doc) for each in features.features] == [True, False]
 
 
-def test_features_are_described_with_what_every_broker_works_with(cluster: Cluster) -> None:
+def test_features_are_described_with_the_levels_of_every_broker(cluster: Cluster) -> None:
     features = describe_features(feature_levels(cluster.image))
     assert [
         (feature.name, feature.level, feature.level_min, feature.level_max) for feature in features

@@ -1,4 +1,4 @@
-"""Changes of a topic's configs: decided as one, refused as one, replayed as what was decided."""
+"""Changes of a topic's configs are atomic, and replay gives the decided values."""
 
 import pytest
 from tests.kit.metadata_cluster import Cluster
@@ -43,7 +43,7 @@ def test_deleting_what_is_not_set_is_no_error(topic: Cluster) -> None:
     assert alter(topic, ("segment.bytes", None)).records == ()
 
 
-def test_validation_alone_says_what_would_be_and_changes_nothing(topic: Cluster) -> None:
+def test_validation_returns_the_result_and_changes_nothing(topic: Cluster) -> None:
     decision = alter(topic, ("segment.bytes", "64KiB"), only=True)
     assert configs_of(decision) == {"retention.ms": "7", "segment.bytes": "65536"}
     assert (decision.records, decision.brokers) == ((), ())
@@ -84,7 +84,7 @@ def test_a_topic_that_does_not_exist_is_named(cluster: Cluster) -> None:
     assert caught.value.topic == "t"
 
 
-def test_a_change_shows_in_the_delta_of_its_topic_alone(topic: Cluster) -> None:
+def test_change_is_in_the_delta_of_its_topic_only(topic: Cluster) -> None:
     topic.create("other")
     before = topic.image
     decision = alter(topic, ("segment.bytes", "2000"), ("retention.ms", None))
@@ -106,7 +106,7 @@ def replace(cluster: Cluster, *changes: tuple[str, str | None]) -> Decision:
     return cluster.do(AlterConfigs(topic="t", changes=changes, replace=True))
 
 
-def test_replacing_sets_what_is_named_and_deletes_the_rest(topic: Cluster) -> None:
+def test_replacement_sets_the_given_configs_and_deletes_the_others(topic: Cluster) -> None:
     decision = replace(topic, ("segment.bytes", "64KiB"))
     assert dict(topic.topic("t").configs) == configs_of(decision) == {"segment.bytes": "65536"}
     assert replace(topic, ("segment.bytes", "65536")).records == ()
@@ -128,7 +128,7 @@ def policy(decision: Decision) -> str:
     return configs_of(decision)["cleanup.policy"]
 
 
-def test_a_list_gets_what_it_lacks_and_loses_what_it_has(topic: Cluster) -> None:
+def test_list_gains_missing_and_loses_existing_elements(topic: Cluster) -> None:
     name = "cleanup.policy"
     assert policy(change_list(topic, name, "compact")) == "delete,compact"
     assert change_list(topic, name, "delete", "compact").records == ()
@@ -162,9 +162,7 @@ def test_an_empty_cleanup_policy_is_set_and_extended(topic: Cluster) -> None:
         (ListChange(name="cleanup.polisy", parts=("compact",)), "did you mean cleanup.policy"),
     ],
 )
-def test_a_list_change_that_cannot_be_is_refused(
-    topic: Cluster, change: ListChange, why: str
-) -> None:
+def test_invalid_list_change_is_refused(topic: Cluster, change: ListChange, why: str) -> None:
     with pytest.raises(InvalidConfig, match=why):
         topic.do(AlterConfigs(topic="t", changes=(), lists=(change,)))
 
@@ -189,7 +187,7 @@ def test_holds_are_a_list_to_which_each_group_adds_its_own(topic: Cluster) -> No
         change_list(topic, name, "a")
 
 
-def test_who_replaces_all_configs_does_not_end_a_hold_by_leaving_it_out(topic: Cluster) -> None:
+def test_replacement_of_all_configs_keeps_an_omitted_hold(topic: Cluster) -> None:
     alter(topic, ("retention.holds", "a@1/1"))
     assert holds(replace(topic, ("segment.bytes", "64KiB"))) == "a@1/1"
     assert holds(replace(topic, ("retention.holds", "b@2/2"))) == "b@2/2"

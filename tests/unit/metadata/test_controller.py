@@ -1,4 +1,4 @@
-"""What the controller decides: topics and brokers, and every refusal."""
+"""Decisions of the controller about topics and brokers, and every refusal."""
 
 from typing import Any
 
@@ -144,7 +144,7 @@ def test_topic_is_deleted_by_name_by_id_and_by_both(cluster: Cluster) -> None:
         assert not cluster.image.topics_by_key
 
 
-def test_deleting_what_is_not_there_is_refused(cluster: Cluster) -> None:
+def test_deletion_of_an_unknown_topic_is_refused(cluster: Cluster) -> None:
     cluster.start(1)
     cluster.create("a")
     with pytest.raises(UnknownTopicOrPartition):
@@ -185,7 +185,7 @@ def test_same_incarnation_again_changes_nothing(cluster: Cluster) -> None:
 
 
 def test_new_incarnation_of_a_lone_broker_leads_again_in_a_new_epoch(cluster: Cluster) -> None:
-    """Its last ISR member alone has everything acknowledged: it waits in the ELR (KIP-966)."""
+    """The last ISR member alone has all acknowledged records, so it stays in the ELR (KIP-966)."""
     cluster.start(1)
     cluster.create("a")
     cluster.register(1, incarnation=1)
@@ -207,7 +207,9 @@ def test_new_incarnation_leaves_every_isr_with_another_member(cluster: Cluster) 
     partition = cluster.partition("a")
     assert (partition.leader, partition.isr, partition.elr) == (second, (second,), ())
     cluster.unfence(first)
-    assert cluster.partition("a").isr == (second,), "it rejoins by catching up, not by waking up"
+    assert cluster.partition("a").isr == (second,), (
+        "it rejoins by catching up, not by its registration"
+    )
 
 
 def test_fencing_moves_leaderships_to_active_isr_members(cluster: Cluster) -> None:
@@ -246,7 +248,7 @@ def test_stopping_broker_leads_nothing_and_is_not_unfenced(cluster: Cluster) -> 
 
 
 @pytest.mark.parametrize("broker_id", [1, 7])
-def test_commands_of_a_past_life_are_refused(cluster: Cluster, broker_id: int) -> None:
+def test_commands_of_an_old_broker_epoch_are_refused(cluster: Cluster, broker_id: int) -> None:
     cluster.start(1)
     stale = FenceBroker(broker_id=NodeId(broker_id), broker_epoch=Offset(99))
     with pytest.raises(StaleBrokerEpoch):
@@ -286,7 +288,7 @@ def test_a_block_of_producer_ids_has_the_requested_size(cluster: Cluster) -> Non
             allocated(cluster, 1, count=count)
 
 
-def test_a_past_life_of_a_broker_gets_no_producer_ids(cluster: Cluster) -> None:
+def test_old_broker_epoch_gets_no_producer_ids(cluster: Cluster) -> None:
     cluster.start(1)
     old = cluster.epoch(1)
     cluster.register(1, incarnation=1)
@@ -304,7 +306,7 @@ def test_producer_ids_end_before_they_leave_their_63_bits(cluster: Cluster) -> N
         allocated(cluster)
 
 
-def test_a_record_that_gives_producer_ids_away_twice_ends_the_replay(cluster: Cluster) -> None:
+def test_record_that_assigns_producer_ids_twice_stops_the_replay(cluster: Cluster) -> None:
     given = pb.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=1000)
     record = pb.MetadataRecord(producer_ids=given)
     image = replay(cluster.image, record, offset=0, epoch=1)

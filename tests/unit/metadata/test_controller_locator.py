@@ -1,4 +1,4 @@
-"""Which controller a broker asks next."""
+"""The next controller that a broker contacts."""
 
 import pytest
 
@@ -10,7 +10,7 @@ ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 ALL = {ONE: "h:1", TWO: "h:2", THREE: "h:3"}
 
 
-def test_without_a_leader_the_controllers_take_turns() -> None:
+def test_without_a_leader_controllers_are_tried_in_turn() -> None:
     controllers = ControllerLocator.fixed(ALL)
     asked = []
     for _ in range(4):
@@ -21,7 +21,7 @@ def test_without_a_leader_the_controllers_take_turns() -> None:
     assert asked == [1, 2, 3, 1]
 
 
-def test_a_leader_of_no_use_is_asked_every_other_time_and_the_others_in_turn() -> None:
+def test_failing_leader_is_tried_every_other_time_and_the_others_in_turn() -> None:
     controllers = ControllerLocator(lambda: ALL, leader=lambda: TWO)
     asked = []
     for _ in range(8):
@@ -31,7 +31,7 @@ def test_a_leader_of_no_use_is_asked_every_other_time_and_the_others_in_turn() -
     assert asked == [2, 3, 2, 1, 2, 3, 2, 1]
 
 
-def test_what_a_controller_says_of_the_leader_counts_for_one_attempt() -> None:
+def test_leader_named_by_a_controller_counts_for_one_attempt() -> None:
     controllers = ControllerLocator(lambda: ALL, leader=lambda: ONE)
     controllers.failed(ONE, hint=THREE)
     assert controllers.choose() == (THREE, "h:3")
@@ -39,7 +39,7 @@ def test_what_a_controller_says_of_the_leader_counts_for_one_attempt() -> None:
     assert controllers.choose() == (ONE, "h:1")
 
 
-def test_a_leader_that_has_no_vote_any_more_is_not_asked() -> None:
+def test_leader_that_is_no_longer_a_voter_is_not_tried() -> None:
     voters = dict(ALL)
     controllers = ControllerLocator(lambda: voters, leader=lambda: THREE)
     del voters[THREE]
@@ -48,7 +48,7 @@ def test_a_leader_that_has_no_vote_any_more_is_not_asked() -> None:
     assert controllers.choose() == (TWO, "h:2")
 
 
-def test_where_none_is_known_that_is_said() -> None:
+def test_missing_controller_is_reported() -> None:
     controllers = ControllerLocator.fixed({ONE: ""})
     controllers.failed(ONE)
     with pytest.raises(NotController, match="no controller is known"):

@@ -1,4 +1,4 @@
-"""Who leads, who is in sync and who may stand in, as brokers go and come (KIP-966)."""
+"""Leaders, ISR and ELR as brokers fail and return (KIP-966)."""
 
 import pytest
 from tests.kit.metadata_cluster import Cluster
@@ -16,14 +16,14 @@ from quorumlog.proto import metadata_records_pb2 as pb
 
 @pytest.fixture
 def three(cluster: Cluster) -> Cluster:
-    """Topic a: replicas 1, 2, 3 in this order, min ISR 2, flush.policy replicated."""
+    """Return topic a with replicas 1, 2, 3 in this order, min ISR 2, flush.policy replicated."""
     cluster.start(1, 2, 3)
     cluster.assign("a", (1, 2, 3))
     return cluster
 
 
 def down_to(cluster: Cluster, *nodes: int) -> None:
-    """Fence the others, in descending order."""
+    """Fence the other brokers, in descending order."""
     for node in (3, 2, 1):
         if node not in nodes:
             cluster.fence(node)
@@ -32,7 +32,7 @@ def down_to(cluster: Cluster, *nodes: int) -> None:
 # --- who leads -----------------------------------------------------------------------------------
 
 
-def test_the_present_leader_stays_when_another_member_goes(three: Cluster) -> None:
+def test_leader_stays_when_another_member_leaves(three: Cluster) -> None:
     three.fence(2)
     assert three.standing("a") == (1, (1, 3), ())
     assert three.partition("a").leader_epoch == 0
@@ -57,7 +57,7 @@ def test_a_new_leader_keeps_leading_when_the_preferred_one_is_back(three: Cluste
     assert three.partition("a").leader_epoch == 1
 
 
-def test_nobody_outside_isr_and_elr_is_elected(three: Cluster) -> None:
+def test_no_replica_outside_isr_and_elr_is_elected(three: Cluster) -> None:
     three.set_isr("a", 1, 2)
     three.fence(1)
     three.fence(2)
@@ -67,7 +67,7 @@ def test_nobody_outside_isr_and_elr_is_elected(three: Cluster) -> None:
     assert three.standing("a") == (NO_NODE, (), (1, 2))
 
 
-def test_losing_the_last_leader_begins_an_epoch_that_nobody_leads(three: Cluster) -> None:
+def test_loss_of_the_last_leader_starts_an_epoch_without_a_leader(three: Cluster) -> None:
     down_to(three, 1)
     assert three.partition("a").leader_epoch == 0
     three.fence(1)
@@ -79,12 +79,12 @@ def test_losing_the_last_leader_begins_an_epoch_that_nobody_leads(three: Cluster
 # --- the ELR -------------------------------------------------------------------------------------
 
 
-def test_who_leaves_while_enough_remain_is_in_no_elr(three: Cluster) -> None:
+def test_replica_that_leaves_an_isr_above_the_minimum_is_in_no_elr(three: Cluster) -> None:
     three.fence(3)
     assert three.standing("a") == (1, (1, 2), ())
 
 
-def test_who_leaves_when_too_few_remain_is_in_the_elr(three: Cluster) -> None:
+def test_replica_that_leaves_an_isr_below_the_minimum_is_in_the_elr(three: Cluster) -> None:
     three.fence(3)
     three.fence(2)
     assert three.standing("a") == (1, (1,), (2,))
@@ -95,7 +95,9 @@ def test_the_last_member_is_in_the_elr_like_any_other(three: Cluster) -> None:
     assert three.standing("a") == (NO_NODE, (), (1, 2))
 
 
-def test_the_first_of_the_elr_that_is_back_leads_alone_and_the_rest_stays(three: Cluster) -> None:
+def test_first_returning_elr_member_leads_alone_and_the_others_stay_in_the_elr(
+    three: Cluster,
+) -> None:
     down_to(three)
     three.unfence(2)
     assert three.standing("a") == (2, (2,), (1,))
@@ -110,7 +112,8 @@ def test_elr_members_are_elected_in_the_order_of_the_assignment(cluster: Cluster
     for node in (1, 3, 2):
         cluster.fence(node)
     assert cluster.standing("a") == (NO_NODE, (), (3, 2))
-    # Both come back while nobody may be elected: the broker changes alone, then any election.
+    # Both return while no election is possible: only the broker record changes; then comes an
+    # election.
     changes = [
         pb.BrokerChangeRecord(id=n, broker_epoch=cluster.epoch(n), fenced=False) for n in (2, 3)
     ]
@@ -119,7 +122,7 @@ def test_elr_members_are_elected_in_the_order_of_the_assignment(cluster: Cluster
     assert cluster.standing("a") == (3, (3,), (2,))
 
 
-def test_enough_in_sync_replicas_empty_the_elr(three: Cluster) -> None:
+def test_isr_of_the_minimum_size_empties_the_elr(three: Cluster) -> None:
     down_to(three, 1)
     assert three.standing("a") == (1, (1,), (2,))
     three.unfence(3)
@@ -151,7 +154,7 @@ def test_one_in_sync_replica_is_enough_where_the_min_isr_is_one(cluster: Cluster
 
 
 def test_a_min_isr_above_the_replicas_counts_as_their_number(cluster: Cluster) -> None:
-    """As a topic may be left by a reassignment to fewer replicas."""
+    """A reassignment to fewer replicas may leave a topic like this."""
     cluster.start(1, 2)
     cluster.assign("a", (1, 2))
     config = pb.TopicConfigRecord(
@@ -166,7 +169,7 @@ def test_a_min_isr_above_the_replicas_counts_as_their_number(cluster: Cluster) -
 
 
 def test_a_lower_min_isr_empties_the_elr_with_the_config(three: Cluster) -> None:
-    """The leader may commit alone as soon as it knows the config: nobody else may lead then."""
+    """The leader may commit alone once it applies the config: no other replica may lead then."""
     down_to(three, 1)
     assert three.standing("a") == (1, (1,), (2,))
     decision = three.do(AlterConfigs(topic="a", changes=(("min.insync.replicas", "1"),)))
@@ -174,8 +177,8 @@ def test_a_lower_min_isr_empties_the_elr_with_the_config(three: Cluster) -> None
     assert decision.records[0].WhichOneof("record") == "topic_config"
 
 
-def test_another_min_isr_makes_what_was_asked_before_it_stale(three: Cluster) -> None:
-    """A leader that knows the lower min ISR only may have committed what an ELR member lacks."""
+def test_change_of_min_isr_makes_earlier_isr_requests_stale(three: Cluster) -> None:
+    """With the lower min ISR the leader may have committed records that an ELR member lacks."""
     three.do(AlterConfigs(topic="a", changes=(("min.insync.replicas", "1"),)))
     epoch = three.partition("a").partition_epoch
     three.do(AlterConfigs(topic="a", changes=(("min.insync.replicas", "2"),)))
@@ -184,21 +187,21 @@ def test_another_min_isr_makes_what_was_asked_before_it_stale(three: Cluster) ->
     assert three.partition("a").partition_epoch == epoch + 1
 
 
-# --- what a broker has lost ----------------------------------------------------------------------
+# --- lost records --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("boot", "clean", "disk", "policy", "stays"),
     [
-        ("boot", False, 0, "replicated", True),  # killed: the page cache is whole
+        ("boot", False, 0, "replicated", True),  # killed: the page cache is intact
         ("other", True, 0, "replicated", True),  # stopped in order
         ("other", False, 0, "replicated", False),  # power cut
-        ("", False, 0, "replicated", False),  # who knows
-        ("other", False, 0, "fsync", True),  # nothing counted before it was on disk
-        ("boot", True, 1, "fsync", False),  # another disk, whatever it says
+        ("", False, 0, "replicated", False),  # unknown
+        ("other", False, 0, "fsync", True),  # nothing was acknowledged before its flush
+        ("boot", True, 1, "fsync", False),  # another disk, for any shutdown
     ],
 )
-def test_who_lost_records_leaves_the_elr(
+def test_replica_that_may_have_lost_records_leaves_the_elr(
     cluster: Cluster, boot: str, clean: bool, disk: int, policy: str, stays: bool
 ) -> None:
     cluster.start(1, 2, 3)
@@ -221,7 +224,7 @@ def test_an_empty_boot_id_is_never_the_same_boot(cluster: Cluster) -> None:
     assert cluster.standing("a") == (3, (3,), ())
 
 
-def test_a_leader_that_lost_records_gives_way_to_the_elr(three: Cluster) -> None:
+def test_leader_that_lost_records_is_replaced_from_the_elr(three: Cluster) -> None:
     down_to(three, 2)
     three.unfence(1)
     assert three.standing("a") == (2, (2,), (1,))
@@ -240,11 +243,12 @@ def test_a_lone_replica_on_fsync_comes_back_by_itself_after_a_power_cut(cluster:
     assert not cluster.partition("a").recovering
 
 
-# --- both empty ----------------------------------------------------------------------------------
+# --- empty ISR and ELR ---------------------------------------------------------------------------
 
 
 def all_lost(cluster: Cluster, *, disk: int = 0) -> None:
-    """A power cut of all three brokers; 2 is the last that had everything, with this disk now."""
+    """Cut the power of all three brokers. Broker 2 was the last member with all records, and has
+    this disk now."""
     cluster.register(3, incarnation=1, boot="other")
     cluster.register(1, incarnation=1, boot="other")
     assert cluster.standing("a") == (2, (2,), ())
@@ -252,16 +256,16 @@ def all_lost(cluster: Cluster, *, disk: int = 0) -> None:
     assert cluster.standing("a") == (NO_NODE, (), ())
 
 
-def test_the_last_member_that_lost_records_leads_when_it_is_back(three: Cluster) -> None:
+def test_last_member_that_lost_records_leads_after_its_return(three: Cluster) -> None:
     all_lost(three)
     assert three.partition("a").last_known_elr == (2,)
     three.unfence(1)
     three.unfence(3)
-    assert three.standing("a") == (NO_NODE, (), ()), "they lack more"
+    assert three.standing("a") == (NO_NODE, (), ()), "they lack more records"
     three.unfence(2)
     assert three.standing("a") == (2, (2,), ())
     partition = three.partition("a")
-    assert partition.recovering, "records may be lost: it must be said"
+    assert partition.recovering, "records may be lost, which must be recorded"
     assert partition.last_known_elr == ()
 
 
@@ -280,7 +284,7 @@ def test_the_last_member_with_another_disk_does_not_lead(three: Cluster) -> None
     assert three.partition("a").last_known_elr == ()
 
 
-def test_a_disk_that_is_swapped_later_is_found_out_too(three: Cluster) -> None:
+def test_disk_replaced_later_is_detected(three: Cluster) -> None:
     all_lost(three)
     three.register(2, incarnation=2, disk=1)
     three.unfence(2)
@@ -290,18 +294,18 @@ def test_a_disk_that_is_swapped_later_is_found_out_too(three: Cluster) -> None:
 # --- unclean elections ---------------------------------------------------------------------------
 
 
-def test_an_unclean_topic_is_led_by_whoever_is_alive(cluster: Cluster) -> None:
+def test_unclean_election_elects_any_live_replica(cluster: Cluster) -> None:
     cluster.start(1, 2, 3)
     cluster.assign("a", (1, 2, 3), unclean_leader_election_enable="true")
     cluster.set_isr("a", 1, 2)
     cluster.fence(1)
-    assert cluster.standing("a") == (2, (2,), (1,)), "a clean one comes first"
+    assert cluster.standing("a") == (2, (2,), (1,)), "a clean replica comes first"
     cluster.fence(2)
-    assert cluster.standing("a") == (3, (3,), (1, 2)), "those have more, should they lead again"
+    assert cluster.standing("a") == (3, (3,), (1, 2)), "these have more records if they lead again"
     assert cluster.partition("a").recovering
 
 
-def test_the_last_known_member_comes_before_whoever_is_alive(cluster: Cluster) -> None:
+def test_last_known_elr_comes_before_other_live_replicas(cluster: Cluster) -> None:
     cluster.start(1, 2, 3)
     cluster.assign("a", (1, 2, 3))
     all_lost(cluster)
@@ -317,7 +321,7 @@ def test_allowing_unclean_elections_elects_at_once(three: Cluster) -> None:
     assert three.standing("a") == (3, (3,), (1, 2))
 
 
-def test_the_cluster_allows_it_for_topics_that_do_not_say(three: Cluster) -> None:
+def test_cluster_config_allows_unclean_elections_of_topics_without_a_value(three: Cluster) -> None:
     three.assign("b", (1, 2, 3), unclean_leader_election_enable="false")
     for name in ("a", "b"):
         three.set_isr(name, 1, 2)
@@ -356,7 +360,7 @@ def test_a_live_broker_is_not_unregistered(three: Cluster) -> None:
         three.do(UnregisterBroker(broker_id=NodeId(9)))
 
 
-def test_an_unregistered_broker_is_waited_for_no_more(three: Cluster) -> None:
+def test_unregistered_broker_leaves_the_elr(three: Cluster) -> None:
     down_to(three)
     three.do(UnregisterBroker(broker_id=NodeId(2)))
     assert NodeId(2) not in three.image.brokers
@@ -364,7 +368,7 @@ def test_an_unregistered_broker_is_waited_for_no_more(three: Cluster) -> None:
     assert three.partition("a").replicas == (1, 2, 3)
 
 
-def test_a_broker_that_was_unregistered_comes_back_as_one_without_records(three: Cluster) -> None:
+def test_unregistered_broker_returns_as_one_without_records(three: Cluster) -> None:
     down_to(three)
     three.do(UnregisterBroker(broker_id=NodeId(1)))
     three.do(UnregisterBroker(broker_id=NodeId(2)))
@@ -388,7 +392,7 @@ def test_the_brokers_own_change_comes_first(three: Cluster) -> None:
 def test_a_fenced_last_member_that_an_older_log_left_in_the_isr_leads_when_it_is_back(
     cluster: Cluster,
 ) -> None:
-    """Before there was an ELR the last member stayed in the ISR, fenced or not."""
+    """Before the ELR existed, the last member stayed in the ISR, fenced or not."""
     cluster.start(1, 2)
     cluster.assign("a", (1, 2))
     topic_id = cluster.topic("a").id

@@ -1,4 +1,4 @@
-"""Feature levels: finalized only where every broker works with them."""
+"""Feature levels are finalized only if every broker supports them."""
 
 import pytest
 from tests.kit.metadata_cluster import Cluster
@@ -47,7 +47,7 @@ def register(cluster: Cluster, node: int, *features: tuple[str, int, int]) -> No
 
 
 def of_broker(cluster: Cluster, node: int, feature: tuple[str, int, int]) -> None:
-    """A broker that registered when other levels were in force."""
+    """Return a broker that registered under other feature levels."""
     name, low, high = feature
     supported = pb.SupportedFeature(name=name, level_min=low, level_max=high)
     record = pb.BrokerRecord(
@@ -93,7 +93,7 @@ def test_a_first_broker_that_does_not_support_a_level_leaves_it(cluster: Cluster
     assert finalized_level(cluster.image, TRANSACTIONS) == 0
 
 
-def test_the_level_in_force_is_a_success_and_no_change(cluster: Cluster) -> None:
+def test_finalized_level_again_succeeds_without_a_change(cluster: Cluster) -> None:
     cluster.start(1)
     decision = update(cluster, (NAME, 1))
     assert decision.records == ()
@@ -108,28 +108,28 @@ def test_the_level_in_force_is_a_success_and_no_change(cluster: Cluster) -> None
         (0, True, "1..1, not 0"),
     ],
 )
-def test_levels_that_this_version_does_not_work_with_are_refused(
+def test_levels_that_this_version_does_not_support_are_refused(
     cluster: Cluster, level: int, downgrade: bool, why: str
 ) -> None:
     with pytest.raises(FeatureUpdateFailed, match=why):
         update(cluster, (NAME, level), downgrade=downgrade)
 
 
-def test_a_registered_broker_that_does_not_work_with_it_is_named(cluster: Cluster) -> None:
-    """Also a fenced one: it would come back to records that it does not know."""
+def test_registered_broker_that_does_not_support_a_level_is_named(cluster: Cluster) -> None:
+    """Also a fenced one: it would return to records that it cannot read."""
     of_broker(cluster, 4, (NAME, 2, 3))
     with pytest.raises(FeatureUpdateFailed, match=r"broker 4 supports metadata.version 2..3"):
         update(cluster, (NAME, 1))
     assert supported_levels(cluster.image, NAME) == (2, 1)
 
 
-def test_a_broker_that_tells_other_features_knows_nothing_of_this_one(cluster: Cluster) -> None:
+def test_broker_with_other_features_does_not_support_this_one(cluster: Cluster) -> None:
     of_broker(cluster, 4, ("other", 1, 1))
     with pytest.raises(FeatureUpdateFailed, match="broker 4"):
         update(cluster, (NAME, 1))
 
 
-def test_a_broker_that_tells_nothing_works_with_the_first_level(cluster: Cluster) -> None:
+def test_broker_without_features_supports_the_first_level(cluster: Cluster) -> None:
     register(cluster, 4)
     assert supported_levels(cluster.image, NAME) == (1, 1)
 
@@ -143,7 +143,7 @@ def test_unknown_doubled_and_missing_features_are_refused(cluster: Cluster) -> N
         update(cluster)
 
 
-def test_a_level_that_was_finalized_is_in_force(cluster: Cluster) -> None:
+def test_finalized_level_applies(cluster: Cluster) -> None:
     image = finalized(cluster, NAME, 7)
     assert finalized_level(image, NAME) == 7
     with pytest.raises(FeatureUpdateFailed, match="level 7, and 1 is a downgrade"):
@@ -155,7 +155,7 @@ def test_a_level_that_was_finalized_is_in_force(cluster: Cluster) -> None:
     assert finalized_level(cluster.image, NAME) == 1
 
 
-def test_a_broker_that_cannot_work_with_a_level_in_force_is_not_registered(
+def test_broker_that_does_not_support_a_finalized_level_is_not_registered(
     cluster: Cluster,
 ) -> None:
     register(cluster, 1, *OWN_FEATURES)

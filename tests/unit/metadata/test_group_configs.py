@@ -153,7 +153,7 @@ def test_no_more_groups_have_configs_than_the_limit(
     for validate_only in (False, True):
         with pytest.raises(InvalidRequest, match="limit of 2 groups"):
             alter(cluster, (ASSIGNOR, "range"), group="c", validate_only=validate_only)
-    alter(cluster, (SESSION_TIMEOUT, "9000"), group="a")  # the configured ones may change theirs
+    alter(cluster, (SESSION_TIMEOUT, "9000"), group="a")  # the configured groups may change theirs
     alter(cluster, (ASSIGNOR, None), group="c")
     alter(cluster, (ASSIGNOR, None), group="b")
     alter(cluster, (ASSIGNOR, "range"), group="c")

@@ -34,7 +34,7 @@ def with_topic(image: MetadataImage, topic: TopicImage) -> MetadataImage:
 
 
 def with_partition(led: Cluster, **changes: Any) -> MetadataImage:
-    """The image with changes of partition a-0, past replay and its checks."""
+    """Return the image with changes of partition a-0 that bypass replay and its checks."""
     topic = led.topic("a")
     partition = structs.replace(topic.partitions[0], **changes)
     after = structs.replace(topic, partitions=topic.partitions.set(0, partition))

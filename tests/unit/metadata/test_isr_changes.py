@@ -1,4 +1,4 @@
-"""What leaders ask for and get: every refusal, and what is granted."""
+"""ISR changes that leaders request: every refusal and every success."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,8 +31,10 @@ from quorumlog.metadata import (
 
 @pytest.fixture
 def led(cluster: Cluster) -> Cluster:
-    """Topic a: replicas 1, 2, 3; broker 4 holds none. 2 leads in epoch 1, in sync are 1 and 2, and
-    the partition epoch is 3."""
+    """Return topic a with replicas 1, 2, 3; broker 4 has no replica.
+
+    Broker 2 leads in epoch 1, 1 and 2 are in sync, the partition epoch is 3.
+    """
     cluster.start(1, 2, 3, 4)
     cluster.assign("a", (1, 2, 3))
     cluster.fence(1)
@@ -49,7 +51,7 @@ Bend = Callable[[Cluster, IsrChange], IsrChange]
 
 
 def with_isr(*members: tuple[int, int]) -> Bend:
-    """An ISR of (node, what is added to its epoch)."""
+    """Return an ISR of (node, change of its epoch)."""
     return lambda cluster, change: structs.replace(
         change, isr=tuple((NodeId(n), Offset(cluster.epoch(n) + off)) for n, off in members)
     )
@@ -126,13 +128,13 @@ def test_refused(led: Cluster, name: str) -> None:
     assert led.image is before
 
 
-def test_who_does_not_lead_is_refused(led: Cluster) -> None:
+def test_request_of_a_broker_that_does_not_lead_is_refused(led: Cluster) -> None:
     [result] = led.ask(1, led.change("a", (1, 2, 3)))
     assert isinstance(result, InvalidRequest)
     assert str(result) == "a-0: broker 1 is not the leader; the leader is broker 2"
 
 
-def test_nobody_is_told_that_nobody_leads(led: Cluster) -> None:
+def test_refusal_without_a_leader_says_so(led: Cluster) -> None:
     led.fence(2)
     led.fence(1)
     [result] = led.ask(3, led.change("a", (3,)))
@@ -149,7 +151,7 @@ def test_an_unregistered_broker_does_not_join(led: Cluster) -> None:
     assert "broker 3 is not registered" in str(result)
 
 
-def test_a_past_life_of_the_asker_is_refused_as_a_whole(led: Cluster) -> None:
+def test_old_epoch_of_the_requesting_broker_is_refused_as_a_whole(led: Cluster) -> None:
     change = led.change("a", (1, 2, 3))
     stale = AlterPartitions(
         broker_id=NodeId(2), broker_epoch=Offset(led.epoch(2) - 1), changes=(change,)
@@ -160,7 +162,7 @@ def test_a_past_life_of_the_asker_is_refused_as_a_whole(led: Cluster) -> None:
     assert led.image is before
 
 
-def test_a_controller_without_the_registration_of_the_asker_is_not_the_active_one(
+def test_controller_without_the_registration_of_the_broker_is_not_the_active_one(
     led: Cluster,
 ) -> None:
     later = AlterPartitions(
@@ -185,26 +187,26 @@ def test_granted_in_the_order_of_the_assignment(led: Cluster) -> None:
     assert led.partition("a").as_altered == result
 
 
-def test_a_leader_may_ask_to_be_alone(led: Cluster) -> None:
+def test_leader_may_shrink_the_isr_to_itself(led: Cluster) -> None:
     led.set_isr("a", 2)
     assert led.standing("a") == (2, (2,), (1,))
 
 
-def test_what_is_so_already_is_granted_without_a_record(led: Cluster) -> None:
+def test_unchanged_isr_is_granted_without_a_record(led: Cluster) -> None:
     before = led.image
     [result] = led.ask(2, led.change("a", (1, 2)))
     assert result == led.partition("a").as_altered
     assert led.image is before
 
 
-def test_a_repeat_after_a_lost_answer_learns_that_it_is_late(led: Cluster) -> None:
+def test_retry_after_a_lost_response_gets_a_stale_epoch_error(led: Cluster) -> None:
     change = led.change("a", (1, 2, 3))
     led.ask(2, change)
     [result] = led.ask(2, change)
     assert isinstance(result, InvalidUpdateVersion)
 
 
-def test_each_change_of_a_request_stands_for_itself(led: Cluster) -> None:
+def test_each_change_of_a_request_has_its_own_result(led: Cluster) -> None:
     led.assign("b", (2, 3), (2, 3), (2, 3))
     for index in range(3):
         led.set_isr("b", 2, index=index)
@@ -238,7 +240,7 @@ def test_many_changes_are_made_in_steps_and_answered_in_order(cluster: Cluster) 
 
 
 def recovering(cluster: Cluster) -> Cluster:
-    """3 leads a after an unclean election, 4 is a replica that is alive."""
+    """Return an image with broker 3 leading a after an unclean election, and live replica 4."""
     cluster.start(1, 3, 4)
     cluster.assign("a", (1, 3, 4), unclean_leader_election_enable="true")
     cluster.set_isr("a", 1, 4)
@@ -250,7 +252,7 @@ def recovering(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def test_nobody_joins_a_leader_that_is_recovering(cluster: Cluster) -> None:
+def test_no_replica_joins_a_recovering_leader(cluster: Cluster) -> None:
     recovering(cluster)
     [result] = cluster.ask(3, structs.replace(cluster.change("a", (3, 4)), recovered=False))
     assert isinstance(result, InvalidRequest)
@@ -260,7 +262,7 @@ def test_nobody_joins_a_leader_that_is_recovering(cluster: Cluster) -> None:
     assert not cluster.partition("a").recovering
 
 
-def test_a_leader_may_say_that_it_has_recovered_and_no_more(cluster: Cluster) -> None:
+def test_recovering_leader_may_only_report_its_recovery(cluster: Cluster) -> None:
     recovering(cluster)
     epoch = cluster.partition("a").leader_epoch
     cluster.set_isr("a", 3)
@@ -269,7 +271,7 @@ def test_a_leader_may_say_that_it_has_recovered_and_no_more(cluster: Cluster) ->
     assert cluster.standing("a") == (3, (3,), (1, 4))
 
 
-# --- the end of a move ----------------------------------------------------------------------------
+# --- the end of a reassignment -------------------------------------------------------------------
 
 
 def move(cluster: Cluster, *target: int) -> None:
@@ -287,10 +289,10 @@ def test_the_last_added_replica_in_sync_ends_the_move(cluster: Cluster) -> None:
     partition = cluster.partition("a")
     assert not partition.is_moving
     assert (partition.replicas, partition.isr) == ((1, 2, 4), (1, 2, 4))
-    assert partition.leader_epoch == epoch + 1, "3 is told apart from now on"
+    assert partition.leader_epoch == epoch + 1, "requests of broker 3 are fenced from now on"
 
 
-def test_a_leader_that_is_moved_away_learns_that_it_leads_no_more(cluster: Cluster) -> None:
+def test_leader_that_a_reassignment_removes_gets_the_new_leader(cluster: Cluster) -> None:
     cluster.start(1, 2, 3, 4)
     cluster.assign("a", (1, 2, 3))
     move(cluster, 4, 2, 3)

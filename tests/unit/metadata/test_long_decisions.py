@@ -1,4 +1,4 @@
-"""Decisions over many partitions: in steps, all of them short, and the same as in one."""
+"""Decisions over many partitions run in short steps with the result of a single step."""
 
 import pytest
 from tests.kit.metadata_cluster import Cluster
@@ -19,7 +19,7 @@ RECORD = pb.MetadataRecord(no_op=pb.NoOpRecord())
 
 
 def sizes(walk: Walk) -> list[int]:
-    """Records of each slice; one of an ordinary decision."""
+    """Return the record counts of the slices; a decision of one step has one."""
     decision = decide_walk(walk)
     if isinstance(decision, Decision):
         return [len(decision.records)]
@@ -30,7 +30,7 @@ def decide_walk(walk: Walk) -> Decision | LongDecision:
     return decision_of("try it", walk)
 
 
-def test_what_takes_one_step_is_an_ordinary_decision() -> None:
+def test_decision_of_one_step_needs_no_slices() -> None:
     assert isinstance(decide_walk(iter([])), Decision)
     assert isinstance(decide_walk(iter([RECORD] * (STEP_RECORDS - 1))), Decision)
     assert isinstance(decide_walk(iter([None] * (STEP_VISITS - 1))), Decision)
@@ -40,8 +40,8 @@ def test_steps_end_with_enough_records() -> None:
     assert sizes(iter([RECORD] * (2 * STEP_RECORDS + 5))) == [STEP_RECORDS, STEP_RECORDS, 5]
 
 
-def test_steps_end_with_enough_looks_and_keep_the_records_for_later() -> None:
-    """So that little that changes among much is one slice with records, which needs no
+def test_steps_end_after_enough_partitions_and_keep_their_records() -> None:
+    """Few changes among many partitions become one slice with records, which needs no
     transaction."""
     looks = [None] * (STEP_VISITS - 1)
     assert sizes(iter([RECORD, *looks, RECORD, *looks, RECORD])) == [0, 0, 3]
@@ -71,8 +71,8 @@ def test_a_broker_with_many_partitions_is_fenced_in_slices(cluster: Cluster) -> 
         assert elr == ()
 
 
-def test_slices_are_of_the_image_that_was_decided_on(cluster: Cluster) -> None:
-    """They are made while the ones before them are replayed."""
+def test_slices_use_the_image_of_the_decision(cluster: Cluster) -> None:
+    """They are computed while earlier slices are replayed."""
     many(cluster, 900)
     first = cluster.image
     command = FenceBroker(broker_id=NodeId(1), broker_epoch=cluster.epoch(1))
@@ -83,7 +83,7 @@ def test_slices_are_of_the_image_that_was_decided_on(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
-def test_little_that_changes_among_many_partitions_is_one_slice(cluster: Cluster) -> None:
+def test_few_changes_among_many_partitions_are_one_slice(cluster: Cluster) -> None:
     cluster.start(1, 2)
     cluster.assign("a", *[(1, 2)] * (STEP_VISITS + 10))
     cluster.fence(2)

@@ -1,4 +1,4 @@
-"""A metadata transaction is seen whole or not at all: by images, deltas and snapshots."""
+"""Images, deltas and snapshots contain a metadata transaction completely or not at all."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ def topic(number: int) -> pb.MetadataRecord:
 
 
 class Log:
-    """A state machine that is given records at the offsets that they have."""
+    """A state machine that gets records at consecutive offsets."""
 
     def __init__(self) -> None:
         self.metadata = MetadataStateMachine()
@@ -40,7 +40,7 @@ class Log:
         return [each.name for each in self.metadata.committed_image.sorted_topics()]
 
 
-def test_nothing_of_a_transaction_is_seen_before_its_end() -> None:
+def test_transaction_is_invisible_before_its_end() -> None:
     log = Log()
     log.commit(topic(1), BEGIN, topic(2))
     log.commit(topic(3))
@@ -53,12 +53,12 @@ def test_nothing_of_a_transaction_is_seen_before_its_end() -> None:
     assert log.metadata.open_transaction is None
 
 
-def test_nothing_of_an_aborted_transaction_is_ever_seen() -> None:
+def test_aborted_transaction_is_never_visible() -> None:
     log = Log()
     log.commit(topic(1), BEGIN, topic(2), ABORT, topic(3))
     assert log.names == ["t1", "t3"]
     assert log.metadata.committed_image.offset == 4
-    log.commit(topic(2))  # the same id again: it was never there
+    log.commit(topic(2))  # the same id again: it never existed
     assert log.names == ["t1", "t2", "t3"]
 
 
@@ -72,7 +72,7 @@ def test_no_snapshot_is_taken_inside_a_transaction() -> None:
     assert sum(len(values) for values in slices) == 2
 
 
-def test_a_transaction_is_published_as_one_change_whenever_it_is_looked_at() -> None:
+def test_transaction_is_published_as_one_change() -> None:
     deltas: list[ImageDelta] = []
 
     async def main(runtime: Runtime) -> None:
@@ -94,7 +94,7 @@ def test_a_transaction_is_published_as_one_change_whenever_it_is_looked_at() -> 
     assert created == [["t1"], ["t2", "t3", "t4"]]
 
 
-def test_a_restored_state_forgets_what_was_begun_before_it() -> None:
+def test_restored_state_drops_an_open_transaction() -> None:
     source, log = Log(), Log()
     source.commit(topic(1), topic(2))
     log.commit(BEGIN, topic(3))
@@ -109,6 +109,6 @@ def test_a_restored_state_forgets_what_was_begun_before_it() -> None:
 
 
 @pytest.mark.parametrize("records", [(BEGIN, BEGIN), (END,), (ABORT,), (BEGIN, END, END)])
-def test_marks_that_do_not_fit_together_end_the_node(records: tuple[pb.MetadataRecord]) -> None:
+def test_inconsistent_transaction_marks_stop_the_node(records: tuple[pb.MetadataRecord]) -> None:
     with pytest.raises(CorruptionError, match="transaction"):
         Log().commit(*records)

@@ -1,4 +1,4 @@
-"""What makes a topic a mirror, and what ends it."""
+"""The config that makes a topic a mirror, and its removal."""
 
 import pytest
 from tests.kit.metadata_cluster import Cluster
@@ -24,24 +24,24 @@ def source(cluster: Cluster) -> str | None:
     return cluster.topic("t").configs.get(SOURCE)
 
 
-def test_a_mirror_is_promoted_by_taking_its_source_away_and_no_mirror_again(
+def test_mirror_is_promoted_by_removing_its_source_for_good(
     mirror: Cluster,
 ) -> None:
     alter(mirror, (SOURCE, "c-1/t-1"))
-    assert source(mirror) == "c-1/t-1", "a repeat is none"
+    assert source(mirror) == "c-1/t-1", "a repeat changes nothing"
     alter(mirror, (SOURCE, None))
     assert source(mirror) is None
     with pytest.raises(InvalidConfig, match="set only when a topic is created"):
         alter(mirror, (SOURCE, "c-1/t-1"))
 
 
-def test_a_mirror_is_never_one_of_another_source(mirror: Cluster) -> None:
+def test_mirror_cannot_change_its_source(mirror: Cluster) -> None:
     with pytest.raises(InvalidConfig, match="set only when a topic is created"):
         alter(mirror, (SOURCE, "c-2/t-1"))
     assert source(mirror) == "c-1/t-1"
 
 
-def test_who_replaces_all_configs_does_not_promote_by_leaving_the_source_out(
+def test_replacement_of_all_configs_keeps_an_omitted_source(
     mirror: Cluster,
 ) -> None:
     alter(mirror, ("segment.ms", "9"), replace=True)
@@ -49,7 +49,7 @@ def test_who_replaces_all_configs_does_not_promote_by_leaving_the_source_out(
 
 
 @pytest.mark.parametrize("text", ["", "two words", "a/b/c", "x" * 121, "c-1/"])
-def test_what_names_no_cluster_is_refused(cluster: Cluster, text: str) -> None:
+def test_invalid_cluster_id_is_refused(cluster: Cluster, text: str) -> None:
     cluster.start(1)
     with pytest.raises(InvalidConfig, match="give a cluster id"):
         cluster.create("t", replication_factor=1, configs=((SOURCE, text),))

@@ -1,4 +1,4 @@
-"""A set of partitions against a plain set, and the image's index against a walk over everything."""
+"""A set of partitions equals a plain set, and the image's index equals a full scan."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["add", "discard", "discard_topic"]),
 
 
 @given(STEPS)
-def test_it_holds_what_a_plain_set_would_and_walks_in_order(
+def test_set_equals_a_plain_set_and_iterates_in_order(
     steps: list[tuple[str, tuple[TopicId, int]]],
 ) -> None:
     model: set[tuple[TopicId, int]] = set()
@@ -35,7 +35,7 @@ def test_it_holds_what_a_plain_set_would_and_walks_in_order(
         assert all(((topic_id, index) in ours) == ((topic_id, index) in model) for index in (0, 70))
 
 
-def test_an_emptied_set_is_the_empty_one_and_a_change_of_nothing_is_none() -> None:
+def test_emptied_set_is_the_empty_set_and_a_no_op_returns_the_same_set() -> None:
     one = NO_PARTITIONS.add(IDS[0], 3)
     assert one.discard(IDS[0], 3) == NO_PARTITIONS
     assert one.add(IDS[0], 3) is one

@@ -1,4 +1,4 @@
-"""Where replicas go: the rules of the module, on every shape of a cluster."""
+"""The placement rules of replicas, on every shape of a cluster."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def broker(node: int, rack: str = "") -> BrokerImage:
 
 
 def spread(counts: Counter[int], nodes: int) -> int:
-    """How much the most differs from the least."""
+    """Return the difference between the largest and the smallest value."""
     return max(counts[node] for node in range(nodes)) - min(counts[node] for node in range(nodes))
 
 
@@ -44,7 +44,7 @@ def takes(placed: Sequence[Sequence[int]]) -> Counter[int]:
 
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 80), SEEDS)
 @settings(deadline=None, max_examples=30)
-def test_without_racks_leaders_and_replicas_are_even_give_or_take_one(
+def test_without_racks_leaders_and_replicas_differ_by_one_at_most(
     nodes: int, factor: int, partitions: int, seed: int
 ) -> None:
     factor = min(factor, nodes)
@@ -57,10 +57,10 @@ def test_without_racks_leaders_and_replicas_are_even_give_or_take_one(
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(1, 5), SEEDS)
 @settings(deadline=None, max_examples=30)
-def test_no_rack_is_used_twice_while_another_one_is_left(
+def test_no_rack_is_used_twice_while_another_one_is_free(
     racks: list[int], factor: int, seed: int
 ) -> None:
-    """Racks of any sizes: a partition has its replicas in as many as there are."""
+    """For racks of any sizes, a partition uses as many racks as possible."""
     factor = min(factor, len(racks))
     placer = Placer([broker(node, f"r{rack}") for node, rack in enumerate(racks)], seed=seed)
     placed = [placer.place(factor) for _ in range(20)]
@@ -81,7 +81,7 @@ def test_racks_of_equal_size_hold_as_many_replicas(
     assert spread(takes(placed), nodes) <= 2
 
 
-def test_partitions_that_are_added_make_up_for_those_that_are_there() -> None:
+def test_added_partitions_balance_the_existing_ones() -> None:
     brokers = [broker(node) for node in range(4)]
     present = [(NodeId(0), NodeId(1)), (NodeId(1), NodeId(0)), (NodeId(0), NodeId(1))]
     placer = Placer(brokers, seed=1, present=present)
@@ -90,7 +90,7 @@ def test_partitions_that_are_added_make_up_for_those_that_are_there() -> None:
     assert spread(takes(placed), 4) <= 1
 
 
-def test_the_seed_decides_and_nothing_else() -> None:
+def test_placement_depends_on_the_seed_only() -> None:
     brokers = [broker(node, f"r{node % 2}") for node in range(8)]
 
     def placed(seed: int) -> list[tuple[NodeId, ...]]:
@@ -101,14 +101,14 @@ def test_the_seed_decides_and_nothing_else() -> None:
     assert placed(7) != placed(8)
 
 
-def test_first_partitions_of_many_topics_do_not_meet_on_one_broker() -> None:
+def test_first_partitions_of_many_topics_are_spread() -> None:
     brokers = [broker(node) for node in range(5)]
     first = Counter(Placer(brokers, seed=seed * 2**40).place(3)[0] for seed in range(500))
     assert min(first.values()) > 60
 
 
-def test_the_partitions_of_a_broker_have_their_other_replicas_on_all_others() -> None:
-    """Else two brokers would take over everything that one led."""
+def test_other_replicas_of_a_brokers_partitions_are_on_all_other_brokers() -> None:
+    """Otherwise two brokers would take over all partitions that one led."""
     placer = Placer([broker(node) for node in range(12)], seed=5)
     placed = [placer.place(3) for _ in range(120)]
     partners = {other for replicas in placed if 0 in replicas for other in replicas}
@@ -116,6 +116,6 @@ def test_the_partitions_of_a_broker_have_their_other_replicas_on_all_others() ->
 
 
 @pytest.mark.parametrize(("factor", "brokers"), [(0, 3), (-1, 3), (4, 3), (1, 0)])
-def test_factors_that_nobody_can_hold_are_refused(factor: int, brokers: int) -> None:
+def test_impossible_replication_factors_are_refused(factor: int, brokers: int) -> None:
     with pytest.raises(InvalidReplicationFactor):
         check_replication_factor(factor, [broker(node) for node in range(brokers)])

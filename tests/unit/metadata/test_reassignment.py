@@ -1,4 +1,4 @@
-"""Moves of partitions: grow, catch up, shrink; new targets, cancelling, and every refusal."""
+"""Reassignments: growth, catch-up, shrink, new targets, cancellation, and every refusal."""
 
 import pytest
 from tests.kit.metadata_cluster import Cluster
@@ -21,7 +21,7 @@ from quorumlog.metadata import (
 
 @pytest.fixture
 def placed(cluster: Cluster) -> Cluster:
-    """Topic a on 1, 2, 3; brokers 4, 5, 6 hold nothing."""
+    """Return topic a on brokers 1, 2, 3; brokers 4, 5, 6 have no replicas."""
     cluster.start(1, 2, 3, 4, 5, 6)
     cluster.assign("a", (1, 2, 3))
     return cluster
@@ -57,7 +57,7 @@ def lists(cluster: Cluster) -> tuple[tuple[NodeId, ...], ...]:
 # --- grow, catch up, shrink --------------------------------------------------------------------
 
 
-def test_a_move_grows_first_and_touches_neither_isr_nor_leader(placed: Cluster) -> None:
+def test_reassignment_adds_replicas_first_and_keeps_isr_and_leader(placed: Cluster) -> None:
     before = placed.partition("a")
     move(placed, 4, 5, 3)
     assert lists(placed) == ((4, 5, 3, 1, 2), (4, 5), (1, 2))
@@ -67,7 +67,7 @@ def test_a_move_grows_first_and_touches_neither_isr_nor_leader(placed: Cluster) 
     assert after.partition_epoch == before.partition_epoch + 1
 
 
-def test_the_change_that_brings_the_last_added_one_in_sync_ends_the_move(placed: Cluster) -> None:
+def test_isr_change_with_the_last_added_replica_completes_the_reassignment(placed: Cluster) -> None:
     move(placed, 4, 5, 3)
     placed.set_isr("a", 1, 2, 3, 4)
     assert placed.partition("a").is_moving
@@ -78,15 +78,15 @@ def test_the_change_that_brings_the_last_added_one_in_sync_ends_the_move(placed:
     assert placed.partition("a").leader_epoch == epoch + 1
 
 
-def test_a_leader_that_stays_begins_a_new_epoch_when_others_leave(placed: Cluster) -> None:
-    """A removed replica that goes on fetching in the old epoch is told apart."""
+def test_remaining_leader_starts_a_new_epoch_when_replicas_are_removed(placed: Cluster) -> None:
+    """It fences a removed replica that keeps fetching in the old epoch."""
     move(placed, 1, 2, 4)
     placed.ask(1, placed.change("a", (1, 2, 3, 4)))
     assert placed.standing("a") == (1, (1, 2, 4), ())
     assert placed.partition("a").leader_epoch == 1
 
 
-def test_a_move_ends_as_soon_as_enough_of_what_stays_is_in_sync(placed: Cluster) -> None:
+def test_reassignment_completes_once_enough_remaining_replicas_are_in_sync(placed: Cluster) -> None:
     placed.set_isr("a", 1, 2)
     move(placed, 1, 3, 4)
     placed.ask(1, placed.change("a", (1, 2, 4)))
@@ -94,9 +94,9 @@ def test_a_move_ends_as_soon_as_enough_of_what_stays_is_in_sync(placed: Cluster)
     assert placed.standing("a") == (1, (1, 4), ())
 
 
-def test_a_move_does_not_end_below_the_min_isr(placed: Cluster) -> None:
-    """With 4 everything that was added is in sync; of what stays it would be alone, where two are
-    needed."""
+def test_reassignment_does_not_complete_below_the_min_isr(placed: Cluster) -> None:
+    """With broker 4 all added replicas are in sync, but it would be the only one of the target, and
+    two are required."""
     placed.set_isr("a", 1, 2)
     move(placed, 2, 3, 4)
     placed.fence(2)
@@ -107,13 +107,13 @@ def test_a_move_does_not_end_below_the_min_isr(placed: Cluster) -> None:
     assert placed.standing("a") == (3, (3, 4), ())
 
 
-def test_fewer_replicas_are_there_at_once_if_enough_are_in_sync(placed: Cluster) -> None:
+def test_reduction_completes_at_once_if_enough_are_in_sync(placed: Cluster) -> None:
     move(placed, 2, 3)
     assert lists(placed) == ((2, 3), (), ())
     assert placed.standing("a") == (2, (2, 3), ())
 
 
-def test_fewer_replicas_wait_for_those_that_stay(placed: Cluster) -> None:
+def test_reduction_waits_for_the_remaining_replicas(placed: Cluster) -> None:
     placed.set_isr("a", 1, 2)
     move(placed, 3)
     assert lists(placed) == ((3, 1, 2), (), (1, 2))
@@ -122,15 +122,15 @@ def test_fewer_replicas_wait_for_those_that_stay(placed: Cluster) -> None:
     assert placed.standing("a") == (3, (3,), ())
 
 
-def test_more_replicas_are_added_and_none_taken_away(placed: Cluster) -> None:
+def test_growth_adds_replicas_and_removes_none(placed: Cluster) -> None:
     move(placed, 1, 2, 3, 4)
     placed.set_isr("a", 1, 2, 3, 4)
     assert lists(placed) == ((1, 2, 3, 4), (), ())
-    assert placed.partition("a").leader_epoch == 0, "nobody has to be told apart"
+    assert placed.partition("a").leader_epoch == 0, "no replica has to be fenced"
 
 
-def test_the_min_isr_counts_on_no_replica_that_is_only_coming(cluster: Cluster) -> None:
-    """From one replica to three: writes go on meanwhile with the one there is."""
+def test_min_isr_does_not_count_replicas_being_added(cluster: Cluster) -> None:
+    """From one replica to three: writes continue with the existing one."""
     cluster.start(1, 2, 3)
     cluster.assign("a", (1,))
     move(cluster, 1, 2, 3)
@@ -139,14 +139,14 @@ def test_the_min_isr_counts_on_no_replica_that_is_only_coming(cluster: Cluster) 
     assert cluster.partition("a").replication_factor == 3
 
 
-def test_another_order_is_another_preferred_leader_and_no_move(placed: Cluster) -> None:
+def test_another_order_changes_the_preferred_leader_without_a_reassignment(placed: Cluster) -> None:
     move(placed, 3, 2, 1)
     assert lists(placed) == ((3, 2, 1), (), ())
     assert placed.partition("a").leader == 1
     assert list(placed.image.led_elsewhere) == [(placed.topic("a").id, 0)]
 
 
-def test_the_present_place_as_a_target_changes_nothing(placed: Cluster) -> None:
+def test_current_replicas_as_a_target_change_nothing(placed: Cluster) -> None:
     before = placed.partition("a")
     move(placed, 1, 2, 3)
     assert placed.partition("a") is before
@@ -155,14 +155,14 @@ def test_the_present_place_as_a_target_changes_nothing(placed: Cluster) -> None:
 # --- cancelling and new targets ----------------------------------------------------------------
 
 
-def test_cancelling_drops_what_was_added(placed: Cluster) -> None:
+def test_cancellation_removes_added_replicas(placed: Cluster) -> None:
     move(placed, 4, 5, 6)
     cancel(placed)
     assert lists(placed) == ((1, 2, 3), (), ())
     assert placed.standing("a") == (1, (1, 2, 3), ())
 
 
-def test_cancelling_takes_an_added_replica_out_of_the_isr_where_enough_remain(
+def test_cancellation_removes_an_added_replica_from_the_isr_if_enough_remain(
     placed: Cluster,
 ) -> None:
     move(placed, 4, 5, 6)
@@ -172,8 +172,8 @@ def test_cancelling_takes_an_added_replica_out_of_the_isr_where_enough_remain(
     assert placed.standing("a") == (1, (1, 2, 3), ())
 
 
-def test_cancelling_keeps_an_added_replica_that_alone_is_in_sync(placed: Cluster) -> None:
-    """1, 2 and 3 fell after 4 had caught up: without it nothing would be left."""
+def test_cancellation_keeps_an_added_replica_that_is_the_only_one_in_sync(placed: Cluster) -> None:
+    """Brokers 1, 2 and 3 failed after 4 caught up: without it no replica would be left."""
     move(placed, 4, 5, 6)
     placed.set_isr("a", 1, 2, 3, 4)
     for node in (1, 2, 3):
@@ -186,13 +186,13 @@ def test_cancelling_keeps_an_added_replica_that_alone_is_in_sync(placed: Cluster
     for node in (1, 2, 3):
         placed.unfence(node)
     placed.set_isr("a", 4, 1)
-    assert placed.partition("a").is_moving, "one of what stays is too few"
+    assert placed.partition("a").is_moving, "one remaining replica is too few"
     placed.ask(4, placed.change("a", (4, 1, 2)))
     assert lists(placed)[0] == (1, 2, 3)
     assert placed.standing("a") == (1, (1, 2), ())
 
 
-def test_a_new_target_takes_the_place_of_the_old_one(placed: Cluster) -> None:
+def test_new_target_replaces_the_old_one(placed: Cluster) -> None:
     move(placed, 4, 2, 3)
     move(placed, 5, 2, 3)
     assert lists(placed) == ((5, 2, 3, 1), (5,), (1,))
@@ -210,7 +210,7 @@ def test_an_added_replica_that_is_in_sync_stays_until_the_new_target_is_reached(
     assert lists(placed) == ((5, 6), (), ())
 
 
-def test_back_to_where_it_was_by_name_is_a_cancel(placed: Cluster) -> None:
+def test_original_replicas_as_a_target_cancel_the_reassignment(placed: Cluster) -> None:
     move(placed, 4, 5, 6)
     move(placed, 1, 2, 3)
     assert lists(placed) == ((1, 2, 3), (), ())
@@ -219,7 +219,7 @@ def test_back_to_where_it_was_by_name_is_a_cancel(placed: Cluster) -> None:
 # --- outcomes ----------------------------------------------------------------------------------
 
 
-def test_each_partition_stands_for_itself(placed: Cluster) -> None:
+def test_each_partition_has_its_own_result(placed: Cluster) -> None:
     errors = alter(
         placed,
         wanted("a", 0, (4, 2, 3)),
@@ -241,7 +241,7 @@ def test_each_partition_stands_for_itself(placed: Cluster) -> None:
         (None, NoReassignmentInProgress, "no reassignment in progress"),
     ],
 )
-def test_moves_that_cannot_be_are_refused_and_leave_nothing(
+def test_invalid_reassignments_are_refused_without_effect(
     placed: Cluster, target: tuple[int, ...] | None, error: type[QuorumlogError], why: str
 ) -> None:
     before = placed.partition("a")
@@ -251,7 +251,7 @@ def test_moves_that_cannot_be_are_refused_and_leave_nothing(
     assert placed.partition("a") is before
 
 
-def test_everybody_who_holds_or_held_a_replica_is_waited_for(placed: Cluster) -> None:
+def test_brokers_with_old_or_new_replicas_are_awaited(placed: Cluster) -> None:
     decision = placed.do(AlterReassignments(reassignments=(wanted("a", 0, (4, 2, 3)),)))
     assert decision.brokers == (1, 2, 3, 4)
 
@@ -269,7 +269,7 @@ def test_moves_under_way_are_listed_by_topic_and_index(cluster: Cluster) -> None
     assert len(moving_partitions(cluster.image)) == 3
 
 
-def test_a_move_goes_on_without_a_leader(placed: Cluster) -> None:
+def test_reassignment_continues_without_a_leader(placed: Cluster) -> None:
     for node in (1, 2, 3):
         placed.fence(node)
     move(placed, 4, 5, 6)
@@ -287,7 +287,7 @@ def test_very_many_moves_are_made_in_steps(cluster: Cluster) -> None:
     assert len(moving_partitions(cluster.image)) == 600
 
 
-# --- as many replicas as before (KIP-860) ------------------------------------------------------
+# --- constant replication factor (KIP-860) -----------------------------------------------------
 
 
 def alter_keeping(cluster: Cluster, *target: int) -> QuorumlogError | None:
@@ -298,14 +298,14 @@ def alter_keeping(cluster: Cluster, *target: int) -> QuorumlogError | None:
     return reply.outcomes[0].error
 
 
-def test_another_number_of_replicas_is_refused_where_it_shall_stay(placed: Cluster) -> None:
+def test_change_of_the_replication_factor_is_refused_if_disallowed(placed: Cluster) -> None:
     for target in ((1, 2), (1, 2, 3, 4)):
         assert isinstance(alter_keeping(placed, *target), InvalidReplicationFactor)
     assert not placed.partition("a").is_moving
     assert alter_keeping(placed, 4, 5, 6) is None
 
 
-def test_the_number_that_counts_is_the_one_that_a_move_under_way_ends_with(
+def test_replication_factor_is_that_of_the_running_reassignments_target(
     placed: Cluster,
 ) -> None:
     move(placed, 4, 5)
@@ -313,7 +313,7 @@ def test_the_number_that_counts_is_the_one_that_a_move_under_way_ends_with(
     assert alter_keeping(placed, 5, 6) is None
 
 
-def test_a_move_is_cancelled_whatever_number_it_goes_back_to(placed: Cluster) -> None:
+def test_cancellation_may_change_the_replication_factor(placed: Cluster) -> None:
     move(placed, 4, 5)
     moves = (wanted("a", 0, None),)
     command = AlterReassignments(reassignments=moves, keep_replication_factor=True)

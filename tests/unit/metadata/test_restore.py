@@ -1,4 +1,4 @@
-"""The controller's state from a snapshot: the image, and what subscribers are told of the jump."""
+"""Restore of the controller's state from a snapshot: the image, and the delta to subscribers."""
 
 import asyncio
 
@@ -38,11 +38,11 @@ def restore(into: MetadataStateMachine, source: MetadataStateMachine, *, end_off
     into.end_restore(end_offset, 7)
 
 
-def test_a_snapshot_gives_the_image_that_it_was_taken_of() -> None:
+def test_snapshot_restores_its_image() -> None:
     source = metadata_of(*topic(KEPT, "kept"), *topic(NEW, "new"))
     slices = source.snapshot()
     assert slices is not None
-    source.committed(4, 1, topic(OLD, "later"))  # the snapshot stays what it was
+    source.committed(4, 1, topic(OLD, "later"))  # the snapshot does not change
     restored = MetadataStateMachine()
     restored.begin_restore()
     for values in slices:
@@ -53,7 +53,7 @@ def test_a_snapshot_gives_the_image_that_it_was_taken_of() -> None:
     assert (image.offset, image.epoch) == (8, 7)
 
 
-def test_subscribers_see_a_restored_state_as_one_change_of_what_differs() -> None:
+def test_subscribers_get_a_restored_state_as_one_delta() -> None:
     source = metadata_of(*topic(KEPT, "kept"), *topic(NEW, "new"))
     deltas: list[ImageDelta] = []
 
@@ -81,7 +81,7 @@ def test_subscribers_see_a_restored_state_as_one_change_of_what_differs() -> Non
     assert [each.name for each in after.created_topics()] == ["old again"]
 
 
-def test_a_snapshot_on_top_of_what_was_not_published_yet_skips_nothing() -> None:
+def test_snapshot_over_unpublished_changes_skips_nothing() -> None:
     source = metadata_of(*topic(NEW, "new"))
     deltas: list[ImageDelta] = []
 
@@ -104,7 +104,7 @@ def test_a_snapshot_on_top_of_what_was_not_published_yet_skips_nothing() -> None
     ]
 
 
-def test_a_large_state_is_compared_in_steps_between_which_others_run() -> None:
+def test_large_state_is_compared_in_steps_that_yield_the_loop() -> None:
     many = [value for n in range(2_000) for value in topic(n.to_bytes(16), f"topic-{n}")]
     before, source = metadata_of(), metadata_of(*many)
     builder = DeltaBuilder.replacing(before.committed_image, source.committed_image)
@@ -112,7 +112,7 @@ def test_a_large_state_is_compared_in_steps_between_which_others_run() -> None:
     assert len(list(builder.build().changed_partitions())) == 2_000
 
 
-def test_what_is_equal_on_both_sides_is_not_touched() -> None:
+def test_equal_parts_are_not_compared_further() -> None:
     before = metadata_of(*topic(KEPT, "kept")).committed_image
     after = metadata_of(*topic(KEPT, "kept", epoch=0), *topic(NEW, "new")).committed_image
     delta = DeltaBuilder.replacing(before, after).build()
@@ -120,7 +120,7 @@ def test_what_is_equal_on_both_sides_is_not_touched() -> None:
     assert [change.topic.id for change in delta.changed_partitions()] == [NEW]
 
 
-def test_a_snapshot_keeps_where_brokers_listen() -> None:
+def test_snapshot_has_the_listeners_of_brokers() -> None:
     listeners = [
         pb.KafkaListener(name="IN", address="10.0.0.1:9092"),
         pb.KafkaListener(name="OUT", address=":19092"),

@@ -1,4 +1,4 @@
-"""The one table of topic configs: what is accepted, refused, and assumed."""
+"""The table of topic configs: valid values, refusals and defaults."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_table_is_in_ascending_order() -> None:
     assert list(TOPIC_CONFIGS) == sorted(TOPIC_CONFIGS)
 
 
-def test_values_come_back_in_canonical_form() -> None:
+def test_values_are_returned_in_canonical_form() -> None:
     assert check_config("retention.ms", " 0060000 ") == "60000"
     assert check_config("unclean.leader.election.enable", "FALSE") == "false"
     assert check_config("cleanup.policy", "delete, compact,delete") == "delete,compact"
@@ -112,7 +112,7 @@ def test_more_in_sync_replicas_than_replicas_are_refused() -> None:
         ({"flush.policy": "replicated"}, 1, "replicated", "1"),
     ],
 )
-def test_flush_policy_defaults_to_fsync_where_one_copy_may_be_all(
+def test_flush_policy_defaults_to_fsync_if_one_replica_may_acknowledge(
     set_configs: dict[str, str], replication_factor: int, flush_policy: str, in_sync: str
 ) -> None:
     effective = effective_configs(set_configs, replication_factor=replication_factor)
@@ -133,7 +133,7 @@ def test_storage_takes_every_effective_config() -> None:
     assert config.file_delete_delay_ms == defaults.file_delete_delay_ms
 
 
-def test_a_topic_keeps_a_week_and_a_log_without_a_topic_keeps_everything() -> None:
+def test_topic_is_retained_for_a_week_and_a_log_without_a_topic_forever() -> None:
     config = LogConfig.from_topic_configs(effective_configs({}, replication_factor=1))
     assert (config.retention_ms, config.retention_bytes) == (7 * 24 * 3600 * 1000, -1)
     assert (LogConfig().retention_ms, LogConfig().retention_bytes) == (-1, -1)
@@ -159,8 +159,9 @@ def test_an_empty_cleanup_policy_neither_deletes_nor_compacts() -> None:
     ],
     ids=["name", "number", "choice"],
 )
-def test_what_no_config_could_be_is_refused_unread(name: str, value: str, said: str) -> None:
-    """The nearest name of megabytes would hold the controller up, and its error the answer."""
+def test_oversized_names_and_values_are_refused_unread(name: str, value: str, said: str) -> None:
+    """The search for a similar name of megabytes would block the controller, and its error would be
+    too large."""
     with pytest.raises(InvalidConfig) as caught:
         check_configs([(name, value)], replication_factor=1)
     assert said in caught.value.message

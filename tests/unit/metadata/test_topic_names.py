@@ -1,4 +1,4 @@
-"""Which topic names are refused, and that the answer says why."""
+"""Validation of topic names, with the reason of each refusal."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_legal_names_pass(name: str) -> None:
         (
             "__cluster_metadata",
             "reserved for the metadata log",
-        ),  # its records would land in that log
+        ),  # its records would be stored in that log
     ],
 )
 def test_illegal_names_are_refused_with_the_reason(name: str, why: str) -> None:

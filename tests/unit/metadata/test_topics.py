@@ -1,4 +1,4 @@
-"""Topics with the replicas that were asked for, more partitions, and large topics in steps."""
+"""Topics with assigned replicas, more partitions, and large topics in steps."""
 
 from collections import Counter
 
@@ -33,7 +33,7 @@ def grow(cluster: Cluster, count: int, *assignments: tuple[int, ...], **more: ob
 # --- assignments -------------------------------------------------------------------------------
 
 
-def test_a_topic_gets_the_replicas_that_were_asked_for(cluster: Cluster) -> None:
+def test_topic_gets_the_assigned_replicas(cluster: Cluster) -> None:
     cluster.start(1, 2, 3)
     cluster.create("a", assignments=assigned((3, 1), (2, 3)))
     assert cluster.partition("a", 0).replicas == (3, 1)
@@ -41,7 +41,7 @@ def test_a_topic_gets_the_replicas_that_were_asked_for(cluster: Cluster) -> None
     assert [cluster.partition("a", index).leader for index in (0, 1)] == [3, 2]
 
 
-def test_an_assigned_broker_that_is_away_joins_the_isr_later(cluster: Cluster) -> None:
+def test_assigned_broker_that_is_down_joins_the_isr_later(cluster: Cluster) -> None:
     cluster.start(1, 2, 3)
     cluster.fence(1)
     cluster.create("a", assignments=assigned((1, 2, 3)))
@@ -64,7 +64,7 @@ def test_an_assigned_broker_that_is_away_joins_the_isr_later(cluster: Cluster) -
         ),
     ],
 )
-def test_assignments_that_cannot_be_are_refused_and_leave_nothing(
+def test_invalid_assignments_are_refused_without_effect(
     cluster: Cluster, fields: dict[str, object], error: type[QuorumlogError], why: str
 ) -> None:
     cluster.start(1, 2, 3)
@@ -75,7 +75,7 @@ def test_assignments_that_cannot_be_are_refused_and_leave_nothing(
     assert cluster.image is before
 
 
-def test_numbers_beside_assignments_may_say_the_same(cluster: Cluster) -> None:
+def test_counts_may_accompany_assignments_if_they_agree(cluster: Cluster) -> None:
     cluster.start(1, 2)
     cluster.create("a", assignments=assigned((1, 2)), partitions=1, replication_factor=2)
     assert cluster.partition("a").replicas == (1, 2)
@@ -84,7 +84,7 @@ def test_numbers_beside_assignments_may_say_the_same(cluster: Cluster) -> None:
 # --- more partitions ---------------------------------------------------------------------------
 
 
-def test_added_partitions_leave_the_present_ones_alone(cluster: Cluster) -> None:
+def test_added_partitions_do_not_change_the_existing_ones(cluster: Cluster) -> None:
     cluster.start(1, 2, 3)
     cluster.create("a", partitions=2, replication_factor=2)
     before = dict(cluster.topic("a").partitions)
@@ -107,7 +107,7 @@ def test_as_many_partitions_as_there_are_is_a_repeat(cluster: Cluster) -> None:
     assert isinstance(decision.reply, PartitionsCreated)
 
 
-def test_added_partitions_get_the_replicas_that_were_asked_for(cluster: Cluster) -> None:
+def test_added_partitions_get_the_assigned_replicas(cluster: Cluster) -> None:
     cluster.start(1, 2, 3)
     cluster.create("a", partitions=1, replication_factor=2)
     grow(cluster, 3, (3, 2), (2, 1))
@@ -115,7 +115,7 @@ def test_added_partitions_get_the_replicas_that_were_asked_for(cluster: Cluster)
     assert cluster.partition("a", 2).replicas == (2, 1)
 
 
-def test_looking_adds_nothing(cluster: Cluster) -> None:
+def test_validation_adds_nothing(cluster: Cluster) -> None:
     cluster.start(1)
     cluster.create("a")
     decision = grow(cluster, 3, validate_only=True)
@@ -176,7 +176,7 @@ def test_a_large_topic_is_made_in_steps_and_is_the_same_in_the_end(cluster: Clus
     assert len(decision.records) == 1_001
 
 
-def test_looking_at_a_large_topic_makes_nothing(cluster: Cluster) -> None:
+def test_validation_of_a_large_topic_creates_nothing(cluster: Cluster) -> None:
     cluster.start(1)
     before = cluster.image
     decision = cluster.create("a", partitions=1_000, validate_only=True)

@@ -1,4 +1,5 @@
-"""One node with a controller, a broker's session and no data plane, over a real log and network."""
+"""One node with a controller and a broker session over a real log and network, without
+partitions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -30,15 +31,14 @@ from quorumlog.storage.shell.data_directory import DataDirectory
 ONE = NodeId(1)
 CLUSTER = ClusterId("c" * 22)
 CALL_MS = AMPLE_MS
-PATIENT = ControllerConfig(session_timeout_ms=AMPLE_MS)  # a busy machine fences nobody
+PATIENT = ControllerConfig(session_timeout_ms=AMPLE_MS)  # a busy machine fences no broker
 QUICK = ControllerConfig(session_timeout_ms=300, session_tick_ms=50, applied_wait_ms=100)
 Main = Callable[[Runtime, str], Coroutine[Any, Any, Any]]
 Run = Callable[[Main], Any]
 
 
 def run_simulated(main: Main) -> None:
-    """In virtual time alone: a session that ends after 0.3 s ends whenever a real machine is
-    busy."""
+    """Run on virtual time only: on a busy real machine a session of 0.3 s would expire."""
     simulation.run(lambda runtime: main(runtime, "/data"))
 
 
@@ -53,7 +53,7 @@ async def answer_on(stream: SessionStream) -> pb.BrokerSessionResponse:
 
 @dataclass
 class Stack:
-    """One node with both roles, without data plane."""
+    """One node with both roles, without partitions."""
 
     runtime: Runtime
     scope: Scope
@@ -77,7 +77,7 @@ class Stack:
 
     @asynccontextmanager
     async def session(self, **changes: Any) -> AsyncIterator[BrokerSession]:
-        """A broker of this node that is unfenced."""
+        """Start a broker session of this node and wait until it is unfenced."""
         config = self.session_config(**changes)
         session = BrokerSession(
             self.runtime,
@@ -94,7 +94,7 @@ class Stack:
             await task
 
     async def stream(self, node: int, incarnation: bytes) -> SessionStream:
-        """A broker's stream by hand, registered."""
+        """Open a broker stream by hand and register."""
         channel = self.runtime.network.channel(self.listener.address)
         stream = await channel.stream(CONTROLLER_BROKER_SESSION, timeout_ms=0)
         registration = pb.BrokerRegistration(
@@ -108,13 +108,13 @@ class Stack:
         return stream
 
     async def begun(self) -> None:
-        """Wait until a transaction has begun and is not over."""
+        """Wait until a metadata transaction is open."""
         async with asyncio.timeout(AMPLE_S):
-            while self.metadata.open_transaction is None:  # noqa: ASYNC110 (nobody tells)
+            while self.metadata.open_transaction is None:  # noqa: ASYNC110 (there is no event)
                 await asyncio.sleep(0.001)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for the image to say so."""
+        """Wait until the image fulfils the condition."""
         moved = asyncio.Event()
         self.publisher.on_applied(lambda _: moved.set())
         async with asyncio.timeout(AMPLE_S):

@@ -1,4 +1,4 @@
-"""Leaders ask for in-sync replicas: one command a request, an answer for each partition."""
+"""AlterPartition requests of leaders: one command for a request, one result for each partition."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ from quorumlog.services import CONTROLLER_ALTER_PARTITIONS
 
 
 def change(stack: Stack, partition: int, *isr: int, epoch_off: int = 0) -> IsrChange:
-    """Ask for an ISR as the leader of a partition of "t" would now."""
+    """Return an ISR change as the current leader of a partition of "t" requests it."""
     image = stack.publisher.image
     topic = image.topic("t")
     assert topic is not None
@@ -51,7 +51,7 @@ def change(stack: Stack, partition: int, *isr: int, epoch_off: int = 0) -> IsrCh
 
 @asynccontextmanager
 async def two_brokers(runtime: Runtime, path: str) -> AsyncIterator[tuple[Stack, BrokerSession]]:
-    """Broker 1 with a session, broker 2 by hand, and topic "t" on both, led by broker 1."""
+    """Start broker 1 with a session, broker 2 by hand, and topic "t" on both, led by broker 1."""
     config = replace(PATIENT, applied_wait_ms=10)
     async with started(runtime, path, config) as stack, stack.session() as session:
         stream = await with_second_broker(stack, session)
@@ -72,7 +72,7 @@ async def with_second_broker(stack: Stack, session: BrokerSession) -> SessionStr
     return stream
 
 
-def test_each_partition_stands_for_itself_and_is_answered_once_it_is_committed(run: Run) -> None:
+def test_each_partition_has_its_own_result_after_the_commit(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with two_brokers(runtime, path) as (stack, session):
             nowhere = structs.replace(change(stack, 0, 1), topic_id=TopicId(b"?" * 16))
@@ -91,7 +91,7 @@ def test_each_partition_stands_for_itself_and_is_answered_once_it_is_committed(r
     run(main)
 
 
-def test_a_past_life_is_refused_as_a_whole(run: Run) -> None:
+def test_old_broker_epoch_is_refused_as_a_whole(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with two_brokers(runtime, path) as (stack, session):
             session.broker_epoch = Offset(session.broker_epoch - 1)
@@ -115,7 +115,7 @@ def test_a_partition_named_twice_and_another_cluster_are_refused(run: Run) -> No
     run(main)
 
 
-def test_who_has_no_controller_hears_so_at_once_and_is_not_made_to_wait(run: Run) -> None:
+def test_request_without_a_controller_fails_at_once(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack:
             session = BrokerSession(

@@ -1,4 +1,4 @@
-"""Waiting for what brokers and this node have applied: bounded, and cheap for who does not wait."""
+"""Bounded waits until brokers and this node have applied an offset."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ LONG_MS = 10_000
 
 
 class Brokers:
-    """What brokers have applied; who is not in it is not awaited."""
+    """The offsets that brokers have applied. Brokers without one are not awaited."""
 
     def __init__(self) -> None:
         self.applied: dict[NodeId, int] = {ONE: -1, TWO: -1}
@@ -28,7 +28,7 @@ class Brokers:
         return broker in self.applied and self.applied[broker] < offset
 
 
-def test_a_waiter_is_over_when_the_last_broker_has_applied_its_offset() -> None:
+def test_wait_ends_when_the_last_broker_has_applied_its_offset() -> None:
     async def main(runtime: Runtime) -> None:
         begun_ms, brokers = runtime.clock.now_ms(), Brokers()
         waiters = AppliedWaiters(brokers.is_awaited)
@@ -49,7 +49,7 @@ def test_a_waiter_is_over_when_the_last_broker_has_applied_its_offset() -> None:
     run_simulated(main)
 
 
-def test_a_broker_whose_stream_ends_is_waited_for_no_longer() -> None:
+def test_broker_whose_stream_ends_is_not_awaited() -> None:
     async def main(runtime: Runtime) -> None:
         begun_ms, brokers = runtime.clock.now_ms(), Brokers()
         waiters = AppliedWaiters(brokers.is_awaited)
@@ -63,7 +63,7 @@ def test_a_broker_whose_stream_ends_is_waited_for_no_longer() -> None:
     run_simulated(main)
 
 
-def test_a_heartbeat_looks_at_those_alone_who_wait_for_its_sender() -> None:
+def test_heartbeat_checks_only_the_waits_for_its_sender() -> None:
     async def main(runtime: Runtime) -> None:
         brokers = Brokers()
         waiters = AppliedWaiters(brokers.is_awaited)
@@ -77,12 +77,12 @@ def test_a_heartbeat_looks_at_those_alone_who_wait_for_its_sender() -> None:
         assert brokers.asked == []
         await asyncio.gather(*tasks)
         waiters.moved(ONE)
-        assert brokers.asked == [], "whose time was over is gone"
+        assert brokers.asked == [], "the timed-out waiter is removed"
 
     run_simulated(main)
 
 
-def test_too_many_who_wait_for_the_metadata_are_refused(
+def test_waits_for_the_metadata_above_the_limit_are_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publisher_module, "WAITERS_MAX", 3)
@@ -104,7 +104,7 @@ def test_too_many_who_wait_for_the_metadata_are_refused(
     run(main)
 
 
-def test_principal_with_the_most_waiters_makes_room_for_others(
+def test_principal_with_the_most_waiters_loses_one_for_others(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publisher_module, "WAITERS_MAX", 3)

@@ -1,4 +1,4 @@
-"""Decisions of many steps: whole or not at all, in turn with all others, over a real log."""
+"""Decisions of many steps are atomic and ordered with all others, over a real log."""
 
 import asyncio
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ from quorumlog.runtime import Runtime
 
 RECORDS_AT_ONCE = ControllerConfig().records_at_once
 MANY = 4 * RECORDS_AT_ONCE
-SMALL_BYTES = 64 << 10  # two steps fill it: a long decision has to wait for commits
+SMALL_BYTES = 64 << 10  # two steps fill it, so a long decision waits for commits
 Records = tuple[records_pb.MetadataRecord, ...]
 
 
@@ -60,12 +60,12 @@ def command(number: int) -> CreateTopic:
     return CreateTopic(name=f"t{number}", topic_id=TopicId(number.to_bytes(16, "big")))
 
 
-class Decider:
-    """Decides as a test says: `DeleteTopic(name)` runs the slices of that name."""
+class ScriptedController:
+    """A controller for tests: `DeleteTopic(name)` runs the slices registered for that name."""
 
     def __init__(self, **slices: Iterator[Records]) -> None:
         self.slices = slices
-        self.seen: list[tuple[str, int]] = []  # command and topics that it was decided on
+        self.seen: list[tuple[str, int]] = []  # command and the topics at its decision
 
     def __call__(
         self, image: MetadataImage, command: Command, config: ControllerConfig
@@ -83,9 +83,9 @@ class Decider:
 
 
 def deciding_on(
-    runtime: Runtime, path: str, decider: Decider
+    runtime: Runtime, path: str, decider: ScriptedController
 ) -> AbstractAsyncContextManager[tuple[Stack, CommandQueue]]:
-    """A stack whose controller does nothing but hand on what is committed, and its decisions."""
+    """A stack whose controller only delivers committed records and runs scripted decisions."""
 
     @asynccontextmanager
     async def context() -> Any:
@@ -111,7 +111,7 @@ def slices_of(*sizes: int) -> Iterator[Records]:
 
 
 def topics_at_each_step(stack: Stack) -> list[int]:
-    """How many topics each published image has; grows as long as the test runs."""
+    """Record the number of topics of each published image while the test runs."""
     counts: list[int] = []
 
     def note(delta: ImageDelta) -> None:
@@ -121,18 +121,18 @@ def topics_at_each_step(stack: Stack) -> list[int]:
     return counts
 
 
-def test_a_long_decision_counts_as_a_whole_and_is_answered_from_the_image_after_it(
+def test_long_decision_is_atomic_and_answered_from_the_image_after_it(
     run: Run,
 ) -> None:
     async def main(runtime: Runtime, path: str) -> None:
-        decider = Decider(long=slices_of(10, 0, MANY, 0, 3))
+        decider = ScriptedController(long=slices_of(10, 0, MANY, 0, 3))
         async with deciding_on(runtime, path, decider) as (stack, deciding):
             counts = topics_at_each_step(stack)
             outcome = await deciding.submit(DeleteTopic(name="long"))
             assert outcome.brokers == (MANY + 13,)
             assert deciding.image.offset == outcome.offset
             await stack.publisher.wait_applied(outcome.offset, CALL_MS)
-            assert set(counts) <= {0, MANY + 13}, "nobody has seen a part of it"
+            assert set(counts) <= {0, MANY + 13}, "no published image has a part of it"
             assert stack.publisher.image == deciding.image
 
     run(main)
@@ -140,7 +140,7 @@ def test_a_long_decision_counts_as_a_whole_and_is_answered_from_the_image_after_
 
 def test_a_long_decision_of_one_step_needs_no_transaction(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
-        decider = Decider(long=slices_of(0, 7, 0))
+        decider = ScriptedController(long=slices_of(0, 7, 0))
         async with deciding_on(runtime, path, decider) as (_, deciding):
             await deciding.submit(command(1))
             before = deciding.image.offset
@@ -151,9 +151,9 @@ def test_a_long_decision_of_one_step_needs_no_transaction(run: Run) -> None:
     run(main)
 
 
-def test_commands_that_come_meanwhile_are_decided_after_it_in_their_order(run: Run) -> None:
+def test_commands_during_a_long_decision_are_decided_after_it_in_order(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
-        decider = Decider(long=slices_of(MANY, MANY))
+        decider = ScriptedController(long=slices_of(MANY, MANY))
         async with deciding_on(runtime, path, decider) as (_, deciding):
             async with asyncio.timeout(AMPLE_S), asyncio.TaskGroup() as group:
                 group.create_task(deciding.submit(DeleteTopic(name="long")))
@@ -171,7 +171,7 @@ def test_command_behind_a_change_of_rights_is_refused_with_its_offset(run: Run) 
         pattern = ResourcePattern(AclResourceType.TOPIC, "t", AclPatternType.LITERAL)
         acl = Acl(pattern, "User:mallory", "*", AclOperation.CREATE, AclPermission.DENY)
         change = (records_pb.MetadataRecord(acl=acl_message(acl)),)
-        decider = Decider(long=iter([*slices_of(MANY), change]))
+        decider = ScriptedController(long=iter([*slices_of(MANY), change]))
         async with deciding_on(runtime, path, decider) as (_, deciding):
             offset = deciding.image.offset
             long = asyncio.ensure_future(deciding.submit(DeleteTopic(name="long")))
@@ -187,24 +187,24 @@ def test_command_behind_a_change_of_rights_is_refused_with_its_offset(run: Run) 
     run(main)
 
 
-def test_others_run_between_the_steps_of_a_long_decision(run: Run) -> None:
+def test_other_tasks_run_between_the_steps_of_a_long_decision(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         turns: list[int] = []
 
         def slices() -> Iterator[Records]:
             for number, records in enumerate(slices_of(*[RECORDS_AT_ONCE] * 5, 0, 0, 5)):
-                assert turns == [*range(number)], "whoever was ready before had a turn"
+                assert turns == [*range(number)], "every task that was ready before had a turn"
                 asyncio.get_running_loop().call_soon(turns.append, number)
                 yield records
 
-        async with deciding_on(runtime, path, Decider(long=slices())) as (_, deciding):
+        async with deciding_on(runtime, path, ScriptedController(long=slices())) as (_, deciding):
             await deciding.submit(DeleteTopic(name="long"))
             assert len(deciding.image.topics_by_id) == 5 * RECORDS_AT_ONCE + 5
 
     run(main)
 
 
-def test_an_error_in_the_middle_aborts_it_and_the_next_command_finds_the_image_before(
+def test_error_in_a_later_step_aborts_the_decision_and_restores_the_image(
     run: Run,
 ) -> None:
     def failing() -> Iterator[Records]:
@@ -212,7 +212,7 @@ def test_an_error_in_the_middle_aborts_it_and_the_next_command_finds_the_image_b
         raise InvalidRequest("no more of this")
 
     async def main(runtime: Runtime, path: str) -> None:
-        decider = Decider(long=failing())
+        decider = ScriptedController(long=failing())
         async with deciding_on(runtime, path, decider) as (stack, deciding):
             counts = topics_at_each_step(stack)
             await deciding.submit(command(1))
@@ -227,8 +227,8 @@ def test_an_error_in_the_middle_aborts_it_and_the_next_command_finds_the_image_b
     run(main)
 
 
-class Refuser(Decider):
-    """Refuses what is there already, as it stands in the newest image."""
+class DuplicateRefuser(ScriptedController):
+    """A controller that refuses topics that exist in its newest image."""
 
     def __call__(
         self, image: MetadataImage, command: Command, config: ControllerConfig
@@ -239,11 +239,11 @@ class Refuser(Decider):
         return super().__call__(image, command, config)
 
 
-def test_a_refusal_waits_until_what_it_rests_on_is_committed(run: Run) -> None:
-    """Else a topic "exists" that will not when the leadership ends before the commit."""
+def test_refusal_waits_until_its_cause_is_committed(run: Run) -> None:
+    """Otherwise a topic "exists" that is lost if the leadership ends before the commit."""
 
     async def main(runtime: Runtime, path: str) -> None:
-        decider = Refuser(long=slices_of(MANY))
+        decider = DuplicateRefuser(long=slices_of(MANY))
         async with deciding_on(runtime, path, decider) as (stack, deciding):
 
             async def exists(number: int) -> list[str]:
@@ -257,16 +257,16 @@ def test_a_refusal_waits_until_what_it_rests_on_is_committed(run: Run) -> None:
             await created
             long = asyncio.ensure_future(deciding.submit(DeleteTopic(name="long")))
             await asyncio.sleep(0)
-            assert "t1000" in await exists(1000), "one that waited for its turn too"
+            assert "t1000" in await exists(1000), "a queued command as well"
             await long
-            assert "t1" in await exists(1), "and at once when nothing is on its way"
+            assert "t1" in await exists(1), "and at once without uncommitted records"
 
     run(main)
 
 
-def test_a_refusal_that_rests_on_what_was_lost_sends_its_caller_on(run: Run) -> None:
+def test_refusal_based_on_lost_records_redirects_the_caller(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
-        async with deciding_on(runtime, path, Refuser()) as (stack, deciding):
+        async with deciding_on(runtime, path, DuplicateRefuser()) as (stack, deciding):
             created = asyncio.ensure_future(deciding.submit(command(1)))
             await asyncio.sleep(0)
             twin = asyncio.ensure_future(deciding.submit(command(1)))
@@ -281,10 +281,10 @@ def test_a_refusal_that_rests_on_what_was_lost_sends_its_caller_on(run: Run) -> 
     run(main)
 
 
-def test_what_does_not_fit_reaches_no_log_and_the_next_command_is_decided(run: Run) -> None:
-    """A log with such a record ends every node that reads it, for good."""
+def test_invalid_record_is_not_appended_and_the_next_command_is_decided(run: Run) -> None:
+    """Every node that replays such a record stops for good."""
 
-    class Wrong(Decider):
+    class Wrong(ScriptedController):
         def __call__(
             self, image: MetadataImage, command: Command, config: ControllerConfig
         ) -> AnyDecision:
@@ -311,11 +311,11 @@ def test_what_does_not_fit_reaches_no_log_and_the_next_command_is_decided(run: R
     run(main)
 
 
-def test_the_image_after_a_transaction_of_this_node_is_published_and_not_made_once_more(
+def test_image_after_a_transaction_of_this_node_is_published_without_a_second_replay(
     run: Run,
 ) -> None:
     async def main(runtime: Runtime, path: str) -> None:
-        decider = Decider(long=slices_of(MANY, MANY))
+        decider = ScriptedController(long=slices_of(MANY, MANY))
         async with deciding_on(runtime, path, decider) as (stack, deciding):
             stack.metadata.foresee(deciding.foresee)
             deltas: list[ImageDelta] = []
@@ -339,14 +339,18 @@ def test_the_image_after_a_transaction_of_this_node_is_published_and_not_made_on
     run(main)
 
 
-def test_a_new_leader_aborts_what_the_one_before_left_unfinished(run: Run) -> None:
-    """The node stops in the middle; started again it leads, and nothing of it counts."""
+def test_new_leader_aborts_the_unfinished_transaction_of_the_last_one(run: Run) -> None:
+    """The node stops inside a decision and leads again after a restart. The decision has no
+    effect."""
 
     def endless() -> Iterator[Records]:
         yield from slices_of(*[RECORDS_AT_ONCE] * 100_000)
 
     async def main(runtime: Runtime, path: str) -> None:
-        async with deciding_on(runtime, path, Decider(long=endless())) as (stack, deciding):
+        async with deciding_on(runtime, path, ScriptedController(long=endless())) as (
+            stack,
+            deciding,
+        ):
             asked = asyncio.ensure_future(deciding.submit(DeleteTopic(name="long")))
             await stack.begun()
             deciding.close()
@@ -361,9 +365,9 @@ def test_a_new_leader_aborts_what_the_one_before_left_unfinished(run: Run) -> No
     run(main)
 
 
-def test_a_leadership_that_ends_fails_what_is_under_way_and_what_waits(run: Run) -> None:
+def test_end_of_a_leadership_fails_running_and_queued_commands(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
-        decider = Decider(long=slices_of(*[RECORDS_AT_ONCE] * 1000))
+        decider = ScriptedController(long=slices_of(*[RECORDS_AT_ONCE] * 1000))
         async with deciding_on(runtime, path, decider) as (stack, deciding):
             long = asyncio.ensure_future(deciding.submit(DeleteTopic(name="long")))
             await stack.begun()
@@ -381,9 +385,9 @@ def test_a_leadership_that_ends_fails_what_is_under_way_and_what_waits(run: Run)
     run(main)
 
 
-def test_a_caller_that_goes_does_not_stop_what_has_begun(run: Run) -> None:
+def test_cancelled_caller_does_not_stop_a_started_decision(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
-        decider = Decider(long=slices_of(MANY, MANY))
+        decider = ScriptedController(long=slices_of(MANY, MANY))
         async with deciding_on(runtime, path, decider) as (stack, deciding):
             asked = asyncio.ensure_future(deciding.submit(DeleteTopic(name="long")))
             await stack.begun()
@@ -395,7 +399,7 @@ def test_a_caller_that_goes_does_not_stop_what_has_begun(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_a_large_topic_is_created_in_steps_and_seen_as_a_whole(run: Run) -> None:
+def test_large_topic_is_created_in_steps_and_published_as_a_whole(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack, stack.session() as session:
             sizes: list[int] = []
@@ -408,7 +412,7 @@ def test_a_large_topic_is_created_in_steps_and_seen_as_a_whole(run: Run) -> None
                 large = group.create_task(
                     session.submit(create("large", partitions=5000), timeout_ms=CALL_MS)
                 )
-                await stack.begun()  # else the twin may come first
+                await stack.begun()  # otherwise the second command may arrive first
                 twin = create("large", b"y" * 16)
                 refused = group.create_task(_refused(session.submit(twin, timeout_ms=CALL_MS)))
             assert len(large.result().reply.topic.partitions) == 5000

@@ -1,4 +1,4 @@
-"""Replies about many partitions: encoded and decoded in steps, between which other tasks run."""
+"""Replies about many partitions are encoded and decoded in steps that yield the loop."""
 
 import asyncio
 from collections.abc import Coroutine

@@ -1,4 +1,4 @@
-"""Controller, publisher and broker session over a real log and the network, on both runtimes."""
+"""Controller, publisher and broker session over a real log and network, on both runtimes."""
 
 import asyncio
 from dataclasses import replace
@@ -57,7 +57,7 @@ def test_broker_registers_and_is_unfenced(run: Run) -> None:
     run(main)
 
 
-def test_created_topic_is_applied_when_the_answer_comes(run: Run) -> None:
+def test_created_topic_is_applied_at_the_response(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack, stack.session() as session:
             created = await session.submit(create("a", partitions=3), timeout_ms=CALL_MS)
@@ -97,8 +97,8 @@ def test_concurrent_creations_are_decided_one_after_another(run: Run) -> None:
     run(main)
 
 
-def test_no_answer_before_the_commit_not_even_to_a_repeat(run: Run) -> None:
-    """A repeat changes nothing, but what it confirms may not be committed yet."""
+def test_no_response_before_the_commit_not_even_to_a_retry(run: Run) -> None:
+    """A retry changes nothing, but the change that it confirms may be uncommitted."""
 
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack, stack.session():
@@ -116,7 +116,7 @@ def test_no_answer_before_the_commit_not_even_to_a_repeat(run: Run) -> None:
     run(main)
 
 
-def test_deleted_topic_is_gone_when_the_answer_comes(run: Run) -> None:
+def test_deleted_topic_is_removed_at_the_response(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack, stack.session() as session:
             created = await session.submit(create("a"), timeout_ms=CALL_MS)
@@ -145,12 +145,12 @@ def test_restarted_node_has_the_same_metadata_and_a_new_registration(run: Run) -
                 assert topic is not None
                 partition = topic.partitions[0]
                 assert (partition.leader, partition.isr) == (ONE, (ONE,))
-                assert partition.leader_epoch == 2, "its old leadership ended with its old life"
+                assert partition.leader_epoch == 2, "its old leadership ended with its old process"
 
     run(main)
 
 
-def test_answer_says_when_a_broker_has_not_applied_in_time(run: Run) -> None:
+def test_response_names_a_broker_that_did_not_apply_in_time(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         config = replace(PATIENT, applied_wait_ms=100)
         async with started(runtime, path, config) as stack, stack.session() as session:
@@ -213,13 +213,13 @@ def test_heartbeats_alone_keep_a_broker_unfenced() -> None:
     run_simulated(main)
 
 
-def test_a_broker_that_is_unfenced_when_its_session_is_over_is_fenced_all_the_same() -> None:
+def test_broker_unfenced_at_the_expiry_of_its_session_is_fenced() -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path, QUICK) as stack:
             stream = await stack.stream(2, b"a")
             epoch = Offset((await answer_on(stream)).broker_epoch)
             stream.abort("it is killed")
-            # Whether a stream was there for a while is all the same to a command in the queue.
+            # The queued command does not depend on a stream that existed for a while.
             await stack.until(lambda: stack.publisher.image.broker(2) is not None)
             await asyncio.sleep(0.7)
             await stack.controller.submit(UnfenceBroker(broker_id=NodeId(2), broker_epoch=epoch))
@@ -229,8 +229,8 @@ def test_a_broker_that_is_unfenced_when_its_session_is_over_is_fenced_all_the_sa
     run_simulated(main)
 
 
-def test_a_broker_is_unfenced_only_once_it_knows_that_it_was_fenced(run: Run) -> None:
-    """Until then it may believe that it leads what others lead by now."""
+def test_broker_is_unfenced_only_after_it_applied_its_fencing(run: Run) -> None:
+    """Until then it may serve partitions that other brokers lead by now."""
 
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack:
@@ -255,7 +255,7 @@ def test_a_broker_is_unfenced_only_once_it_knows_that_it_was_fenced(run: Run) ->
     run(main)
 
 
-def test_a_broker_that_is_told_that_it_is_fenced_has_lapsed(run: Run) -> None:
+def test_broker_that_applies_its_fencing_has_lapsed(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack, stack.session() as session:
             assert not session.is_lapsed()
@@ -268,14 +268,14 @@ def test_a_broker_that_is_told_that_it_is_fenced_has_lapsed(run: Run) -> None:
             fence = FenceBroker(broker_id=ONE, broker_epoch=session.broker_epoch)
             await stack.controller.submit(fence)
             async with asyncio.timeout(AMPLE_S):
-                while not session.is_lapsed():  # noqa: ASYNC110 (nobody tells)
+                while not session.is_lapsed():  # noqa: ASYNC110 (there is no event)
                     await asyncio.sleep(0.01)
-            assert not stack.is_fenced(1), "the node itself does not know yet"
+            assert not stack.is_fenced(1), "the node has not applied its fencing yet"
             hold.set()
             await session.unfenced.wait()
             await stack.until(lambda: not stack.is_fenced(1))
             async with asyncio.timeout(AMPLE_S):
-                while session.is_lapsed():  # noqa: ASYNC110 (nobody tells)
+                while session.is_lapsed():  # noqa: ASYNC110 (there is no event)
                     await asyncio.sleep(0.01)
 
     run(main)
@@ -348,7 +348,7 @@ def test_registration_with_bad_ids_is_refused(run: Run) -> None:
     run(main)
 
 
-def test_producer_ids_are_given_to_each_asker_once(run: Run) -> None:
+def test_each_block_of_producer_ids_is_assigned_once(run: Run) -> None:
     async def main(runtime: Runtime, path: str) -> None:
         async with started(runtime, path) as stack:
             channel = runtime.network.channel(stack.listener.address)
@@ -388,7 +388,7 @@ def test_controller_that_does_not_lead_refuses(run: Run) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
 def test_acknowledged_topics_survive_crashes_power_cuts_and_broken_links(seed: int) -> None:
-    """The node dies at a drawn file operation, several times; its links break meanwhile."""
+    """The node dies several times at random file operations, and its links break."""
     entropy = SimEntropy(f"metadata/{seed}")
     faults = Faults.draw(entropy.stream("faults"))
     acknowledged: dict[str, bytes] = {}
@@ -404,9 +404,9 @@ def test_acknowledged_topics_survive_crashes_power_cuts_and_broken_links(seed: i
                     try:
                         await session.submit(create(name, topic_id), timeout_ms=CALL_MS)
                     except (TransportError, TimedOut):
-                        continue  # with the same id a repeat is harmless
+                        continue  # with the same id a retry is harmless
                     except InvalidReplicationFactor:
-                        await session.unfenced.wait()  # fenced meanwhile: nobody to place it on
+                        await session.unfenced.wait()  # fenced in between: no broker to place it on
                         continue
                     acknowledged[name] = topic_id
             image = stack.publisher.image
